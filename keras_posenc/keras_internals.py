@@ -150,12 +150,20 @@ def variable_within(variable: Any) -> Any:
 def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
     """Restores, at the end, whether and how operations were called.
 
-    Calling a layer adds nodes to it; each graph that is traced adds some.
+    Calling a layer adds nodes to it; each graph that is traced adds some. A
+    model made of some of another's tensors adds one to its inputs, and tells
+    these tensors so.
     """
     nodes = [
         (found, len(found))
         for each in operations
         for found in (each._inbound_nodes, each._outbound_nodes)
+    ]
+    histories = [
+        (tensor, tensor._keras_history)
+        for each in operations
+        for node in each._inbound_nodes
+        for tensor in node.output_tensors
     ]
     called = [
         (vars(each), each._called)
@@ -167,6 +175,8 @@ def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
     finally:
         for found, count in nodes:
             del found[count:]
+        for tensor, history in histories:
+            tensor._keras_history = history
         for attributes, value in called:
             attributes["_called"] = value
 

@@ -214,6 +214,20 @@ def test_calls_are_forgotten():
     assert {name: repr(value) for name, value in vars(layer).items()} == before
 
 
+def test_tensors_belong_to_the_calls_that_made_them():
+    """Else a model cannot be saved after an export that cuts it."""
+    given = [keras.Input((3,)) for _ in range(2)]
+    cut = keras.layers.Dense(2)(given[0])
+    outputs = keras.layers.Concatenate()([cut, given[1]])
+    layers = [*map(layer_of, given), layer_of(cut), layer_of(outputs)]
+    tensors = [*given, cut, outputs]
+    before = [each._keras_history for each in tensors]
+    with forgotten_calls(layers):
+        keras.Model([cut, given[1]], outputs)
+        assert [each._keras_history for each in tensors] != before
+    assert [each._keras_history for each in tensors] == before
+
+
 def test_a_policy_is_set_for_one_layer():
     """Else an export to LiteRT writes into the map of policies of a model."""
     policies = keras.dtype_policies.DTypePolicyMap(

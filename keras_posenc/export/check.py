@@ -17,6 +17,7 @@ from keras_posenc.export.probes.compare import (
 )
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.report import CaseReport, VerificationReport, notes
 from keras_posenc.export.signatures.from_model import in_code, input_code
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
@@ -79,7 +80,7 @@ def compare(
         expected, got, probe.inputs, retrace, reference.tolerance
     )
     for name in expected:
-        where, error = unlike(name, got[name], expected[name])
+        where, error = unlike(name, got[name], expected[name], probe.inputs)
         if error is not None:
             return CaseReport(
                 signature, description, math.inf, where, 0.0, error
@@ -148,7 +149,9 @@ def _kind(values: Any) -> str:
     return names.get(values.dtype.kind, values.dtype.name)
 
 
-def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
+def unlike(
+    name: str, got: Any, wanted: Any, inputs: Inputs
+) -> tuple[str, str | None]:
     """Returns where and why two outputs have no difference, or "" and None."""
     if got.shape != wanted.shape:
         error = f"{name} has shape {got.shape}, the model's {wanted.shape}"
@@ -171,6 +174,23 @@ def unlike(name: str, got: Any, wanted: Any) -> tuple[str, str | None]:
                 "export's labels as `labels` (--labels)"
             )
         return where, error
+    if "float" in wanted.dtype.name:
+        wrong = np.argwhere(np.isnan(wanted) & ~np.isnan(got))
+        if len(wrong):
+            index = tuple(map(int, wrong[0]))
+            where = f"{name}{[*index]}"
+            example = ", ".join(
+                f"{each}={reprlib.repr(value[index[0]].tolist())}"
+                for each, value in inputs.items()
+                if wanted.ndim and value.shape[:1] == wanted.shape[:1]
+            )
+            error = (
+                f"{where} is {got[index]:.3g}, and the model itself gives NaN, "
+                f"for {example}. Change the model so that it gives a number: "
+                "GlobalAveragePooling1D divides by zero where all steps are "
+                "masked, and MaskedAveragePooling1D gives zeros"
+            )
+            return where, error
     return "", None
 
 

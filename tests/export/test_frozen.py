@@ -472,6 +472,26 @@ def test_all_exports_and_verify(format, tmp_path):
     np.testing.assert_allclose(traced(tf.constant(FLOATS)), wanted, atol=1e-6)
 
 
+def test_a_model_of_texts_and_numbers_is_saved_afterwards(tmp_path):
+    """A LiteRT file is of the model from its ids on."""
+    lookup = keras.layers.TextVectorization(vocabulary=["a", "b"])
+    text = keras.Input((1,), dtype="string", name="text")
+    numbers = keras.Input((2,), name="numbers")
+    x = keras.layers.Embedding(4, 3)(lookup(text))
+    x = keras.layers.GlobalMaxPooling1D()(x)
+    x = keras.layers.Concatenate()([x, numbers])
+    model = keras.Model([text, numbers], keras.layers.Dense(2, name="y")(x))
+    for _ in range(2):
+        exported = kp.export_litert(
+            model, tmp_path / "m.tflite", max_length=3, verbose=False
+        )
+        assert exported.report.passed
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    given = [tf.constant([["a b"], ["c"]]), tf.ones((2, 2))]
+    same(flat(loaded(given)), flat(model(given)))
+
+
 @pytest.mark.parametrize("name", ["concrete", "traced"])
 def test_functions_of_the_user_in_onnx(name, tmp_path):
     pytest.importorskip("tf2onnx")

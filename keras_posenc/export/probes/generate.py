@@ -313,11 +313,12 @@ def make_probes(
     """Yields batches of inputs to run a model with.
 
     Given samples come first. Then, if all inputs can be invented, a grid:
-    batches of 1 and 3 (or the signature's own), each with lengths of 1, 2, an
-    odd one and the longest (or its own; see `_longest` for inputs of several
-    dynamic axes); examples with padding at their end, and examples of nothing
-    else; the lowest and the highest id. Looked-up values come from the lookup's
-    vocabulary. One text is longer than its tokenizer allows.
+    batches of 1 and 3 (or several of the signature's own size), each with
+    lengths of 1, 2, an odd one and the longest (or its own; see `_longest` for
+    inputs of several dynamic axes); examples with padding at their end, and
+    examples of nothing else; the lowest and the highest id. Looked-up values
+    come from the lookup's vocabulary. One text is longer than its tokenizer
+    allows.
 
     The model must accept samples and the longest length; it may reject shorter
     ones. Integers that go to no embedding, and floats called a mask, are 1 for
@@ -402,12 +403,36 @@ def make_probes(
         key = tuple(shapes.values())
         if key not in seen:  # a static shape has only one
             seen.add(key)
-            inputs = invent(shapes)
             is_static = key == tuple(signature.shapes(batch, 0).values())
             is_required = is_static or length >= max_length
-            yield Probe(signature.name, inputs, is_required=is_required)
+            for inputs in _in_batches(signature, shapes, invent):
+                yield Probe(signature.name, inputs, is_required=is_required)
     tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
     yield from extreme_probes(signature, [*tried], invent, takes)
+
+
+def _in_batches(
+    signature: Signature,
+    shapes: Mapping[str, tuple[int, ...]],
+    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+) -> Iterator[Inputs]:
+    """Yields a batch; of a smaller static batch so many that all cases appear.
+
+    The cases are those of the largest of `_BATCHES`.
+    """
+    sizes = {each.shape[:1] for each in signature.specs.values()}
+    if len(sizes) != 1 or sizes & {(), (0,), (None,)}:
+        yield invent(shapes)
+        return
+    ((size,),) = sizes
+    count = -(-max(_BATCHES) // size)
+    inputs = invent(
+        {name: (count * size, *shape[1:]) for name, shape in shapes.items()}
+    )
+    for start in range(0, count * size, size):
+        yield {
+            name: value[start : start + size] for name, value in inputs.items()
+        }
 
 
 def _programs_of(signature: Signature) -> Sequence[tuple[int, int]]:

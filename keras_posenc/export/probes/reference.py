@@ -107,7 +107,19 @@ def _call_of(signature: Signature) -> Call:
         # Graphs round to low precision at other points than eager code does,
         # and users see the graph: `model.predict` runs it.
         return graph_of(signature)
-    return lambda inputs: _call(signature, signature.call, inputs)
+    graph = functools.cache(lambda: graph_of(signature))
+
+    def call(inputs: Inputs) -> dict[str, Any]:
+        outputs = _call(signature, signature.call, inputs)
+        if any(
+            "float" in value.dtype.name and np.isnan(value).any()
+            for value in outputs.values()
+        ):
+            # A graph's fused ReLU may make a number of NaN.
+            return graph()(inputs)
+        return outputs
+
+    return call
 
 
 def graph_of(signature: Signature) -> Call:
