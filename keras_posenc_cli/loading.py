@@ -220,7 +220,11 @@ def load_arrays(option: str, path: Path | None) -> Any:
     if path is None:
         return None
     if path.suffix != ".npz":
-        raise UsageError(f"{option}: '{path}' is not an .npz file")
+        raise UsageError(
+            f"{option}: '{path}' is not an .npz file. Write one in Python, "
+            "with an array for each input by its name: "
+            "np.savez('samples.npz', NAME=[...])"
+        )
     import numpy as np
 
     from keras_posenc.export.regular_files import open_regular

@@ -513,7 +513,8 @@ def details(report: Any) -> str:
 def remarks(report: Any) -> list[str]:
     """Returns what needs attention, or was not verified."""
     wrong = _wrong_outputs(report)
-    lines = [*filter(None, [wrong]), *report.fixed_shapes, *report.notes]
+    lines = [wrong, _weak_check(report), *report.fixed_shapes, *report.notes]
+    lines = [line for line in lines if line]
     lines += [f"different values: {each}" for each in report.different_values]
     lines += [f"different graph: {x}" for x in report.different_graph]
     # Where outputs cannot be compared it is no remedy.
@@ -547,22 +548,6 @@ def remarks(report: Any) -> list[str]:
             "correct only for inputs like those of its calibration: give some "
             "as `samples` (--samples) to verify it"
         )
-    hint = (
-        ""
-        if report.accuracy.on_samples
-        else ". Give real inputs as `samples` (--samples)"
-    )
-    if report.constant_outputs:
-        lines.append(
-            "weak check: over these inputs the model's outputs hardly vary: "
-            f"{', '.join(report.constant_outputs)}{hint}"
-        )
-    elif report.low_variation:
-        lines.append(
-            "weak check: over these inputs the model's outputs vary by no more "
-            "than rounding may change them: "
-            f"{', '.join(report.low_variation)}{hint}"
-        )
     if report.unchecked_columns:
         lines.append(
             "columns too small to be checked next to the others: "
@@ -589,6 +574,27 @@ def remarks(report: Any) -> list[str]:
             line += ". Give the export's `labels` (--labels)"
         lines.append(line)
     return lines
+
+
+def _weak_check(report: Any) -> str | None:
+    """Returns which outputs vary too little to show a wrong file, or None."""
+    if report.constant_outputs:
+        variation = "the model's outputs hardly vary"
+        names = report.constant_outputs
+    elif report.low_variation:
+        variation = (
+            "the model's outputs vary by no more than rounding may change them"
+        )
+        names = report.low_variation
+    else:
+        return None
+    inputs, remedy = "these inputs", ""
+    if not report.accuracy.on_samples:
+        remedy = ". Give real inputs as `samples` (--samples)"
+    elif report.quantization:  # compared on the samples alone
+        inputs = "the samples"
+        remedy = ". Give `samples` (--samples) that differ more"
+    return f"weak check: over {inputs} {variation}: {', '.join(names)}{remedy}"
 
 
 def _by_kind(report: Any) -> Iterator[str]:
@@ -736,16 +742,24 @@ def _cut(signature: Signature, kind: str) -> str:
     assert signature.strings is not None
     whole = signature.strings.signature.specs
     texts = [name for name, spec in whole.items() if spec.dtype == "string"]
-    numbers = [name for name in signature.specs if name not in whole]
     # An input of numbers may have the name of the string that it replaces.
-    numbers += [name for name in texts if name in signature.specs]
-    taken = ", ".join(
+    made = {
+        name: spec
+        for name, spec in signature.specs.items()
+        if name not in whole or name in texts
+    }
+    are_ids = all("int" in spec.dtype for spec in made.values())
+    inputs = ", ".join(
         f"{name} ({spec.dtype} {tuple(spec.shape)})"
-        for name in numbers
-        for spec in [signature.specs[name]]
+        for name, spec in made.items()
     )
-    return (
-        f"{signature.name} takes {', '.join(numbers)} instead of the strings "
-        f"{', '.join(texts)}: {kind} takes no strings, so the application must "
-        f"prepare {taken} as the model's own layers do"
+    note = (
+        f"{signature.name} takes {'token ids' if are_ids else 'numbers'}, not "
+        f"strings: {kind} takes none. The application must make {inputs} as "
+        "the model's own layers do"
     )
+    calls = ", ".join(
+        f"{name} = model.get_layer('{layer}')(texts)"
+        for name, layer in signature.strings.layers.items()
+    )
+    return f"{note}; in Python, {calls}" if calls else note

@@ -26,8 +26,8 @@ def predict_texts(
     """Runs a model of raw text on a list of texts.
 
     Args:
-        model: A model with one input, strings of shape (batch,): for example
-            one that starts with a `WordpieceTokenizer`.
+        model: A model with one input, strings of shape (batch,) or (batch, 1):
+            for example one that starts with a `WordpieceTokenizer`.
         texts: The texts: a list, a NumPy array, a pandas column; not a single
             string.
         labels: The names of a classifier's classes, in the order of its
@@ -70,7 +70,7 @@ def predict_texts(
     """
     require_tensorflow_backend("predict_texts")
     check_model(model)
-    _check_takes_texts(model)
+    is_column = _takes_column(model)
     texts = _as_texts(texts)
     batch_size = check_positive_int("batch_size", batch_size)
     if labels is not None:
@@ -84,6 +84,8 @@ def predict_texts(
     found: list[dict[str, Any]] = []
     for begin in batches:
         batch = tf.constant(texts[begin : begin + batch_size])
+        if is_column:
+            batch = tf.expand_dims(batch, -1)
         outputs = named_outputs(model, model.predict_on_batch(batch))
         added = _labels_of(outputs, labels)
         found += [
@@ -95,15 +97,22 @@ def predict_texts(
     return found
 
 
-def _check_takes_texts(model: keras.Model) -> None:
-    inputs = getattr(model, "inputs", None)
-    if inputs and [(x.dtype, len(x.shape)) for x in inputs] != [("string", 1)]:
+def _takes_column(model: keras.Model) -> bool:
+    """Returns whether a model takes texts of shape (batch, 1).
+
+    Raises:
+        ValueError: It takes no texts.
+    """
+    inputs = getattr(model, "inputs", None) or []
+    found = [(x.dtype, tuple(x.shape[1:])) for x in inputs]
+    if found and found not in ([("string", ())], [("string", (1,))]):
         takes = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in inputs)
         raise ValueError(
-            "`model` must take texts: one input of strings of shape (batch,), "
-            "as keras.Input((), dtype='string') before a WordpieceTokenizer "
-            f"is. Received: model '{model.name}', which takes {takes}"
+            "`model` must take texts: one input of strings of shape (batch,) "
+            "or (batch, 1), such as keras.Input((), dtype='string'). Received: "
+            f"model '{model.name}', which takes {takes}"
         )
+    return found == [("string", (1,))]
 
 
 def _as_texts(texts: Any) -> list[str]:

@@ -28,6 +28,22 @@ class IdEmbedding(keras.layers.Embedding):
         super().__init__(input_dim, output_dim, mask_zero=True, **kwargs)
         self.pad_id = check_index("pad_id", pad_id, input_dim)
 
+    def call(self, inputs: Any) -> Any:
+        try:
+            return super().call(inputs)
+        except Exception as error:
+            # TensorFlow, outside graphs: its message names no argument.
+            raised: Any = error
+            message = getattr(raised, "message", "")
+            if " is not in [0, " not in message:
+                raise
+            message += (
+                f". Ids must be from 0 to {self.input_dim - 1}: layer "
+                f"'{self.name}' has input_dim={self.input_dim}, which is a "
+                "model's `vocabulary_size`"
+            )
+            raise type(raised)(raised.node_def, raised.op, message) from None
+
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return ops.not_equal(inputs, self.pad_id)
 

@@ -220,7 +220,9 @@ class TestBeforeTensorFlow:
             (
                 "export litert model.keras --out x.tflite "
                 "--representative x.csv",
-                "--representative: 'x.csv' is not an .npz file",
+                "--representative: 'x.csv' is not an .npz file. Write one in "
+                "Python, with an array for each input by its name: "
+                "np.savez('samples.npz', NAME=[...])",
             ),
             *(
                 (

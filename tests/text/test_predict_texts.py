@@ -41,6 +41,14 @@ def test_labels_and_scores_of_each_text(text_model, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_model_of_one_column(text_model):
+    text = keras.Input((1,), dtype="string", name="text")
+    model = keras.Model(text, text_model(text[:, 0]))
+    (row,) = kp.predict_texts(model, ["one"])
+    (wanted,) = kp.predict_texts(text_model, ["one"])
+    np.testing.assert_array_equal([*row.values()], [*wanted.values()])
+
+
 def test_without_labels(text_model):
     (row,) = kp.predict_texts(text_model, ["one"])
     assert list(row) == ["scores"]

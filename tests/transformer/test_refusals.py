@@ -231,3 +231,14 @@ def test_width_it_was_built_for(make):
     for x in (np.ones(wide, "float32"), keras.KerasTensor(wide)):
         with pytest.raises(ValueError, match=re.escape(message)):
             layer(x)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("make", [kp.TransformerEncoderModel, kp.Transformer])
+def test_id_beyond_the_vocabulary(make):
+    import tensorflow as tf
+
+    layer = make(9, d_model=DIM, num_layers=1, num_heads=2).embedding
+    message = rf"layer '{layer.name}' has input_dim=9, .+ `vocabulary_size`"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        layer(np.array([[1, 9]]))

@@ -299,7 +299,8 @@ def resolve_task(
         raise ValueError(
             f"task='{task}' needs a model that takes strings and tokenizes "
             "them by WordPiece, such as with kp.WordpieceTokenizer. Received: "
-            f"model '{model.name}'"
+            f"model '{model.name}'. Leave out `task` (--task) for a file that "
+            "takes numbers, such as token ids, instead of texts"
         )
     check_tokenizer(tokenizer)
     check_output(task, whole, labels)

@@ -116,14 +116,17 @@ def _fit(
     """Returns a sample as inputs of a signature, or why it does not fit."""
     names = ", ".join(signature.specs)
     if signature.strings is not None:
-        whole = _fit(sample, signature.strings.signature)
+        whole = _fit(sample, signature.strings.signature, argument)
         if not isinstance(whole, str):
             sample = signature.strings.cut(whole)
+        elif _has_texts(sample):
+            return whole
     if not isinstance(sample, Mapping):
         if len(signature.specs) != 1:
             return (
                 f"Signature '{signature.name}' has the inputs {names}: "
-                f"`{argument}` must be dicts by these names"
+                f"`{argument}` must be dicts by these names, such as "
+                f"`{argument}=[{{{_arrays(signature)}}}]`"
             )
         sample = {next(iter(signature.specs)): sample}
     if set(sample) != set(signature.specs):
@@ -142,6 +145,8 @@ def _fit(
             )
         if array.dtype == object and array.ndim == 0:
             array = array.reshape([1] * len(spec.shape))  # a text alone
+        elif array.ndim == len(spec.shape) - 1 > 0 and spec.shape[-1] == 1:
+            array = array[..., np.newaxis]  # as Keras does in a call
         if array.ndim != len(spec.shape) or any(
             known not in (None, size)
             for known, size in zip(spec.shape, array.shape, strict=True)
@@ -152,6 +157,19 @@ def _fit(
             )
         inputs[name] = array
     return inputs
+
+
+def _has_texts(sample: Any) -> bool:
+    values = sample.values() if isinstance(sample, Mapping) else [sample]
+    return any(_as_texts(each) is not None for each in values)
+
+
+def _arrays(signature: Signature) -> str:
+    """Returns an example of the signature's inputs, as items of a dict."""
+    return ", ".join(
+        f"'{name}': {'texts' if spec.dtype == 'string' else 'array'}"
+        for name, spec in signature.specs.items()
+    )
 
 
 def _as_array(value: Any, dtype: str) -> np.ndarray:

@@ -115,7 +115,9 @@ def cut_strings(signature: Signature) -> Signature:
         },
         call,
         cut_at=cuts[0] if is_one else None,
-        strings=StringModel(signature, _reader(tensors, sources)),
+        strings=StringModel(
+            signature, _reader(tensors, sources), _layers(tensors, sources)
+        ),
     )
 
 
@@ -171,6 +173,20 @@ def _roots(
     """Returns the names of the inputs that a tensor depends on, in order."""
     found = {id(each) for each, _, _ in steps([tensor])}
     return [name for name, each in sources.items() if id(each) in found]
+
+
+def _layers(
+    tensors: Mapping[str, keras.KerasTensor],
+    sources: Mapping[str, keras.KerasTensor],
+) -> dict[str, str]:
+    """Returns the names of layers that make a tensor from one input alone."""
+    return {
+        name: layer.name
+        for name, tensor in tensors.items()
+        if isinstance(layer := layer_of(tensor), keras.Layer)
+        and len(read := sources_of(tensor)) == 1
+        and any(read[0] is each for each in sources.values())
+    }
 
 
 def _reader(

@@ -77,10 +77,14 @@ class StringModel:
     Attributes:
         signature: The signature of the whole model.
         to_numbers: From its inputs to those of the cut signature, as tensors.
+        layers: The name of the layer that makes an input of the cut signature
+            from an input of strings, by the former. An input for which several
+            operations are needed has none.
     """
 
     signature: Signature
     to_numbers: Callable[[Mapping[str, Any]], dict[str, Any]]
+    layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def cut(self, arrays: Arrays) -> Arrays:
         """Returns the inputs of the cut signature, as arrays."""

@@ -454,6 +454,14 @@ def test_agreement_is_of_quantized_files(make, tmp_path):
         )
 
 
+def test_samples_that_are_all_alike(model, files):
+    samples = {"ids": np.ones((4, 3), "int32")}
+    report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)
+    _, line, *_ = str(report).splitlines()
+    assert line.startswith("weak check: over the samples the model's outputs ")
+    assert line.endswith(". Give `samples` (--samples) that differ more")
+
+
 def test_many_samples_are_a_line_in_the_report(model, files):
     samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(1, 13)]
     report = kp.verify(model, files["int8"].path, samples=samples, max_length=4)

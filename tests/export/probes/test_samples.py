@@ -469,6 +469,27 @@ def test_a_text_alone_is_a_batch_of_one():
     assert two["text"].tolist() == ["two"]
 
 
+@pytest.mark.parametrize(
+    "resolve", [resolve_signatures, resolve_numeric_signatures]
+)
+def test_texts_for_an_input_of_one_column(resolve):
+    """As Keras's tutorials have it; LiteRT and ONNX take its ids."""
+    text = keras.Input((1,), dtype="string", name="text")
+    tokens = layers.TextVectorization(vocabulary=["one"])
+    model = keras.Model(text, layers.Embedding(3, 2)(tokens(text)))
+    signatures = resolve(model)
+    flat, column = (
+        fit_samples(signatures, np.array(texts))["serving_default"]
+        for texts in (["one", "two"], [["one"], ["two"]])
+    )
+    (array,), (wanted,) = flat[0].values(), column[0].values()
+    assert array.tolist() == wanted.tolist()
+    assert array.shape == (2, 1)
+    # Texts that do not fit are of the model, whose input is not the file's.
+    with pytest.raises(ValueError, match=r"'text' .+ \(None, 1\)\. Received"):
+        fit_samples(signatures, {"text": [["one", "two"]]})
+
+
 def test_whole_floats_are_integers(make):
     first, *_ = grid(make.embedder(), samples=np.array([[4.0, 0.0]]))
     np.testing.assert_array_equal(first["ids"], [[4, 0]])

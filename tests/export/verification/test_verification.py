@@ -1051,7 +1051,7 @@ def test_array_for_several_inputs():
     model = keras.Model(inputs, ops.add(*inputs))
     message = (
         "Signature 'serving_default' has the inputs a, b: `samples` must be "
-        "dicts by these names"
+        "dicts by these names, such as `samples=[{'a': array, 'b': array}]`"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         fit_samples(resolve_signatures(model), np.ones((1, 2)))
@@ -1126,7 +1126,9 @@ def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
     ).report
     assert report.passed
     assert "age of shape (3, 1), kind of shape (3, 3)" in report.details()
-    assert "takes kind instead of the strings kind: " in str(report)
+    assert "takes numbers, not strings: LiteRT takes none" in str(report)
+    assert "make kind (float32 (None, 3)) as the model's own" in str(report)
+    assert f"kind = model.get_layer('{hot.name}')(texts)" in str(report)
     assert report.samples_only == []
     actual = run_litert(report.path)(
         kind=np.eye(3, dtype="float32")[[1, 2, 0]],
