@@ -11,7 +11,12 @@ import numpy as np
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.compare import LOGITS, VECTORS, Loss
+from keras_posenc.export.probes.compare import (
+    LOGITS,
+    VECTORS,
+    Loss,
+    has_nan,
+)
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
@@ -736,14 +741,11 @@ AGAINST_NAN = (
 
 def _of_nan(probe: Probe) -> str:
     """Returns that the model gives NaN, and for which example."""
-    for value in probe.outputs.values():
-        if "float" in value.dtype.name:
-            for index in np.argwhere(np.isnan(value))[:1]:
-                example = describe_example(probe.inputs, value, index)
-                return (
-                    f"the model itself gives NaN for {example}. {AGAINST_NAN}"
-                )
-    raise AssertionError("no output is NaN")
+    output = next(x for x in probe.outputs.values() if has_nan({"": x}))
+    example = describe_example(
+        probe.inputs, output, np.argwhere(np.isnan(output))[0]
+    )
+    return f"the model itself gives NaN for {example}. {AGAINST_NAN}"
 
 
 def _unquantized(reference: Reference) -> str:
