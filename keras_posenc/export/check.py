@@ -17,8 +17,13 @@ from keras_posenc.export.probes.compare import (
 )
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.report import CaseReport, VerificationReport, notes
+from keras_posenc.export.probes.samples import Inputs, describe_example
+from keras_posenc.export.report import (
+    AGAINST_NAN,
+    CaseReport,
+    VerificationReport,
+    notes,
+)
 from keras_posenc.export.signatures.from_model import in_code, input_code
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
@@ -73,6 +78,7 @@ def compare(
         if len({*kinds}) > 1:
             error = "{} has {}, and the model's has {}".format(name, *kinds)
             return CaseReport(signature, description, math.inf, "", 0.0, error)
+    expected = probe.expected(got)
     if probe.extremes:
         got = probe.without_rounding(got)
     retrace = reference.retraces.get(signature)
@@ -179,16 +185,9 @@ def unlike(
         if len(wrong):
             index = tuple(map(int, wrong[0]))
             where = f"{name}{[*index]}"
-            example = ", ".join(
-                f"{each}={reprlib.repr(value[index[0]].tolist())}"
-                for each, value in inputs.items()
-                if wanted.ndim and value.shape[:1] == wanted.shape[:1]
-            )
             error = (
-                f"{where} is {got[index]:.3g}, and the model itself gives NaN, "
-                f"for {example}. Change the model so that it gives a number: "
-                "GlobalAveragePooling1D divides by zero where all steps are "
-                "masked, and MaskedAveragePooling1D gives zeros"
+                f"{where} is {got[index]:.3g}, and the model itself gives NaN "
+                f"for {describe_example(inputs, wanted, index)}. {AGAINST_NAN}"
             )
             return where, error
     return "", None

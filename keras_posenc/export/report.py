@@ -6,11 +6,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import LOGITS, VECTORS, Loss
+from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.progress import printable
@@ -710,6 +714,10 @@ def notes(
                 f"output {own} is named {name} in the file: an input has the "
                 f"name {own}, and names in ONNX are unique"
             )
+    for probe in reference.usual:
+        if probe.in_graph:
+            yield _of_nan(probe)
+            break
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:
         yield (
@@ -717,6 +725,25 @@ def notes(
             f"{', '.join(absent)}. Leave them out of `allow_operators` "
             "(--allow-op)"
         )
+
+
+AGAINST_NAN = (
+    "Change the model so that it gives a number: GlobalAveragePooling1D "
+    "divides by zero where all steps are masked, and MaskedAveragePooling1D "
+    "gives zeros"
+)
+
+
+def _of_nan(probe: Probe) -> str:
+    """Returns that the model gives NaN, and for which example."""
+    for value in probe.outputs.values():
+        if "float" in value.dtype.name:
+            for index in np.argwhere(np.isnan(value))[:1]:
+                example = describe_example(probe.inputs, value, index)
+                return (
+                    f"the model itself gives NaN for {example}. {AGAINST_NAN}"
+                )
+    raise AssertionError("no output is NaN")
 
 
 def _unquantized(reference: Reference) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -170,3 +171,19 @@ def test_folder_that_cannot_be_written_to(make, export, tmp_path, contents):
     ):
         export(make.embedder(), "file/below", verify=False)
     assert contents(tmp_path) == ["file"]
+
+
+def test_nan_of_the_models_own(exported, tmp_path):
+    """A fused ReLU makes a number of NaN, in graphs and in some files."""
+    ids = keras.Input((4,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(9, 3, mask_zero=True)(ids)
+    x = keras.layers.GlobalAveragePooling1D()(x)  # 0 / 0 without tokens
+    x = keras.layers.Dense(3, activation="relu")(x)
+    model = keras.Model(ids, keras.layers.Dense(2, name="scores")(x))
+    assert np.isnan(model(np.zeros((1, 4)))).all()
+    export, name = EXPORTS[exported[0]]
+    report = export(model, tmp_path / name, verbose=False).report
+    assert report.passed
+    (note,) = (each for each in report.notes if "NaN" in each)
+    assert "the model itself gives NaN for ids=[0, 0, 0, 0]" in note
+    assert "MaskedAveragePooling1D" in note

@@ -386,6 +386,14 @@ def _distances(
     return np.where(np.isnan(distances), np.inf, distances)
 
 
+def has_nan(outputs: Mapping[str, np.ndarray]) -> bool:
+    """Returns whether some number is NaN."""
+    return any(
+        _is_float(value) and bool(np.any(np.isnan(value)))
+        for value in outputs.values()
+    )
+
+
 Outputs = Mapping[str, np.ndarray]
 
 # `retrace(inputs, outputs, tolerance)`: see `Offers.retrace`.

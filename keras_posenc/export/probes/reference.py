@@ -28,6 +28,7 @@ from keras_posenc.export.probes.compare import (
     Loss,
     Retrace,
     difference,
+    has_nan,
     kinds_of,
     movement,
     retrace_of,
@@ -53,12 +54,19 @@ Call = Callable[[Inputs], dict[str, Any]]
 class Memory:
     """Cache of models' outputs, for signatures that run one model.
 
+    Args:
+        call_of: Returns how a signature's model is run; by default its code
+            or, in mixed precision, its graph.
+
     Attributes:
         seconds: Processor time of all outputs, cached ones included.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, call_of: Callable[[Signature], Call] | None = None
+    ) -> None:
         self.seconds = 0.0
+        self._call_of = call_of or _call_of
         self._calls: dict[int, Call] = {}
         self._known: dict[Any, tuple[dict[str, Any], float]] = {}
 
@@ -66,7 +74,7 @@ class Memory:
         """Returns a model's outputs; runs it once for the same inputs."""
         model = id(signature)
         if model not in self._calls:
-            self._calls[model] = _call_of(signature)
+            self._calls[model] = self._call_of(signature)
         key = model, hashlib.sha256(pickle.dumps(inputs)).digest()
         if key not in self._known:
             began = time.process_time()
@@ -78,7 +86,7 @@ class Memory:
 
     def apart(self) -> "Memory":
         """Returns an empty cache for the same models."""
-        other = Memory()
+        other = Memory(self._call_of)
         other._calls = self._calls
         return other
 
@@ -107,19 +115,7 @@ def _call_of(signature: Signature) -> Call:
         # Graphs round to low precision at other points than eager code does,
         # and users see the graph: `model.predict` runs it.
         return graph_of(signature)
-    graph = functools.cache(lambda: graph_of(signature))
-
-    def call(inputs: Inputs) -> dict[str, Any]:
-        outputs = _call(signature, signature.call, inputs)
-        if any(
-            "float" in value.dtype.name and np.isnan(value).any()
-            for value in outputs.values()
-        ):
-            # A graph's fused ReLU may make a number of NaN.
-            return graph()(inputs)
-        return outputs
-
-    return call
+    return lambda inputs: _call(signature, signature.call, inputs)
 
 
 def graph_of(signature: Signature) -> Call:
@@ -421,7 +417,17 @@ def _run(
                 raise error from refusal
             reference.skipped.append(f"{signature.name}, {probe}")
         else:
-            reference.probes.append(dataclasses.replace(probe, outputs=outputs))
+            reference.probes.append(
+                dataclasses.replace(
+                    probe,
+                    outputs=outputs,
+                    in_graph=runner_of(signature, Memory(graph_of))(
+                        probe.inputs
+                    )
+                    if has_nan(outputs)
+                    else {},
+                )
+            )
             taken += 1
     if error is not None and not taken:
         raise error

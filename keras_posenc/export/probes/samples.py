@@ -1,5 +1,6 @@
 """Samples given by callers, as inputs of signatures."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,21 @@ import numpy as np
 from keras_posenc.export.signatures.signature import Signature
 
 Inputs = dict[str, np.ndarray]
+
+
+def describe_example(inputs: Inputs, output: np.ndarray, index: Any) -> str:
+    """Returns the example of a batch that a number of an output belongs to.
+
+    Args:
+        inputs: The batch.
+        output: An output of the model.
+        index: The number's index in it.
+    """
+    return ", ".join(
+        f"{name}={reprlib.repr(value[index[0] :][:1].tolist()[0])}"
+        for name, value in inputs.items()
+        if output.ndim and value.shape[:1] == output.shape[:1]
+    )
 
 
 def describe(inputs: Inputs) -> str:

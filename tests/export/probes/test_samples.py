@@ -196,8 +196,23 @@ def test_only_shorter_lengths_may_be_refused(make):
     grid = [(1, False), (2, False), (8, True)]
     assert required == {
         "dynamic": [(3, True), *grid, *grid],
-        "static": [(3, True), (3, True)],
+        "static": [(3, True)] * 4,
     }
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_small_static_batches_hold_what_larger_ones_do(batch):
+    """The highest id, padding at the end, and padding alone."""
+    model = embed(9, shape=(4,))
+    found = grid(
+        model, signatures={"serving_default": (model, {"ids": (batch, 4)})}
+    )
+    assert {case["ids"].shape for case in found} == {(batch, 4)}
+    rows = np.concatenate([case["ids"] for case in found])
+    assert rows[0, 0] == 8
+    assert rows[1, :2].all()
+    assert not rows[1, 2:].any()
+    assert not rows[2].any()
 
 
 def test_rows_with_padding_at_their_end_and_of_nothing_else(make):
@@ -212,7 +227,7 @@ def test_rows_with_padding_at_their_end_and_of_nothing_else(make):
             assert not np.any(values[2])
 
 
-def test_static_sizes_are_kept_and_given_once():
+def test_static_sizes_are_kept():
     assert shapes_of(grid(embed(9, shape=(5,)))) == [(1, 5), (3, 5)]
     model = embed(9)
     signatures = {
@@ -220,8 +235,11 @@ def test_static_sizes_are_kept_and_given_once():
         "both": (model, {"ids": (1, 8)}),
     }
     found = cases(model, signatures=signatures, max_length=4)
-    assert shapes_of(found["batch"]) == [(2, 1), (2, 2), (2, 4)]
-    assert shapes_of(found["both"]) == [(1, 8)]
+    # As many batches as hold three examples.
+    assert shapes_of(found["batch"]) == [
+        (2, length) for length in (1, 2, 4) for _ in range(2)
+    ]
+    assert shapes_of(found["both"]) == [(1, 8)] * 3
 
 
 def test_two_inputs_agree_in_batch_and_length(make):
