@@ -7,8 +7,10 @@ import android.content.Context
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
-/** Runs a signature of ids of shape (1, length), as it was exported; `padding` is the
- * tokenizer's id for it. */
+/**
+ * Runs a signature of ids of shape (1, length), as it was exported. Shorter texts are
+ * filled with the tokenizer's id of padding.
+ */
 class PlainLiteRt(
     private val context: Context,
     private val length: Int = 64,
