@@ -7,8 +7,15 @@ import android.content.Context
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
 
-/** Runs a signature of ids of shape (1, length), as it was exported. */
-class PlainLiteRt(private val context: Context, private val length: Int = 64) : AutoCloseable {
+/**
+ * Runs a signature of ids of shape (1, length), as it was exported. Shorter texts are
+ * filled with the tokenizer's id of padding.
+ */
+class PlainLiteRt(
+    private val context: Context,
+    private val length: Int = 64,
+    private val padding: Int = 0,
+) : AutoCloseable {
     private val signature = "serving_default"
     private var loaded: Loaded? = Loaded()
 
@@ -23,12 +30,12 @@ class PlainLiteRt(private val context: Context, private val length: Int = 64) : 
         val scores = model.createOutputBuffer("scores", signature)
     }
 
-    /** The scores of a text, given as its ids; 0 is padding. */
+    /** The scores of a text, given as its ids. */
     fun classify(tokens: IntArray): FloatArray {
         require(tokens.size <= length) { "${tokens.size} ids, at most $length" }
         return try {
             with(loaded ?: Loaded().also { loaded = it }) {
-                ids.writeInt(tokens.copyOf(length))
+                ids.writeInt(IntArray(length) { tokens.getOrElse(it) { padding } })
                 model.run(mapOf("ids" to ids), mapOf("scores" to scores), signature)
                 scores.readFloat()
             }

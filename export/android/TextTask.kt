@@ -34,6 +34,9 @@ class TextTask(private val context: Context) : AutoCloseable {
 
 private val dropped = Regex("\\p{Mn}+")
 private val blank = Regex("[\\p{Cc}\\p{Cf}\\p{Z}]")
+private val deleted = Regex("[\\p{Cf}\\p{Co}\\ufffd]")
+private val control = Regex("(?![\\t\\n\\r])\\p{Cc}")
+private val space = Regex("\\p{Z}")
 
 /**
  * The text as the model's WordpieceTokenizer normalises it. MediaPipe lowers the
@@ -44,4 +47,20 @@ fun normalize(text: String): String {
     return Normalizer2.getNFDInstance().normalize(folded)
         .replace(dropped, "")
         .replace(blank, " ")
+}
+
+/**
+ * As [normalize], for a tokenizer with normalization="bert", as encoders of Hugging Face
+ * have it. With its strip_accents=False, give stripAccents = false.
+ */
+fun normalizeBert(text: String, stripAccents: Boolean = true): String {
+    val bare =
+        if (stripAccents) Normalizer2.getNFDInstance().normalize(text).replace(dropped, "")
+        else text
+    val lower = StringBuilder()
+    // Letter by letter: a Greek word would end in another sigma.
+    bare.replace(deleted, "").codePoints().forEach {
+        lower.append(String(Character.toChars(it)).lowercase())
+    }
+    return lower.replace(control, "").replace(space, " ")
 }

@@ -50,6 +50,26 @@ func normalize(_ text: String) -> String {
     return String(result)
 }
 
+/// As `normalize`, for a tokenizer with normalization="bert", as encoders of Hugging Face
+/// have it. With its strip_accents=False, give `stripAccents: false`.
+func normalizeBert(_ text: String, stripAccents: Bool = true) -> String {
+    let bare = stripAccents ? text.decomposedStringWithCanonicalMapping : text
+    var result = String.UnicodeScalarView()
+    for scalar in bare.unicodeScalars {
+        switch scalar.properties.generalCategory {
+        case .nonspacingMark where stripAccents: continue
+        case .format, .privateUse: continue
+        case .control where !"\t\n\r".unicodeScalars.contains(scalar): continue
+        case .spaceSeparator, .lineSeparator, .paragraphSeparator: result.append(" ")
+        default:
+            if scalar == "\u{FFFD}" { continue }
+            // Letter by letter: a Greek word would end in another sigma.
+            result.append(contentsOf: scalar.properties.lowercaseMapping.unicodeScalars)
+        }
+    }
+    return String(result)
+}
+
 /// Unicode's case folding of a letter: not always its lower case.
 private func foldCase(_ letter: Unicode.Scalar) -> String {
     switch letter.value {

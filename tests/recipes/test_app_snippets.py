@@ -121,7 +121,36 @@ def test_text_is_normalised_before_mediapipe_sees_it(snippet, call):
     text = (EXPORT / snippet).read_text()
     assert re.search(call, text)
     if not snippet.startswith("web"):
-        assert re.search(r"fun[c]? normalize\(", text)
+        for name in ("normalize", "normalizeBert"):
+            assert re.search(rf"func? {name}\(", text)
+
+
+def test_the_normalisation_of_bert_is_one_in_all_languages():
+    web, kotlin, swift = (
+        (EXPORT / name).read_text()
+        for name in (
+            "web/normalize.js",
+            "android/TextTask.kt",
+            "ios/TextTask.swift",
+        )
+    )
+    (body,) = re.findall(r"(?s)function normalizeBert.*?\n}", web)
+    wanted = re.findall(r"replace\(/(.+?)/gu", body)
+    assert len(wanted) == 4
+    # In Kotlin patterns have names, and a run of accents goes at once.
+    named = dict(re.findall(r'val (\w+) = Regex\("(.+?)"\)', kotlin))
+    (body,) = re.findall(r"(?s)fun normalizeBert.*?\n}", kotlin)
+    found = [named[name] for name in re.findall(r"replace\((\w+),", body)]
+    found = [each.replace(r"\\", "\\").removesuffix("+") for each in found]
+    assert found == wanted
+    (body,) = re.findall(r"(?s)func normalizeBert.*?\n}", swift)
+    # By category, in one pass: Mn, Cf and Co, U+FFFD, Cc, Z.
+    assert set(re.findall(r"[ ,]\.([a-z]\w+)", body)) == {
+        *("nonspacingMark", "format", "privateUse", "control"),
+        *("spaceSeparator", "lineSeparator", "paragraphSeparator"),
+    }
+    assert r'!"\t\n\r".unicodeScalars' in body
+    assert r'"\u{FFFD}"' in body
 
 
 @pytest.mark.parametrize("platform", ["android", "ios"])
