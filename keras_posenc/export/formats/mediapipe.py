@@ -511,14 +511,17 @@ def packed_task(
     task = resolve_task(model, name, labels, signatures=signatures)
     if found["vocabulary"] != task.vocabulary:
         raise ExportVerificationError(
-            f"The vocabulary in '{path}' is not the one of model '{model.name}'"
+            f"The vocabulary in '{path}' is not the one of model "
+            f"'{model.name}'",
+            differs=True,
         )
     if labels is None:
         return task, ["labels"] * (found["labels"] is not None)
     if found["labels"] != task.labels:
         raise ExportVerificationError(
             f"The labels in '{path}' are {found['labels'] or 'none'}, and not "
-            f"those given, {task.labels}"
+            f"those given, {task.labels}",
+            differs=True,
         )
     return task, []
 
@@ -649,7 +652,8 @@ def verify_in_mediapipe(
     if task.labels is not None and found["labels"] != task.labels:
         raise ExportVerificationError(
             f"MediaPipe finds the labels {found['labels']} in '{file}', and "
-            f"they should be {task.labels}"
+            f"they should be {task.labels}",
+            differs=True,
         )
     scales = reference.scales[task.signature.name]
     for probe, output in zip(probes, found["outputs"], strict=True):
@@ -662,7 +666,8 @@ def verify_in_mediapipe(
             raise ExportVerificationError(
                 f"MediaPipe's outputs for {probe.text!r} differ from the "
                 f"model's: largest difference {differs.worst:.3g} (allowed "
-                f"{reference.tolerance:.3g}) in {differs.where}"
+                f"{reference.tolerance:.3g}) in {differs.where}",
+                differs=True,
             )
     return len(probes), [*task.notes, *_scores(task, reference)]
 

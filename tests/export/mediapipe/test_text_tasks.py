@@ -18,6 +18,7 @@ import keras_posenc as kp
 from keras_posenc.export.formats import litert
 from keras_posenc.export.formats import mediapipe as task_metadata
 from keras_posenc.export.formats.mediapipe import resolve_task, with_metadata
+from keras_posenc.export.record import record_path
 
 pytestmark = pytest.mark.tensorflow
 
@@ -548,8 +549,15 @@ def test_what_is_packed_and_verified(made):
 def test_labels_that_are_others(made, tmp_path, labels, message):
     model, path, *_ = made
     found = repacked(path, tmp_path, labels=labels)
-    with pytest.raises(kp.ExportVerificationError, match=re.escape(message)):
+    record = record_path(found)
+    record.write_text("{}")
+    with pytest.raises(
+        kp.ExportVerificationError, match=re.escape(message)
+    ) as caught:
         kp.verify(model, found, labels=LABELS)
+    note = f"; removed the record of an earlier verification: {record}"
+    assert str(caught.value).endswith(note) == (labels is not None)
+    assert record.exists() == (labels is None)  # it could not be compared
 
 
 def test_labels_of_a_file_that_has_none(made, tmp_path):
@@ -562,8 +570,11 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
         kp.verify(model, path, labels=LABELS)
     path.write_bytes(content)
     assert "metadata" not in str(kp.inspect(path))
+    record = record_path(path)
+    record.write_text("{}")
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
         kp.verify(model, path, labels=LABELS)
+    assert record.exists()  # nothing was compared
 
 
 def test_labels_that_mediapipe_would_find(mediapipe, tmp_path, monkeypatch):
