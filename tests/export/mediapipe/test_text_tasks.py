@@ -216,7 +216,11 @@ def test_embedder_answers_as_keras(mediapipe, tmp_path):
     whole = classifier()
     model = keras.Model(whole.inputs, whole.layers[-2].output)
     artifact = export(model, tmp_path / "m.tflite", task="text_embedder")
-    assert "lowercases only ASCII letters" in artifact.report.details()
+    details = artifact.report.details()
+    assert "lowercases only ASCII letters" in details
+    assert "by `normalize` of export/web/normalize.js, export/android" in details
+    assert "softmax" not in details
+    assert "no labels" not in details
     np.testing.assert_allclose(
         embed(artifact.path, SAME),
         model.predict(tf.constant(SAME), verbose=0),
@@ -249,13 +253,17 @@ def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
             {},
             ["the cat", "\u4f60\u597d cat"],
             ["the c\u00e1t", "\u00c9t"],
-            "letters and keeps accents: a text with other capitals or accents",
+            "letters and keeps accents: a text with other capitals or accents "
+            "gets other ids there, unless the application folds it first by "
+            "`normalizeBert` of export/web/normalize.js (export/android and",
         ),
         (
             {"strip_accents": False},
             ["the c\u00e1t"],
             ["\u00c9t"],
-            "ASCII letters: a text",
+            "ASCII letters: a text with other capitals gets other ids there, "
+            "unless the application folds it first by `normalizeBert(text, "
+            "false)` of export/web/normalize.js (",
         ),
         (
             {"split_on_cjk": False},
@@ -330,6 +338,13 @@ def test_what_an_application_should_know_is_said(
     assert "any length" not in report
     assert ("texts are cut to" in report) == (cut is not None)
     assert (cut or "") in report
+    assert "no labels: an application gets numbers instead of names" in report
+
+
+def test_scores_that_are_exported_as_an_embedding(mediapipe, tmp_path):
+    path = tmp_path / "m.tflite"
+    report = export(pooled(), path, task="text_embedder").report
+    assert "the output ends in a softmax: these are scores, not" in str(report)
 
 
 def test_accents_are_what_mediapipe_keeps(made):
@@ -516,6 +531,7 @@ def test_what_is_packed_and_verified(made):
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)
     assert "takes texts of any length" in str(report)
+    assert "no labels" not in str(report)
     assert "its scores" not in str(report)
     assert report.unverified == ["labels"]
     assert "MediaPipe gave the model's outputs for " in report.details()
@@ -846,8 +862,9 @@ def test_models_that_are_for_no_task(mediapipe, tmp_path, make):
         export(make.classifier(), tmp_path / "m.tflite")
     whole = classifier()
     tokens = keras.Model(whole.inputs, whole.layers[2].output)
-    with pytest.raises(ValueError, match="needs one output, of shape"):
+    with pytest.raises(ValueError, match="needs one output, of shape") as caught:
         export(tokens, tmp_path / "m.tflite")
+    assert "such as kp.MaskedAveragePooling1D(), or leave" in str(caught.value)
 
 
 def test_extra_that_is_missing(monkeypatch, tmp_path):
