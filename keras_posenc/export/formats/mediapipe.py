@@ -130,8 +130,8 @@ def differing(layer: Any) -> list[str]:
     """Returns which texts beyond ASCII get other ids in MediaPipe, as text."""
     normalization = getattr(layer, "normalization", None)
     functions = {
-        "bert": "`normalizeBert` of export/web/normalize.js (export/android and "
-        "export/ios have none)",
+        "bert": "`normalizeBert` of export/web/normalize.js "
+        "(export/android and export/ios have none)",
         "tf_text": "`normalize` of export/web/normalize.js, "
         "export/android/TextTask.kt or export/ios/TextTask.swift",
     }
@@ -529,8 +529,7 @@ def packed_task(
         return None, ["the metadata for MediaPipe"] * ("other" in found)
     if labels is not None:
         check_task("text_classifier", labels)
-    name = "text_embedder" if found["output"] == _VECTOR else TASKS[0]
-    task = resolve_task(model, name, labels, signatures=signatures)
+    task = resolve_task(model, found["task"], labels, signatures=signatures)
     if found["vocabulary"] != task.vocabulary:
         raise ExportVerificationError(
             f"The vocabulary in '{path}' is not the one of model "
@@ -701,7 +700,7 @@ def verify_in_mediapipe(
 
 
 def _scores(task: TextTask, reference: Reference) -> list[str]:
-    """Returns a remark if scores are no probabilities, or a vector is scores."""
+    """Returns a remark on scores that are no probabilities, or no vector."""
     rows = np.concatenate(
         [each for probe in reference.probes for each in probe.outputs.values()]
     ).astype("float64")

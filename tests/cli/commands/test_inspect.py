@@ -70,6 +70,7 @@ class TestInspect:
             "unsafe_operators": [],
             "quantization": None,
             "has_metadata": False,
+            "metadata": None,
         }
 
         line = (
