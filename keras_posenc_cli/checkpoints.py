@@ -1,5 +1,7 @@
 """Checkpoints of Hugging Face, in place of .keras files."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,21 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
     try:
         return kp.load_hugging_face(path, **options)
     except (ImportError, OSError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(_by_options(str(error), path)) from error
+
+
+def _by_options(message: str, path: Path) -> str:
+    """Returns a message with the option that `from_ids` is, of `import`."""
+    return re.sub(
+        r"from_ids=True(, with the id of another token as pad_id,)? makes a "
+        r"model that needs (none|no tokenizer)",
+        lambda found: (
+            f"keras-posenc import {shlex.quote(str(path))} --from-ids"
+            + " --pad-id N, with the id of another token as N," * bool(found[1])
+            + f" writes a .keras file that needs {found[2]}; then use that file"
+        ),
+        message,
+    )
 
 
 def describe_outputs(model: Any) -> str:

@@ -6,6 +6,7 @@ and LiteRT that know their file formats.
 
 from typing import Any
 
+from keras_posenc_worker import read_mediapipe
 from keras_posenc_worker.formats import (
     litert_schema,
     read_or_error,
@@ -34,4 +35,7 @@ def main(kind: str, path: str) -> dict[str, Any]:
         "litert": read_litert,
         "onnx": read_onnx,
     }
-    return read_or_error(read[kind], path)
+    found = read_or_error(read[kind], path)
+    if found.get("has_metadata"):
+        found["metadata"] = read_mediapipe.main(path)
+    return found

@@ -23,8 +23,8 @@ _MOST = 32 * 2**20
 def main(path: str) -> dict[str, Any]:
     """Returns a file's metadata for a text task, or `error` with the reason.
 
-    The keys are `vocabulary`, `labels` (or None), and `output`, the name of the
-    output; `other` for metadata of another task; none without metadata.
+    The keys are `task`, `vocabulary` and `labels` (or None); `other` for
+    metadata of another task; none without metadata.
     """
     return read_or_error(_read, path)
 
@@ -67,7 +67,9 @@ def _read(path: Path) -> dict[str, Any]:
     ]
     with zipfile.ZipFile(path) as archive:
         return {
-            "output": (output.name or b"").decode(),
+            "task": "text_embedder"
+            if output.name == b"embedding"
+            else "text_classifier",
             "vocabulary": _lines(archive, tokenizers[0].vocabFile[0].name),
             "labels": _lines(archive, labels[0]) if labels else None,
         }

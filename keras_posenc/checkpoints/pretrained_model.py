@@ -100,6 +100,8 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         parts += [
             f"{name} of SHA-256 {digest}" for name, digest in files.items()
         ]
+        if not parts:  # made in Python, not loaded
+            return {}
         return {"signature": f"From a checkpoint: {', '.join(parts)}."}
 
     def get_config(self) -> dict[str, Any]:

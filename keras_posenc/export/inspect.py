@@ -67,6 +67,10 @@ class Inspection:
         quantization: `"float16"`, `"int8"` or `"int8-static"` if a LiteRT file
             has such weights, else None.
         has_metadata: Whether a LiteRT file has metadata for MediaPipe's tasks.
+        metadata: Of one for a text task with a WordPiece tokenizer: its `task`;
+            its `labels`, or None; `tokens`, the size of the vocabulary; and
+            `ids`, to how many ids an application cuts a text, or None. Of
+            metadata that cannot be read: `error`, the reason.
     """
 
     path: Path
@@ -79,6 +83,7 @@ class Inspection:
     unsafe_operators: list[str]
     quantization: str | None = None
     has_metadata: bool = False
+    metadata: dict[str, Any] | None = None
 
     @property
     def runtime(self) -> str:
@@ -96,7 +101,10 @@ class Inspection:
             f"signatures: {names}"
         ]
         if self.has_metadata:
-            lines.append("with metadata for MediaPipe's tasks")
+            lines.append(
+                "with metadata for MediaPipe's tasks"
+                + _described(self.metadata or {})
+            )
         if self.unsafe_operators:
             lines.append(
                 "operators that may do more than compute: "
@@ -236,7 +244,51 @@ def inspect(path: str | Path) -> Inspection:
         ),
         quantization=found.get("quantization"),
         has_metadata=found.get("has_metadata", False),
+        metadata=_metadata(found.get("metadata") or {}, signatures),
     )
+
+
+def _metadata(
+    found: dict[str, Any], signatures: dict[str, dict[str, dict[str, Tensor]]]
+) -> dict[str, Any] | None:
+    """Returns `Inspection.metadata` from what the worker read."""
+    if "task" not in found:
+        return {"error": found["error"]} if "error" in found else None
+    inputs = [
+        tensor
+        for sides in signatures.values()
+        for tensor in sides["inputs"].values()
+    ]
+    shape = (inputs[0].shape if inputs else None) or ()
+    return {
+        "task": found["task"],
+        "labels": found["labels"],
+        "tokens": len(found["vocabulary"]),
+        "ids": shape[1] if len(shape) > 1 else None,
+    }
+
+
+_MOST_LABELS, _MOST_LETTERS = 5, 200  # in one line
+
+
+def _described(metadata: dict[str, Any]) -> str:
+    """Returns the end of the line on a file's metadata."""
+    if "task" not in metadata:
+        reason = metadata.get("error")
+        return f", which cannot be read: {reason}" if reason else ""
+    labels = metadata["labels"] or []
+    names = ", ".join(labels[:_MOST_LABELS])[:_MOST_LETTERS]
+    names += f", ... ({len(labels):,})" * (len(labels) > _MOST_LABELS)
+    ids = metadata["ids"]
+    parts = [
+        metadata["task"],
+        f"labels: {names or 'none'}"
+        if metadata["task"] == "text_classifier"
+        else "",
+        f"WordPiece of {metadata['tokens']:,} tokens",
+        "ids of any number" if ids is None else f"texts are cut to {ids} ids",
+    ]
+    return f": {'; '.join(filter(None, parts))}"
 
 
 def _unknown(kind: str, found: dict[str, Any]) -> set[str]:

@@ -31,7 +31,12 @@ from keras_posenc.export.publish import (
     staging_in,
     stamp,
 )
-from keras_posenc.export.record import make_record, record_path, try_to_record
+from keras_posenc.export.record import (
+    make_record,
+    record_path,
+    remove_record,
+    try_to_record,
+)
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
@@ -231,14 +236,23 @@ def verify(
         step(f"Reading {path}")
         before = stamp(path)
         found = inspect_safe(path, format.allow_operators)
-        format.resolve(model, found)
-        probes = _probes(format)
-        with _runtime(format) as runtime:
-            if runtime is not None:
-                load_ahead(runtime, path, limits_of(None, found))
-            reference = _reference(format, probes, step)
-            check_unchanged(path, before)  # or another one would be run
-            report = _report(format, reference, found, runtime, step)
+        try:
+            format.resolve(model, found)
+            probes = _probes(format)
+            with _runtime(format) as runtime:
+                if runtime is not None:
+                    load_ahead(runtime, path, limits_of(None, found))
+                reference = _reference(format, probes, step)
+                check_unchanged(path, before)  # or another one would be run
+                report = _report(format, reference, found, runtime, step)
+        except ExportVerificationError as error:
+            if not error.differs:  # nothing is known of the file
+                raise
+            check_unchanged(path, before)  # or another one's record is removed
+            note = remove_record(path)
+            raise ExportVerificationError(
+                "; ".join(filter(None, [str(error), note])), differs=True
+            ) from error
         record = make_record(report, path) if report.passed else None
         check_unchanged(path, before)
         return try_to_record(report, record, path)

@@ -121,22 +121,29 @@ def try_to_record(
         The report, with a note if a record was removed or cannot be written.
     """
     note = None
-    path = record_path(exported)
-    try:
-        if record is not None:
+    if record is None:
+        note = remove_record(exported)
+    else:
+        try:
             write_record(record, exported)
-        elif path.exists():
-            with writing_to(exported.parent):
-                path.unlink(missing_ok=True)
-            note = f"removed the record of an earlier verification: {path}"
-    except ExportError as error:
-        what = "this verification could not be recorded"
-        if record is None:
-            what = "an earlier record could not be removed"
-        note = f"{what}: {error}"
+        except ExportError as error:
+            note = f"this verification could not be recorded: {error}"
     if note is None:
         return report
     return dataclasses.replace(report, notes=[*report.notes, note])
+
+
+def remove_record(exported: Path) -> str | None:
+    """Removes a record; returns a note on it, or None if there was none."""
+    path = record_path(exported)
+    if not path.exists():
+        return None
+    try:
+        with writing_to(exported.parent):
+            path.unlink(missing_ok=True)
+    except ExportError as error:
+        return f"an earlier record could not be removed: {error}"
+    return f"removed the record of an earlier verification: {path}"
 
 
 def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:

@@ -55,7 +55,9 @@ def verify(
     call. A passed verification is recorded with digests of all files, so that
     `Scorer` accepts the model: in `assets.extra/verification.json` of a folder,
     or next to a file, named after it with `.verified.json`. A failed one
-    deletes an earlier record.
+    deletes an earlier record: the report says `FAILED`, or the file's labels,
+    vocabulary or outputs in MediaPipe are others. One that was refused, or that
+    could not run the file, keeps it.
 
     A SavedModel is run as servers run it, in a session of its `signature_def`;
     `tf.saved_model.load` must give the same. Weights, tables and constants are

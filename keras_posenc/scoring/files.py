@@ -16,12 +16,17 @@ from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.publish import as_path, staging_in, writing_to
 from keras_posenc.export.worker_client import WorkerError
-from keras_posenc.progress import counting
+from keras_posenc.progress import counting, printable
 from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import ScoringWorker
 from keras_posenc.scoring.reading import columns_of
-from keras_posenc.scoring.scorer import Scorer
-from keras_posenc.scoring.writing import FragmentError, run_of, written
+from keras_posenc.scoring.scorer import NO_TEXTS, Scorer
+from keras_posenc.scoring.writing import (
+    FragmentError,
+    first_reason,
+    run_of,
+    written,
+)
 
 _ATTEMPTS = 2  # for a file whose process is killed from outside
 _LOCK = ".scoring.lock"
@@ -39,7 +44,8 @@ class ScoringReport:
         files: How many files were scored.
         skipped: How many had been scored before.
         failed: Why files were not scored, by their paths.
-        unanswered: Files that are scored, but have no good row.
+        unanswered: Why files that are scored have no good row, by their paths:
+            the reason of the first row, and the file of the others.
         left_out: How many files of the folders have no known format.
         rows: How many rows this run scored.
         seconds: How long it took.
@@ -51,7 +57,7 @@ class ScoringReport:
     files: int
     skipped: int
     failed: Mapping[str, str]
-    unanswered: Sequence[str]
+    unanswered: Mapping[str, str]
     left_out: int
     rows: int
     seconds: float
@@ -78,7 +84,8 @@ class ScoringReport:
             line += f"; {self.rows / self.seconds:,.0f} rows/s"
         lines = [f"{path}: {reason}" for path, reason in self.failed.items()]
         lines += [
-            f"{path}: none of its rows is good" for path in self.unanswered
+            f"{path}: none of its rows is good: {reason}"
+            for path, reason in self.unanswered.items()
         ]
         # Names of files and columns may be invalid Unicode.
         return (
@@ -144,7 +151,7 @@ def score_files(
         files=run.files,
         skipped=run.skipped,
         failed=dict(sorted(run.failed.items())),
-        unanswered=sorted(run.unanswered),
+        unanswered=dict(sorted(run.unanswered.items())),
         left_out=left_out,
         rows=run.rows,
         seconds=run.seconds,
@@ -154,6 +161,8 @@ def score_files(
 def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
     """Raises `ValueError` for columns that no readable file has."""
     wanted = [*(each.column for each in scorer.inputs), *scorer.keep]
+    kinds = {each.column: each.kind for each in scorer.inputs}
+    takes_ids = {"ids"} == {*kinds.values()}
     reason = ""
     for fragment in fragments:
         try:
@@ -171,6 +180,8 @@ def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
         reason = reason or (
             f"Column '{missing[0]}' is not in '{fragment.path}'. Its columns: "
             f"{', '.join(names) or 'none'}"
+            + f". {NO_TEXTS}"
+            * (takes_ids and missing[0] in kinds)
         )
     raise ValueError(reason)
 
@@ -254,7 +265,7 @@ class _Run:
         self.good = self.bad = self.files = self.skipped = self.rows = 0
         self.seconds = 0.0
         self.failed: dict[str, str] = {}
-        self.unanswered: list[str] = []
+        self.unanswered: dict[str, str] = {}
         self._scorer, self._out = scorer, out
         self._held, self._verbose = lock, verbose
         self._fragments: list[Fragment] = []
@@ -366,7 +377,10 @@ class _Run:
         self.good += good
         self.bad += bad
         if bad and not good:
-            self.unanswered.append(str(fragment.path))
+            path = self._out / fragment.bad
+            self.unanswered[str(fragment.path)] = (
+                f"{printable(first_reason(path))} (the first; all: {path})"
+            )
 
     def _start(self) -> ScoringWorker | None:
         with self._lock:

@@ -26,6 +26,7 @@ from keras_posenc.scoring.schema import Output
 from keras_posenc_worker.runtimes import Runner
 
 POSITION, REASON = "position", "reason"
+NO_TEXTS = "This file takes ids; texts are scored with a SavedModel"
 _DEFAULT = "serving_default"
 # The same name as in `export/signatures/lengths.py`, which needs Keras.
 LENGTHS = "lengths"
@@ -495,6 +496,8 @@ def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
         raise ValueError(
             f"`column` must be the name of an input, as there are several: "
             f"{', '.join(names) or 'none'}. Received: column='{column}'"
+            + f". {NO_TEXTS}"
+            * _takes_ids(tensors)
         )
     of = dict.fromkeys(main, column) if column is not None else {}
     made = [
@@ -508,6 +511,11 @@ def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
     if not made:
         raise ValueError("it has no inputs")
     return made
+
+
+def _takes_ids(tensors: Mapping[str, Tensor]) -> bool:
+    """Returns whether all inputs are integers, as ids and their masks are."""
+    return all("int" in tensor.dtype for tensor in tensors.values())
 
 
 def _check_keep(keep: Any) -> list[str]:

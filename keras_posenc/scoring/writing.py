@@ -58,6 +58,15 @@ def written(fragment: Fragment, out: Path) -> dict[str, Any] | None:
         ) from error
 
 
+def first_reason(path: Path) -> str:
+    """Returns why the first row of a file of bad rows has no outputs."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        batch = next(file.iter_batches(batch_size=1, columns=[REASON]))
+    return str(batch[REASON][0])
+
+
 def score_fragment(
     scorer: Scorer,
     fragment: Fragment,

@@ -201,6 +201,13 @@ def run_litert(options: argparse.Namespace) -> int:
             "--labels name the scores of --task text_classifier, which is not "
             "given"
         )
+    if options.quantization == "int8-static" and options.representative is None:
+        raise UsageError(
+            "--quantization int8-static needs --representative FILE.npz: some "
+            "hundred real inputs. Write the file in Python, with an array for "
+            "each input by its name: "
+            "np.savez('r.npz', text=np.array(texts[:200]))"
+        )
     return _export(
         options,
         "export_litert",

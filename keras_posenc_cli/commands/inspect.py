@@ -60,16 +60,22 @@ def run(options: argparse.Namespace) -> int:
             model.summary(expand_nested=True, print_fn=print)
         else:
             print(_line(model, options.exported))
-            if hasattr(model, "card"):  # a generator, for example
-                print(model.card["signature"])
+            card = getattr(model, "card", {})  # a generator's, for example
+            if "signature" in card:
+                print(card["signature"])
         return EXIT_OK
     if is_checkpoint(options.exported):
         return _of_checkpoint(options)
     check_exists(options.exported)
-    from keras_posenc.export.inspect import inspect
+    from keras_posenc.export.errors import ExportVerificationError
+    from keras_posenc.export.inspect import inspect, locate
     from keras_posenc.export.record import changes, digests
 
-    inspection = inspect(options.exported)
+    locate(options.exported)  # else the argument is wrong, not the file
+    try:
+        inspection = inspect(options.exported)
+    except ValueError as error:
+        raise ExportVerificationError(str(error)) from error
     changed, unusable = None, None
     try:
         changed = changes(inspection.path, digests(inspection.path))

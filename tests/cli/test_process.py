@@ -37,7 +37,7 @@ class TestStreams:
 
         monkeypatch.setattr(inspection, "inspect", inspect)
         result = cli("inspect", "model.tflite")
-        assert result.code == 2
+        assert result.code == 1
         assert result.err.splitlines() == [
             "said by the command",
             "keras-posenc: no such thing",
@@ -190,7 +190,7 @@ class TestStreams:
             result = cli("inspect", "model.tflite")
         finally:
             signal.signal(signal.SIGHUP, earlier)
-        assert result.code == 2
+        assert result.code == 1
         assert result.err == "keras-posenc: went on\n"
 
     @pytest.mark.parametrize(

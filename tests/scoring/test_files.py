@@ -415,7 +415,7 @@ def test_rate_is_shown_where_it_says_something(tmp_path, rows, seconds, rate):
         files=1,
         skipped=0,
         failed={},
-        unanswered=[],
+        unanswered={},
         left_out=0,
         rows=rows,
         seconds=seconds,
@@ -609,7 +609,12 @@ def test_a_file_of_which_no_row_is_good(scorer, data, tmp_path):
     for _ in range(2):  # scored, and there before
         report = kp.score_files(scorer, data, out=out, verbose=False)
         assert not report.passed
-        assert f"{path}: none of its rows is good" in str(report)
+        bad = out / "_bad" / "a.parquet"
+        (reason,) = pq.read_table(bad)["reason"].to_pylist()
+        assert (
+            f"{path}: none of its rows is good: {reason} (the first; all: "
+            f"{bad})"
+        ) in str(report).splitlines()
     assert (report.skipped, report.good, report.bad) == (3, 18, 3)
 
 

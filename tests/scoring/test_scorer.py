@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import keras_posenc as kp
+from keras_posenc.export.inspect import Tensor
 from keras_posenc.export.record import record_path
 from keras_posenc.scoring import loading, schema, scorer
 from keras_posenc_worker import runtimes
@@ -509,13 +510,18 @@ class TestRefusals:
             verify=False,
             verbose=False,
         )
-        with pytest.raises(ValueError, match="as there are several: one, two"):
+        reason = r"as there are several: one, two\. Received: column='text'$"
+        with pytest.raises(ValueError, match=reason):
             kp.Scorer(path, column="text", allow_unverified=True)
-        scorer = kp.Scorer(path, column="two", allow_unverified=True)
+        ids = dict.fromkeys(("ids", "mask"), Tensor((1, None), "int32"))
+        reason = "column='text'. This file takes ids; texts are scored with a S"
+        with pytest.raises(ValueError, match=reason):
+            scorer._inputs(ids, "text")
+        two = kp.Scorer(path, column="two", allow_unverified=True)
         with pytest.raises(ValueError, match="Column 'one' is not in"):
-            scorer(pa.table({"two": [[1.0, 2.0]]}))
+            two(pa.table({"two": [[1.0, 2.0]]}))
         table = pa.table({"two": [[1.0, 2.0]], "one": [[3.0, 4.0]]})
-        assert scorer(table)[0].to_pydict() == {"sum": [[4.0, 6.0]]}
+        assert two(table)[0].to_pydict() == {"sum": [[4.0, 6.0]]}
 
 
 @pytest.mark.parametrize(

@@ -128,13 +128,24 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
 
 def differing(layer: Any) -> list[str]:
     """Returns which texts beyond ASCII get other ids in MediaPipe, as text."""
+    normalization = getattr(layer, "normalization", None)
+    functions = {
+        "bert": "`normalizeBert` of export/web/normalize.js "
+        "(export/android and export/ios have none)",
+        "tf_text": "`normalize` of export/web/normalize.js, "
+        "export/android/TextTask.kt or export/ios/TextTask.swift",
+    }
+    folds = "folds it first"
+    if normalization in functions:
+        folds += f" by {functions[normalization]}"
     keeps, others = " and keeps accents", "capitals or accents"
     if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
         keeps, others = "", "capitals"
+        folds = folds.replace("normalizeBert", "normalizeBert(text, false)")
     found = [
         f"MediaPipe lowercases only ASCII letters{keeps}: a text with other "
-        f"{others} gets other ids there, unless the application folds it first "
-        "(docs/limits.md)"
+        f"{others} gets other ids there, unless the application {folds}: see "
+        "docs/limits.md"
     ]
     if getattr(layer, "split_on_cjk", None) is False:
         found.append(
@@ -174,12 +185,23 @@ def check_output(task: str, signature: Signature, labels: Any) -> None:
         raise ValueError(
             f"task='{task}' needs one output, of shape (batch, "
             f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}"
+            + _remedy(task, shapes)
         )
     if labels is not None and shapes[0][1] != len(labels):
         raise ValueError(
             f"`labels` must name each of the {shapes[0][1]} scores. Received: "
             f"{len(labels)} labels"
         )
+
+
+def _remedy(task: str, shapes: Sequence[Any]) -> str:
+    """Returns how one output for each token becomes one for each text."""
+    if len(shapes) != 1 or len(shapes[0]) != 3:
+        return ""
+    return (
+        ". Add a pooling to the model, such as kp.MaskedAveragePooling1D(), or "
+        "leave out `task` (--task)"
+    )
 
 
 IDS, MASK, SEGMENTS = "ids", "mask", "segment_ids"
@@ -507,18 +529,20 @@ def packed_task(
         return None, ["the metadata for MediaPipe"] * ("other" in found)
     if labels is not None:
         check_task("text_classifier", labels)
-    name = "text_embedder" if found["output"] == _VECTOR else TASKS[0]
-    task = resolve_task(model, name, labels, signatures=signatures)
+    task = resolve_task(model, found["task"], labels, signatures=signatures)
     if found["vocabulary"] != task.vocabulary:
         raise ExportVerificationError(
-            f"The vocabulary in '{path}' is not the one of model '{model.name}'"
+            f"The vocabulary in '{path}' is not the one of model "
+            f"'{model.name}'",
+            differs=True,
         )
     if labels is None:
         return task, ["labels"] * (found["labels"] is not None)
     if found["labels"] != task.labels:
         raise ExportVerificationError(
             f"The labels in '{path}' are {found['labels'] or 'none'}, and not "
-            f"those given, {task.labels}"
+            f"those given, {task.labels}",
+            differs=True,
         )
     return task, []
 
@@ -649,7 +673,8 @@ def verify_in_mediapipe(
     if task.labels is not None and found["labels"] != task.labels:
         raise ExportVerificationError(
             f"MediaPipe finds the labels {found['labels']} in '{file}', and "
-            f"they should be {task.labels}"
+            f"they should be {task.labels}",
+            differs=True,
         )
     scales = reference.scales[task.signature.name]
     for probe, output in zip(probes, found["outputs"], strict=True):
@@ -662,19 +687,32 @@ def verify_in_mediapipe(
             raise ExportVerificationError(
                 f"MediaPipe's outputs for {probe.text!r} differ from the "
                 f"model's: largest difference {differs.worst:.3g} (allowed "
-                f"{reference.tolerance:.3g}) in {differs.where}"
+                f"{reference.tolerance:.3g}) in {differs.where}",
+                differs=True,
             )
-    return len(probes), [*task.notes, *_scores(task, reference)]
+    notes = [*task.notes, *_scores(task, reference)]
+    if not any(found.get("labels", [True])):
+        notes.append(
+            "no labels: an application gets numbers instead of names. Give "
+            "the export `labels` (--labels)"
+        )
+    return len(probes), notes
 
 
 def _scores(task: TextTask, reference: Reference) -> list[str]:
-    """Returns a remark if a classifier's scores are no probabilities."""
-    if task.name != "text_classifier":
-        return []
+    """Returns a remark on scores that are no probabilities, or no vector."""
     rows = np.concatenate(
         [each for probe in reference.probes for each in probe.outputs.values()]
     ).astype("float64")
     rows = rows[np.isfinite(rows).all(axis=-1)]
+    if task.name != "text_classifier":
+        is_one = np.abs(rows.sum(axis=-1) - 1) < 1e-3
+        if np.all(is_one) and np.all(rows >= 0) and rows.shape[-1] > 1:
+            return [
+                "the output ends in a softmax: these are scores, not an "
+                "embedding. Export the model without its last layer"
+            ]
+        return []
     if np.any((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)):
         return [
             "scores are not all from 0 to 1, but applications read them as "

@@ -117,7 +117,8 @@ def _verification(report: VerificationReport | None) -> str:
         return "Not verified: it was exported with `verify=False`."
     lines = [
         "A fresh process without Keras reproduced the model's outputs before "
-        f"this version appeared: {len(report.cases):,} batches, largest "
+        "this version appeared: "
+        f"{units.count(len(report.cases), 'case')}, largest "
         f"difference {report.largest_difference:.2g} (allowed "
         f"{report.tolerance:.2g}).",
         *(

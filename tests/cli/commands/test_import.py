@@ -83,7 +83,11 @@ class TestImport:
             ("tiny --max-length 25", "--max-length must be at most 24"),
             ("tiny --out a.h5", "must end in '.keras'. Received: 'a.h5'"),
             ("tiny --out folder.keras", "and 'folder.keras' is a folder"),
-            ("bare", "has neither tokenizer.json nor vocab.txt"),
+            (
+                "bare",
+                "and so no tokenizer: keras-posenc import bare --from-ids "
+                "writes a .keras file that needs none; then use that file",
+            ),
         ],
     )
     def test_refused(self, run, checkpoint, line, reason):

@@ -70,6 +70,7 @@ class TestInspect:
             "unsafe_operators": [],
             "quantization": None,
             "has_metadata": False,
+            "metadata": None,
         }
 
         line = (
@@ -168,6 +169,20 @@ class TestInspect:
         assert result.code == 0
         (line,) = result.out.splitlines()
         assert " 'later' of inputs that it does not know, not built: " in line
+
+    def test_torn_litert(self, cli, folder, tmp_path):
+        torn = tmp_path / "torn.tflite"
+        torn.write_bytes((folder / "model.tflite").read_bytes()[:400])
+        result = cli("inspect", torn)
+        assert result.code == 1  # as verify: the file is wrong
+        assert f"'{torn}' is no readable LiteRT file: " in result.err
+
+    def test_a_classifier_of_no_checkpoint(self, cli, tmp_path):
+        model = kp.PretrainedModel(
+            [keras.Input((2,)), keras.layers.Dense(1)], labels=["a"]
+        )
+        model.save(tmp_path / "own.keras")
+        assert "checkpoint" not in cli("inspect", tmp_path / "own.keras").out
 
     @pytest.mark.parametrize(
         ("artifact", "reason"),

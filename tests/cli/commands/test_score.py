@@ -65,7 +65,11 @@ def test_a_broken_file_is_named(cli, data):
         ([MODEL, "--in", "*.csv"], "no file matches '*.csv'"),
         ([MODEL, "--in", MODEL], "must be a .parquet, .csv, .jsonl"),
         ([MODEL, "--in", "{out}"], "--out must be another folder than --in"),
-        ([MODEL, "--in", "{data}", "--column", "txt"], "Column 'txt' is not"),
+        (
+            [MODEL, "--in", "{data}", "--column", "txt"],
+            "Its columns: ids, name. This file takes ids; texts are scored "
+            "with a SavedModel\n",
+        ),
         ([MODEL, "--in", "{data}", "--keep", "nope"], "Column 'nope' is not"),
     ],
 )

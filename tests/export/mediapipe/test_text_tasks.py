@@ -18,6 +18,7 @@ import keras_posenc as kp
 from keras_posenc.export.formats import litert
 from keras_posenc.export.formats import mediapipe as task_metadata
 from keras_posenc.export.formats.mediapipe import resolve_task, with_metadata
+from keras_posenc.export.record import record_path
 
 pytestmark = pytest.mark.tensorflow
 
@@ -179,7 +180,10 @@ def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
         model, tmp_path / "m.tflite", labels=LABELS, signatures=signatures
     )
     assert artifact.report.passed
-    found = kp.inspect(artifact.path).signatures["serving_default"]["inputs"]
+    inspection = kp.inspect(artifact.path)
+    if shape:
+        assert f"; texts are cut to {shape[1]} ids" in str(inspection)
+    found = inspection.signatures["serving_default"]["inputs"]
     wanted = f"int32 {shape or (1, None)}"
     assert {
         name: str(tensor) for name, tensor in found.items()
@@ -215,7 +219,11 @@ def test_embedder_answers_as_keras(mediapipe, tmp_path):
     whole = classifier()
     model = keras.Model(whole.inputs, whole.layers[-2].output)
     artifact = export(model, tmp_path / "m.tflite", task="text_embedder")
-    assert "lowercases only ASCII letters" in artifact.report.details()
+    details = artifact.report.details()
+    assert "lowercases only ASCII letters" in details
+    assert "by `normalize` of export/web/normalize.js, export/an" in details
+    assert "softmax" not in details
+    assert "no labels" not in details
     np.testing.assert_allclose(
         embed(artifact.path, SAME),
         model.predict(tf.constant(SAME), verbose=0),
@@ -248,13 +256,17 @@ def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
             {},
             ["the cat", "\u4f60\u597d cat"],
             ["the c\u00e1t", "\u00c9t"],
-            "letters and keeps accents: a text with other capitals or accents",
+            "letters and keeps accents: a text with other capitals or accents "
+            "gets other ids there, unless the application folds it first by "
+            "`normalizeBert` of export/web/normalize.js (export/android and",
         ),
         (
             {"strip_accents": False},
             ["the c\u00e1t"],
             ["\u00c9t"],
-            "ASCII letters: a text",
+            "ASCII letters: a text with other capitals gets other ids there, "
+            "unless the application folds it first by `normalizeBert(text, "
+            "false)` of export/web/normalize.js (",
         ),
         (
             {"split_on_cjk": False},
@@ -329,6 +341,13 @@ def test_what_an_application_should_know_is_said(
     assert "any length" not in report
     assert ("texts are cut to" in report) == (cut is not None)
     assert (cut or "") in report
+    assert "no labels: an application gets numbers instead of names" in report
+
+
+def test_scores_that_are_exported_as_an_embedding(mediapipe, tmp_path):
+    path = tmp_path / "m.tflite"
+    report = export(pooled(), path, task="text_embedder").report
+    assert "the output ends in a softmax: these are scores, not" in str(report)
 
 
 def test_accents_are_what_mediapipe_keeps(made):
@@ -510,11 +529,24 @@ def test_what_is_packed_and_verified(made):
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
-    assert "with metadata for MediaPipe's tasks" in str(kp.inspect(path))
+    found = kp.inspect(path)
+    tokens = len(vocabulary)
+    line = (
+        "with metadata for MediaPipe's tasks: text_classifier; labels: bad, "
+        f"fair, good; WordPiece of {tokens} tokens; ids of any number"
+    )
+    assert line in str(found).splitlines()
+    assert found.metadata == {
+        "task": "text_classifier",
+        "labels": LABELS,
+        "tokens": tokens,
+        "ids": None,
+    }
     report = kp.verify(model, path, max_length=32)
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)
     assert "takes texts of any length" in str(report)
+    assert "no labels" not in str(report)
     assert "its scores" not in str(report)
     assert report.unverified == ["labels"]
     assert "MediaPipe gave the model's outputs for " in report.details()
@@ -548,8 +580,24 @@ def test_what_is_packed_and_verified(made):
 def test_labels_that_are_others(made, tmp_path, labels, message):
     model, path, *_ = made
     found = repacked(path, tmp_path, labels=labels)
-    with pytest.raises(kp.ExportVerificationError, match=re.escape(message)):
+    record = record_path(found)
+    record.write_text("{}")
+    with pytest.raises(
+        kp.ExportVerificationError, match=re.escape(message)
+    ) as caught:
         kp.verify(model, found, labels=LABELS)
+    note = f"; removed the record of an earlier verification: {record}"
+    assert str(caught.value).endswith(note) == (labels is not None)
+    assert record.exists() == (labels is None)  # it could not be compared
+
+
+def test_labels_that_a_terminal_would_obey(made, tmp_path):
+    _, path, *_ = made
+    found = kp.inspect(repacked(path, tmp_path, labels="\x1b[2J\n" * 6))
+    assert "labels: \\x1b[2J, " in str(found)
+    assert str(found).endswith(
+        ", ... (6); WordPiece of 114 tokens; ids of any number"
+    )
 
 
 def test_labels_of_a_file_that_has_none(made, tmp_path):
@@ -562,8 +610,11 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
         kp.verify(model, path, labels=LABELS)
     path.write_bytes(content)
     assert "metadata" not in str(kp.inspect(path))
+    record = record_path(path)
+    record.write_text("{}")
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
         kp.verify(model, path, labels=LABELS)
+    assert record.exists()  # nothing was compared
 
 
 def test_labels_that_mediapipe_would_find(mediapipe, tmp_path, monkeypatch):
@@ -648,6 +699,7 @@ def test_archive_that_is_damaged(made, tmp_path, damage):
         end = archive.infolist()[0].header_offset
     found = tmp_path / "m.tflite"
     found.write_bytes(damage(path.read_bytes(), end))
+    assert "MediaPipe's tasks, which cannot be read: " in str(kp.inspect(found))
     with pytest.raises(kp.ExportVerificationError, match="no readable vocab"):
         kp.verify(model, found)
 
@@ -835,7 +887,11 @@ def test_models_that_are_for_no_task(mediapipe, tmp_path, make):
         export(make.classifier(), tmp_path / "m.tflite")
     whole = classifier()
     tokens = keras.Model(whole.inputs, whole.layers[2].output)
-    with pytest.raises(ValueError, match="needs one output, of shape"):
+    reason = (
+        "needs one output, of shape .+ such as kp.MaskedAveragePooling1D.., or "
+        "leave out"
+    )
+    with pytest.raises(ValueError, match=reason):
         export(tokens, tmp_path / "m.tflite")
 
 

@@ -126,7 +126,7 @@ def test_grpc_code_makes_the_same_request(card):
 
 def test_what_was_proved_is_told(served, card):
     cases = len(served.report.cases)
-    assert f"{cases} batches, largest difference " in card
+    assert f"{cases} cases, largest difference " in card
     weights = kp.inspect(served.path).weight_bytes
     assert f"of which weights {units.size(weights)}" in card
     assert "Warm-up: 3 requests" in card
