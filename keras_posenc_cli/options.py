@@ -56,7 +56,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--agreement": {
         "type": arguments.share,
         "metavar": "X",
-        "help": "least share of decided examples whose largest score is "
+        "help": "least share of clear cases whose largest score is "
         "the model's, in a quantized file (default: 0.99)",
     },
     "--import": {

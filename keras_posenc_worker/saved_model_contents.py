@@ -450,10 +450,14 @@ def _computes_with_paths(
         ]
     readers = collections.defaultdict(list)
     callers = collections.defaultdict(list)
+    branching = collections.defaultdict(set)  # such as If and While
     for scope, body in bodies.items():
         for node in body:
             if node.op in CALLS:
                 callers[node.attr["f"].func.name].append((scope, node.name))
+            else:
+                for function in functions_called(node) & library.keys():
+                    branching[function].add(node.op)
             for place, tensor in enumerate(node.input):
                 if not tensor.startswith("^"):
                     readers[scope, node_name(tensor)].append((node, place))
@@ -464,6 +468,8 @@ def _computes_with_paths(
             continue
         seen.add((scope, name))
         if scope and name in map(node_name, library[scope].ret.values()):
+            if branching[scope]:
+                return str(min(branching[scope]))
             remaining += callers[scope]
         for node, place in readers[scope, name]:
             if node.op in CALLS:

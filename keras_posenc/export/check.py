@@ -78,7 +78,6 @@ def compare(
         if len({*kinds}) > 1:
             error = "{} has {}, and the model's has {}".format(name, *kinds)
             return CaseReport(signature, description, math.inf, "", 0.0, error)
-    expected = probe.expected(got)
     if probe.extremes:
         got = probe.without_rounding(got)
     retrace = reference.retraces.get(signature)
@@ -170,7 +169,7 @@ def unlike(
             for texts in (got, wanted)
         )
         error = "{} is {!r}, the model's {!r}".format(where, *texts)
-        if name.rpartition("_")[2] == CLASSES:
+        if name.rpartition("_")[2] == CLASSES and wanted.ndim > 1:
             labels = [
                 to_bytes(each).decode(errors="replace")
                 for each in got[index[:-1]]

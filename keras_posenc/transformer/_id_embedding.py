@@ -34,7 +34,7 @@ class IdEmbedding(keras.layers.Embedding):
         except Exception as error:
             # TensorFlow, outside graphs: its message names no argument.
             raised: Any = error
-            message = getattr(raised, "message", "")
+            message = str(getattr(raised, "message", ""))
             if " is not in [0, " not in message:
                 raise
             message += (

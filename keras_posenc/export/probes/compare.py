@@ -332,10 +332,15 @@ class Columns:
             values.astype("float64").reshape(-1, wanted.shape[-1])
             for values in (wanted, got)
         ]
-        with np.errstate(invalid="ignore"):  # an infinity less itself
-            found = [np.abs(rows[0]), np.abs(rows[0] - rows[1])]
+        finite = np.isfinite(rows).all(axis=(0, -1))
+        wanted, got = (values[finite] for values in rows)
         self._found.setdefault(name, []).append(
-            np.array([np.max(values, axis=0) for values in found])
+            np.array(
+                [
+                    np.max(np.abs(values), axis=0, initial=0)
+                    for values in (wanted, wanted - got)
+                ]
+            )
         )
 
     def unchecked(self, tolerance: float) -> dict[str, list[int]]:

@@ -30,9 +30,6 @@ class Probe:
         signature: Name of the signature.
         inputs: Arrays by the names of its inputs.
         outputs: The model's outputs, as arrays by name.
-        in_graph: The outputs of the model's graph, if some of its code's are
-            NaN. A graph's fused operators may give a number there, and so may
-            those of a file.
         is_required: Whether the model must accept the inputs.
         is_sample: Whether the inputs were given as a sample.
         text: The text that the inputs were made of, for a MediaPipe task.
@@ -45,7 +42,6 @@ class Probe:
     signature: str
     inputs: Inputs
     outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    in_graph: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_required: bool = True
     is_sample: bool = False
     text: str | None = None
@@ -63,25 +59,6 @@ class Probe:
         """Number of examples in the batch."""
         first = next(iter(self.inputs.values()), np.zeros(()))
         return len(first) if first.ndim else 1
-
-    def expected(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the outputs to compare others with.
-
-        Args:
-            found: The others, by the same names.
-        """
-        return {
-            name: np.where(
-                np.isnan(value) & ~np.isnan(found[name]),
-                self.in_graph[name],
-                value,
-            )
-            if name in self.in_graph
-            and "float" in value.dtype.name
-            and value.shape == found[name].shape
-            else value
-            for name, value in self.outputs.items()
-        }
 
     def without_rounding(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """Returns other outputs, with the model's where only rounding differs.
@@ -430,6 +407,7 @@ def make_probes(
             is_required = is_static or length >= max_length
             for inputs in _in_batches(signature, shapes, invent):
                 yield Probe(signature.name, inputs, is_required=is_required)
+                is_required = False
     tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
     yield from extreme_probes(signature, [*tried], invent, takes)
 

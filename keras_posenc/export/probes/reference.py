@@ -28,7 +28,6 @@ from keras_posenc.export.probes.compare import (
     Loss,
     Retrace,
     difference,
-    has_nan,
     kinds_of,
     movement,
     retrace_of,
@@ -54,19 +53,12 @@ Call = Callable[[Inputs], dict[str, Any]]
 class Memory:
     """Cache of models' outputs, for signatures that run one model.
 
-    Args:
-        call_of: Returns how a signature's model is run; by default its code
-            or, in mixed precision, its graph.
-
     Attributes:
         seconds: Processor time of all outputs, cached ones included.
     """
 
-    def __init__(
-        self, call_of: Callable[[Signature], Call] | None = None
-    ) -> None:
+    def __init__(self) -> None:
         self.seconds = 0.0
-        self._call_of = call_of or _call_of
         self._calls: dict[int, Call] = {}
         self._known: dict[Any, tuple[dict[str, Any], float]] = {}
 
@@ -74,7 +66,7 @@ class Memory:
         """Returns a model's outputs; runs it once for the same inputs."""
         model = id(signature)
         if model not in self._calls:
-            self._calls[model] = self._call_of(signature)
+            self._calls[model] = _call_of(signature)
         key = model, hashlib.sha256(pickle.dumps(inputs)).digest()
         if key not in self._known:
             began = time.process_time()
@@ -86,7 +78,7 @@ class Memory:
 
     def apart(self) -> "Memory":
         """Returns an empty cache for the same models."""
-        other = Memory(self._call_of)
+        other = Memory()
         other._calls = self._calls
         return other
 
@@ -277,16 +269,15 @@ class Reference:
                     )
         scales = self.scales
         for (signature, name), values in rows.items():
-            if (
-                len({value.shape[1] for value in values}) == 1
-                and sum(map(len, values)) > 2
-            ):
-                all_rows = np.concatenate(values)
+            if len({value.shape[1] for value in values}) > 1:
+                continue
+            all_rows = np.concatenate(values)
+            all_rows = all_rows[np.isfinite(all_rows).all(axis=1)]
+            if len(all_rows) > 2:
                 sizes = np.max(np.abs(all_rows), axis=0)
-                with np.errstate(invalid="ignore"):  # an infinity less itself
-                    spreads = np.ptp(all_rows, axis=0) / np.maximum(
-                        sizes, scales[signature][name]
-                    )
+                spreads = np.ptp(all_rows, axis=0) / np.maximum(
+                    sizes, scales[signature][name]
+                )
                 yield f"{signature}/{name}", float(np.max(spreads, initial=0))
 
 
@@ -417,17 +408,7 @@ def _run(
                 raise error from refusal
             reference.skipped.append(f"{signature.name}, {probe}")
         else:
-            reference.probes.append(
-                dataclasses.replace(
-                    probe,
-                    outputs=outputs,
-                    in_graph=runner_of(signature, Memory(graph_of))(
-                        probe.inputs
-                    )
-                    if has_nan(outputs)
-                    else {},
-                )
-            )
+            reference.probes.append(dataclasses.replace(probe, outputs=outputs))
             taken += 1
     if error is not None and not taken:
         raise error
@@ -439,12 +420,12 @@ def _longest_taken(
     """Returns the longest test input that the model accepts, by halving."""
 
     def takes_length(length: int) -> bool:
-        usual = [
+        required = [
             probe
             for probe in make_probes(signature, [], length, takes)
-            if not probe.extremes
+            if probe.is_required
         ]
-        return takes(usual[-1].inputs)
+        return takes(required[-1].inputs)
 
     taken, refused = most // 2, most
     while taken and not takes_length(taken):

@@ -20,11 +20,12 @@ def describe_example(inputs: Inputs, output: np.ndarray, index: Any) -> str:
         output: An output of the model.
         index: The number's index in it.
     """
-    return ", ".join(
+    found = [
         f"{name}={reprlib.repr(value[index[0] :][:1].tolist()[0])}"
         for name, value in inputs.items()
         if output.ndim and value.shape[:1] == output.shape[:1]
-    )
+    ]
+    return ", ".join(found) or describe(inputs)
 
 
 def describe(inputs: Inputs) -> str:
@@ -161,8 +162,8 @@ def _fit(
             )
         if array.dtype == object and array.ndim == 0:
             array = array.reshape([1] * len(spec.shape))  # a text alone
-        elif array.ndim == len(spec.shape) - 1 > 0 and spec.shape[-1] == 1:
-            array = array[..., np.newaxis]  # as Keras does in a call
+        elif array.ndim == 1 and tuple(spec.shape[1:]) == (1,):
+            array = array[:, np.newaxis]  # as Keras does in a call
         if array.ndim != len(spec.shape) or any(
             known not in (None, size)
             for known, size in zip(spec.shape, array.shape, strict=True)

@@ -196,7 +196,7 @@ def test_only_shorter_lengths_may_be_refused(make):
     grid = [(1, False), (2, False), (8, True)]
     assert required == {
         "dynamic": [(3, True), *grid, *grid],
-        "static": [(3, True)] * 4,
+        "static": [(3, True), (3, True), (3, False), (3, False)],
     }
 
 
