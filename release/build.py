@@ -39,10 +39,7 @@ def fill_in(folder, repository):
     (version,) = re.findall(r'__version__ = "(.+)"', source)
     readme = (folder / "README.md").read_text("utf-8")
     for old, new in (
-        (
-            r"In a checkout, with (Python .+)\. Part C",
-            r"With \1. Part C",
-        ),
+        ("In a checkout, with Python", "With Python"),
         (r"pip install \.", "pip install keras-posenc"),
         (r"pip install '\.\[", "pip install 'keras-posenc["),
         (r"\]\((?![a-z]+:)", f"]({repository}/blob/v{version}/"),
