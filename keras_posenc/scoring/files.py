@@ -80,7 +80,7 @@ class ScoringReport:
             self.left_out
         )
         line = f"{self.out}: {done}; {self.good:,} rows good, {self.bad:,} bad"
-        if self.rows > self.seconds >= 1:  # else the rate says little
+        if self.rows >= 100 and self.seconds >= 1:  # else it says little
             line += f"; {self.rows / self.seconds:,.0f} rows/s"
         lines = [f"{path}: {reason}" for path, reason in self.failed.items()]
         lines += [
