@@ -117,7 +117,7 @@ def run(folder, kills, seed):
     for kill in range(kills):
         # Anew every tenth time; else what is there is taken up.
         if kill % 10 == 0:
-            shutil.rmtree(folder / "out")
+            shutil.rmtree(folder / "out", ignore_errors=True)  # none yet
         elif not ended % 3:  # or there would be nothing left to do
             for path in rng.sample(range(FILES), 3):
                 (folder / "out" / f"{path:02}.parquet").unlink(missing_ok=True)
