@@ -129,15 +129,13 @@ def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
 def differing(layer: Any) -> list[str]:
     """Returns which texts beyond ASCII get other ids in MediaPipe, as text."""
     normalization = getattr(layer, "normalization", None)
-    functions = {
-        "bert": "`normalizeBert` of export/web/normalize.js "
-        "(export/android and export/ios have none)",
-        "tf_text": "`normalize` of export/web/normalize.js, "
-        "export/android/TextTask.kt or export/ios/TextTask.swift",
-    }
+    names = {"bert": "normalizeBert", "tf_text": "normalize"}
     folds = "folds it first"
-    if normalization in functions:
-        folds += f" by {functions[normalization]}"
+    if normalization in names:
+        folds += (
+            f" by `{names[normalization]}` of export/web/normalize.js, "
+            "export/android/TextTask.kt or export/ios/TextTask.swift"
+        )
     keeps, others = " and keeps accents", "capitals or accents"
     if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
         keeps, others = "", "capitals"

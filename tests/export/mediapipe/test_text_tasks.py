@@ -258,7 +258,7 @@ def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
             ["the c\u00e1t", "\u00c9t"],
             "letters and keeps accents: a text with other capitals or accents "
             "gets other ids there, unless the application folds it first by "
-            "`normalizeBert` of export/web/normalize.js (export/android and",
+            "`normalizeBert` of export/web/normalize.js, export/android/",
         ),
         (
             {"strip_accents": False},
@@ -266,7 +266,7 @@ def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
             ["\u00c9t"],
             "ASCII letters: a text with other capitals gets other ids there, "
             "unless the application folds it first by `normalizeBert(text, "
-            "false)` of export/web/normalize.js (",
+            "false)` of export/web/normalize.js, export/android/",
         ),
         (
             {"split_on_cjk": False},
