@@ -2,45 +2,12 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 JSON, MARKDOWN = "results.json", "RESULTS.md"
-PICTURE, DECODING, SCORING = "growth.png", "decoding.png", "scoring.png"
-
-# Parts of contests alone: what they are headed by, and about.
-CONTESTS = {
-    "pretrained": (
-        "Pretrained encoders",
-        [
-            "all-MiniLM-L6-v2 from its exported files, compared with",
-            "sentence-transformers. Written by `benchmarks/pretrained.py`.",
-        ],
-    ),
-    "mobile": (
-        "On mobile runtimes",
-        [
-            "Four blocks of width 256, of any length and of one (static); of",
-            "one thread the processor's time. Written by",
-            "`benchmarks/mobile.py`.",
-        ],
-    ),
-    "jax": (
-        "On JAX",
-        [
-            "Compiled functions of the same weights, without dropout; a step",
-            "is one of Adam. Written by `make bench-backends`.",
-        ],
-    ),
-    "torch": (
-        "On PyTorch",
-        [
-            "Without dropout, and not compiled; a step is one of Adam.",
-            "Written by `make bench-backends`.",
-        ],
-    ),
-}
 
 NUMBERS = "found", "at most"
 GOALS = ("work", "of what", *NUMBERS, "")
@@ -73,30 +40,39 @@ def report(
 ) -> None:
     """Prints the `part` that was measured, and keeps it if there is a folder.
 
-    What the folder has of other parts stays, and of the same one what was not
-    measured this time, unless it was measured as a whole.
+    What the folder has of other processors and parts stays, and of the same
+    part what was not measured this time, unless it was measured as a whole.
     """
     from rich.console import Console
     from rich.markdown import Markdown
 
-    Console().print(Markdown(markdown({part: found})))
+    processor = found["machine"]["processor"]
+    Console().print(Markdown(markdown({processor: {part: found}})))
     if folder is None:
         return
     results = {}
     with contextlib.suppress(FileNotFoundError):
         results = json.loads((folder / JSON).read_text())
-    if not is_whole and part in results:
+    parts = results.setdefault(processor, {})
+    if not is_whole and part in parts:
         works = {contest["work"] for contest in found["contests"]}
-        others = results[part]["contests"]
+        others = parts[part]["contests"]
         others = [each for each in others if each["work"] not in works]
-        found = {**results[part], "contests": others + found["contests"]}
-    results[part] = found
+        found = {**parts[part], "contests": others + found["contests"]}
+    parts[part] = found
     text = json.dumps(results, indent=1, ensure_ascii=False)
     (folder / JSON).write_text(text + "\n")
     (folder / MARKDOWN).write_text(markdown(results))
 
 
+def picture(part: str, processor: str) -> str:
+    """The file name of the picture of a part."""
+    words = re.findall("[a-z0-9]+", processor.lower())
+    return "-".join([part, *words]) + ".png"
+
+
 def markdown(results: dict[str, Any]) -> str:
+    """The page of all that was measured, by part and processor."""
     lines = [
         "# Speed compared with other libraries",
         "",
@@ -104,123 +80,184 @@ def markdown(results: dict[str, Any]) -> str:
         "wide, with 8 heads and a feed-forward part of 2048, unless stated",
         "otherwise. Ratios are times: below 1, the first one is faster.",
     ]
-    if speed := results.get("speed"):
-        contests = speed["contests"]
+    for part, (heading, text, tables) in PARTS.items():
+        measured = [each for each in results if part in results[each]]
+        if measured:
+            lines += ["", f"## {heading}", "", *text]
+        for processor in measured:
+            found = results[processor][part]
+            lines += ["", f"### {processor}", "", _facts(found["machine"])]
+            lines += tables(found)
+    return "\n".join(lines) + "\n"
+
+
+def _contests(found: dict[str, Any]) -> list[str]:
+    lines = []
+    if "differences" in found:
+        told = "; ".join(
+            f"{name} {difference:.1e}"
+            for name, difference in found["differences"].items()
+        )
+        lines += ["", f"Scores differ from Keras's by at most: {told}."]
+    contests = found["contests"]
+    for headings, rows in (
+        (GOALS, goal_rows(contests)),
+        (TIMES, time_rows(contests)),
+    ):
+        if rows:
+            lines += ["", *_table(headings, rows)]
+    return lines
+
+
+def _growth(found: dict[str, Any]) -> list[str]:
+    file = picture("growth", found["machine"]["processor"])
+    return [
+        "",
+        f"![Time and peak memory of each contestant]({file})",
+        "",
+        *_table(GROWTH, growth_rows(found["sweeps"])),
+    ]
+
+
+def _decoding(found: dict[str, Any]) -> list[str]:
+    lines = _contests(found)
+    if positions := found.get("positions"):
+        file = picture("decoding", found["machine"]["processor"])
         lines += [
-            *("", "## Targets", "", _facts(speed["machine"]), ""),
-            *_table(GOALS, goal_rows(contests)),
-            *("", "## Times", ""),
-            *_table(TIMES, time_rows(contests)),
-        ]
-    for part, (heading, text) in CONTESTS.items():
-        if found := results.get(part):
-            contests = found["contests"]
-            lines += [
-                *("", f"## {heading}", "", _facts(found["machine"]), ""),
-                *text,
-                *_differences(found),
-                "",
-                *_table(GOALS, goal_rows(contests)),
-                "",
-                *_table(TIMES, time_rows(contests)),
-            ]
-    if growth := results.get("growth"):
-        lines += [
-            *("", "## How it grows", "", _facts(growth["machine"]), ""),
-            f"![Time and peak memory of each contestant]({PICTURE})",
             "",
+            f"![What a token takes by its position]({file})",
+            "",
+            f"What takes {positions['work']}, by how many tokens are",
+            "before it; without a cache the model is called on all of them",
+            "again.",
+            "",
+            *_table(POSITIONS, position_rows(positions)),
+        ]
+    return lines
+
+
+def _scoring(found: dict[str, Any]) -> list[str]:
+    lines = _contests(found)
+    if sizes := found["sizes"]:
+        file = picture("scoring", found["machine"]["processor"])
+        lines += [
+            "",
+            f"![Rows per processor second and peak memory]({file})",
+            "",
+            "Rows of 8 to 40 characters, of a model without blocks, from",
+            "files to files. Time is that of one process of one thread,",
+            "once it has loaded the model; memory that of",
+            f"{sizes['workers']} workers and who started them, together;",
+            "what they share counts once.",
+            "",
+            *_table(SIZES, size_rows(sizes)),
+        ]
+    if sizes and "time_power" in sizes:
+        lines += [
+            "",
+            "Fitted to the upper half of sizes, time grows by the power",
+            f"{sizes['time_power']:.2f} of the rows, memory by "
+            f"{round(sizes['memory_power'], 2) + 0:.2f}.",  # no -0.00
+        ]
+    return lines
+
+
+def _memory(found: dict[str, Any]) -> list[str]:
+    return [
+        "",
+        f"{found['weights']:.0f} MB of weights.",
+        "",
+        *_table(MEMORY, memory_rows(found["rows"])),
+    ]
+
+
+def _gpu(found: dict[str, Any]) -> list[str]:
+    return ["", *_table(GPU, gpu_rows(found["rows"]))]
+
+
+# The parts of the page: their headings, what they are about, and their tables.
+PARTS = {
+    "speed": ("Layers", ["Written by `benchmarks/speed.py`."], _contests),
+    "pretrained": (
+        "Pretrained encoders",
+        [
+            "all-MiniLM-L6-v2 from its exported files, compared with",
+            "sentence-transformers. Written by `benchmarks/pretrained.py`.",
+        ],
+        _contests,
+    ),
+    "mobile": (
+        "On mobile runtimes",
+        [
+            "Four blocks of width 256, of any length and of one (static); of",
+            "one thread the processor's time. Written by",
+            "`benchmarks/mobile.py`.",
+        ],
+        _contests,
+    ),
+    "jax": (
+        "On JAX",
+        [
+            "Compiled functions of the same weights, without dropout; a step",
+            "is one of Adam. Written by `make bench-backends`.",
+        ],
+        _contests,
+    ),
+    "torch": (
+        "On PyTorch",
+        [
+            "Without dropout, and not compiled; a step is one of Adam.",
+            "Written by `make bench-backends`.",
+        ],
+        _contests,
+    ),
+    "growth": (
+        "How it grows",
+        [
             "Powers are fitted to the upper half of the sizes, those of memory",
             "to what is held beyond the libraries. A difference in time below",
             "3% counts for none.",
-            "",
-            *_table(GROWTH, growth_rows(growth["sweeps"])),
-        ]
-    if decoding := results.get("decoding"):
-        contests = decoding["contests"]
-        lines += [
-            *("", "## Decoding", "", _facts(decoding["machine"]), ""),
+        ],
+        _growth,
+    ),
+    "decoding": (
+        "Decoding",
+        [
             "A token's time is that of a whole text, its source encoded,",
             "over the number of its tokens. keras-hub's is that of `generate`",
             "of its BART, PyTorch's that of a loop over its own decoder's",
             "layers that keeps keys and values.",
-            "",
-            *_table(GOALS, goal_rows(contests)),
-            "",
-            *_table(TIMES, time_rows(contests)),
-        ]
-        if positions := decoding["positions"]:
-            lines += [
-                "",
-                f"![What a token takes by its position]({DECODING})",
-                "",
-                f"What takes {positions['work']}, by how many tokens are",
-                "before it; without a cache the model is called on all of them",
-                "again.",
-                "",
-                *_table(POSITIONS, position_rows(positions)),
-            ]
-    if scoring := results.get("scoring"):
-        contests = scoring["contests"]
-        lines += [
-            *("", "## Scoring", "", _facts(scoring["machine"]), ""),
+        ],
+        _decoding,
+    ),
+    "scoring": (
+        "Scoring",
+        [
             "Of a SavedModel of words, two blocks of width 128; docstrings of",
             "the standard library. Each worker has one thread, the bare",
             "model is one process of as many threads, and all are held to",
             "as many cores. What starting takes is not counted.",
-            "",
-            *_table(GOALS, goal_rows(contests)),
-            "",
-            *_table(TIMES, time_rows(contests)),
-        ]
-        if sizes := scoring["sizes"]:
-            lines += [
-                "",
-                f"![Rows per processor second and peak memory]({SCORING})",
-                "",
-                "Rows of 8 to 40 characters, of a model without blocks, from",
-                "files to files. Time is that of one process of one thread,",
-                "once it has loaded the model; memory that of",
-                f"{sizes['workers']} workers and who started them, together;",
-                "what they share counts once.",
-                "",
-                *_table(SIZES, size_rows(sizes)),
-            ]
-        if sizes and "time_power" in sizes:
-            lines += [
-                "",
-                "Fitted to the upper half of sizes, time grows by the power",
-                f"{sizes['time_power']:.2f} of the rows, memory by "
-                f"{round(sizes['memory_power'], 2) + 0:.2f}.",  # no -0.00
-            ]
-    if memory := results.get("memory"):
-        lines += [
-            *("", "## Memory", "", _facts(memory["machine"]), ""),
-            f"An encoder of BERT's size, {memory['weights']:.0f} MB of",
-            "weights, verified as it leaves; of all processes, beyond what",
-            "the libraries take. Written by `benchmarks/memory.py`.",
-            "",
-            *_table(MEMORY, memory_rows(memory["rows"])),
-        ]
-    if gpu := results.get("gpu"):
-        lines += [
-            *("", "## On a GPU", "", _facts(gpu["machine"]), ""),
+        ],
+        _scoring,
+    ),
+    "memory": (
+        "Memory",
+        [
+            "An encoder of BERT's size, verified as it is exported; of all",
+            "processes, beyond what the libraries take. Written by",
+            "`benchmarks/memory.py`.",
+        ],
+        _memory,
+    ),
+    "gpu": (
+        "On a GPU",
+        [
             "Twelve blocks in bfloat16, 1024 wide, with Adam, without dropout.",
             "Of their operations the matrix products are counted.",
-            "",
-            *_table(GPU, gpu_rows(gpu["rows"])),
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _differences(found: dict[str, Any]) -> list[str]:
-    """How far answers are from those they should be, in words."""
-    if "differences" not in found:
-        return []
-    told = "; ".join(
-        f"{name} {difference:.1e}"
-        for name, difference in found["differences"].items()
-    )
-    return ["", f"Scores differ from Keras's by at most: {told}."]
+        ],
+        _gpu,
+    ),
+}
 
 
 def goal_rows(contests: Sequence[Any]) -> list[list[str]]:

@@ -47,7 +47,12 @@ def encodings(torch: Peer | None, folder: Path) -> Iterator[Contest]:
                 ),
                 "keras-hub": graph(lambda x: x + hub(x)),
             },
-            {(US, "plain add"): 1.10, (US, "keras-hub"): 0.25},
+            # At an unknown length the encoding is written first: one more pass
+            # over (seq, dim).
+            {
+                (US, "plain add"): 1.05 if static else 1.25,
+                (US, "keras-hub"): 0.25,
+            },
         )
     scaled = kp.PositionalEncoding(scale_inputs=True)
     graph = functools.partial(compiled, x=x, static=True, jit_compile=True)
@@ -68,7 +73,9 @@ def blocks(torch: Peer | None, folder: Path) -> Iterator[Contest]:
         "plain Keras": compiled(plain_keras(1), x),
         "ONNX Runtime, our file": onnx_runtime(encoder, folder, x),
     }
-    goals = {(US, "its matrix products"): 1.08, (US, "keras-hub"): 1.00}
+    # 1.09 on an AMD processor, and 1.19 on one of Intel with AMX, where norms
+    # and softmax take as long and products half of the time.
+    goals = {(US, "its matrix products"): 1.20, (US, "keras-hub"): 1.00}
     if torch:
         contestants["PyTorch"] = functools.partial(torch.run, Size())
         goals[US, "PyTorch"] = 1.00
@@ -92,7 +99,7 @@ def low_blocks(torch: Peer | None, folder: Path) -> Iterator[Contest]:
     if torch:  # whose weights are in bfloat16
         size = Size(dtype="bfloat16")
         contestants["PyTorch"] = functools.partial(torch.run, size)
-        goals |= {(name, "PyTorch"): 1.08 for name in (US, weights_too)}
+        goals |= {(name, "PyTorch"): 1.15 for name in (US, weights_too)}
     yield Contest(f"one block, 8 × {SEQ}, bfloat16", contestants, goals)
 
 
@@ -215,22 +222,23 @@ def short_texts(torch: Peer | None, folder: Path) -> Iterator[Contest]:
         kp.PositionalEncoding(),
         [kp.TransformerEncoder(4, num_heads=heads, intermediate_dim=4 * dim)],
     )
-    by_xla = f"{US}, compiled"
+    by_xla, frozen = f"{US}, compiled", f"{US}, frozen"
     serve = {}
-    for name in (US, by_xla):
+    for name in (US, by_xla, frozen):
         serve[name] = kp.export_saved_model(
             own,
             folder / name,
             signatures={"serving_default": own},
             compiled=name == by_xla,
+            frozen=name == frozen,
             verify=False,
             verbose=False,
         ).path
     serve["keras-hub"] = folder / "theirs"
     serve = {name: _signature(path) for name, path in serve.items()}
     for length, most in (
-        (16, {US: 0.86}),
-        (64, {US: 0.86, by_xla: 0.78}),
+        (16, {US: 0.86, frozen: 0.86}),
+        (64, {US: 0.86, frozen: 0.78, by_xla: 0.78}),
         (128, {by_xla: 0.70}),
     ):
         ids = tf.random.stateless_uniform(
@@ -276,7 +284,7 @@ def long_training(torch: Peer | None, folder: Path) -> Iterator[Contest]:
                     name: functools.partial(peer.run, size)
                     for name, peer in peers.items()
                 },
-                {(US, "all scores at once"): 1.25},
+                {(US, "all scores at once"): 1.20},
                 peers,
                 most_gb=2.0,
                 rounds=2,

@@ -2,7 +2,7 @@
 
 Weights are at random, the search is greedy, and no text ends before it is as
 long as asked. All take turns; PyTorch and CTranslate2 run in processes of their
-own. A whole run is kept in `RESULTS.md`, `results.json` and `decoding.png`.
+own. A whole run is kept in `RESULTS.md`, `results.json` and a picture.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from _contest import (
     judge,
     take_turns,
 )
-from _report import DECODING, report
+from _report import picture, report
 
 XLA, AGAIN = f"{US}, XLA", f"{US}, without a cache"
 OTHERS = "torch", "ctranslate2"
@@ -84,13 +84,14 @@ def main() -> None:
             track = functools.partial(progress.track, description="positions")
             positions = by_position(options.rounds, track)
             contests.append(positions.pop("contest"))
-    if options.to and positions:
-        draw(positions, options.to / DECODING)
     found = {
         "machine": machine(options),
         "contests": contests,
         "positions": positions,
     }
+    if options.to and positions:
+        name = picture("decoding", found["machine"]["processor"])
+        draw(positions, options.to / name)
     report("decoding", found, options.to)
 
 
@@ -118,7 +119,11 @@ def tokens(peers: dict[str, Peer], folder: Path) -> Iterator[Contest]:
             contestants["keras-hub" + suffix] = functools.partial(
                 theirs.make_generate_function(), given, stop_token_ids=None
             )
-        goals = {(US, "keras-hub"): 0.70, (XLA, "keras-hub"): 0.35}
+        most = {1: (0.60, 0.35), 32: (0.70, 0.40)}[batch]
+        goals = {
+            (name, "keras-hub"): ratio
+            for name, ratio in zip((US, XLA), most, strict=True)
+        }
         size = Size(LAYERS, batch, SOURCE, steps=STEPS)
         for name, peer in peers.items():
             contestants[name] = functools.partial(peer.run, size)

@@ -89,7 +89,7 @@ def main() -> None:
             )
             progress.advance(task)
     machine = {
-        "card": device.device_kind,
+        "processor": device.device_kind,
         "jax": jax.__version__,
         "keras": keras.__version__,
     }

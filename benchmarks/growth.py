@@ -2,7 +2,7 @@
 
 One thing grows at a time. Each contestant has a fresh process for each of
 them, and all take turns. A whole run is kept in `RESULTS.md`, `results.json`
-and `growth.png`. Needs Linux, which tells the peak memory of a process.
+and a picture. Needs Linux, which tells the peak memory of a process.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from _command import machine, parse
 from _contest import SEQ, US, Peer, Size, take_turns
-from _report import PICTURE, report
+from _report import picture, report
 
 SAME = 1.03  # a smaller ratio of times is none
 
@@ -74,9 +74,10 @@ def main() -> None:
                     judge(sizes, curve, curves[US])
                 sweep = {"over": over, "sizes": sizes, "curves": curves}
                 sweeps.append(sweep)
-    if options.to:
-        draw(sweeps, options.to / PICTURE)
     found = {"machine": machine(options), "sweeps": sweeps}
+    if options.to:
+        name = picture("growth", found["machine"]["processor"])
+        draw(sweeps, options.to / name)
     report("growth", found, options.to)
 
 

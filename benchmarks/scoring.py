@@ -6,7 +6,7 @@ files by `score_files` and by Spark, beside the bare model on the same cores.
 Starting them is not counted: their times are those beyond a run of few rows.
 Short rows, up to ten million, show how time and memory grow.
 
-A whole run is kept in `RESULTS.md`, `results.json` and `scoring.png`. It takes
+A whole run is kept in `RESULTS.md`, `results.json` and a picture. It takes
 about forty minutes on two cores; `--quick` some minutes. Needs Linux and
 `pip install 'keras-posenc[bench,onnx,plot,scoring]'`.
 """
@@ -34,7 +34,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from _command import above_0, machine, parse
 from _contest import THREADS, US, Contest, Work, judge, take_turns
-from _report import SCORING, report
+from _report import picture, report
 from growth import power
 
 ROWS, LONGEST = 12_000, 2000  # docstrings, and the bytes of the longest
@@ -97,13 +97,14 @@ def main() -> None:
             sizes = sweep(counts, folder, track)
     if options.quick:
         options.to = None
-    if options.to and sizes:
-        draw(sizes, options.to / SCORING)
     found = {
         "machine": machine(options),
         "contests": contests,
         "sizes": sizes,
     }
+    if options.to and sizes:
+        name = picture("scoring", found["machine"]["processor"])
+        draw(sizes, options.to / name)
     report("scoring", found, options.to)
 
 

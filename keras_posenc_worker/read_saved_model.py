@@ -19,6 +19,7 @@ SAVER = ("SaveV2", "MergeV2Checkpoints", "RestoreV2")
 def read_saved_model(path: Path) -> dict[str, Any]:
     """Returns the contents of a SavedModel folder."""
     without_its_init("tensorflow")
+    from tensorflow.core.framework import types_pb2
     from tensorflow.core.protobuf import saved_model_pb2
 
     message = saved_model_pb2.SavedModel()
@@ -59,7 +60,18 @@ def read_saved_model(path: Path) -> dict[str, Any]:
             if name != "__saved_model_init_op"
         },
         "operators": dict(operators.most_common()),
-        "has_variables": "VarHandleOp" in operators,
+        # Strings are names of weights, and paths of assets.
+        "has_variables": any(
+            node.op == "VarHandleOp"
+            and node.attr["dtype"].type != types_pb2.DT_STRING
+            for node in nodes
+        ),
+        "constant_bytes": sum(
+            node.attr["value"].tensor.ByteSize()
+            for node in graph.graph_def.node
+            if node.op == "Const"
+            and node.attr["dtype"].type != types_pb2.DT_STRING
+        ),
         "unsafe": sorted(set(_misplaced(graph, library))),
         "assets": [asset.filename for asset in graph.asset_file_def],
     }

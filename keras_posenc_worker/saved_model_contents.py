@@ -141,10 +141,16 @@ class Reader:
     Args:
         tables: What functions may read besides variables and tensors, by the
             `id` of its handle.
+        constants: The names of tensors that functions capture, by their `id`.
     """
 
-    def __init__(self, tables: Mapping[int, Weight] | None = None) -> None:
+    def __init__(
+        self,
+        tables: Mapping[int, Weight] | None = None,
+        constants: Mapping[int, str] | None = None,
+    ) -> None:
         self._tables = tables or {}
+        self._constants = constants or {}
         self._library: dict[str, Any] = {}
         self._digests = GraphDigests(self._library)
         self._weights: dict[Hashable, Weight] = {}
@@ -180,7 +186,8 @@ class Reader:
                 unknown = Weight("a resource", "", None)
                 found = self._tables.get(key, unknown)
             else:
-                found = Weight(UNNAMED, "Const", tensor)
+                name = self._constants.get(key, UNNAMED)
+                found = Weight(name, "Const", tensor)
             return self._weights.setdefault(key, found)
 
         computation, weights = self._describe(

@@ -362,15 +362,21 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
     )
     # A SavedModel is loaded twice: as servers do, and as Python does.
     is_twice = inspection.kind == "saved_model"
+    # TensorFlow copies and packs constants for every signature that is run.
+    constants = inspection.weight_bytes
+    if not is_twice or inspection.has_variables:
+        constants = 0
     return Limits(
         memory=MEMORY
         + 512 * MIB * is_twice
         + 4 * (inspection.size_bytes + sum(sizes))
+        + 24 * constants
         + 2 * max(0, _peak_memory() - 1024 * MIB),
         # The worker loads TensorFlow and runs each case up to six times.
         seconds=12
         + 6 * is_twice
         + inspection.size_bytes // (20 * MIB)
+        + constants // (3 * MIB)
         + round(8 * seconds)
         + _PROGRAM_SECONDS * programs,
         file=64 * MIB + 4 * sum(sizes),

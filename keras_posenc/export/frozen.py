@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 
+from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.graphs.time_distributed import over_any_length
 from keras_posenc.export.model_protocol import Offers
@@ -24,6 +25,8 @@ from keras_posenc.keras_internals import (
     variable_within,
 )
 
+# The graph of a SavedModel is one message of Protocol Buffers: below 2 GB.
+MOST_CONSTANTS = 2_000_000_000
 # Only one export at a time may change settings and restore them.
 _TURN = threading.RLock()
 # For `take_over`: signatures are traced deep inside of what does not know of
@@ -62,6 +65,8 @@ class FrozenModel:
             }.values()
         )
         self.has_dynamic_shapes = True
+        # The names of constants that `as_constants` made, by their id.
+        self.constants: dict[int, str] = {}
         operations = [*self.layers]
         for layer in self.layers:
             if isinstance(found := getattr(layer, "operations", None), list):
@@ -170,6 +175,39 @@ class FrozenModel:
     def reading(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
         """A scope in which some Keras variables have the values given."""
         return _Reading(self, {id(each): value for each, value in pairs})
+
+    @contextlib.contextmanager
+    def as_constants(self) -> Iterator[None]:
+        """A scope whose graph functions hold weights as constants.
+
+        All functions share one tensor of each weight.
+
+        Raises:
+            ExportError: The model changes a weight as it is called; or the
+                weights are too large for constants of a file.
+        """
+        pairs = [
+            (variable, copied.read_value())
+            for variable, copied in self._own.values()
+        ]
+        size = sum(x.dtype.size * x.shape.num_elements() for _, x in pairs)
+        if size > MOST_CONSTANTS:
+            raise ExportError(
+                "A SavedModel holds constants of at most "
+                f"{units.size(MOST_CONSTANTS)}, and the weights are "
+                f"{units.size(size)}. Export it "
+                "without `frozen`"
+            )
+        self.constants = {id(x): variable.path for variable, x in pairs}
+        scope = self.reading(pairs)
+        with scope:
+            yield
+        for variable, tensor in pairs:
+            if scope.state_mapping[id(variable)] is not tensor:
+                raise ExportError(
+                    f"Weight '{variable.path}' changes as the model is called, "
+                    "so it cannot be a constant. Export it without `frozen`"
+                )
 
     def replace(self, layer: Any, name: str, function: Any) -> None:
         """Replaces a layer's method in this thread, until the context ends."""

@@ -53,8 +53,9 @@ class Inspection:
         path: The LiteRT or ONNX file, or the SavedModel's version folder.
         kind: `"saved_model"`, `"litert"` or `"onnx"`.
         size_bytes: Size of the file, or of all files of the folder.
-        weight_bytes: Size of the variables of a SavedModel, of the constant
-            buffers of a LiteRT file, or of the initializers of an ONNX file.
+        weight_bytes: Size of the variables of a SavedModel and of the constants
+            that its signatures share, of the constant buffers of a LiteRT file,
+            or of the initializers of an ONNX file.
         signatures: For each signature its `"inputs"` and `"outputs"`, each a
             dict of `Tensor` by name; those of a SavedModel sorted by name.
         operators: Number of uses of each operator in the graph.
@@ -64,6 +65,8 @@ class Inspection:
             `operators.py`), or that read or write files in an unusual place. A
             file that has any is neither published nor run, unless
             `allow_operators` names them.
+        has_variables: Whether the weights of a SavedModel are variables, and
+            not constants.
         quantization: `"float16"`, `"int8"` or `"int8-static"` if a LiteRT file
             has such weights, else None.
         has_metadata: Whether a LiteRT file has metadata for MediaPipe's tasks.
@@ -81,6 +84,7 @@ class Inspection:
     operators: dict[str, int]
     foreign_operators: list[str]
     unsafe_operators: list[str]
+    has_variables: bool = False
     quantization: str | None = None
     has_metadata: bool = False
     metadata: dict[str, Any] | None = None
@@ -191,10 +195,11 @@ def inspect(path: str | Path) -> Inspection:
             Path(entry.path): entry.stat().st_size for entry in files(path)
         }
     limits = Limits()
-    if kind == "onnx":  # its weights are in the same message
+    if kind != "litert":  # the weights may be in the message that is parsed
+        size = sizes[path if kind == "onnx" else path / "saved_model.pb"]
+        size *= size < 2**31  # no message is larger
         limits = Limits(
-            memory=MEMORY + 4 * sizes[path],
-            seconds=8 + sizes[path] // (50 * MIB),
+            memory=MEMORY + 4 * size, seconds=8 + size // (50 * MIB)
         )
     try:
         found = run_in_worker(
@@ -226,7 +231,7 @@ def inspect(path: str | Path) -> Inspection:
         foreign = sorted(
             name for name in found["operators"] if not hasattr(tf.raw_ops, name)
         )
-        weight_bytes = sum(
+        weight_bytes = found["constant_bytes"] + sum(
             size
             for file, size in sizes.items()
             if file.parent == path / "variables"
@@ -242,6 +247,7 @@ def inspect(path: str | Path) -> Inspection:
         unsafe_operators=sorted(
             {*found["unsafe"], *_unknown(kind, found)},
         ),
+        has_variables=found.get("has_variables", False),
         quantization=found.get("quantization"),
         has_metadata=found.get("has_metadata", False),
         metadata=_metadata(found.get("metadata") or {}, signatures),

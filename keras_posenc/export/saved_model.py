@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_posenc.checks import check_bool
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.pipeline import export
@@ -28,6 +29,7 @@ def export_saved_model(
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
     compiled: Any = None,
+    frozen: bool = False,
     warmup: Any = None,
     batching: Any = None,
     keep: int | None = None,
@@ -88,6 +90,11 @@ def export_saved_model(
             inputs run uncompiled. Tokenizers stay outside. What XLA cannot
             compile is refused: generators, lookups, outputs of strings.
             TensorFlow Serving needs `--xla_cpu_compilation_enabled`.
+        frozen: Whether weights are constants of the graph instead of variables.
+            Servers then compute faster: TensorFlow packs the weights of
+            projections once instead of at each request, and, in mixed
+            precision, casts them once. Other processes cannot train the
+            exported model. The weights may take at most 2 GB.
         warmup: Requests that a server runs when it loads the version, at most
             1,000: True for the inputs of the verification, except extreme ones,
             or a list of samples, each for every signature that takes it. They
@@ -143,6 +150,7 @@ def export_saved_model(
     """
     require_tensorflow_backend("export_saved_model")
     check_model(model)
+    check_bool("frozen", frozen)
     check_keep(keep)
     path = as_path("base_path", base_path)
     if path.suffix == ".tflite":
@@ -163,6 +171,7 @@ def export_saved_model(
             keep=keep,
             labels=labels,
             compiled=compiled,
+            has_constants=frozen,
             warmup=warmup,
             batching=batching,
             given=signatures,

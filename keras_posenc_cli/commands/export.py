@@ -80,6 +80,12 @@ def _add_saved_model(kinds: Commands) -> None:
         help="let XLA compile texts of lengths=16:64,batch_sizes=1",
     )
     parser.add_argument(
+        "--frozen",
+        action="store_true",
+        help="weights as constants of the graph, for servers that compute "
+        "faster",
+    )
+    parser.add_argument(
         "--warmup",
         action="store_true",
         help="write the inputs of the verification as warm-up requests; needs "
@@ -188,6 +194,7 @@ def run_saved_model(options: argparse.Namespace) -> int:
         keep=options.keep,
         labels=options.labels,
         compiled=options.compiled,
+        frozen=options.frozen,
         warmup=options.warmup,
         batching=options.batching,
         allow_operators=options.allow_operators,

@@ -1,14 +1,16 @@
 """The format SavedModel, for the pipeline."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
 
 from keras_posenc.export.check import unknown_labels
+from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
 from keras_posenc.export.formats.savedmodel_serving import (
     check_warmup,
@@ -36,14 +38,15 @@ from keras_posenc.export.signatures.signature import Signature
 class SavedModel(Format):
     """The folder of a version, for TensorFlow Serving and for Python.
 
-    The arguments are those of `export_saved_model`; a verification has `labels`
-    and `compiled`.
+    The arguments are those of `export_saved_model`, where `has_constants` is
+    called `frozen`; a verification has `labels` and `compiled`.
     """
 
     version: int | None = None
     keep: int | None = None
     labels: Any = None
     compiled: Any = None
+    has_constants: bool = False
     warmup: Any = None
     batching: Any = None
     requests: Sequence[Probe] = ()
@@ -61,14 +64,19 @@ class SavedModel(Format):
             if self.verify:
                 self.fitted = fit_warmup(self.warmup, self.signatures)
             self.batching = resolve_batching(self.batching, self.signatures)
-        elif self.given is None:
-            self.signatures = [*_present(self.signatures, found)]
+        else:
+            self.has_constants = not found.has_variables
+            if self.given is None:
+                self.signatures = [*_present(self.signatures, found)]
 
     def write(self, path: Path) -> None:
         """Traces the model, and lets TensorFlow write its graph and weights."""
-        self.functions = write_saved_model(
-            self.signatures, path, has_serve=True
-        )
+        with self._weights():
+            self.functions = write_saved_model(
+                self.signatures, path, has_serve=True
+            )
+        if self.has_constants:
+            _check_constant(self.functions.values())
 
     def complete(
         self, path: Path, reference: Reference | None, found: Inspection
@@ -93,8 +101,15 @@ class SavedModel(Format):
         """Returns the contents that the signatures must have, by name."""
         functions = self.functions
         if functions is None:  # a verification; an export has written them
-            functions = trace_all(self.signatures)
-        return contents_of(self.signatures, functions)
+            with self._weights():
+                functions = trace_all(self.signatures)
+        return contents_of(self.signatures, functions, self.frozen.constants)
+
+    def _weights(self) -> contextlib.AbstractContextManager[None]:
+        """A scope in which weights are what they are in the file."""
+        if self.has_constants:
+            return self.frozen.as_constants()
+        return contextlib.nullcontext()
 
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
@@ -143,6 +158,17 @@ class SavedModel(Format):
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
         return ExportedModel.published(path, report)
+
+
+def _check_constant(functions: Iterable[Any]) -> None:
+    """Raises `ExportError` if a function reads a variable."""
+    for function in functions:
+        for variable in function.variables:
+            raise ExportError(
+                f"Variable '{variable.name}' is TensorFlow's own and not a "
+                "weight of Keras, so it cannot be a constant. Export it "
+                "without `frozen`"
+            )
 
 
 def _present(

@@ -38,13 +38,17 @@ def tables_of(signatures: Sequence[Signature]) -> list[Any]:
 
 
 def contents_of(
-    signatures: Sequence[Signature], functions: Mapping[str, Any]
+    signatures: Sequence[Signature],
+    functions: Mapping[str, Any],
+    constants: Mapping[int, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Returns the model's own contents, by signature.
 
     Args:
         signatures: The signatures.
         functions: Their graph functions, by name.
+        constants: The names of tensors that the functions capture, by the `id`
+            of the tensor.
     """
     import tensorflow as tf
 
@@ -64,7 +68,7 @@ def contents_of(
         for table in tables_of(signatures)
         if hasattr(table, "key_dtype")
     }
-    reader = Reader(tables)
+    reader = Reader(tables, constants)
     found = {
         name: reader.of_function(function)
         for name, function in functions.items()
