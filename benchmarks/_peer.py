@@ -26,6 +26,8 @@ def main() -> None:
         from _ctranslate2 import prepare
     elif name.startswith("sentence-transformers"):
         from _sentence_transformers import prepare
+    elif name.startswith("FastEmbed"):
+        from _fastembed import prepare
     else:
         from _contestants import prepare
     prepare(name, Size(batch=1, seq=2))()  # loads the libraries

@@ -6,6 +6,7 @@ environment variable `ENCODER` names.
 
 import functools
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,14 @@ from typing import Any
 import numpy as np
 from _contest import THREADS, Size, Work
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from standard_library import docstrings
+
 TORCH = "sentence-transformers, PyTorch"
 TEXTS = "sentence-transformers, texts"
 ONNX = "sentence-transformers, ONNX Runtime"
-NAMES = TORCH, TEXTS, ONNX
+DOCUMENTS = "sentence-transformers, docstrings"
+NAMES = TORCH, TEXTS, ONNX, DOCUMENTS
 
 CLS, SEP, FIRST, LAST = 101, 102, 1996, 29000  # BERT's, and common words
 
@@ -44,10 +49,20 @@ def texts(size: Size, vocabulary: list[str]) -> list[str]:
     ]
 
 
+def documents(size: Size) -> list[str]:
+    """As many docstrings of the standard library as the batch says."""
+    found = [each.text for each in docstrings()]
+    order = np.random.default_rng(0).permutation(len(found))
+    return [found[i] for i in order[: size.batch]]
+
+
 def prepare(name: str, size: Size) -> Work:
     import torch
 
     folder, model = _load()
+    if name == DOCUMENTS:  # in batches of 32, by length
+        given = documents(size)
+        return lambda: model.encode(given, show_progress_bar=False)
     if name == TEXTS:
         vocabulary = (folder / "vocab.txt").read_text().splitlines()
         given = texts(size, vocabulary)

@@ -2,7 +2,7 @@
 
     python benchmarks/pretrained.py all-MiniLM-L6-v2 --peer PYTHON
 
-PYTHON has sentence-transformers, onnx and onnxruntime. Ours are the files that
+PYTHON has sentence-transformers, fastembed and onnx. Ours are the files that
 the folder is exported to; theirs PyTorch, and ONNX Runtime on PyTorch's own
 export. All but the last work start from the same ids.
 """
@@ -22,9 +22,19 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from _command import above_0, machine
-from _contest import THREADS, Contest, Peer, Size, Work, judge, take_turns
+from _contest import THREADS, US, Contest, Peer, Size, Work, judge, take_turns
+from _fastembed import NAME as FASTEMBED
 from _report import report
-from _sentence_transformers import NAMES, ONNX, TEXTS, TORCH, numbers, texts
+from _sentence_transformers import (
+    DOCUMENTS,
+    NAMES,
+    ONNX,
+    TEXTS,
+    TORCH,
+    documents,
+    numbers,
+    texts,
+)
 
 SAVED_MODEL, LITERT, OURS_ONNX = "SavedModel", "LiteRT", "ONNX Runtime"
 VARIED = tuple(np.random.default_rng(1).integers(16, 129, 32).tolist())
@@ -52,14 +62,15 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         peers = {
             name: stack.enter_context(Peer(name, options.peer))
-            for name in NAMES
+            for name in (*NAMES, FASTEMBED)
         }
         exports = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         works = list(encoders(options.folder, exports, peers))
         progress = stack.enter_context(Progress())
         for contest in works:
             track = functools.partial(progress.track, description=contest.work)
-            times = take_turns(contest.contestants, options.rounds, track=track)
+            rounds = min(options.rounds, contest.rounds or options.rounds)
+            times = take_turns(contest.contestants, rounds, track=track)
             contests.append(judge(contest, times))
     found = {"machine": machine(options), "contests": contests}
     report("pretrained", found, options.to)
@@ -116,6 +127,20 @@ def encoders(
             },
             {},
         )
+    size = Size(batch=1000)
+    given_texts = documents(size)
+    yield Contest(
+        "1,000 docstrings, texts",
+        {
+            US: lambda: model.predict(given_texts, verbose=0),
+            **{
+                name: functools.partial(peers[name].run, size)
+                for name in (DOCUMENTS, FASTEMBED)
+            },
+        },
+        {(US, DOCUMENTS): 0.67},
+        rounds=3,
+    )
 
 
 if __name__ == "__main__":
