@@ -167,7 +167,7 @@ def _by_tensors(tensors: Tensors) -> str | None:
     Names without the family's own prefix, such as "bert.", are those of
     several families.
     """
-    found = {}
+    found = []
     for kind, family in FAMILIES.items():
         part = "query" if "query" in family.names else "query_key_value"
         needed = [
@@ -180,6 +180,8 @@ def _by_tensors(tensors: Tensors) -> str | None:
             and len(needed) == 2
             and all(name in tensors for name in needed)
         ):
-            # Of types that are read alike, the first.
-            found.setdefault(family.prefix, kind)
-    return next(iter(found.values())) if len(found) == 1 else None
+            found.append(kind)
+    if len({FAMILIES[kind].prefix for kind in found}) != 1:
+        return None
+    # Of types that are read alike, the one that the others derive from.
+    return min(found, key=lambda kind: len(FAMILIES[kind].__mro__))
