@@ -138,10 +138,11 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
                 f"the model is of one of these: {types}"
             )
     if kind in _OTHERS:
+        more = "; keras-hub has decoders" * ("decoder" in _OTHERS[kind])
         raise config.wrong(
             "model_type",
-            f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads encoders "
-            f"of the types {types}",
+            f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads encoders, "
+            f"of the types {types}{more}",
         )
     if kind not in FAMILIES:
         raise config.wrong(

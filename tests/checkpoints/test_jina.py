@@ -34,7 +34,9 @@ def test_refuses_norms_of_queries_and_keys(tmp_path):
     tensors = load_file(folder / "model.safetensors")
     for part in ("q", "k"):
         name = f"encoder.layer.0.attention.self.layer_norm_{part}"
-        tensors |= {f"{name}.{of}": np.ones(12, "f4") for of in ("weight", "bias")}
+        tensors |= {
+            f"{name}.{of}": np.ones(12, "f4") for of in ("weight", "bias")
+        }
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(ValueError, match="normalizes queries and keys"):
         loaded(folder)
