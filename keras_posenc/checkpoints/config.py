@@ -55,7 +55,8 @@ _OF_NO_MATTER = _OF_OTHERS | frozenset(
     suppress_tokens task_specific_params temperature tf_legacy_loss
     tie_weights_ tie_word_embeddings tokenizer_class top_k top_p torch_dtype
     torchscript transformers.js_config transformers_version typical_p
-    uniem_embedding_strategy use_bfloat16 use_cache xla_device
+    uniem_embedding_strategy unsloth_fixed unsloth_version use_bfloat16
+    use_cache xla_device
     """.split()
 )
 # Keys of what no family has, by what they say of a model.
