@@ -14,6 +14,7 @@ from keras_posenc.checkpoints.families.deit import DeiT
 from keras_posenc.checkpoints.families.dinov2 import DinoV2
 from keras_posenc.checkpoints.families.distilbert import DistilBert
 from keras_posenc.checkpoints.families.electra import Electra
+from keras_posenc.checkpoints.families.ernie import Ernie
 from keras_posenc.checkpoints.families.esm import Esm
 from keras_posenc.checkpoints.families.eurobert import EuroBert
 from keras_posenc.checkpoints.families.gte import Gte, New
@@ -39,6 +40,7 @@ FAMILIES: dict[str, type[Family]] = {
     "dinov2": DinoV2,
     "distilbert": DistilBert,
     "electra": Electra,
+    "ernie": Ernie,
     "esm": Esm,
     "eurobert": EuroBert,
     "gte": Gte,
@@ -65,6 +67,7 @@ _CLASSES = {
     "Dinov2": "dinov2",
     "DistilBert": "distilbert",
     "Electra": "electra",
+    "Ernie": "ernie",
     "Esm": "esm",
     "EuroBert": "eurobert",
     "Gte": "gte",
