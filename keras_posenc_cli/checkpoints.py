@@ -1,5 +1,6 @@
 """Checkpoints of Hugging Face, in place of .keras files."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -34,14 +35,23 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
 
 
 def _by_options(message: str, path: Path) -> str:
-    """Returns a message with the option that `from_ids` is, of `import`."""
-    return re.sub(
+    """Returns a message with the options of `import` for arguments."""
+    command = f"keras-posenc import {shlex.quote(str(path))}"
+    message = re.sub(
         r"from_ids=True(, with the id of another token as pad_id,)? makes a "
         r"model that needs (none|no tokenizer)",
         lambda found: (
-            f"keras-posenc import {shlex.quote(str(path))} --from-ids"
+            f"{command} --from-ids"
             + " --pad-id N, with the id of another token as N," * bool(found[1])
             + f" writes a .keras file that needs {found[2]}; then use that file"
+        ),
+        message,
+    )
+    return re.sub(
+        r"ignore_keys=(\[.*\]) passes over them",
+        lambda found: (
+            f"{command} --ignore-keys {shlex.join(ast.literal_eval(found[1]))} "
+            "writes a .keras file without them; then use that file"
         ),
         message,
     )

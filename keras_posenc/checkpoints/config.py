@@ -1,6 +1,6 @@
 """The configuration of a checkpoint, of which every key must be understood."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from keras_posenc.checks import (
@@ -21,30 +21,50 @@ _KINDS = {
     type(None): "null",
 }
 
-# Keys without effect on an encoder's outputs: who wrote the file and how, how
-# the model was trained, and options of decoders and generation.
-_OF_NO_MATTER = frozenset(
+# Keys that a family does not read, but a head, the padding or the loader does.
+_OF_OTHERS = frozenset(
     """
-    _attn_implementation _attn_implementation_autoset _commit_hash
-    _name_or_path architectures attention_dropout attention_probs_dropout_prob
-    attn_pdrop auto_map base_model_tp_plan bos_token_id cls_token_id
-    classifier_dropout classifier_dropout_prob deterministic_flash_attn
-    directionality dtype embd_pdrop embedding_dropout eos_token_id
-    finetuning_task gradient_checkpointing id2label initializer_cutoff_factor
-    initializer_factor initializer_range label2id language layerdrop num_labels
-    mask_token_id max_length mlp_dropout model_max_length model_type
-    output_attentions output_hidden_states output_past pooler_dropout
-    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type pretraining_tp problem_type qa_dropout
-    resid_pdrop return_dict return_dict_in_generate
-    sbert_ce_default_activation_function sentence_transformers sep_token_id
-    seq_classif_dropout sparse_pred_ignore_index sparse_prediction
-    summary_activation summary_first_dropout summary_last_dropout summary_type
-    summary_use_proj task_specific_params tie_word_embeddings tie_weights_
-    tokenizer_class torch_dtype torchscript transformers_version use_bfloat16
-    use_cache
+    architectures bos_token_id cls_token_id eos_token_id id2label model_type
+    num_labels problem_type sbert_ce_default_activation_function
+    sentence_transformers sep_token_id
     """.split()
 )
+# Keys without effect on an encoder's outputs: who wrote the file and how, how
+# the model was trained, and options of decoders and generation.
+_OF_NO_MATTER = _OF_OTHERS | frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _commit_hash
+    _name_or_path _num_labels attention_dropout attention_probs_dropout_prob
+    attn_implementation attn_pdrop auto_map bad_words_ids base_model_tp_plan
+    begin_suppress_tokens classifier_dropout classifier_dropout_prob
+    decoder_start_token_id deterministic_flash_attn directionality
+    diversity_penalty do_sample dtype early_stopping embd_pdrop
+    embedding_dropout encoder_no_repeat_ngram_size eos_token_ids
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing initializer_cutoff_factor
+    initializer_factor initializer_range label2id language layerdrop
+    length_penalty mask_token_id max_length min_length mlp_dropout
+    model_max_length name no_repeat_ngram_size num_beam_groups num_beams
+    num_return_sequences output_attentions output_hidden_states output_past
+    output_scores pooler_dropout pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type prefix
+    pretraining_tp qa_dropout remove_invalid_values repetition_penalty
+    resid_pdrop return_dict return_dict_in_generate seq_classif_dropout
+    sparse_pred_ignore_index sparse_prediction summary_activation
+    summary_first_dropout summary_last_dropout summary_type summary_use_proj
+    suppress_tokens task_specific_params temperature tf_legacy_loss
+    tie_weights_ tie_word_embeddings tokenizer_class top_k top_p torch_dtype
+    torchscript transformers.js_config transformers_version typical_p
+    uniem_embedding_strategy unsloth_fixed unsloth_version use_bfloat16
+    use_cache xla_device
+    """.split()
+)
+# Keys of what no family has, by what they say of a model.
+_FEATURES = {
+    "lora_adaptations": "an adapter for each task (as in jina-embeddings-v3)",
+    "num_experts": "a mixture of experts",
+    "quantization_config": "quantized weights",
+}
 # Keys that must have this value if they are present.
 _FIXED: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
@@ -195,21 +215,68 @@ class Config:
         others = (each for each in known if each != default)
         return known[self.expect(key, default, *others)]
 
-    def finish(self) -> None:
-        """Raises `ValueError` if there are keys that were not taken."""
+    def refuse_features(self) -> None:
+        """Raises `ValueError` for what no family has, and says what it is."""
+        for key, what in _FEATURES.items():
+            value = self._left.pop(key, None)
+            if value:
+                raise self.wrong(
+                    key,
+                    f"this is a model with {what}, which is not supported. "
+                    f"Choose a checkpoint without. Received: {shown(value)}",
+                )
+
+    def finish(self, ignored: Collection[str] | None = None) -> None:
+        """Raises `ValueError` if there are keys that were not taken.
+
+        Args:
+            ignored: The argument `ignore_keys`: further keys that may be left
+                over. None where the caller has no such argument.
+        """
+        self._check_ignored(ignored or ())
         for key, values in _FIXED.items():
             self.expect(key, *values)
         unknown = {
             key: value
             for key, value in sorted(self._left.items())
-            if key not in _OF_NO_MATTER
+            if key not in _OF_NO_MATTER and key not in (ignored or ())
         }
         if unknown:
             listed = ", ".join(
                 f"{key}={shown(value)}" for key, value in unknown.items()
             )
+            keys = [*(ignored or ()), *unknown]
             raise ValueError(
                 f"'{self.path}' has keys that are not supported: {listed}"
+                + (
+                    ""
+                    if ignored is None
+                    else ". If no output depends on them, "
+                    f"ignore_keys={keys!r} passes over them"
+                )
+            )
+
+    def _check_ignored(self, ignored: Collection[str]) -> None:
+        """Raises `ValueError` for a key that is absent or that matters."""
+        absent = [key for key in ignored if key not in self.values]
+        if absent:
+            raise ValueError(
+                "`ignore_keys` must name keys of the config, and "
+                f"'{self.path}' has none of the name {', '.join(absent)}. "
+                f"Received: ignore_keys={ignored!r}"
+            )
+        read = [
+            f"{key}={shown(self.values[key])}"
+            for key in ignored
+            if key in _OF_OTHERS
+            or key not in self._left
+            or self.values[key] not in _FIXED.get(key, [self.values[key]])
+        ]
+        if read:
+            raise ValueError(
+                "`ignore_keys` must not name keys that outputs depend on: "
+                f"{', '.join(read)} in '{self.path}'. Leave them out. "
+                f"Received: ignore_keys={ignored!r}"
             )
 
     def wrong(self, key: str, why: str) -> ValueError:

@@ -1,29 +1,13 @@
 """Loads a folder that Hugging Face's libraries saved, as a Keras model."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import keras
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.families.albert import Albert
-from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.families.deberta import Deberta
-from keras_posenc.checkpoints.families.deit import DeiT
-from keras_posenc.checkpoints.families.dinov2 import DinoV2
-from keras_posenc.checkpoints.families.distilbert import DistilBert
-from keras_posenc.checkpoints.families.electra import Electra
-from keras_posenc.checkpoints.families.esm import Esm
-from keras_posenc.checkpoints.families.eurobert import EuroBert
-from keras_posenc.checkpoints.families.gte import Gte, New
-from keras_posenc.checkpoints.families.modernbert import ModernBert
-from keras_posenc.checkpoints.families.mpnet import MPNet
-from keras_posenc.checkpoints.families.nomic_bert import NomicBert
-from keras_posenc.checkpoints.families.roberta import Roberta
-from keras_posenc.checkpoints.families.roformer import RoFormer
-from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
@@ -35,6 +19,7 @@ from keras_posenc.checkpoints.heads import (
     sentence_embedding,
 )
 from keras_posenc.checkpoints.images import preprocessing
+from keras_posenc.checkpoints.model_types import family_of
 from keras_posenc.checkpoints.padding import (
     padding_of_ids,
     padding_of_texts,
@@ -58,27 +43,6 @@ from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
 
-FAMILIES: dict[str, type[Family]] = {
-    "albert": Albert,
-    "bert": Bert,
-    "deberta-v2": Deberta,
-    "deit": DeiT,
-    "dinov2": DinoV2,
-    "distilbert": DistilBert,
-    "electra": Electra,
-    "esm": Esm,
-    "eurobert": EuroBert,
-    "gte": Gte,
-    "modernbert": ModernBert,
-    "mpnet": MPNet,
-    "new": New,
-    "nomic_bert": NomicBert,
-    "roberta": Roberta,
-    "roformer": RoFormer,
-    "vit": ViT,
-    "xlm-roberta": Roberta,
-}
-
 # Those of models, by default.
 _INITIALIZERS = {
     "kernel_initializer": "glorot_uniform",
@@ -96,6 +60,7 @@ def load_hugging_face(
     encoder_only: bool = False,
     max_length: int | None = None,
     image_size: int | Sequence[int] | None = None,
+    ignore_keys: Sequence[str] = (),
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
@@ -153,6 +118,9 @@ def load_hugging_face(
         image_size: Height and width of the images, or a pair of them, for a
             model of images: multiples of its patch size. By default the
             checkpoint's own.
+        ignore_keys: Keys of `config.json` that are not known here and that no
+            output depends on, such as notes of whoever wrote the file. Without
+            this, such keys are an error.
         dtype: Dtype or dtype policy of the encoder; Keras's by default.
         name: Name of the model; the folder's by default.
         verbose: Whether to show slow steps on standard error.
@@ -165,7 +133,8 @@ def load_hugging_face(
         FileNotFoundError: The folder, or a file that it must have, is missing.
         ImportError: The library `safetensors` is missing.
         ValueError: A `model_type`, a key, a tensor or a tokenizer is not
-            supported; a file is damaged; or, with `from_ids`, the id of
+            supported; a file is damaged; `ignore_keys` names a key that is
+            absent or that outputs depend on; or, with `from_ids`, the id of
             padding is also that of a token.
 
     Warns:
@@ -187,18 +156,20 @@ def load_hugging_face(
     check_bool("pairs", pairs)
     check_bool("encoder_only", encoder_only)
     _check_dtype(dtype)
+    ignored = _check_names("ignore_keys", ignore_keys)
     opened = Folder(folder)
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
-    family = _family_of(values, opened)
+    kind, family = family_of(values, opened)
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
         path = opened.path / CONFIG
         # Blocks may share their tensors, but at most a few do.
         config = Config(values, path, 4 * len(tensors.names))
+        config.refuse_features()
         options = family.options(config)
-        config.finish()
+        config.finish(ignored)
         family.check(options, tensors, path)
         if image_size is not None:
             if family.model is not VisionTransformerModel:
@@ -271,7 +242,7 @@ def load_hugging_face(
         if max_length is not None:
             _limit(front[-1], max_length, encoder)
         origin = {
-            "model_type": values["model_type"],
+            "model_type": kind,
             "revision": opened.revision,
             "sha256": tensors.digests(),
         }
@@ -315,6 +286,17 @@ def _check_dtype(dtype: Any) -> None:
     )
 
 
+def _check_names(name: str, value: Any) -> list[str]:
+    if isinstance(value, str) or not (
+        isinstance(value, Sequence)
+        and all(isinstance(each, str) for each in value)
+    ):
+        raise ValueError(
+            f"`{name}` must be a list of strings. Received: {name}={value!r}"
+        )
+    return list(value)
+
+
 def _check_is_checkpoint(folder: Folder) -> None:
     """Says what kind of folder it is where there is no config."""
     if folder.has(CONFIG):
@@ -345,17 +327,6 @@ def _limit(tokenizer: Any, max_length: int, encoder: Any) -> None:
             f"Received: max_length={max_length}"
         )
     tokenizer.max_length = tokenizer._check_length("max_length", max_length)
-
-
-def _family_of(values: Mapping[str, Any], folder: Folder) -> Family:
-    config = Config(values, folder.path / CONFIG)
-    kind = config.take("model_type", None, str)
-    if kind not in FAMILIES:
-        raise config.wrong(
-            "model_type",
-            f"'{kind}' is not supported, only {', '.join(sorted(FAMILIES))}",
-        )
-    return FAMILIES[kind]()
 
 
 def _front(

@@ -10,7 +10,10 @@ from keras_posenc.text.files import shown
 
 
 def rotary_of(
-    config: Config, theta: Any, head_dim: int | None = None
+    config: Config,
+    theta: Any,
+    head_dim: int | None = None,
+    scaling: Mapping[str, Any] | None = None,
 ) -> RotaryEmbedding:
     """Returns the rotary positions of a model whose blocks all have the same.
 
@@ -19,6 +22,8 @@ def rotary_of(
         theta: The base where the config has none.
         head_dim: How many features are rotated, for a model that may have the
             `"ntk"` scaling of older configs.
+        scaling: As `RotaryEmbedding` takes it, by keys of other code; a config
+            with `rope_parameters`, which transformers reads alone, has none.
     """
     # There is no table that ends: this is only the length in training.
     config.take("max_position_embeddings", None)
@@ -27,13 +32,13 @@ def rotary_of(
         rotary = _rotary(config.part("rope_parameters", given), theta)
         config.expect("rope_theta", rotary.max_wavelength)  # repeated
         return rotary
-    scaling = config.take("rope_scaling", None)
-    rotary = _of_base(config, "rope_theta", theta)
-    if scaling is None:
+    older = config.take("rope_scaling", None)
+    rotary = _of_base(config, "rope_theta", theta, scaling)
+    if older is None:
         return rotary
     if head_dim is None:
-        raise config.wrong("rope_scaling", f"{shown(scaling)} is not supported")
-    return _ntk(config.part("rope_scaling", scaling), rotary, head_dim)
+        raise config.wrong("rope_scaling", f"{shown(older)} is not supported")
+    return _ntk(config.part("rope_scaling", older), rotary, head_dim)
 
 
 def _ntk(
@@ -89,10 +94,18 @@ def _rotary(parameters: Config, theta: float) -> RotaryEmbedding:
     return rotary
 
 
-def _of_base(config: Config, key: str, theta: float) -> RotaryEmbedding:
+def _of_base(
+    config: Config,
+    key: str,
+    theta: float,
+    scaling: Mapping[str, Any] | None = None,
+) -> RotaryEmbedding:
     base = config.checked(
         key, lambda _, value: check_max_wavelength(value), theta
     )
     return RotaryEmbedding(
-        max_wavelength=base, layout="halves", name="rotary_embedding"
+        max_wavelength=base,
+        scaling=scaling,
+        layout="halves",
+        name="rotary_embedding",
     )

@@ -69,6 +69,14 @@ def add(commands: Commands) -> None:
         help="the most ids of a text (default: as the checkpoint says)",
     )
     parser.add_argument(
+        "--ignore-keys",
+        nargs="+",
+        default=[],
+        metavar="KEY",
+        help="keys of config.json that are not known, and that no output "
+        "depends on",
+    )
+    parser.add_argument(
         "--dtype",
         choices=_DTYPES,
         metavar="POLICY",
@@ -89,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
         pairs=options.pairs,
         encoder_only=options.encoder_only,
         max_length=options.max_length,
+        ignore_keys=options.ignore_keys,
         dtype=options.dtype,
     )
     from keras_posenc.export import units

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.checkpoints.hugging_face import FAMILIES
+from keras_posenc.checkpoints.model_types import FAMILIES, VARIANTS
 from keras_posenc.checkpoints.tensors import CONVERSION
 from tests.checkpoints.folders import add_modules
 
@@ -21,11 +21,14 @@ BERT = ROOT / "tests" / "fixtures" / "hugging_face" / "bert"
 
 def rows():
     """The lines of the page's table of families."""
-    for kind, family in sorted(FAMILIES.items()):
+    named = {f"`{kind}`": family for kind, family in FAMILIES.items()}
+    for (kind, position), family in VARIANTS.items():
+        named[f"`{kind}`, positions `{position}`"] = family
+    for name, family in sorted(named.items()):
         what = inspect.getdoc(sys.modules[family.__module__]).rstrip(".")
         paper = re.match(r"\[.*?\]\(.*?\)", family.__doc__)[0]
         classifiers = "yes" if family.pooler or family.pooling else "no"
-        yield f"| `{kind}` | {what} | {paper} | {classifiers} |"
+        yield f"| {name} | {what} | {paper} | {classifiers} |"
 
 
 def test_table_of_families():

@@ -74,6 +74,8 @@ class Bert(Family):
         )
         config.expect("position_embedding_type", "absolute")
         sizes = said_sizes(config)
+        if "embedding_projection" not in self.names:
+            config.expect("embedding_size", sizes["d_model"])
         return {
             **sizes,
             "activation": config.choose(

@@ -55,6 +55,9 @@ class Deberta(Bert):
         longest = config.checked("max_relative_positions", check_integer, -1)
         trained = config.size("max_position_embeddings")
         sizes = self.sizes(config)
+        config.expect(
+            "attention_head_size", sizes["d_model"] // sizes["num_heads"]
+        )
         config.expect("pooler_hidden_size", sizes["d_model"])
         act = config.choose("pooler_hidden_act", ACTIVATIONS, "gelu")
         self.pooler = Pooler("pooler.dense", act)

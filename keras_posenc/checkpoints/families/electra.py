@@ -26,7 +26,10 @@ class Electra(Bert):
 
     def options(self, config: Config) -> dict[str, Any]:
         options = super().options(config)
-        width = config.size("embedding_size", options["d_model"])
+        if config.values.get("embedding_size") is None:
+            config.take("embedding_size", None)
+            return options
+        width = config.size("embedding_size")
         if width != options["d_model"]:
             options["embedding_dim"] = width
         return options

@@ -33,6 +33,15 @@ class EuroBert(Family):
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("attention_bias", False)
         config.expect("mlp_bias", False)
+        for key in (  # of the Hub's own code, for training and the tokenizer
+            "bos_token",
+            "eos_token",
+            "hidden_dropout",
+            "mask_token",
+            "pad_token",
+        ):
+            config.take(key, None)
+        config.rename("clf_pooling", "classifier_pooling")
         self.pooler = replace(
             self.pooler,
             pooling=config.choose("classifier_pooling", _POOLINGS, "late"),

@@ -42,8 +42,9 @@ class NomicBert(Bert):
     usual_activation = "silu"
 
     def options(self, config: Config) -> dict[str, Any]:
+        scaling = None
         if "n_embd" in config.values:
-            self.read_as_of_hub(config)
+            scaling = self.read_as_of_hub(config)
         sizes = self.sizes(config)
         config.expect("head_dim", sizes["d_model"] // sizes["num_heads"])
         # The table is padded to a multiple of this; no token has those rows.
@@ -52,14 +53,19 @@ class NomicBert(Bert):
         return {
             **sizes,
             "input_position": None,
-            "attention_position": rotary_of(config, 1000.0),
+            "attention_position": rotary_of(config, 1000.0, scaling=scaling),
             "embedding_norm": True,
             "use_gate": True,
             "use_bias": False,
         }
 
-    def read_as_of_hub(self, config: Config) -> None:
-        """Renames the keys of the Hub's own code to those of transformers."""
+    def read_as_of_hub(self, config: Config) -> dict[str, Any] | None:
+        """Renames the keys of the Hub's own code to those of transformers.
+
+        Returns:
+            The scaling of rotary positions for texts longer than those in
+            training, or None.
+        """
         # Where the key is missing, the two have different defaults.
         config.need(
             "activation_function", "layer_norm_epsilon", "rotary_emb_base"
@@ -81,12 +87,10 @@ class NomicBert(Bert):
             config.expect(key, False)
         config.expect("scale_attn_weights", True)
         config.expect("rotary_emb_scale_base", None)
-        config.expect("rotary_scaling_factor", None)
         for key in (  # of training, and choices between equal implementations
             "dense_seq_output",
             "fused_bias_fc",
             "fused_dropout_add_ln",
-            "max_trained_positions",
             "n_positions",
             "parallel_block_tied_norm",
             "reorder_and_upcast_attn",
@@ -95,3 +99,12 @@ class NomicBert(Bert):
             "use_xentropy",
         ):
             config.take(key, None)
+        trained = config.size("max_trained_positions", 2048)
+        if config.values.get("rotary_scaling_factor") is None:
+            config.take("rotary_scaling_factor", None)
+            return None
+        return {
+            "rope_type": "dynamic",
+            "factor": config.positive("rotary_scaling_factor"),
+            "original_max_position_embeddings": trained,
+        }

@@ -1,6 +1,7 @@
 """`keras-posenc import`, and checkpoints in the place of .keras files."""
 
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -110,6 +111,22 @@ class TestImport:
         model = keras.saving.load_model(tmp_path / "ids.keras")
         assert model.encoder.pad_id == 259
         assert run("inspect", folder).code == 0
+
+    def test_keys_to_ignore(self, run, checkpoint):
+        """By the command that the error asks for."""
+        config = Path(checkpoint, "config.json")
+        more = {"my note": 1, "surprise": 2}
+        config.write_text(json.dumps(json.loads(config.read_text()) | more))
+        for command in ("import", "inspect"):
+            result = run(command, checkpoint)
+            assert result.code == 2
+            command = "import tiny --ignore-keys 'my note' surprise"
+            assert f"keras-posenc {command} writes a" in result.err
+        result = run(*shlex.split(command))
+        assert result.code == 0, result.err
+        result = run("import", checkpoint, "--ignore-keys", "hidden_act")
+        assert result.code == 2
+        assert "--ignore-keys must not name keys that" in result.err
 
     def test_what_a_terminal_would_obey(self, run, checkpoint):
         config = Path(checkpoint, "config.json")

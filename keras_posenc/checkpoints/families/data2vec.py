@@ -1,0 +1,14 @@
+"""data2vec for text: RoBERTa, trained to predict its own features."""
+
+from keras_posenc.checkpoints.families.roberta import Roberta
+
+
+class Data2VecText(Roberta):
+    """[Baevski et al., 2022](https://arxiv.org/abs/2202.03555)."""
+
+    prefix = "data2vec_text."
+    unused = (
+        r"(data2vec_text\.)?embeddings\.position_ids",
+        r"(data2vec_text\.)?pooler\.dense\.(weight|bias)",
+        r"lm_head\..*",
+    )
