@@ -82,14 +82,12 @@ def _add_saved_model(kinds: Commands) -> None:
     parser.add_argument(
         "--frozen",
         action="store_true",
-        help="weights as constants of the graph, for servers that compute "
-        "faster",
+        help="weights as constants, for small models on servers",
     )
     parser.add_argument(
         "--warmup",
         action="store_true",
-        help="write the inputs of the verification as warm-up requests; needs "
-        "keras-posenc[serving]",
+        help="write warm-up requests; needs keras-posenc[serving]",
     )
     parser.add_argument(
         "--batching",

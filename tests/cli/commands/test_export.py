@@ -277,11 +277,12 @@ class TestExport:
             (
                 "saved-model",
                 "m",
-                "--version 4 --keep 2 --labels a,b --warmup --batching",
+                "--version 4 --keep 2 --labels a,b --frozen --warmup --batching",
                 {
                     "version": 4,
                     "keep": 2,
                     "labels": ["a", "b"],
+                    "frozen": True,
                     "warmup": True,
                     "batching": True,
                     "compiled": None,

@@ -68,6 +68,7 @@ class TestInspect:
             },
             "foreign_operators": [],
             "unsafe_operators": [],
+            "has_variables": is_saved_model,
             "quantization": None,
             "has_metadata": False,
             "metadata": None,
