@@ -277,7 +277,8 @@ class TestExport:
             (
                 "saved-model",
                 "m",
-                "--version 4 --keep 2 --labels a,b --frozen --warmup --batching",
+                "--version 4 --keep 2 --labels a,b --frozen --warmup "
+                "--batching",
                 {
                     "version": 4,
                     "keep": 2,
