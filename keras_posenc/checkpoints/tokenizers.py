@@ -342,6 +342,10 @@ def _byte_pairs(
                     f"{key}={options[key]!r}",
                 )
     settings.expect("split_special_tokens", False)
+    if _lowers(folder):
+        raise _sentence_config(folder).wrong(
+            "do_lower_case", "true is not supported with byte-level BPE"
+        )
     spaced = options["add_prefix_space"]
     if settings.take("add_prefix_space", not is_roberta and spaced) != spaced:
         raise settings.wrong("add_prefix_space", f"{WHOLE} says {spaced}")
@@ -522,6 +526,8 @@ def _wordpieces(
             f"{PAIRED}, and so no tokenizer: from_ids=True makes a model that "
             "needs none"
         )
+    if _lowers(folder):
+        options = _lowered(options)
     return WordpieceTokenizer(
         **options,
         normalization="bert",
@@ -541,7 +547,13 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
     model = whole.part("model")
     model.expect("continuing_subword_prefix", "##")
     model.expect("max_input_chars_per_word", 100)
-    normalizer = whole.part("normalizer")
+    normalizer, is_lowered = whole.part("normalizer"), False
+    match normalizer.values.get("normalizers"):
+        # As sentence-transformers writes `do_lower_case`.
+        case [{"type": "Lowercase"}, dict(last)]:
+            normalizer.require("type", "Sequence")
+            where = f"{normalizer.path}', 'normalizers', '1"
+            normalizer, is_lowered = Config(last, where), True
     normalizer.require("type", "BertNormalizer")
     normalizer.expect("clean_text", True)
     for key, other, usual in (
@@ -551,29 +563,47 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
     ):  # present twice: some libraries read one, some the other
         settings.expect(other, normalizer.values.get(key, usual))
     whole.part("pre_tokenizer").require("type", "BertPreTokenizer")
+    lowercase = normalizer.take("lowercase", True, bool)
     ids = dict(model.part("vocab").values)
+    special = []
     added = []
     for number, each in enumerate(
         whole.take("added_tokens", None, list, type(None)) or []
     ):
         where = f"{whole.path}', 'added_tokens', '{number}"
         token = Config(each if isinstance(each, dict) else {}, where)
-        added.append(token.take("content", *_TEXT))
-        token.expect("normalized", False)
+        content = token.take("content", *_TEXT)
         token.expect("single_word", False)
-        if ids.setdefault(added[-1], token.take("id")) != token.values["id"]:
+        if not token.take("normalized", False, bool):
+            special.append(content)
+        elif content.isascii() and content.isprintable() and content.strip():
+            added.append(content)
+        else:
+            raise token.wrong(
+                "normalized", "true is supported for tokens of ASCII only"
+            )
+        if ids.setdefault(content, token.take("id")) != token.values["id"]:
             raise token.wrong("id", "the vocabulary has another one")
     start, end = _frame(whole.part("post_processor"), ids)
-    return {
+    options = {
         "vocabulary": _in_order(ids, whole.path),
-        "lowercase": normalizer.take("lowercase", True, bool),
+        "lowercase": lowercase,
         "strip_accents": normalizer.take("strip_accents", None, *_PERHAPS),
         "split_on_cjk": normalizer.take("handle_chinese_chars", True, bool),
-        "special_tokens": added,
+        "special_tokens": special,
+        "added_tokens": added,
         "unknown_token": model.take("unk_token", "[UNK]", str),
         "start_token": start,
         "end_token": end,
     }
+    return _lowered(options) if is_lowered else options
+
+
+def _lowered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments for texts that are lowercased first, accents kept."""
+    strips = options["strip_accents"]
+    strips = options["lowercase"] if strips is None else strips
+    return {**options, "lowercase": True, "strip_accents": strips}
 
 
 def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
@@ -613,11 +643,20 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
     }
 
 
+def _sentence_config(folder: Folder) -> Config:
+    """Returns what sentence-transformers adds to the tokenizer's settings."""
+    name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
+    return _opened(folder, name)
+
+
+def _lowers(folder: Folder) -> bool:
+    """Returns whether sentence-transformers lowercases texts first."""
+    return bool(_sentence_config(folder).take("do_lower_case", False, bool))
+
+
 def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
     """Returns how many ids a text may have; None for any number."""
-    name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
-    lengths = _opened(folder, name)
-    lengths.expect("do_lower_case", False)
+    lengths = _sentence_config(folder)
     keys = [(lengths, "max_seq_length")]
     if lengths.values.get("max_seq_length") is None:
         keys = [(settings, "model_max_length")]

@@ -92,6 +92,8 @@ class WordpieceTokenizer(Tokenizer):
         special_tokens: tokens that become one id wherever a text contains them,
             only with `"bert"`. None is the four and, if in the vocabulary,
             `[MASK]`; () for texts that must not contain any.
+        added_tokens: as `special_tokens`, but found in the normalized text:
+            with `lowercase`, `<unk>` is found in `<UNK>` too.
         pad_token: another name of `[PAD]`.
         unknown_token: another name of `[UNK]`.
         start_token: another name of `[CLS]`, such as `<s>`.
@@ -148,6 +150,7 @@ class WordpieceTokenizer(Tokenizer):
         strip_accents: bool | None = None,
         split_on_cjk: bool = True,
         special_tokens: Sequence[str] | None = None,
+        added_tokens: Sequence[str] = (),
         pad_token: str = PAD,
         unknown_token: str = UNK,
         start_token: str = CLS,
@@ -182,6 +185,7 @@ class WordpieceTokenizer(Tokenizer):
         self.special_tokens = (
             None if special_tokens is None else tuple(special_tokens)
         )
+        self.added_tokens = tuple(added_tokens)
         self._check_details()
         self._spelled = self._spelled_tokens()
         self._tokenizer = self._make_tokenizer()
@@ -261,19 +265,21 @@ class WordpieceTokenizer(Tokenizer):
                 ("strip_accents", None),
                 ("split_on_cjk", True),
                 ("special_tokens", None),
+                ("added_tokens", ()),
             ):
-                if (value := getattr(self, name)) is not default:
+                if (value := getattr(self, name)) != default:
                     raise ValueError(
                         f"`{name}` needs normalization='bert'. "
                         f"Received: {name}={value!r}, normalization='tf_text'."
                     )
         known = {*self.vocabulary}
-        for token in self.special_tokens or ():
-            if token not in known:
-                raise ValueError(
-                    "`special_tokens` must be in the vocabulary. "
-                    f"Received: {token!r}, which is not."
-                )
+        for name in ("special_tokens", "added_tokens"):
+            for token in getattr(self, name) or ():
+                if token not in known:
+                    raise ValueError(
+                        f"`{name}` must be in the vocabulary. "
+                        f"Received: {token!r}, which is not."
+                    )
 
     def _spelled_tokens(self) -> tuple[str, ...]:
         """Returns the special tokens that a text can contain."""
@@ -296,7 +302,7 @@ class WordpieceTokenizer(Tokenizer):
 
         vocabulary, unknown = list(self.vocabulary), self.unknown_id
         ids = {token: index for index, token in enumerate(vocabulary)}
-        for index, token in enumerate(self._spelled):
+        for index, token in enumerate((*self._spelled, *self.added_tokens)):
             vocabulary[ids[token]] = marked(index)
         # The tokenizer's models are constants, made here once: outside the
         # graph that happens to be traced, and on the CPU, where they run.
@@ -334,6 +340,10 @@ class WordpieceTokenizer(Tokenizer):
             else self.strip_accents,
             split_on_cjk=self.split_on_cjk,
             special_tokens=self._spelled,
+            added_tokens=[
+                token.lower() if self.lowercase else token
+                for token in self.added_tokens
+            ],
         )
         is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > _LONGEST
         # No text has this word.
@@ -416,6 +426,7 @@ class WordpieceTokenizer(Tokenizer):
             "special_tokens": self.special_tokens
             if self.special_tokens is None
             else list(self.special_tokens),
+            "added_tokens": list(self.added_tokens),
             "pad_token": self.pad_token,
             "unknown_token": self.unknown_token,
             "start_token": self.start_token,
