@@ -1,17 +1,20 @@
 """The tokenizer of a checkpoint, as a layer that gives the same ids."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.sentencepiece_files import described, kind_of
 from keras_posenc.checks import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.files import shown
+from keras_posenc.text.sentencepiece_model import read_unigram
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
@@ -78,6 +81,7 @@ def pairing_of(folder: Folder) -> tuple[int, bool]:
     Raises:
         ValueError: They are joined in another way.
     """
+    complete(folder)
     settings = _opened(folder, SETTINGS)
     kind = settings.values.get("tokenizer_class") or ""
     inputs = settings.values.get("model_input_names")
@@ -142,6 +146,7 @@ def tokenizer_of(
             has settings that are not supported, or has more tokens than the
             encoder.
     """
+    complete(folder)
     check_size(folder, encoder.vocabulary_size)
     settings = _opened(folder, SETTINGS)
     settings.expect("tokenizer_class", None, *sorted(_CLASSES))
@@ -164,13 +169,7 @@ def tokenizer_of(
                     "direction", "Right"
                 )
         if whole is not None and _kind(whole) == UNIGRAM:
-            ids = vocabulary_of(folder)
-            tokens = {index: token for token, index in ids.items()}
-            layer = SentencepieceTokenizer.from_tokenizer_json(
-                folder.file(WHOLE),
-                **named,
-                pad_token=_padding(tokens, encoder.pad_id),
-            )
+            layer = _unigram(folder, whole, settings, encoder, named)
         elif (
             folder.has(PAIRED) and not folder.has(VOCABULARY)
             if whole is None
@@ -195,6 +194,24 @@ def tokenizer_of(
             "model that needs no tokenizer"
         )
     return layer
+
+
+def complete(folder: Folder) -> None:
+    """Gives a folder its `tokenizer.json`, if a SentencePiece model is enough.
+
+    Raises:
+        ValueError: The model, or a setting, is not supported.
+    """
+    if folder.has(WHOLE):
+        return
+    settings = _opened(folder, SETTINGS)
+    config = _opened(folder, CONFIG).values
+    kind = kind_of(settings.values, config.get("model_type"))
+    if kind is not None:
+        named = functools.partial(_named, folder, settings)
+        found = described(folder, kind, settings, named)
+        if found is not None:
+            folder.give(WHOLE, found)
 
 
 def vocabulary_of(folder: Folder) -> dict[str, int]:
@@ -301,6 +318,29 @@ def _kind(whole: Config) -> str:
             "needs none",
         )
     return str(kind)
+
+
+def _unigram(
+    folder: Folder,
+    whole: Config,
+    settings: Config,
+    encoder: Any,
+    named: Mapping[str, Any],
+) -> SentencepieceTokenizer:
+    """Returns a tokenizer from `tokenizer.json`."""
+    model, options = read_unigram(whole.values, whole.path)
+    steps = options["normalization"]
+    # Classes that make a normalizer of these, whatever the file says.
+    if kind_of(settings.values, None) in ("Albert", "DebertaV2"):
+        settings.expect("do_lower_case", "lowercase" in steps)
+        settings.expect("keep_accents", "strip_accents" not in steps)
+        settings.expect("split_by_punct", False)
+    if _lowers(folder) and "lowercase" not in steps:
+        options["normalization"] = ["lowercase", *steps]
+    ids = vocabulary_of(folder)
+    tokens = {index: token for token, index in ids.items()}
+    options["pad_token"] = _padding(tokens, encoder.pad_id)
+    return SentencepieceTokenizer(model, **{**options, **named})
 
 
 def _byte_pairs(

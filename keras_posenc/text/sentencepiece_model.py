@@ -14,7 +14,7 @@ GRAPHEMES = "graphemes"
 
 # Types of models, and of pieces.
 _UNIGRAM = 1
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
+_NORMAL, _UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 
 # Numbers and types of the fields that are used here; protobuf keeps the others
 # unchanged. The module of the library "sentencepiece" is not used: it may need
@@ -101,6 +101,23 @@ def pieces_of(model: bytes) -> tuple[list[str], int]:
             f"byte_fallback={spec.byte_fallback}."
         )
     return pieces, unknown[0]
+
+
+def read_unigram(
+    whole: Any, path: Any, is_forgeable: bool = True
+) -> tuple[bytes, dict[str, Any]]:
+    """Returns what `convert_tokenizer` does of the content of a file.
+
+    Raises:
+        ValueError: if the file is not whole, or not supported.
+    """
+    try:
+        return convert_tokenizer(whole, is_forgeable)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"'{path}' is not a complete tokenizer.json of type Unigram: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _spelled(
@@ -197,7 +214,7 @@ def convert_tokenizer(
     for index in range(len(scores)):
         piece, score = scores[index]
         is_hidden = piece in spelled and not is_forgeable
-        kind = _CONTROL if is_hidden else _NORMAL
+        kind = CONTROL if is_hidden else _NORMAL
         if index == unigram["unk_id"]:
             kind = _UNKNOWN
         model.pieces.add(piece=piece, score=score, type=kind)

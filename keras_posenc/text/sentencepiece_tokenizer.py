@@ -16,8 +16,8 @@ from keras_posenc.text.normalization_steps import STEPS
 from keras_posenc.text.sentencepiece_model import (
     GRAPHEMES,
     Rules,
-    convert_tokenizer,
     pieces_of,
+    read_unigram,
 )
 from keras_posenc.text.spelled_tokens import ids_around, spelling
 
@@ -216,16 +216,11 @@ class SentencepieceTokenizer(Tokenizer):
             FileNotFoundError: if there is no such file.
             ValueError: if the file has a setting that is not supported.
         """
-        whole = read_json(_existing(path, "path"))
-        try:
-            model, options = convert_tokenizer(
-                whole, is_forgeable="special_tokens" not in kwargs
-            )
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"'{path}' is not a complete tokenizer.json of type Unigram: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        model, options = read_unigram(
+            read_json(_existing(path, "path")),
+            path,
+            is_forgeable="special_tokens" not in kwargs,
+        )
         return cls(
             model,
             sequence_length=sequence_length,
