@@ -81,6 +81,8 @@ def described(
         values = dict(named(f"{name}_token", token).values)
         if kind == "Camembert" and name == "mask":
             values = {"lstrip": True, **values}
+        if name == "mask" and _is_only_added(folder, settings, token):
+            values = {"normalized": True, **values}
         tokens[name] = values
     start, end, padding, unknown, masked = (
         str(values.get("content")) for values in tokens.values()
@@ -156,6 +158,22 @@ def described(
         },
         "padding": {"pad_token": padding, "pad_id": ids.get(padding)},
     }
+
+
+def _is_only_added(folder: Folder, settings: Config, token: str) -> bool:
+    """Returns whether a token is in added_tokens.json, and named nowhere.
+
+    Then transformers does not yet know that it is special, and looks for it in
+    the normalized text.
+    """
+    more, added = "special_tokens_map.json", "added_tokens.json"
+    names = [settings.values, folder.mapping(more) if folder.has(more) else {}]
+    return (
+        folder.has(added)
+        and token in folder.mapping(added)
+        and "added_tokens_decoder" not in settings.values
+        and not any("mask_token" in each for each in names)
+    )
 
 
 def _normalizers(kind: str, settings: Config) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ LENGTHS = tuple(
 MODULES = "modules.json"
 _AS_THE_FILE_SAYS = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 # Classes of tokenizers that follow their files, and add nothing.
+_ESM = "EsmTokenizer"
 _CLASSES = {
     f"{name}Tokenizer{fast}"
     for name in (
@@ -54,7 +55,8 @@ _CLASSES = {
         "XLMRoberta",
     )
     for fast in ("", "Fast")
-} | _AS_THE_FILE_SAYS
+}
+_CLASSES |= {_ESM} | _AS_THE_FILE_SAYS
 # Names of special tokens, which texts may spell, in all files.
 _NAMES = (
     *(f"{name}_token" for name in "bos eos unk sep pad cls mask".split()),
@@ -558,6 +560,8 @@ def _wordpieces(
     """Returns a tokenizer from `tokenizer.json`, or else from `vocab.txt`."""
     if whole is not None:
         options = _of_whole(whole, settings)
+    elif folder.has(VOCABULARY) and _is_esm(folder, settings):
+        options = _of_proteins(folder, settings)
     elif folder.has(VOCABULARY):
         options = _of_vocabulary(folder, settings)
     else:
@@ -569,8 +573,7 @@ def _wordpieces(
     if _lowers(folder):
         options = _lowered(options)
     return WordpieceTokenizer(
-        **options,
-        normalization="bert",
+        **{"normalization": "bert", **options},
         pad_token=_padding(options["vocabulary"], encoder.pad_id),
         **named,
     )
@@ -641,13 +644,17 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
 
 def _lowered(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns arguments for texts that are lowercased first, accents kept."""
+    if options.get("normalization") == "none":
+        raise ValueError(
+            "'do_lower_case' is true, and EsmTokenizer does not lowercase"
+        )
     strips = options["strip_accents"]
     strips = options["lowercase"] if strips is None else strips
     return {**options, "lowercase": True, "strip_accents": strips}
 
 
-def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
-    """Returns arguments from a list of tokens, and the files next to it."""
+def _listed(folder: Folder, settings: Config) -> list[str]:
+    """Returns the list of tokens, to which other files must not add any."""
     vocabulary = folder.lines(VOCABULARY)
     added = _opened(folder, ADDED)
     entries: list[tuple[Config, Any, Any]] = [
@@ -664,22 +671,50 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
                 f"{index}, which {VOCABULARY} has not: this is not supported "
                 f"without {WHOLE}"
             )
+    return vocabulary
 
-    def named(key: str, usual: str) -> str:
-        token = settings.take(key, usual, str, dict)
-        # Older files have an object whose "content" is the token.
-        if isinstance(token, dict):
-            token = settings.part(key, token).take("content", *_TEXT)
-        return str(token)
 
+def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
+    """Returns arguments from a list of tokens, and the files next to it."""
     return {
-        "vocabulary": vocabulary,
+        "vocabulary": _listed(folder, settings),
         "lowercase": settings.take("do_lower_case", True, bool),
         "strip_accents": settings.take("strip_accents", None, *_PERHAPS),
         "split_on_cjk": settings.take("tokenize_chinese_chars", True, bool),
-        "unknown_token": named("unk_token", "[UNK]"),
-        "start_token": named("cls_token", "[CLS]"),
-        "end_token": named("sep_token", "[SEP]"),
+        "unknown_token": _content(settings, "unk_token", "[UNK]"),
+        "start_token": _content(settings, "cls_token", "[CLS]"),
+        "end_token": _content(settings, "sep_token", "[SEP]"),
+    }
+
+
+def _content(settings: Config, key: str, usual: str) -> str:
+    """Returns the text of a special token."""
+    token = settings.take(key, usual, str, dict)
+    # Older files have an object whose "content" is the token.
+    if isinstance(token, dict):
+        token = settings.part(key, token).take("content", *_TEXT)
+    return str(token)
+
+
+def _is_esm(folder: Folder, settings: Config) -> bool:
+    """Returns whether letters are tokens, as in models of proteins."""
+    model_type = _opened(folder, CONFIG).values.get("model_type")
+    usual = _ESM if model_type == "esm" else None
+    return (settings.values.get("tokenizer_class") or usual) == _ESM
+
+
+def _of_proteins(folder: Folder, settings: Config) -> dict[str, Any]:
+    """Returns arguments for ESM, in which every token is split off."""
+    settings.expect("do_lower_case", False)
+    vocabulary = [token.strip() for token in _listed(folder, settings)]
+    return {
+        "vocabulary": vocabulary,
+        "normalization": "none",
+        "lowercase": False,
+        "special_tokens": vocabulary,
+        "unknown_token": _content(settings, "unk_token", "<unk>"),
+        "start_token": _content(settings, "cls_token", "<cls>"),
+        "end_token": _content(settings, "eos_token", "<eos>"),
     }
 
 
