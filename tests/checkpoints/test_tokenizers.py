@@ -1,4 +1,4 @@
-"""Ids of the tokenizers of checkpoints: those of transformers, from fixtures."""
+"""Ids of checkpoints' tokenizers: those of transformers, from fixtures."""
 
 import base64
 import gzip
