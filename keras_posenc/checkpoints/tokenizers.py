@@ -571,6 +571,10 @@ def _wordpieces(
             "needs none"
         )
     if _lowers(folder):
+        if options.get("normalization") == "none":
+            raise _sentence_config(folder).wrong(
+                "do_lower_case", f"true is not supported with {_ESM}"
+            )
         options = _lowered(options)
     return WordpieceTokenizer(
         **{"normalization": "bert", **options},
@@ -644,10 +648,6 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
 
 def _lowered(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns arguments for texts that are lowercased first, accents kept."""
-    if options.get("normalization") == "none":
-        raise ValueError(
-            "'do_lower_case' is true, and EsmTokenizer does not lowercase"
-        )
     strips = options["strip_accents"]
     strips = options["lowercase"] if strips is None else strips
     return {**options, "lowercase": True, "strip_accents": strips}

@@ -198,10 +198,10 @@ class SentencepieceTokenizer(Tokenizer):
         """Returns a tokenizer that gives the ids of Hugging Face's file.
 
         They differ in three cases: where two ways to split a word are equally
-        likely; where a letter has several marks, which SentencePiece composes
-        in its own way; and for a token that is looked for in the normalized
-        text (`normalized`), which is found only as it is spelled, not in
-        characters that normalize to it.
+        likely; for a token that is looked for in the normalized text
+        (`normalized`), which is found before the model's own rules, so not in
+        characters that these turn into it; and where lowercasing turns a text
+        into the spelling of the unknown token.
 
         Args:
             path: a `tokenizer.json` of type Unigram.
