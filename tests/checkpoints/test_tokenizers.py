@@ -80,8 +80,35 @@ def becomes_unknown(text):
 @pytest.mark.parametrize("name", FIXTURE["cases"])
 def test_ids(name, tmp_path):
     case = FIXTURE["cases"][name]
-    found = different(made(tmp_path, case), case)
+    tokenizer = made(tmp_path, case)
+    again = type(tokenizer).from_config(tokenizer.get_config())
+    found = different(again, case)
     # Of the pieces of ALBERT's model, "<unk>" is found as it is spelled only.
     expected = name in ("albert", "albert_saved")
     assert any(map(becomes_unknown, found)) == expected
     assert [text for text in found if not becomes_unknown(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "setting", "word"),
+    [
+        ("deberta", "tokenizer_config.json", "split_by_punct", "True is not"),
+        ("albert_saved", "tokenizer_config.json", "keep_accents", "True is no"),
+        ("esm", "sentence_bert_config.json", "do_lower_case", "EsmTokenizer"),
+        ("esm", "tokenizer_config.json", "do_lower_case", "True is not supp"),
+    ],
+)
+def test_refused(tmp_path, name, file, setting, word):
+    case = FIXTURE["cases"][name]
+    said = {**case["files"].get(file, {}), setting: True}
+    with pytest.raises(ValueError, match=f"{file}', key '{setting}': .*{word}"):
+        made(tmp_path, {**case, "files": {**case["files"], file: said}})
+
+
+def test_a_damaged_model(tmp_path):
+    case = FIXTURE["cases"]["deberta"]
+    files = {**case["files"], "spm.model": "no model"}
+    with pytest.raises(
+        ValueError, match=r"spm\.model': `model` must be a Sent"
+    ):
+        made(tmp_path, {**case, "files": files})
