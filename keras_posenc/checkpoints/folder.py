@@ -65,6 +65,8 @@ class Folder:
                 a pipe or a broken link. Treated as missing, it would change
                 what the rest of the folder means.
         """
+        if name in self._values:  # read, or given
+            return True
         path = self.path / name
         if not os.path.lexists(path):  # unlike Path's, for any name
             return False
@@ -121,6 +123,10 @@ class Folder:
         if name not in self._values:
             self._values[name] = read_json(self.file(name))
         return self._values[name]
+
+    def give(self, name: str, values: Any) -> None:
+        """Sets the content of a JSON file that the folder does not have."""
+        self._values[name] = values
 
     def lines(self, name: str) -> list[str]:
         """Returns the lines of a text file.

@@ -15,6 +15,7 @@ from keras_posenc.checkpoints.tokenizers import (
     SPECIAL,
     WHOLE,
     check_size,
+    complete,
     text_padding,
     vocabulary_of,
 )
@@ -96,6 +97,7 @@ def padding_of_texts(folder: Folder, options: Mapping[str, Any]) -> int:
         ValueError: The tokenizer has more tokens than the model, or none that
             it can pad with.
     """
+    complete(folder)
     pad_id = options["pad_id"]
     ids = vocabulary_of(folder)
     check_size(folder, options["vocabulary_size"])

@@ -310,6 +310,11 @@ def _describe_tokenizer(
         "mask_token": "[MASK]" if "[MASK]" in vocabulary else None,
     }
     spelled = {token for token in framing.values() if token is not None}
+    if tokenizer.added_tokens:
+        raise ValueError(
+            "`added_tokens` of the tokenizer must be empty. "
+            f"Received: added_tokens={tokenizer.added_tokens!r}"
+        )
     given = tokenizer.special_tokens
     if given is not None and set(given) != spelled:
         raise ValueError(

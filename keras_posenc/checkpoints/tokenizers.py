@@ -1,17 +1,20 @@
 """The tokenizer of a checkpoint, as a layer that gives the same ids."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.sentencepiece_files import described, kind_of
 from keras_posenc.checks import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.files import shown
+from keras_posenc.text.sentencepiece_model import read_unigram
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
@@ -37,6 +40,7 @@ LENGTHS = tuple(
 MODULES = "modules.json"
 _AS_THE_FILE_SAYS = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 # Classes of tokenizers that follow their files, and add nothing.
+_ESM = "EsmTokenizer"
 _CLASSES = {
     f"{name}Tokenizer{fast}"
     for name in (
@@ -51,7 +55,8 @@ _CLASSES = {
         "XLMRoberta",
     )
     for fast in ("", "Fast")
-} | _AS_THE_FILE_SAYS
+}
+_CLASSES |= {_ESM} | _AS_THE_FILE_SAYS
 # Names of special tokens, which texts may spell, in all files.
 _NAMES = (
     *(f"{name}_token" for name in "bos eos unk sep pad cls mask".split()),
@@ -78,6 +83,7 @@ def pairing_of(folder: Folder) -> tuple[int, bool]:
     Raises:
         ValueError: They are joined in another way.
     """
+    complete(folder)
     settings = _opened(folder, SETTINGS)
     kind = settings.values.get("tokenizer_class") or ""
     inputs = settings.values.get("model_input_names")
@@ -142,6 +148,7 @@ def tokenizer_of(
             has settings that are not supported, or has more tokens than the
             encoder.
     """
+    complete(folder)
     check_size(folder, encoder.vocabulary_size)
     settings = _opened(folder, SETTINGS)
     settings.expect("tokenizer_class", None, *sorted(_CLASSES))
@@ -164,13 +171,7 @@ def tokenizer_of(
                     "direction", "Right"
                 )
         if whole is not None and _kind(whole) == UNIGRAM:
-            ids = vocabulary_of(folder)
-            tokens = {index: token for token, index in ids.items()}
-            layer = SentencepieceTokenizer.from_tokenizer_json(
-                folder.file(WHOLE),
-                **named,
-                pad_token=_padding(tokens, encoder.pad_id),
-            )
+            layer = _unigram(folder, whole, settings, encoder, named)
         elif (
             folder.has(PAIRED) and not folder.has(VOCABULARY)
             if whole is None
@@ -195,6 +196,24 @@ def tokenizer_of(
             "model that needs no tokenizer"
         )
     return layer
+
+
+def complete(folder: Folder) -> None:
+    """Gives a folder its `tokenizer.json`, if a SentencePiece model is enough.
+
+    Raises:
+        ValueError: The model, or a setting, is not supported.
+    """
+    if folder.has(WHOLE):
+        return
+    settings = _opened(folder, SETTINGS)
+    config = _opened(folder, CONFIG).values
+    kind = kind_of(settings.values, config.get("model_type"))
+    if kind is not None:
+        named = functools.partial(_named, folder, settings)
+        found = described(folder, kind, settings, named)
+        if found is not None:
+            folder.give(WHOLE, found)
 
 
 def vocabulary_of(folder: Folder) -> dict[str, int]:
@@ -303,6 +322,29 @@ def _kind(whole: Config) -> str:
     return str(kind)
 
 
+def _unigram(
+    folder: Folder,
+    whole: Config,
+    settings: Config,
+    encoder: Any,
+    named: Mapping[str, Any],
+) -> SentencepieceTokenizer:
+    """Returns a tokenizer from `tokenizer.json`."""
+    model, options = read_unigram(whole.values, whole.path)
+    steps = options["normalization"]
+    # Classes that make a normalizer of these, whatever the file says.
+    if kind_of(settings.values, None) in ("Albert", "DebertaV2"):
+        settings.expect("do_lower_case", "lowercase" in steps)
+        settings.expect("keep_accents", "strip_accents" not in steps)
+        settings.expect("split_by_punct", False)
+    if _lowers(folder) and "lowercase" not in steps:
+        options["normalization"] = ["lowercase", *steps]
+    ids = vocabulary_of(folder)
+    tokens = {index: token for token, index in ids.items()}
+    options["pad_token"] = _padding(tokens, encoder.pad_id)
+    return SentencepieceTokenizer(model, **{**options, **named})
+
+
 def _byte_pairs(
     folder: Folder,
     settings: Config,
@@ -342,6 +384,10 @@ def _byte_pairs(
                     f"{key}={options[key]!r}",
                 )
     settings.expect("split_special_tokens", False)
+    if _lowers(folder):
+        raise _sentence_config(folder).wrong(
+            "do_lower_case", "true is not supported with byte-level BPE"
+        )
     spaced = options["add_prefix_space"]
     if settings.take("add_prefix_space", not is_roberta and spaced) != spaced:
         raise settings.wrong("add_prefix_space", f"{WHOLE} says {spaced}")
@@ -514,6 +560,8 @@ def _wordpieces(
     """Returns a tokenizer from `tokenizer.json`, or else from `vocab.txt`."""
     if whole is not None:
         options = _of_whole(whole, settings)
+    elif folder.has(VOCABULARY) and _is_esm(folder, settings):
+        options = _of_proteins(folder, settings)
     elif folder.has(VOCABULARY):
         options = _of_vocabulary(folder, settings)
     else:
@@ -522,9 +570,14 @@ def _wordpieces(
             f"{PAIRED}, and so no tokenizer: from_ids=True makes a model that "
             "needs none"
         )
+    if _lowers(folder):
+        if options.get("normalization") == "none":
+            raise _sentence_config(folder).wrong(
+                "do_lower_case", f"true is not supported with {_ESM}"
+            )
+        options = _lowered(options)
     return WordpieceTokenizer(
-        **options,
-        normalization="bert",
+        **{"normalization": "bert", **options},
         pad_token=_padding(options["vocabulary"], encoder.pad_id),
         **named,
     )
@@ -541,7 +594,13 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
     model = whole.part("model")
     model.expect("continuing_subword_prefix", "##")
     model.expect("max_input_chars_per_word", 100)
-    normalizer = whole.part("normalizer")
+    normalizer, is_lowered = whole.part("normalizer"), False
+    match normalizer.values.get("normalizers"):
+        # As sentence-transformers writes `do_lower_case`.
+        case [{"type": "Lowercase"}, dict(last)]:
+            normalizer.require("type", "Sequence")
+            where = f"{normalizer.path}', 'normalizers', '1"
+            normalizer, is_lowered = Config(last, where), True
     normalizer.require("type", "BertNormalizer")
     normalizer.expect("clean_text", True)
     for key, other, usual in (
@@ -551,33 +610,51 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
     ):  # present twice: some libraries read one, some the other
         settings.expect(other, normalizer.values.get(key, usual))
     whole.part("pre_tokenizer").require("type", "BertPreTokenizer")
+    lowercase = normalizer.take("lowercase", True, bool)
     ids = dict(model.part("vocab").values)
+    special = []
     added = []
     for number, each in enumerate(
         whole.take("added_tokens", None, list, type(None)) or []
     ):
         where = f"{whole.path}', 'added_tokens', '{number}"
         token = Config(each if isinstance(each, dict) else {}, where)
-        added.append(token.take("content", *_TEXT))
-        token.expect("normalized", False)
+        content = token.take("content", *_TEXT)
         token.expect("single_word", False)
-        if ids.setdefault(added[-1], token.take("id")) != token.values["id"]:
+        if not token.take("normalized", False, bool):
+            special.append(content)
+        elif content.isascii() and content.isprintable() and content.strip():
+            added.append(content)
+        else:
+            raise token.wrong(
+                "normalized", "true is supported for tokens of ASCII only"
+            )
+        if ids.setdefault(content, token.take("id")) != token.values["id"]:
             raise token.wrong("id", "the vocabulary has another one")
     start, end = _frame(whole.part("post_processor"), ids)
-    return {
+    options = {
         "vocabulary": _in_order(ids, whole.path),
-        "lowercase": normalizer.take("lowercase", True, bool),
+        "lowercase": lowercase,
         "strip_accents": normalizer.take("strip_accents", None, *_PERHAPS),
         "split_on_cjk": normalizer.take("handle_chinese_chars", True, bool),
-        "special_tokens": added,
+        "special_tokens": special,
+        "added_tokens": added,
         "unknown_token": model.take("unk_token", "[UNK]", str),
         "start_token": start,
         "end_token": end,
     }
+    return _lowered(options) if is_lowered else options
 
 
-def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
-    """Returns arguments from a list of tokens, and the files next to it."""
+def _lowered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments for texts that are lowercased first, accents kept."""
+    strips = options["strip_accents"]
+    strips = options["lowercase"] if strips is None else strips
+    return {**options, "lowercase": True, "strip_accents": strips}
+
+
+def _listed(folder: Folder, settings: Config) -> list[str]:
+    """Returns the list of tokens, to which other files must not add any."""
     vocabulary = folder.lines(VOCABULARY)
     added = _opened(folder, ADDED)
     entries: list[tuple[Config, Any, Any]] = [
@@ -594,30 +671,67 @@ def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
                 f"{index}, which {VOCABULARY} has not: this is not supported "
                 f"without {WHOLE}"
             )
+    return vocabulary
 
-    def named(key: str, usual: str) -> str:
-        token = settings.take(key, usual, str, dict)
-        # Older files have an object whose "content" is the token.
-        if isinstance(token, dict):
-            token = settings.part(key, token).take("content", *_TEXT)
-        return str(token)
 
+def _of_vocabulary(folder: Folder, settings: Config) -> dict[str, Any]:
+    """Returns arguments from a list of tokens, and the files next to it."""
     return {
-        "vocabulary": vocabulary,
+        "vocabulary": _listed(folder, settings),
         "lowercase": settings.take("do_lower_case", True, bool),
         "strip_accents": settings.take("strip_accents", None, *_PERHAPS),
         "split_on_cjk": settings.take("tokenize_chinese_chars", True, bool),
-        "unknown_token": named("unk_token", "[UNK]"),
-        "start_token": named("cls_token", "[CLS]"),
-        "end_token": named("sep_token", "[SEP]"),
+        "unknown_token": _content(settings, "unk_token", "[UNK]"),
+        "start_token": _content(settings, "cls_token", "[CLS]"),
+        "end_token": _content(settings, "sep_token", "[SEP]"),
     }
+
+
+def _content(settings: Config, key: str, usual: str) -> str:
+    """Returns the text of a special token."""
+    token = settings.take(key, usual, str, dict)
+    # Older files have an object whose "content" is the token.
+    if isinstance(token, dict):
+        token = settings.part(key, token).take("content", *_TEXT)
+    return str(token)
+
+
+def _is_esm(folder: Folder, settings: Config) -> bool:
+    """Returns whether letters are tokens, as in models of proteins."""
+    model_type = _opened(folder, CONFIG).values.get("model_type")
+    usual = _ESM if model_type == "esm" else None
+    return (settings.values.get("tokenizer_class") or usual) == _ESM
+
+
+def _of_proteins(folder: Folder, settings: Config) -> dict[str, Any]:
+    """Returns arguments for ESM, in which every token is split off."""
+    settings.expect("do_lower_case", False)
+    vocabulary = [token.strip() for token in _listed(folder, settings)]
+    return {
+        "vocabulary": vocabulary,
+        "normalization": "none",
+        "lowercase": False,
+        "special_tokens": vocabulary,
+        "unknown_token": _content(settings, "unk_token", "<unk>"),
+        "start_token": _content(settings, "cls_token", "<cls>"),
+        "end_token": _content(settings, "eos_token", "<eos>"),
+    }
+
+
+def _sentence_config(folder: Folder) -> Config:
+    """Returns what sentence-transformers adds to the tokenizer's settings."""
+    name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
+    return _opened(folder, name)
+
+
+def _lowers(folder: Folder) -> bool:
+    """Returns whether sentence-transformers lowercases texts first."""
+    return bool(_sentence_config(folder).take("do_lower_case", False, bool))
 
 
 def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
     """Returns how many ids a text may have; None for any number."""
-    name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
-    lengths = _opened(folder, name)
-    lengths.expect("do_lower_case", False)
+    lengths = _sentence_config(folder)
     keys = [(lengths, "max_seq_length")]
     if lengths.values.get("max_seq_length") is None:
         keys = [(settings, "model_max_length")]

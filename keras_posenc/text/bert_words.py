@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from keras_posenc.text.normalization_steps import lower, ranges
+
 # Control, format and private characters, except \t, \n and \r; and U+FFFD.
 _DELETED = """
     0-8 b-c e-1f 7f-9f ad 600-605 61c 6dd 70f 180e 200b-200f 202a-202e 2060-2064
@@ -95,6 +97,7 @@ def bert_words(
     strip_accents: bool,
     split_on_cjk: bool,
     special_tokens: Sequence[str],
+    added_tokens: Sequence[str] = (),
 ) -> Any:
     """Splits texts into words and punctuation, normalized.
 
@@ -106,6 +109,8 @@ def bert_words(
         split_on_cjk: whether each Chinese character is a word.
         special_tokens: tokens that are words wherever a text contains them;
             their word is `marked` of the index here.
+        added_tokens: as `special_tokens`, but found in the normalized text;
+            their index follows those of the special ones.
 
     Returns:
         Ragged strings of shape (batch, any).
@@ -114,37 +119,35 @@ def bert_words(
 
     replace = tf.strings.regex_replace
     x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-    if special_tokens:
+    if special_tokens or added_tokens:
         # Before characters are deleted, or new tokens could appear.
         x = replace(x, f"[{_ZERO}{_ONE}]", "\x03")
-    # Longer tokens first: one may contain another.
-    for index in sorted(
-        range(len(special_tokens)), key=lambda i: -len(special_tokens[i])
-    ):
-        x = replace(x, re.escape(special_tokens[index]), f" {marked(index)} ")
-    deleted = _ranges(_DELETED)
-    if special_tokens:
+    x = _mark(x, special_tokens, 0)
+    deleted = ranges(_DELETED)
+    if special_tokens or added_tokens:
         deleted = deleted.replace(r"\x{0}-\x{8}", r"\x{0}\x{3}-\x{8}")
     if strip_accents:
         import tensorflow_text
 
         x = tensorflow_text.normalize_utf8(x, "NFD")
-        deleted += _ranges(_ACCENTS)
+        deleted += ranges(_ACCENTS)
     x = replace(x, f"[{deleted}]+", "")
     if lowercase:
-        # Not by TensorFlow, which depends on the words around (a final sigma)
-        # and on the locale (in Turkish, an I without a dot).
-        for upper, lower in (("I", "i"), ("İ", "i̇"), ("Σ", "σ")):
-            x = replace(x, upper, lower)
-        # After deleting: it ends a text at a zero byte.
-        x = tf.strings.lower(x, "utf-8")
-    alone = _ranges(_PUNCTUATION) + (_ranges(_CJK) if split_on_cjk else "")
+        x = lower(x)  # after deleting zero bytes
+    x = _mark(x, added_tokens, len(special_tokens))
+    alone = ranges(_PUNCTUATION) + (ranges(_CJK) if split_on_cjk else "")
     x = replace(x, f"[{alone}]", r" \0 ")
     # The split finds ASCII's; others are separated here.
     x = replace(x, r"[^\PZ ]+", " ")
     return tf.strings.split(x)
 
 
-def _ranges(classes: str) -> str:
-    """Returns ranges for the inside of a regular expression's brackets."""
-    return re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", classes.strip())
+def _mark(texts: Any, tokens: Sequence[str], first: int) -> Any:
+    """Replaces tokens by words, `marked` of their index plus `first`."""
+    import tensorflow as tf
+
+    # Longer tokens first: one may contain another.
+    for index in sorted(range(len(tokens)), key=lambda i: -len(tokens[i])):
+        word = f" {marked(first + index)} "
+        texts = tf.strings.regex_replace(texts, re.escape(tokens[index]), word)
+    return texts

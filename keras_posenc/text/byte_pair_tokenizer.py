@@ -1,21 +1,16 @@
 """Byte-level BPE tokenization as a layer."""
 
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
 
 from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
-from keras_posenc.text.byte_pair_words import (
-    CUT,
-    PATTERNS,
-    WHITE,
-    byte_pair_words,
-)
+from keras_posenc.text.byte_pair_words import PATTERNS, byte_pair_words
 from keras_posenc.text.byte_pairs import BYTES, BytePairs, spelled_bytes
+from keras_posenc.text.spelled_tokens import ids_around, spelling
 from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
 
 
@@ -134,7 +129,7 @@ class BytePairTokenizer(Tokenizer):
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
         self.added_tokens = tuple(added_tokens)
-        spelled = [*map(_spelling, (*self.special_tokens, *self.added_tokens))]
+        spelled = [*map(spelling, (*self.special_tokens, *self.added_tokens))]
         framing = [
             each for each in (start_token, end_token) if each is not None
         ]
@@ -230,47 +225,13 @@ class BytePairTokenizer(Tokenizer):
         import tensorflow as tf
 
         x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-        return self._around(self.special_tokens, x, self._normalized)
-
-    def _around(
-        self, tokens: Sequence[str], texts: Any, between: Callable[[Any], Any]
-    ) -> Any:
-        """Returns the ids of texts, after cutting out special tokens."""
-        import tensorflow as tf
-
-        if not tokens:
-            return between(texts)
-        replace = tf.strings.regex_replace
-        # Where several start, the longest comes first.
-        longest = sorted(tokens, key=lambda token: -len(_spelling(token)))
-        x = replace(
-            texts, "|".join(map(_expression, longest)), CUT + rb"\0" + CUT
-        )
-        parts = tf.strings.split(x, CUT)  # (batch, any): text, token, ..., text
-        flat = parts.flat_values
-        row = tf.ragged.range(parts.row_lengths()).flat_values
-        is_token = row % 2 == 1
-        spelled = tf.boolean_mask(flat, is_token)
-        for token in longest:
-            if _spelling(token) != token:
-                alone = re.escape(_spelling(token))
-                spelled = replace(spelled, rf"^[{WHITE}]*({alone})$", r"\1")
-        names = [*map(_spelling, tokens)]
-        place = tf.argmax(
-            tf.cast(tf.expand_dims(spelled, 1) == names, "int32"), axis=1
-        )
-        found = tf.RaggedTensor.from_row_lengths(
-            tf.gather([self._ids[name] for name in names], place),
-            tf.cast(is_token, "int64"),
-        )
-        ids = tf.concat([between(tf.where(is_token, "", flat)), found], 1)
-        return parts.with_flat_values(ids).merge_dims(1, 2)
+        return ids_around(self.special_tokens, self._ids, x, self._normalized)
 
     def _normalized(self, texts: Any) -> Any:
         if self.normalization is not None:
             tensorflow_text = import_tensorflow_text("BytePairTokenizer")
             texts = tensorflow_text.normalize_utf8(texts, "NFC")
-        return self._around(self.added_tokens, texts, self._pieces)
+        return ids_around(self.added_tokens, self._ids, texts, self._pieces)
 
     def _pieces(self, texts: Any) -> Any:
         import tensorflow as tf
@@ -315,13 +276,3 @@ class BytePairTokenizer(Tokenizer):
             "special_tokens": list(self.special_tokens),
             "added_tokens": list(self.added_tokens),
         }
-
-
-def _spelling(token: str) -> str:
-    """Returns a token without the space for taking white space."""
-    return token[1:] if token.startswith(" ") and token.strip() else token
-
-
-def _expression(token: str) -> str:
-    spelled = re.escape(_spelling(token))
-    return spelled if _spelling(token) == token else f"[{WHITE}]*{spelled}"

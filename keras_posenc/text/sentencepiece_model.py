@@ -7,10 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from keras_posenc.text.files import shown
+from keras_posenc.text.normalization_steps import steps_of
+
+# A step of `SentencepieceTokenizer`: see graphemes.py.
+GRAPHEMES = "graphemes"
 
 # Types of models, and of pieces.
 _UNIGRAM = 1
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
+_NORMAL, _UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 
 # Numbers and types of the fields that are used here; protobuf keeps the others
 # unchanged. The module of the library "sentencepiece" is not used: it may need
@@ -99,32 +103,72 @@ def pieces_of(model: bytes) -> tuple[list[str], int]:
     return pieces, unknown[0]
 
 
-def replaced_characters(model: bytes) -> dict[int, bytes]:
-    """Returns, by code point, the replacements of single characters.
+def read_unigram(
+    whole: Any, path: Any, is_forgeable: bool = True
+) -> tuple[bytes, dict[str, Any]]:
+    """Returns what `convert_tokenizer` does of the content of a file.
 
-    The rules of a model's normalizer are a length, a double-array trie (of the
-    library darts-clone) of what is replaced, and the replacements, each ended
-    by a zero byte.
+    Raises:
+        ValueError: if the file is not whole, or not supported.
     """
-    rules = model_class().FromString(model).normalizer_spec.precompiled_charsmap
-    if not rules:
-        return {}
-    (size,) = struct.unpack_from("<I", rules)
-    units = struct.unpack_from(f"<{size // 4}I", rules, 4)
-    found = {}
-    for code in (*range(1, 0xD800), *range(0xE000, 0x10000)):
-        place = _children(units, 0)
-        for byte in chr(code).encode():
+    try:
+        return convert_tokenizer(whole, is_forgeable)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"'{path}' is not a complete tokenizer.json of type Unigram: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _spelled(
+    added: Sequence[Mapping[str, Any]], is_normalized: bool
+) -> list[str]:
+    return [
+        " " * bool(each["lstrip"]) + each["content"]
+        for each in added
+        if each["normalized"] == is_normalized
+    ]
+
+
+class Rules:
+    """The rules by which a model's normalizer replaces strings.
+
+    They are a length, a double-array trie (of the library darts-clone) of what
+    is replaced, and the replacements, each ended by a zero byte.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        spec = model_class().FromString(model).normalizer_spec
+        rules = spec.precompiled_charsmap
+        self._units: Sequence[int] = ()
+        if rules:
+            (size,) = struct.unpack_from("<I", rules)
+            self._units = struct.unpack_from(f"<{size // 4}I", rules, 4)
+            self._replacements = rules[4 + size :]
+
+    def of(self, text: str) -> bytes | None:
+        """Returns the replacement of a string, or None."""
+        units = self._units
+        if not units:
+            return None
+        place, unit = _children(units, 0), 0
+        for byte in text.encode():
             place ^= byte
             if place >= len(units) or units[place] & 0x800000FF != byte:
-                break
+                return None
             unit = units[place]
             place = _children(units, place)
-        else:
-            if unit & 0x100:  # a rule ends here
-                start = 4 + size + (units[place] & 0x7FFFFFFF)
-                found[code] = rules[start : rules.index(b"\0", start)]
-    return found
+        if not unit & 0x100:  # no rule ends here
+            return None
+        start = units[place] & 0x7FFFFFFF
+        end = self._replacements.index(b"\0", start)
+        return self._replacements[start:end]
+
+    def of_characters(self) -> dict[int, bytes]:
+        """Returns, by code point, the replacements of single characters."""
+        codes = (*range(1, 0xD800), *range(0xE000, 0x10000))
+        found = ((code, self.of(chr(code))) for code in codes)
+        return {code: by for code, by in found if by is not None}
 
 
 def _children(units: Sequence[int], place: int) -> int:
@@ -134,12 +178,14 @@ def _children(units: Sequence[int], place: int) -> int:
 
 
 def convert_tokenizer(
-    tokenizer: Mapping[str, Any],
+    tokenizer: Mapping[str, Any], is_forgeable: bool = True
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns a model from Hugging Face's `tokenizer.json`, and arguments.
 
     Args:
         tokenizer: the content of the file.
+        is_forgeable: whether a text whose normalized form spells a special
+            token has that token there, as in the library "tokenizers".
 
     Returns:
         The model, and arguments of `SentencepieceTokenizer` that it does not
@@ -154,8 +200,9 @@ def convert_tokenizer(
         raise _unsupported("model", unigram.get("type"))
     added = tokenizer.get("added_tokens") or []
     for each in added:
-        is_plain = not each["special"] and each["normalized"]
-        if each["single_word"] or each["rstrip"] or is_plain:
+        # The library looks for the normalized form of such a token.
+        is_other = each["normalized"] and not each["content"].isascii()
+        if each["single_word"] or each["rstrip"] or is_other:
             raise _unsupported("added_tokens", each)
     scores = dict(enumerate(unigram["vocab"]))
     for each in added:
@@ -166,13 +213,14 @@ def convert_tokenizer(
     model = model_class()()
     for index in range(len(scores)):
         piece, score = scores[index]
-        kind = _CONTROL if piece in spelled else _NORMAL
+        is_hidden = piece in spelled and not is_forgeable
+        kind = CONTROL if is_hidden else _NORMAL
         if index == unigram["unk_id"]:
             kind = _UNKNOWN
         model.pieces.add(piece=piece, score=score, type=kind)
     model.trainer_spec.model_type = _UNIGRAM
     model.trainer_spec.unk_id = unigram["unk_id"]
-    charsmap, whitespace = _normalization(tokenizer)
+    steps, charsmap, whitespace = _normalization(tokenizer)
     for each in added:
         # Around them are spaces, which are pieces already.
         if each["normalized"] and whitespace == "model":
@@ -187,19 +235,34 @@ def convert_tokenizer(
         "start_token": start,
         "end_token": end,
         "pad_token": _padding(tokenizer, spelled),
-        "special_tokens": [
-            " " * bool(each["lstrip"]) + each["content"] for each in added
-        ],
+        "special_tokens": _spelled(added, False),
+        "added_tokens": _spelled(added, True),
+        "normalization": steps,
         "whitespace": whitespace,
     }
 
 
-def _normalization(tokenizer: Mapping[str, Any]) -> tuple[bytes, str]:
+def _normalization(
+    tokenizer: Mapping[str, Any],
+) -> tuple[Sequence[str], bytes, str]:
+    """Returns the steps before the model's rules, these, and of white space."""
+    normalizers = _parts(tokenizer.get("normalizer"), "normalizers")
+    kinds = [part["type"] for part in normalizers]
+    # What the model does itself.
+    first = len(kinds)
+    if "Precompiled" in kinds:
+        first = kinds.index("Precompiled")
+    elif {"Regex": " {2,}"} in [part.get("pattern") for part in normalizers]:
+        first = 0
+    steps = steps_of(normalizers[:first])
+    if steps is None:
+        raise _unsupported("normalizer", normalizers[:first])
     charsmap, strips, collapses = b"", False, False
-    for part in _parts(tokenizer.get("normalizer"), "normalizers"):
+    for part in normalizers[first:]:
         match part:
             case {"type": "Precompiled", "precompiled_charsmap": encoded}:
                 charsmap = base64.b64decode(encoded)
+                steps.append(GRAPHEMES)
             case {"type": "Strip", "strip_right": True}:
                 strips = True
             case {"type": "Replace", "pattern": {"Regex": " {2,}"}}:
@@ -216,12 +279,12 @@ def _normalization(tokenizer: Mapping[str, Any]) -> tuple[bytes, str]:
         case _:
             raise _unsupported("pre_tokenizer", tokenizer.get("pre_tokenizer"))
     if splits:
-        return charsmap, "split"
+        return steps, charsmap, "split"
     if collapses:
-        return charsmap, "model" if strips else "collapse"
+        return steps, charsmap, "model" if strips else "collapse"
     if strips:
         raise _unsupported("normalizer", "Strip without Replace")
-    return charsmap, "keep"
+    return steps, charsmap, "keep"
 
 
 def _padding(tokenizer: Mapping[str, Any], names: Collection[str]) -> str:
@@ -257,6 +320,12 @@ def _frame(
                     return start, None
                 case [start, None, end]:
                     return start, end
+        case {
+            "type": "RobertaProcessing" | "BertProcessing",
+            "cls": [start, first],
+            "sep": [end, last],
+        } if (first, last) == (ids.get(start), ids.get(end)):
+            return start, end
     raise _unsupported("post_processor", processor)
 
 

@@ -3,7 +3,6 @@
 import base64
 import os
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -12,17 +11,19 @@ import keras
 from keras_posenc.checks import check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.files import read_bytes, read_json
+from keras_posenc.text.graphemes import character_class, grapheme_rules
+from keras_posenc.text.normalization_steps import STEPS
 from keras_posenc.text.sentencepiece_model import (
-    convert_tokenizer,
+    GRAPHEMES,
+    Rules,
     pieces_of,
-    replaced_characters,
+    read_unigram,
 )
+from keras_posenc.text.spelled_tokens import ids_around, spelling
 
 # The mark of the start of a word.
 _SPACE = "▁"
 _WHITE = r"\s\pZ\x{85}"
-# Surround a special token in a text, and precede its number.
-_AROUND, _BEFORE, _NEITHER = "\x01", "\x02", "\x03"
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -62,6 +63,16 @@ class SentencepieceTokenizer(Tokenizer):
         special_tokens: pieces that become one id wherever a text contains
             them; the parts before and after are tokenized separately. One with
             a space in front, `" <mask>"`, also takes all white space there.
+        added_tokens: as `special_tokens`, but found after the steps of
+            `normalization`: with `"lowercase"`, `<unk>` is found in `<UNK>`
+            too.
+        normalization: steps before the model's own rules, in this order:
+            `"lowercase"`, `"nfc"`, `"nfd"`, `"nfkc"`, `"nfkd"`,
+            `"strip_accents"`; `"backticks"` and `"apostrophes"` make a quote of
+            two of them; `"spaces"` makes a space of a line end, a tab or
+            several spaces; `"strip"` and `"strip_right"` remove white space at
+            the ends; `"graphemes"` applies the model's rules to letters with
+            marks as Hugging Face's library does.
         whitespace: `"model"` reads white space as the model says, `"split"`
             splits at all of Unicode's white space, `"collapse"` makes several
             spaces one and keeps the last, `"keep"` keeps all.
@@ -105,6 +116,8 @@ class SentencepieceTokenizer(Tokenizer):
         end_token: str | None = "</s>",
         pad_token: str = "<pad>",
         special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        normalization: Sequence[str] = (),
         whitespace: str = "model",
         **kwargs: Any,
     ) -> None:
@@ -126,12 +139,11 @@ class SentencepieceTokenizer(Tokenizer):
         ids = {piece: i for i, piece in reversed([*enumerate(pieces)])}
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
-        for token in self.special_tokens:
-            if token.strip().isdigit():  # `split` marks tokens by numbers
-                raise ValueError(
-                    "`special_tokens` must not be numbers. "
-                    f"Received: {token!r}."
-                )
+        self.added_tokens = tuple(added_tokens)
+        self.normalization = tuple(
+            check_choice("normalization", step, (*STEPS, GRAPHEMES))
+            for step in normalization
+        )
         self.whitespace = check_choice(
             "whitespace", whitespace, ("model", "split", "collapse", "keep")
         )
@@ -144,20 +156,34 @@ class SentencepieceTokenizer(Tokenizer):
                 ("end_token", end_token),
             )
         )
-        self._special = {
-            token: _id_of(ids, "special_tokens", token.removeprefix(" "))
-            for token in self.special_tokens
+        self._ids = {
+            spelling(token): _id_of(ids, name, spelling(token))
+            for name in ("special_tokens", "added_tokens")
+            for token in getattr(self, name)
         }
-        if self.whitespace in ("collapse", "keep"):
-            rules = replaced_characters(self.model)
+        # That of a text, or a part of one, which is a space.
+        self._space_id = ids.get(_SPACE, self.unknown_id)
+        self._graphemes: list[tuple[str, str]] = []
+        if GRAPHEMES in self.normalization or (
+            self.whitespace in ("collapse", "keep")
+        ):
+            rules = Rules(self.model)
+            replaced = rules.of_characters()
             # Characters that the model turns into spaces, which are more than
             # Unicode's, and those that it deletes between them.
-            self._white, self._deleted = (
-                "".join(
-                    f"\\x{{{code:x}}}" for code, by in rules.items() if by == to
-                )
+            white, deleted = (
+                [chr(code) for code, by in replaced.items() if by == to]
                 for to in (b" ", b"")
             )
+            parting = ""
+            if GRAPHEMES in self.normalization and len(deleted) > 1:
+                parting, *deleted = deleted
+                self._graphemes = [
+                    (parting, deleted[0]),
+                    *grapheme_rules(replaced, rules.of, parting),
+                ]
+            self._white, self._deleted = map(character_class, (white, deleted))
+            self._more_white = self._white + character_class(parting)
         self._tokenizer = _fast_tokenizer(self.model)
 
     @classmethod
@@ -172,10 +198,10 @@ class SentencepieceTokenizer(Tokenizer):
         """Returns a tokenizer that gives the ids of Hugging Face's file.
 
         They differ in three cases: where two ways to split a word are equally
-        likely; where a letter has several marks, which SentencePiece composes
-        in its own way; and for a token that is looked for in the normalized
-        text (`normalized`), which is found only as it is spelled, not in
-        characters that normalize to it.
+        likely; for a token that is looked for in the normalized text
+        (`normalized`), which is found before the model's own rules, so not in
+        characters that these turn into it; and where lowercasing turns a text
+        into the spelling of the unknown token.
 
         Args:
             path: a `tokenizer.json` of type Unigram.
@@ -190,14 +216,11 @@ class SentencepieceTokenizer(Tokenizer):
             FileNotFoundError: if there is no such file.
             ValueError: if the file has a setting that is not supported.
         """
-        whole = read_json(_existing(path, "path"))
-        try:
-            model, options = convert_tokenizer(whole)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"'{path}' is not a complete tokenizer.json of type Unigram: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        model, options = read_unigram(
+            read_json(_existing(path, "path")),
+            path,
+            is_forgeable="special_tokens" not in kwargs,
+        )
         return cls(
             model,
             sequence_length=sequence_length,
@@ -214,43 +237,47 @@ class SentencepieceTokenizer(Tokenizer):
     def split(self, texts: Any) -> Any:
         import tensorflow as tf
 
-        replace = tf.strings.regex_replace
         x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-        if not self.special_tokens:
-            return self._pieces(x)
-        x = replace(x, f"[{_AROUND}{_BEFORE}]", _NEITHER)
-        # Longer tokens first: one may contain another.
-        for token in sorted(self._special, key=len, reverse=True):
-            spelled = re.escape(token.removeprefix(" "))
-            if token.startswith(" "):
-                spelled = rf"[{_WHITE}]*{spelled}"
-            number = self._special[token]
-            x = replace(x, spelled, f"{_AROUND}{_BEFORE}{number}{_AROUND}")
-        parts = tf.strings.split(x, _AROUND)  # (batch, parts)
-        flat = parts.flat_values
-        is_special = tf.strings.substr(flat, 0, 1) == _BEFORE
-        numbers = tf.boolean_mask(flat, is_special)
-        numbers = tf.strings.substr(numbers, 1, 10)  # 10 digits suffice
-        special = tf.RaggedTensor.from_row_lengths(
-            tf.strings.to_number(numbers, "int32"), tf.cast(is_special, "int64")
-        )
-        pieces = self._pieces(tf.where(is_special, "", flat))
-        ids = tf.concat([pieces, special], axis=1)  # one of the two is empty
-        return parts.with_flat_values(ids).merge_dims(1, 2)
+        return ids_around(self.special_tokens, self._ids, x, self._normalized)
+
+    def _normalized(self, texts: Any) -> Any:
+        for step in self.normalization:
+            if step != GRAPHEMES:
+                texts = STEPS[step](texts)
+        tokens = {token: token for token in self.added_tokens}
+        if "lowercase" in self.normalization:
+            tokens = {token.lower(): token for token in self.added_tokens}
+        ids = {
+            spelling(spelled): self._ids[spelling(token)]
+            for spelled, token in tokens.items()
+        }
+        return ids_around([*tokens], ids, texts, self._pieces)
 
     def _pieces(self, texts: Any) -> Any:
         import tensorflow as tf
 
         replace = tf.strings.regex_replace
-        if self.whitespace == "split":
-            texts = replace(texts, f"[{_WHITE}]+", " ")
-        elif self.whitespace != "model":
-            if self._deleted:
-                texts = replace(texts, f"[{self._deleted}]+", "")
-            if self.whitespace == "collapse":
-                texts = replace(texts, f"[ {self._white}]+", " ")
-            # This is the space that the model adds first.
-            texts = replace(texts, f"^[ {self._white}]", "")
+        for pattern, by in self._graphemes:
+            texts = replace(texts, pattern, by)
+        if self.whitespace in ("model", "split"):
+            if self.whitespace == "split":
+                texts = replace(texts, f"[{_WHITE}]+", " ")
+            return self._cut(texts)
+        if self._deleted:
+            texts = replace(texts, f"[{self._deleted}]+", "")
+        if self.whitespace == "collapse":
+            several = f"[ {self._white}][ {self._more_white}]*"
+            texts = replace(texts, several, " ")
+        first = f"^[ {_SPACE}{self._white}]"
+        # A space that the model adds first again, but not to an empty text.
+        is_space = tf.strings.regex_full_match(texts, first)
+        space = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.math.count_nonzero(is_space)], self._space_id),
+            tf.cast(is_space, "int64"),
+        )
+        return tf.concat([self._cut(replace(texts, first, "")), space], axis=1)
+
+    def _cut(self, texts: Any) -> Any:
         pieces = self._tokenizer.tokenize(texts)
         return pieces.with_row_splits_dtype("int64")  # as other ragged tensors
 
@@ -278,6 +305,8 @@ class SentencepieceTokenizer(Tokenizer):
             "end_token": self.end_token,
             "pad_token": self.pad_token,
             "special_tokens": list(self.special_tokens),
+            "added_tokens": list(self.added_tokens),
+            "normalization": list(self.normalization),
             "whitespace": self.whitespace,
         }
 

@@ -11,6 +11,8 @@ import keras
 from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import NO_WORD, bert_words, marked
+from keras_posenc.text.byte_pair_words import WHITE
+from keras_posenc.text.spelled_tokens import ids_around
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
     PAD,
@@ -52,6 +54,9 @@ class WordpieceTokenizer(Tokenizer):
       "ss"; control characters are white space; a word of more than 100 bytes
       is `[UNK]`, as is one with invalid UTF-8. Special tokens in a text are
       plain text.
+    - `"none"`: texts are split at white space and at `special_tokens`, and are
+      not changed. With all tokens as `special_tokens`, this is ESM's tokenizer
+      of proteins, whose letters are tokens. Needs `lowercase=False`.
 
     The output carries the Keras mask `ids != pad_id`, for all layers after it
     that take a mask. Keras' `Embedding` drops it, with a warning, unless it
@@ -84,14 +89,16 @@ class WordpieceTokenizer(Tokenizer):
             two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
             at the end of the longer text. None for single texts.
         lowercase: whether to lowercase and to strip accents.
-        normalization: `"tf_text"` or `"bert"`, as above.
+        normalization: `"tf_text"`, `"bert"` or `"none"`, as above.
         strip_accents: whether to strip accents, whatever `lowercase` is; only
             with `"bert"`. None is the same as `lowercase`.
         split_on_cjk: whether each Chinese character is a word; False only with
             `"bert"`.
         special_tokens: tokens that become one id wherever a text contains them,
-            only with `"bert"`. None is the four and, if in the vocabulary,
+            not with `"tf_text"`. None is the four and, if in the vocabulary,
             `[MASK]`; () for texts that must not contain any.
+        added_tokens: as `special_tokens`, but found in the normalized text:
+            with `lowercase`, `<unk>` is found in `<UNK>` too.
         pad_token: another name of `[PAD]`.
         unknown_token: another name of `[UNK]`.
         start_token: another name of `[CLS]`, such as `<s>`.
@@ -148,6 +155,7 @@ class WordpieceTokenizer(Tokenizer):
         strip_accents: bool | None = None,
         split_on_cjk: bool = True,
         special_tokens: Sequence[str] | None = None,
+        added_tokens: Sequence[str] = (),
         pad_token: str = PAD,
         unknown_token: str = UNK,
         start_token: str = CLS,
@@ -173,7 +181,7 @@ class WordpieceTokenizer(Tokenizer):
         )
         self.lowercase = check_bool("lowercase", lowercase)
         self.normalization = check_choice(
-            "normalization", normalization, ("tf_text", "bert")
+            "normalization", normalization, ("tf_text", "bert", "none")
         )
         if strip_accents is not None:
             check_bool("strip_accents", strip_accents)
@@ -182,6 +190,7 @@ class WordpieceTokenizer(Tokenizer):
         self.special_tokens = (
             None if special_tokens is None else tuple(special_tokens)
         )
+        self.added_tokens = tuple(added_tokens)
         self._check_details()
         self._spelled = self._spelled_tokens()
         self._tokenizer = self._make_tokenizer()
@@ -256,24 +265,34 @@ class WordpieceTokenizer(Tokenizer):
         )
 
     def _check_details(self) -> None:
+        unchanged: dict[str, Any] = {}
+        if self.normalization != "bert":
+            unchanged = {
+                "strip_accents": None,
+                "split_on_cjk": True,
+                "added_tokens": (),
+            }
         if self.normalization == "tf_text":
-            for name, default in (
-                ("strip_accents", None),
-                ("split_on_cjk", True),
-                ("special_tokens", None),
-            ):
-                if (value := getattr(self, name)) is not default:
-                    raise ValueError(
-                        f"`{name}` needs normalization='bert'. "
-                        f"Received: {name}={value!r}, normalization='tf_text'."
-                    )
-        known = {*self.vocabulary}
-        for token in self.special_tokens or ():
-            if token not in known:
+            unchanged["special_tokens"] = None
+        for name, default in unchanged.items():
+            if (value := getattr(self, name)) != default:
                 raise ValueError(
-                    "`special_tokens` must be in the vocabulary. "
-                    f"Received: {token!r}, which is not."
+                    f"`{name}` needs normalization='bert'. Received: "
+                    f"{name}={value!r}, normalization={self.normalization!r}."
                 )
+        if self.normalization == "none" and self.lowercase:
+            raise ValueError(
+                "`lowercase` must be False with normalization='none', which "
+                "changes no text. Received: lowercase=True."
+            )
+        known = {*self.vocabulary}
+        for name in ("special_tokens", "added_tokens"):
+            for token in getattr(self, name) or ():
+                if token not in known:
+                    raise ValueError(
+                        f"`{name}` must be in the vocabulary. "
+                        f"Received: {token!r}, which is not."
+                    )
 
     def _spelled_tokens(self) -> tuple[str, ...]:
         """Returns the special tokens that a text can contain."""
@@ -296,8 +315,9 @@ class WordpieceTokenizer(Tokenizer):
 
         vocabulary, unknown = list(self.vocabulary), self.unknown_id
         ids = {token: index for index, token in enumerate(vocabulary)}
-        for index, token in enumerate(self._spelled):
-            vocabulary[ids[token]] = marked(index)
+        if self.normalization == "bert":
+            for index, token in enumerate((*self._spelled, *self.added_tokens)):
+                vocabulary[ids[token]] = marked(index)
         # The tokenizer's models are constants, made here once: outside the
         # graph that happens to be traced, and on the CPU, where they run.
         with tf.init_scope(), tf.device("CPU:0"):
@@ -326,6 +346,10 @@ class WordpieceTokenizer(Tokenizer):
             return self._tokenizer.tokenize(texts)
         import tensorflow as tf
 
+        if self.normalization == "none":
+            x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+            ids = {token: i for i, token in enumerate(self.vocabulary)}
+            return ids_around(self._spelled, ids, x, self._whole_words)
         words = bert_words(
             texts,
             lowercase=self.lowercase,
@@ -334,12 +358,24 @@ class WordpieceTokenizer(Tokenizer):
             else self.strip_accents,
             split_on_cjk=self.split_on_cjk,
             special_tokens=self._spelled,
+            added_tokens=[
+                token.lower() if self.lowercase else token
+                for token in self.added_tokens
+            ],
         )
         is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > _LONGEST
         # No text has this word.
         cut = tf.where(is_long, NO_WORD, words.flat_values)
         pieces = self._tokenizer.tokenize(words.with_flat_values(cut))
         return pieces.merge_dims(1, 2)  # (batch, words, any) -> (batch, any)
+
+    def _whole_words(self, texts: Any) -> Any:
+        import tensorflow as tf
+
+        white = rf"[{WHITE}\x{{1c}}-\x{{1f}}]+"  # as Python's `split`
+        words = tf.strings.split(tf.strings.regex_replace(texts, white, " "))
+        pieces = self._tokenizer.tokenize(words)
+        return pieces.merge_dims(1, 2)
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
@@ -416,6 +452,7 @@ class WordpieceTokenizer(Tokenizer):
             "special_tokens": self.special_tokens
             if self.special_tokens is None
             else list(self.special_tokens),
+            "added_tokens": list(self.added_tokens),
             "pad_token": self.pad_token,
             "unknown_token": self.unknown_token,
             "start_token": self.start_token,

@@ -502,7 +502,8 @@ class TestTokenizer:
             ("added_tokens", [{"content": "x", "id": -1}], "ids of the voc"),
             ("added_tokens", [{"content": "x", "id": []}], "ids of the voc"),
             ("added_tokens", [{"content": "[PAD]", "id": 3}], "another one"),
-            ("added_tokens", [ADDED | {"normalized": True}], "'normalized'"),
+            ("added_tokens", [ADDED | {"normalized": 1}], "'normalized'"),
+            ("normalizer", {"normalizers": [{"type": "NFC"}] * 2}, "'type'"),
             ("added_tokens", [ADDED | {"single_word": True}], "'single_word'"),
             ("truncation", {"direction": "Left"}, "'direction'"),
             ("padding", {"direction": "Left"}, "'direction'"),
@@ -596,7 +597,7 @@ class TestTokenizer:
         assert made(**whole, **settings, **own).max_length == 9
 
     @pytest.mark.parametrize(
-        "lengths", [{"max_seq_length": True}, {"do_lower_case": True}]
+        "lengths", [{"max_seq_length": True}, {"do_lower_case": 1}]
     )
     def test_lengths(self, made, lengths):
         files = {"vocab": "\n".join(VOCABULARY)}

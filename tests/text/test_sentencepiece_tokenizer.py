@@ -62,15 +62,14 @@ class TestParity:
         assert different(tokenizer, CONTENT["ids"]) == {}
 
     # What is otherwise: of equally likely pieces "]]" and "]" another one is
-    # first (docs, special), several marks on one letter (accents, scripts), and
-    # a text that is one space.
+    # first.
     @pytest.mark.parametrize(
         ("whitespace", "otherwise"),
         [
-            ("model", {"docs": 1, "accents": 3, "special": 1, "scripts": 28}),
+            ("model", {"docs": 1, "special": 1}),
             ("split", {"special": 1}),
-            ("collapse", {"spaces": 1, "special": 1}),
-            ("keep", {"spaces": 1, "special": 1}),
+            ("collapse", {"special": 1}),
+            ("keep", {"special": 1}),
         ],
     )
     def test_a_tokenizer_json(self, file, whitespace, otherwise):
@@ -150,7 +149,7 @@ class TestAsALayer:
         tokenizer = self.tokenizer(file, special_tokens=())
         ids = tokenizer.split(["</s><pad> <mask>", "\x01\x022\x01"])
         assert {0, 1, 2}.isdisjoint(ids.flat_values.numpy())
-        ids = self.tokenizer(file).split(["\x01\x022\x01", "<\x01/s>"])
+        ids = self.tokenizer(file).split(["\x01\x022\x01"])
         assert {0, 1, 2}.isdisjoint(ids.flat_values.numpy())
 
 
@@ -172,10 +171,11 @@ class TestRefusals:
                 "`special_tokens` must be .*'<m>'",
             ),
             ({"pad_token": "<unk>", "whitespace": "no"}, "`whitespace` must"),
-            (  # what stands for one in a text has its number
-                {"pad_token": "<unk>", "special_tokens": [" 10"]},
-                "`special_tokens` must not be numbers",
+            (
+                {"pad_token": "<unk>", "added_tokens": ["<m>"]},
+                "`added_tokens` must be .*'<m>'",
             ),
+            ({"pad_token": "<unk>", "normalization": ["x"]}, "`normalizatio"),
         ],
     )
     def test_arguments(self, arguments, match):
@@ -206,7 +206,7 @@ class TestRefusals:
         ("key", "value"),
         [
             ("model", {"type": "BPE"}),
-            ("normalizer", {"type": "Lowercase"}),
+            ("normalizer", {"type": "Prepend", "prepend": "x"}),
             ("pre_tokenizer", {"type": "Whitespace"}),
             ("post_processor", {"type": "RobertaProcessing"}),
         ],

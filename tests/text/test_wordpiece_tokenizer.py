@@ -248,7 +248,9 @@ class TestOtherTokens:
             ({"strip_accents": True}, "`strip_accents` needs normalizat"),
             ({"split_on_cjk": False}, "`split_on_cjk` needs normalizatio"),
             ({"special_tokens": ()}, "`special_tokens` needs normalizati"),
-            ({"normalization": "nfc"}, "must be 'tf_text' or 'bert'"),
+            ({"added_tokens": ["[UNK]"]}, "`added_tokens` needs normali"),
+            ({"normalization": "nfc"}, "must be 'tf_text', 'bert' or 'none'"),
+            ({"normalization": "none"}, "`lowercase` must be False"),
             (
                 {"normalization": "bert", "special_tokens": ["[X]"]},
                 r"`special_tokens` must be in .* Received: '\[X\]'",
