@@ -326,7 +326,20 @@ class WordpieceTokenizer(Tokenizer):
             return self._tokenizer.tokenize(texts)
         import tensorflow as tf
 
-        words = bert_words(
+        words = self.words(texts)
+        is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > _LONGEST
+        # No text has this word.
+        cut = tf.where(is_long, NO_WORD, words.flat_values)
+        pieces = self._tokenizer.tokenize(words.with_flat_values(cut))
+        return pieces.merge_dims(1, 2)  # (batch, words, any) -> (batch, any)
+
+    def words(self, texts: Any) -> Any:
+        """Returns the normalized words of texts, ragged, `(batch, any)`.
+
+        Those of `normalization="bert"`, before they are split into pieces; a
+        special token is the word `marked`.
+        """
+        return bert_words(
             texts,
             lowercase=self.lowercase,
             strip_accents=self.lowercase
@@ -335,11 +348,6 @@ class WordpieceTokenizer(Tokenizer):
             split_on_cjk=self.split_on_cjk,
             special_tokens=self._spelled,
         )
-        is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > _LONGEST
-        # No text has this word.
-        cut = tf.where(is_long, NO_WORD, words.flat_values)
-        pieces = self._tokenizer.tokenize(words.with_flat_values(cut))
-        return pieces.merge_dims(1, 2)  # (batch, words, any) -> (batch, any)
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
