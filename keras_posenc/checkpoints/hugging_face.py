@@ -29,10 +29,12 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
     classification,
+    finds_spans,
     is_cross_encoder,
     labels_of,
     scoring_of,
     sentence_embedding,
+    span_logits,
 )
 from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.padding import (
@@ -40,6 +42,10 @@ from keras_posenc.checkpoints.padding import (
     padding_of_texts,
 )
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.checkpoints.question_answering import (
+    QuestionAnsweringModel,
+    model_of,
+)
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import (
     CONFIG,
@@ -99,7 +105,7 @@ def load_hugging_face(
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
-) -> PretrainedModel:
+) -> PretrainedModel | QuestionAnsweringModel:
     """Returns a Keras model from a checkpoint of Hugging Face.
 
     The model takes strings or images, and returns what the checkpoint was
@@ -113,6 +119,8 @@ def load_hugging_face(
       `(batch, seq, labels)`;
     - `...ForImageClassification`: scores of `labels` of an image,
       `(batch, labels)`;
+    - `...ForQuestionAnswering`, with `pairs`: for each token of a context,
+      logits that the part that answers the question starts or ends there;
     - any other encoder: contextual embeddings, `(batch, seq, dim)`; for images
       those of class tokens, then of patches.
 
@@ -159,7 +167,8 @@ def load_hugging_face(
 
     Returns:
         A `PretrainedModel`, a `Sequential` with the attributes `encoder`,
-        `labels` and `origin`.
+        `labels` and `origin`; for question answering a
+        `QuestionAnsweringModel`.
 
     Raises:
         FileNotFoundError: The folder, or a file that it must have, is missing.
@@ -228,7 +237,8 @@ def load_hugging_face(
                 "`pairs` must be False for a model of images. "
                 "Received: pairs=True"
             )
-        if pairs and (family.tells_texts_apart or not from_ids):
+        of_spans = not encoder_only and finds_spans(opened, values, pairs)
+        if pairs and (family.tells_texts_apart or not from_ids or of_spans):
             count, is_typed = pairing_of(opened)
             tokenizer = tokenizer_of(
                 opened,
@@ -266,6 +276,8 @@ def load_hugging_face(
                 encoder.d_model,
                 scoring_of(opened, values),
             )
+        elif of_spans:
+            after = span_logits(family, tensors, encoder.d_model, tokenizer)
         tensors.finish(unused)
         front = _front(opened, encoder, from_ids, tokenizer)
         if max_length is not None:
@@ -275,11 +287,11 @@ def load_hugging_face(
             "revision": opened.revision,
             "sha256": tensors.digests(),
         }
+        named: Any = {"origin": origin, "name": name or _name_of(opened)}
+        if of_spans:
+            return model_of(front, encoder, after, **named)
         return PretrainedModel(
-            [*front, encoder, *after],
-            labels=labels,
-            origin=origin,
-            name=name or _name_of(opened),
+            [*front, encoder, *after], labels=labels, **named
         )
 
 
