@@ -87,24 +87,10 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
     )
 
 
-def finds_spans(folder: Folder, values: Mapping[str, Any], pairs: bool) -> bool:
-    """Returns whether the checkpoint is of extractive question answering.
-
-    Raises:
-        ValueError: It is, and the model would not be one of pairs.
-    """
-    if folder.has(MODULES):
-        return False
-    name = architecture_of(values)
-    if name is None or not name.endswith(_SPANS):
-        return False
-    if not pairs:
-        raise ValueError(
-            f"'{folder.path / 'config.json'}', key 'architectures': '{name}' "
-            "takes pairs of a question and a context: pairs=True makes a model "
-            "of pairs"
-        )
-    return True
+def finds_spans(folder: Folder, values: Mapping[str, Any]) -> bool:
+    """Returns whether the checkpoint is of extractive question answering."""
+    name = None if folder.has(MODULES) else architecture_of(values)
+    return name is not None and name.endswith(_SPANS)
 
 
 def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:

@@ -119,8 +119,8 @@ def load_hugging_face(
       `(batch, seq, labels)`;
     - `...ForImageClassification`: scores of `labels` of an image,
       `(batch, labels)`;
-    - `...ForQuestionAnswering`, with `pairs`: for each token of a context,
-      logits that the part that answers the question starts or ends there;
+    - `...ForQuestionAnswering`: for each token of the second text of a pair,
+      `(question, context)`, logits that the answer starts or ends there;
     - any other encoder: contextual embeddings, `(batch, seq, dim)`; for images
       those of class tokens, then of patches.
 
@@ -154,6 +154,7 @@ def load_hugging_face(
             of the folder's tokenizer, or of the config where the tokenizer's
             files do not say.
         pairs: Whether the model takes pairs of texts instead of single ones.
+            One of question answering always does.
         encoder_only: Whether to leave out the layers after the encoder.
         max_length: The most ids of a text, or of a pair, special tokens
             included; at most as many as the checkpoint has positions for. By
@@ -237,8 +238,9 @@ def load_hugging_face(
                 "`pairs` must be False for a model of images. "
                 "Received: pairs=True"
             )
-        of_spans = not encoder_only and finds_spans(opened, values, pairs)
-        if pairs and (family.tells_texts_apart or not from_ids or of_spans):
+        of_spans = not encoder_only and finds_spans(opened, values)
+        needs_tokenizer = family.tells_texts_apart or not from_ids
+        if of_spans or (pairs and needs_tokenizer):
             count, is_typed = pairing_of(opened)
             tokenizer = tokenizer_of(
                 opened,

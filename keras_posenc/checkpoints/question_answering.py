@@ -118,6 +118,8 @@ class QuestionAnsweringModel(TakesTexts, keras.Model):
 
     Args:
         *args: `inputs` and `outputs`, as for `keras.Model`.
+        inputs: The input, by its name.
+        outputs: The outputs, by their name.
         origin: As for `PretrainedModel`.
         name: As for `keras.Model`.
         trainable: As for `keras.Model`.
@@ -128,13 +130,18 @@ class QuestionAnsweringModel(TakesTexts, keras.Model):
 
     def __init__(
         self,
+        # Keras makes such a model of its config only if it takes `*args` and
+        # `**kwargs`, and gives the next two by name.
         *args: Any,
+        inputs: Any = None,
+        outputs: Any = None,
         origin: Mapping[str, Any] | None = None,
         name: str | None = None,
         trainable: bool = True,
-        **kwargs: Any,  # Keras makes a Functional model of its config by it
+        **kwargs: Any,
     ) -> None:
-        super().__init__(*args, name=name, trainable=trainable, **kwargs)
+        tensors = args if inputs is None else (inputs, outputs)
+        super().__init__(*tensors, name=name, trainable=trainable, **kwargs)
         self.origin = dict(origin or {})
 
     def answer(
@@ -186,9 +193,7 @@ class QuestionAnsweringModel(TakesTexts, keras.Model):
 
         Example:
         >>> import keras_posenc as kp
-        >>> model = kp.load_hugging_face(
-        ...     "roberta-base-squad2", pairs=True
-        ... )  # doctest: +SKIP
+        >>> model = kp.load_hugging_face("squad2")  # doctest: +SKIP
         >>> model.answer([
         ...     ["Who wrote it?", "It was written by Ada Lovelace in 1843."]
         ... ])  # doctest: +SKIP
@@ -198,7 +203,7 @@ class QuestionAnsweringModel(TakesTexts, keras.Model):
         if not isinstance(tokenizer, Tokenizer):
             raise ValueError(
                 f"`answer` needs texts, and model '{self.name}' takes ids: "
-                "load_hugging_face(folder, pairs=True) makes one of texts"
+                "load_hugging_face(folder) makes one of texts"
             )
         if top_k is not None:
             check_positive_int("top_k", top_k)
@@ -374,10 +379,10 @@ def _windows(
         room = max_length - len(framed) - len(end)
         if room < 1 or len(ids) > room <= stride:
             raise ValueError(
-                f"The question takes {len(framed)} of {max_length} ids, which "
-                f"leaves its context no more than `stride`, {stride}. Give a "
-                "larger `max_length`, a smaller `stride`, or a shorter "
-                "question. "
+                f"The question takes {len(framed)} of the {max_length} ids of "
+                "a window, which leaves its context no more than `stride`, "
+                f"{stride}. Give a larger `max_length`, a smaller `stride`, or "
+                "a shorter question. "
                 f"Received {where}"
             )
         for first in range(0, len(ids), max(room - stride, 1)):
