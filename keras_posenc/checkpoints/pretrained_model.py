@@ -26,15 +26,20 @@ class TakesTexts(NamedArguments):
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         texts = self._texts_of(x)
         if texts is None:
-            return super().predict(x, *args, **kwargs)
+            return super().predict(  # type: ignore[misc]
+                x, *args, **kwargs
+            )
         if not len(texts):  # Keras does not take an empty array
+            model: Any = self
             is_sequential = isinstance(self, keras.Sequential)
             return keras.tree.map_structure(
                 lambda x: np.zeros([size or 0 for size in x.shape], x.dtype),
-                self.outputs[0] if is_sequential else self.output,
+                model.outputs[0] if is_sequential else model.output,
             )
         # Keras takes arrays of strings only if they have one axis.
-        return super().predict(ops.convert_to_tensor(texts), *args, **kwargs)
+        return super().predict(  # type: ignore[misc]
+            ops.convert_to_tensor(texts), *args, **kwargs
+        )
 
     def _texts_of(self, inputs: Any) -> np.ndarray | None:
         """Returns an array of texts; None for other inputs, such as tensors."""
@@ -66,7 +71,8 @@ class TakesTexts(NamedArguments):
     @property
     def encoder(self) -> Any:
         """The `TransformerEncoderModel` or `VisionTransformerModel`."""
-        return self.get_layer("encoder")
+        model: Any = self
+        return model.get_layer("encoder")
 
     @property
     def card(self) -> dict[str, Any]:

@@ -222,13 +222,13 @@ class QuestionAnsweringModel(TakesTexts, keras.Model):
         if stride is None:
             stride = min(max_length // 2, _STRIDE)
         check_positive_int("stride", stride)
-        texts = self._texts_of(pairs)
-        if texts is None:
+        given = self._texts_of(pairs)
+        if given is None:
             raise ValueError(
                 "`pairs` must be a list of pairs of a question and a context. "
                 f"Received: {pairs!r:.60}"
             )
-        texts = [_decoded(number, *pair) for number, pair in enumerate(texts)]
+        texts = [_decoded(number, *pair) for number, pair in enumerate(given)]
         if not texts:
             return []
         windows = [*_windows(tokenizer, texts, max_length, stride)]
