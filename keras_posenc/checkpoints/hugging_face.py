@@ -52,6 +52,7 @@ from keras_posenc.checkpoints.tokenizers import (
     MODULES,
     pairing_of,
     tokenizer_of,
+    vocabulary_of,
 )
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.keras_internals import layers_within
@@ -241,6 +242,12 @@ def load_hugging_face(
         of_spans = not encoder_only and finds_spans(opened, values)
         needs_tokenizer = family.tells_texts_apart or not from_ids
         if of_spans or (pairs and needs_tokenizer):
+            if from_ids and not vocabulary_of(opened):
+                raise FileNotFoundError(
+                    f"'{opened.path}' has no tokenizer, which says where the "
+                    "second text of a pair begins: copy its files, such as "
+                    "tokenizer.json, into the folder"
+                )
             count, is_typed = pairing_of(opened)
             tokenizer = tokenizer_of(
                 opened,

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shutil
 from pathlib import Path
 
 import keras
@@ -11,6 +12,9 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
+pytest.importorskip("safetensors")
+
+from safetensors.numpy import load_file, save_file  # noqa: E402
 
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
@@ -224,6 +228,19 @@ class TestAsAModel:
         found = kp.inspect(exported.path).signatures["serving_default"]
         assert {*found["inputs"]} == {"ids"}
         assert {*found["outputs"]} == {"start", "end"}
+
+    def test_folders_that_lack_a_part(self, tmp_path):
+        folder = shutil.copytree(FIXTURES / "distilbert", tmp_path / "one")
+        tensors = load_file(folder / "model.safetensors")
+        del tensors["qa_outputs.weight"]
+        save_file(tensors, folder / "model.safetensors")
+        with pytest.raises(ValueError, match="qa_outputs"):
+            loaded(folder)
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(FileNotFoundError, match="from_ids=True makes"):
+            loaded(folder)
+        with pytest.raises(FileNotFoundError, match="has no tokenizer, which"):
+            loaded(folder, from_ids=True, pad_id=0)
 
     def test_the_encoder_alone(self):
         model = loaded(FIXTURES / "distilbert", encoder_only=True)
