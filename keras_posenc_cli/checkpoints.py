@@ -59,6 +59,8 @@ def _by_options(message: str, path: Path) -> str:
 
 def describe_outputs(model: Any) -> str:
     """Returns words for the outputs of a checkpoint's model."""
+    if len(model.outputs) == 2:  # of question answering
+        return "logits of where an answer starts and ends for each token"
     *each, size = model.outputs[0].shape
     inputs = model.inputs[0]
     of_pairs = inputs.dtype == "string" and len(inputs.shape) == 2

@@ -110,7 +110,8 @@ CHECKED = {
     name: layer
     for name, layer in LAYERS.items()
     if not name.endswith("Tokenizer")
-    and layer not in (kp.Generator, kp.PretrainedModel)
+    and layer
+    not in (kp.Generator, kp.PretrainedModel, kp.QuestionAnsweringModel)
 }
 
 

@@ -1,4 +1,4 @@
-"""The layers after an encoder: classification, or a sentence embedding."""
+"""The layers after an encoder: classification, spans, sentence embeddings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,6 +8,7 @@ import keras
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import Family, Pooler
 from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.question_answering import SpanLogits
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation, make_norm
@@ -23,6 +24,7 @@ _SEVERAL = "multi_label_classification"
 _SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _IMAGE = "ForImageClassification"
 _TASKS = (_SEQUENCE, _TOKEN, _IMAGE)
+_SPANS = "ForQuestionAnswering"
 # Endings of class names whose heads, if any, are not loaded.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 _POOLINGS = {
@@ -75,13 +77,20 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
     config = Config(values, "config.json")
     names = config.take("architectures", None, list, type(None))
     name = names[0] if names else None
-    if name is None or str(name).endswith((*_ENCODERS, *_TASKS)):
+    known = (*_ENCODERS, *_TASKS, _SPANS)
+    if name is None or str(name).endswith(known):
         return name
     raise config.wrong(
         "architectures",
-        f"'{name}' is not supported. Supported names end in "
-        f"{', '.join((*_ENCODERS, *_TASKS))}",
+        f"'{name}' is not supported; encoder_only=True loads the encoder of "
+        f"it. Supported names end in {', '.join(known)}",
     )
+
+
+def finds_spans(folder: Folder, values: Mapping[str, Any]) -> bool:
+    """Returns whether the checkpoint is of extractive question answering."""
+    name = None if folder.has(MODULES) else architecture_of(values)
+    return name is not None and name.endswith(_SPANS)
 
 
 def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:
@@ -179,6 +188,23 @@ def classification(
     if scoring == "linear":
         return [*layers, logits]
     return [*layers, logits, keras.layers.Activation(scoring, name="scores")]
+
+
+def span_logits(
+    family: Family, tensors: Tensors, width: int, tokenizer: Any
+) -> list[Any]:
+    """Returns the layers from contextual embeddings to starts and ends."""
+    layers: list[Any] = []
+    pooler, part = family.pooler, "qa_outputs"
+    if pooler is not None and pooler.of_tokens:
+        inner = pooler.part.format(prefix=family.prefix_in(tensors))
+        layers, part = _pooler(pooler, inner, tensors, width), "classifier"
+    kernel = tensors.take(f"{part}.weight", (2, width)).T
+    head = SpanLogits(tokenizer.end_id, tokenizer.num_separators, name="spans")
+    head.build((None, None, width))
+    head.projection.kernel.assign(kernel)
+    head.projection.bias.assign(tensors.take(f"{part}.bias", (2,)))
+    return [*layers, head]
 
 
 def _pooler(

@@ -13,10 +13,12 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
     classification,
+    finds_spans,
     is_cross_encoder,
     labels_of,
     scoring_of,
     sentence_embedding,
+    span_logits,
 )
 from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.model_types import family_of
@@ -25,12 +27,17 @@ from keras_posenc.checkpoints.padding import (
     padding_of_texts,
 )
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.checkpoints.question_answering import (
+    QuestionAnsweringModel,
+    model_of,
+)
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import (
     CONFIG,
     MODULES,
     pairing_of,
     tokenizer_of,
+    vocabulary_of,
 )
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.keras_internals import layers_within
@@ -64,7 +71,7 @@ def load_hugging_face(
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
-) -> PretrainedModel:
+) -> PretrainedModel | QuestionAnsweringModel:
     """Returns a Keras model from a checkpoint of Hugging Face.
 
     The model takes strings or images, and returns what the checkpoint was
@@ -78,6 +85,8 @@ def load_hugging_face(
       `(batch, seq, labels)`;
     - `...ForImageClassification`: scores of `labels` of an image,
       `(batch, labels)`;
+    - `...ForQuestionAnswering`: for each token of the second text of a pair,
+      `(question, context)`, logits that the answer starts or ends there;
     - any other encoder: contextual embeddings, `(batch, seq, dim)`; for images
       those of class tokens, then of patches.
 
@@ -111,6 +120,7 @@ def load_hugging_face(
             of the folder's tokenizer, or of the config where the tokenizer's
             files do not say.
         pairs: Whether the model takes pairs of texts instead of single ones.
+            One of question answering always does.
         encoder_only: Whether to leave out the layers after the encoder.
         max_length: The most ids of a text, or of a pair, special tokens
             included; at most as many as the checkpoint has positions for. By
@@ -127,7 +137,8 @@ def load_hugging_face(
 
     Returns:
         A `PretrainedModel`, a `Sequential` with the attributes `encoder`,
-        `labels` and `origin`.
+        `labels` and `origin`; for question answering a
+        `QuestionAnsweringModel`.
 
     Raises:
         FileNotFoundError: The folder, or a file that it must have, is missing.
@@ -199,7 +210,15 @@ def load_hugging_face(
                 "`pairs` must be False for a model of images. "
                 "Received: pairs=True"
             )
-        if pairs and (family.tells_texts_apart or not from_ids):
+        of_spans = not encoder_only and finds_spans(opened, values)
+        needs_tokenizer = family.tells_texts_apart or not from_ids
+        if of_spans or (pairs and needs_tokenizer):
+            if from_ids and not vocabulary_of(opened):
+                raise FileNotFoundError(
+                    f"'{opened.path}' has no tokenizer, which says where the "
+                    "second text of a pair begins: copy its files, such as "
+                    "tokenizer.json, into the folder"
+                )
             count, is_typed = pairing_of(opened)
             tokenizer = tokenizer_of(
                 opened,
@@ -237,6 +256,8 @@ def load_hugging_face(
                 encoder.d_model,
                 scoring_of(opened, values),
             )
+        elif of_spans:
+            after = span_logits(family, tensors, encoder.d_model, tokenizer)
         tensors.finish(unused)
         front = _front(opened, encoder, from_ids, tokenizer)
         if max_length is not None:
@@ -246,11 +267,11 @@ def load_hugging_face(
             "revision": opened.revision,
             "sha256": tensors.digests(),
         }
+        named: Any = {"origin": origin, "name": name or _name_of(opened)}
+        if of_spans:
+            return model_of(front, encoder, after, **named)
         return PretrainedModel(
-            [*front, encoder, *after],
-            labels=labels,
-            origin=origin,
-            name=name or _name_of(opened),
+            [*front, encoder, *after], labels=labels, **named
         )
 
 

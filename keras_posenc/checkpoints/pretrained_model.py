@@ -10,38 +10,13 @@ from keras import ops
 from keras_posenc.ops.named import NamedArguments
 
 
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class PretrainedModel(NamedArguments, keras.Sequential):
-    """A `Sequential` that keeps its labels and its origin.
-
-    `load_hugging_face` makes it from a tokenizer, unless the model takes ids,
-    or from what normalises images; `encoder`, a `TransformerEncoderModel` or
-    `VisionTransformerModel`; and the layers after it.
-
-    A model of texts takes a list or an array of strings, called or by
-    `predict`; a model of pairs, a list of pairs.
-
-    Args:
-        layers: The layers, as for a `Sequential`.
-        labels: The names of the classes, in the order of the scores, or None.
-        origin: The checkpoint: its `model_type`, its `revision` where known,
-            and the SHA-256 of each file of weights.
-        **kwargs: As for `keras.Sequential`: `name`, `trainable`.
-    """
+class TakesTexts(NamedArguments):
+    """Base of models from checkpoints, before Keras's: inputs may be texts."""
 
     takes_vectors = False
-
-    def __init__(
-        self,
-        layers: Sequence[Any] | None = None,
-        *,
-        labels: Sequence[str] | None = None,
-        origin: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(layers, **kwargs)
-        self.labels = None if labels is None else tuple(labels)
-        self.origin = dict(origin or {})
+    name: str
+    inputs: list[Any]
+    origin: Mapping[str, Any]
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         texts = self._texts_of(inputs)
@@ -51,13 +26,20 @@ class PretrainedModel(NamedArguments, keras.Sequential):
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         texts = self._texts_of(x)
         if texts is None:
-            return super().predict(x, *args, **kwargs)
+            return super().predict(  # type: ignore[misc]
+                x, *args, **kwargs
+            )
         if not len(texts):  # Keras does not take an empty array
-            (output,) = self.outputs
-            sizes = [size or 0 for size in output.shape]
-            return np.zeros(sizes, output.dtype)
+            model: Any = self
+            is_sequential = isinstance(self, keras.Sequential)
+            return keras.tree.map_structure(
+                lambda x: np.zeros([size or 0 for size in x.shape], x.dtype),
+                model.outputs[0] if is_sequential else model.output,
+            )
         # Keras takes arrays of strings only if they have one axis.
-        return super().predict(ops.convert_to_tensor(texts), *args, **kwargs)
+        return super().predict(  # type: ignore[misc]
+            ops.convert_to_tensor(texts), *args, **kwargs
+        )
 
     def _texts_of(self, inputs: Any) -> np.ndarray | None:
         """Returns an array of texts; None for other inputs, such as tensors."""
@@ -89,7 +71,8 @@ class PretrainedModel(NamedArguments, keras.Sequential):
     @property
     def encoder(self) -> Any:
         """The `TransformerEncoderModel` or `VisionTransformerModel`."""
-        return self.get_layer("encoder")
+        model: Any = self
+        return model.get_layer("encoder")
 
     @property
     def card(self) -> dict[str, Any]:
@@ -103,6 +86,38 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         if not parts:  # made in Python, not loaded
             return {}
         return {"signature": f"From a checkpoint: {', '.join(parts)}."}
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class PretrainedModel(TakesTexts, keras.Sequential):
+    """A `Sequential` that keeps its labels and its origin.
+
+    `load_hugging_face` makes it from a tokenizer, unless the model takes ids,
+    or from what normalises images; `encoder`, a `TransformerEncoderModel` or
+    `VisionTransformerModel`; and the layers after it.
+
+    A model of texts takes a list or an array of strings, called or by
+    `predict`; a model of pairs, a list of pairs.
+
+    Args:
+        layers: The layers, as for a `Sequential`.
+        labels: The names of the classes, in the order of the scores, or None.
+        origin: The checkpoint: its `model_type`, its `revision` where known,
+            and the SHA-256 of each file of weights.
+        **kwargs: As for `keras.Sequential`: `name`, `trainable`.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Any] | None = None,
+        *,
+        labels: Sequence[str] | None = None,
+        origin: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(layers, **kwargs)
+        self.labels = None if labels is None else tuple(labels)
+        self.origin = dict(origin or {})
 
     def get_config(self) -> dict[str, Any]:
         return {

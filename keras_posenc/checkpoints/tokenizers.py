@@ -65,8 +65,15 @@ _NAMES = (
 )
 CONFIG = "config.json"
 BYTE_PAIRS, WORDPIECE, UNIGRAM = "BPE", "WordPiece", "Unigram"
-# Families in whose pairs all tokens have one type.
-_UNTYPED = ("Camembert", "DistilBert", "MPNet", "Roberta", "XLMRoberta")
+# Classes of tokenizers in whose pairs all tokens have one type.
+_UNTYPED = (
+    "Camembert",
+    "DistilBert",
+    "MPNet",
+    "Roberta",
+    "TokenizersBackend",
+    "XLMRoberta",
+)
 # Lengths from here on mean that there is no limit.
 _NO_LENGTH = 10**6
 # Defaults and types of values: of a required string, and an optional bool.

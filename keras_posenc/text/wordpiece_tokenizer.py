@@ -350,7 +350,20 @@ class WordpieceTokenizer(Tokenizer):
             x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
             ids = {token: i for i, token in enumerate(self.vocabulary)}
             return ids_around(self._spelled, ids, x, self._whole_words)
-        words = bert_words(
+        words = self.words(texts)
+        is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > _LONGEST
+        # No text has this word.
+        cut = tf.where(is_long, NO_WORD, words.flat_values)
+        pieces = self._tokenizer.tokenize(words.with_flat_values(cut))
+        return pieces.merge_dims(1, 2)  # (batch, words, any) -> (batch, any)
+
+    def words(self, texts: Any) -> Any:
+        """Returns the normalized words of texts, ragged, `(batch, any)`.
+
+        Those of `normalization="bert"`, before they are split into pieces; a
+        special token is the word `marked`.
+        """
+        return bert_words(
             texts,
             lowercase=self.lowercase,
             strip_accents=self.lowercase
@@ -363,11 +376,6 @@ class WordpieceTokenizer(Tokenizer):
                 for token in self.added_tokens
             ],
         )
-        is_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > _LONGEST
-        # No text has this word.
-        cut = tf.where(is_long, NO_WORD, words.flat_values)
-        pieces = self._tokenizer.tokenize(words.with_flat_values(cut))
-        return pieces.merge_dims(1, 2)  # (batch, words, any) -> (batch, any)
 
     def _whole_words(self, texts: Any) -> Any:
         import tensorflow as tf

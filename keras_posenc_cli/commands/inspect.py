@@ -152,8 +152,8 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         "output": describe_outputs(model),
         "labels": model.labels,
     }
-    first = model.layers[0]
-    tokenizer: Any = first if isinstance(first, Tokenizer) else None
+    tokenizers = [each for each in model.layers if isinstance(each, Tokenizer)]
+    tokenizer: Any = tokenizers[0] if tokenizers else None
     if options.json:
         result["tokenizer"] = tokenizer and tokenizer.get_config()
         print(json.dumps(result, indent=2))

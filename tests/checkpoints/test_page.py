@@ -70,7 +70,9 @@ def test_code_runs(tmp_path, monkeypatch):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
     (folder / "vocab.txt").write_text("\n".join(tokens))
     add_modules(folder)
-    *blocks, of_pairs, of_keras_hub = re.findall(r"(?s)```py\n(.*?)```", PAGE)
+    *blocks, of_pairs, of_questions, of_keras_hub = re.findall(
+        r"(?s)```py\n(.*?)```", PAGE
+    )
     names = {}
     for code in blocks:
         exec(code, names)
@@ -83,6 +85,13 @@ def test_code_runs(tmp_path, monkeypatch):
     shutil.copytree(BERT.parents[1] / "pairs" / "bert", "ms-marco-MiniLM-L6-v2")
     exec(of_pairs, names)
     assert names["scores"].shape == (2, 1)
+    shutil.copytree(
+        BERT.parents[1] / "answers" / "roberta", "roberta-base-squad2"
+    )
+    exec(of_questions, names)
+    found = names["found"]
+    assert found["text"] in names["context"]
+    assert Path("questions.keras").is_file()
     pytest.importorskip("keras_hub")
     exec(of_keras_hub, names)
     assert isinstance(names["model"], kp.TransformerEncoderModel)

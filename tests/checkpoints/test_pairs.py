@@ -164,8 +164,16 @@ class TestWhatTheTokenizerSays:
         )
         assert pairing_of(Folder(folder)) == pairing
 
-    def test_of_one_type(self, changed):
-        names = {"model_input_names": ["input_ids", "attention_mask"]}
+    @pytest.mark.parametrize(
+        "names",
+        [
+            {"model_input_names": ["input_ids", "attention_mask"]},
+            # What transformers 5 writes; it has no types of its own.
+            {"tokenizer_class": "TokenizersBackend"},
+        ],
+        ids=["names", "class"],
+    )
+    def test_of_one_type(self, changed, names):
         folder = changed(
             "bert", tokenizer_config=lambda said: said.update(names)
         )

@@ -86,7 +86,7 @@ NOT_NUMBERS = (None, "12", -1, [], float("nan"))
         ("hidden_act", {}, ["{} is not supported"]),
         ("is_decoder", True, ["True is not supported"]),
         ("position_embedding_type", "relative_key", ["'relative_key'"]),
-        ("architectures", ["BertForQuestionAnswering"], ["QuestionAnswering"]),
+        ("architectures", ["BertForMultipleChoice"], ["encoder_only=True"]),
         ("architectures", 3, ["must be a list or null, and is 3"]),
         ("architectures", {"a": "b"}, ["must be a list or null"]),
         ("vocab_size", GONE, ["has no key"]),
@@ -210,7 +210,7 @@ def test_keys_of_the_hub_beside_those_of_transformers(copy, theta):
     [
         ("albert", "num_hidden_layers", 30),  # of one block's 16 tensors
         ("bert_classifier", "num_labels", 3),
-        ("bert", "architectures", ["BertForQuestionAnswering"]),
+        ("bert", "architectures", ["BertForMultipleChoice"]),
     ],
 )
 def test_what_does_not_matter_to_an_encoder(copy, name, key, value):
