@@ -30,6 +30,7 @@ class PretrainedModel(NamedArguments, keras.Sequential):
     """
 
     takes_vectors = False
+    _traced_with = -1  # how many weights `predict` was traced with
 
     def __init__(
         self,
@@ -58,6 +59,13 @@ class PretrainedModel(NamedArguments, keras.Sequential):
             return np.zeros(sizes, output.dtype)
         # Keras takes arrays of strings only if they have one axis.
         return super().predict(ops.convert_to_tensor(texts), *args, **kwargs)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        # A traced function lacks weights that were added later, as LoRA's are.
+        count = len(self.weights)
+        force = force or count != self._traced_with
+        self._traced_with = count
+        return super().make_predict_function(force)
 
     def _texts_of(self, inputs: Any) -> np.ndarray | None:
         """Returns an array of texts; None for other inputs, such as tensors."""

@@ -24,15 +24,8 @@ class ContrastiveLoss(NamedOptions, keras.losses.Loss):
     `temperature`. It is known as InfoNCE and, in sentence-transformers, as
     `MultipleNegativesRankingLoss`; its `scale` is 1 / `temperature`.
 
-    The model that is trained outputs both vectors, stacked. Both may come from
-    one encoder:
-
-        pairs = keras.Model(
-            [query, document],
-            keras.ops.stack([encoder(query), encoder(document)], axis=1),
-        )
-        pairs.compile("adam", kp.training.ContrastiveLoss())
-        pairs.fit([queries, documents])
+    The model that is trained outputs the vectors stacked, as in the example.
+    They may all come from one encoder, or from several.
 
     Larger batches have more negatives, and train better encoders. An example
     without negatives has a loss of 0: leave out a last batch of one.
@@ -62,14 +55,24 @@ class ContrastiveLoss(NamedOptions, keras.losses.Loss):
             and no hard negatives.
 
     Example:
+        >>> import keras
         >>> import numpy as np
         >>> from keras_posenc import training
-        >>> vectors = np.eye(3)[[[0, 0], [1, 1], [1, 2]]]
+        >>> encoder = keras.layers.Dense(8)
+        >>> query, document = keras.Input((3,)), keras.Input((3,))
+        >>> both = keras.ops.stack([encoder(query), encoder(document)], axis=1)
+        >>> pairs = keras.Model([query, document], both)
+        >>> pairs.compile("adam", training.ContrastiveLoss(temperature=0.05))
+        >>> queries, documents = np.eye(3)[[0, 1, 1]], np.eye(3)
+        >>> history = pairs.fit([queries, documents], verbose=0)
+
+        As a function, without labels and with those of two equal documents:
+
         >>> loss = training.ContrastiveLoss(temperature=1.0)
+        >>> vectors = np.stack([queries, documents], axis=1)
         >>> print(f"{float(loss(None, vectors)):.4f}")
         0.8848
-        >>> labels = np.array([0, 1, 1])
-        >>> print(f"{float(loss(labels, vectors)):.4f}")
+        >>> print(f"{float(loss(np.array([0, 1, 1]), vectors)):.4f}")
         0.5193
 
     References:

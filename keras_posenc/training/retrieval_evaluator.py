@@ -32,13 +32,7 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
     finite, all numbers are NaN.
 
     As a callback of `fit` it adds them to the epoch's logs, each with `prefix`
-    before its name, for callbacks after it in the list:
-
-        evaluator = kp.training.RetrievalEvaluator(encoder, ...)
-        best = keras.callbacks.EarlyStopping(
-            "val_ndcg@10", mode="max", restore_best_weights=True
-        )
-        pairs.fit(..., callbacks=[evaluator, best])
+    before its name, for callbacks after it in the list.
 
     Called, it returns them: `evaluator()["ndcg@10"]`.
 
@@ -84,6 +78,11 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
         recall@2 1.000
         mrr@2 0.750
         ndcg@2 0.815
+        >>> import keras
+        >>> best = keras.callbacks.EarlyStopping(
+        ...     "val_ndcg@2", mode="max", restore_best_weights=True
+        ... )
+        >>> callbacks = [evaluator, best]  # of `fit`, in this order
 
     References:
         - Järvelin and Kekäläinen 2002, [Cumulated gain-based evaluation of IR
@@ -139,6 +138,7 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
         self.batch_size = check_positive_int("batch_size", batch_size)
         self.every = check_positive_int("every", every)
         self.prefix = prefix
+        self._traced_with: dict[str, int] = {}  # weights, by encoder
 
     def __call__(self) -> dict[str, float]:
         """Evaluates the encoder as it is now."""
@@ -176,6 +176,10 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
         """Returns float32 vectors, of length 1 where that is wanted."""
         encoder = getattr(self, name)
         if isinstance(encoder, keras.Model):
+            # `predict` may have been traced before LoRA added weights.
+            if self._traced_with.get(name) != len(encoder.weights):
+                encoder.make_predict_function(force=True)
+                self._traced_with[name] = len(encoder.weights)
             output = encoder.predict(
                 inputs, batch_size=self.batch_size, verbose=0
             )

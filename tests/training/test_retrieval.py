@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+import keras_posenc as kp
 from keras_posenc import training
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "retrieval_parity.npz"
@@ -214,6 +215,27 @@ def test_an_encoder_learns_to_search(tmp_path):
     )
     best_epoch = np.argmax(history["val_ndcg@10"])
     assert found == pytest.approx(history["val_loss"][best_epoch], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [keras.Sequential, kp.PretrainedModel])
+def test_predictions_before_lora_are_not_kept(kind):
+    """Keras traces `predict` once, and LoRA comes later."""
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    model = kind([keras.Input((8,)), encoder])
+    queries, documents = noisy_pairs(20)
+    evaluator = evaluator_of(model, queries, documents)
+    before = model.predict(queries, verbose=0), encoder.predict(queries)
+    assert evaluator() == evaluator_of(lambda x: model(x), queries, documents)()
+    training.enable_lora(encoder, rank=2)
+    (layer,) = encoder.layers
+    layer.lora_kernel_b.assign(np.full((2, 4), 10.0))
+    exact = evaluator_of(lambda x: model(x), queries, documents)()
+    assert evaluator() == exact
+    expected = numpy(model(queries))
+    assert not np.allclose(before[0], expected)
+    for each in (model, encoder):
+        found = each.predict(queries, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.tensorflow
