@@ -17,6 +17,7 @@ class TakesTexts(NamedArguments):
     name: str
     inputs: list[Any]
     origin: Mapping[str, Any]
+    _traced_with = -1  # how many weights `predict` was traced with
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         texts = self._texts_of(inputs)
@@ -40,6 +41,13 @@ class TakesTexts(NamedArguments):
         return super().predict(  # type: ignore[misc]
             ops.convert_to_tensor(texts), *args, **kwargs
         )
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        # A traced function lacks weights that were added later, as LoRA's are.
+        count = len(self.weights)  # type: ignore[attr-defined]
+        force = force or count != self._traced_with
+        self._traced_with = count
+        return super().make_predict_function(force)  # type: ignore[misc]
 
     def _texts_of(self, inputs: Any) -> np.ndarray | None:
         """Returns an array of texts; None for other inputs, such as tensors."""

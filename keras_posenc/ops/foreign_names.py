@@ -106,6 +106,11 @@ _ARGUMENTS: list[tuple[tuple[str, ...], str, str]] = [
     (("merge_mode",), "", "merge"),
     (("pad_id",), "", "padding_idx pad_idx pad_token_id padding_id"),
     (("ignored_id",), "", "ignore_index ignore_class"),
+    (("temperature",), "", "tau"),
+    (("dims",), "", "matryoshka_dims"),
+    (("weights",), "", "matryoshka_weights"),
+    (("documents",), "", "corpus"),
+    (("relevant",), "", "relevant_docs qrels"),
     (("label_smoothing",), "", "smoothing"),
     (("warmup_steps",), "", "warmup num_warmup_steps n_warmup_steps"),
     (
@@ -180,6 +185,11 @@ _NAMES = {
     "benchmark_litert": "benchmark_tflite benchmark",
     "training.TokenCrossentropy": "MaskedCrossentropy",
     "training.NoamSchedule": "CustomSchedule TransformerSchedule",
+    "training.ContrastiveLoss": (
+        "MultipleNegativesRankingLoss MultipleNegativesSymmetricRankingLoss "
+        "InfoNCE InfoNCELoss NTXentLoss"
+    ),
+    "training.RetrievalEvaluator": "InformationRetrievalEvaluator",
 }
 NAMES = {
     name: ours.split()

@@ -3,7 +3,8 @@
     from keras_posenc import training
 
 The paper's schedule, a loss and accuracies that skip padding, the inputs of
-teacher forcing, batches of texts of similar length, packing, and LoRA.
+teacher forcing, batches of texts of similar length, packing, LoRA, and losses
+and an evaluation for encoders that search.
 """
 
 import importlib
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from keras_posenc.ops.foreign_names import no_such_name
 from keras_posenc.training.accuracies import SequenceAccuracy, TokenAccuracy
+from keras_posenc.training.contrastive_loss import ContrastiveLoss
+from keras_posenc.training.matryoshka_loss import MatryoshkaLoss
 from keras_posenc.training.noam_schedule import NoamSchedule, noam_adam
 from keras_posenc.training.teacher_forcing import TeacherForcing
 from keras_posenc.training.token_crossentropy import TokenCrossentropy
@@ -19,9 +22,13 @@ if TYPE_CHECKING:
     from keras_posenc.training.batches import batch_by_length
     from keras_posenc.training.lora import enable_lora
     from keras_posenc.training.packing import pack_sequences
+    from keras_posenc.training.retrieval_evaluator import RetrievalEvaluator
 
 __all__ = [
+    "ContrastiveLoss",
+    "MatryoshkaLoss",
     "NoamSchedule",
+    "RetrievalEvaluator",
     "SequenceAccuracy",
     "TeacherForcing",
     "TokenAccuracy",
@@ -34,6 +41,7 @@ __all__ = [
 
 # Modules of names that no `.keras` file needs: imported at their first use.
 _LATE = {
+    "RetrievalEvaluator": "retrieval_evaluator",
     "batch_by_length": "batches",
     "enable_lora": "lora",
     "pack_sequences": "packing",

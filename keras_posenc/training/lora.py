@@ -21,6 +21,9 @@ def enable_lora(
     including embeddings, biases and normalizations. Call it before `compile`,
     and afterwards add layers to be trained completely, such as a classifier.
     Weights are frozen one by one: `model.trainable = True` unfreezes all.
+    On TensorFlow, a model around this one that has called `predict` keeps
+    predicting without LoRA, unless it is a `PretrainedModel`: compile it, or
+    call `outer.make_predict_function(force=True)`.
 
     `model.save` and `model.save_weights` write the sums: a model that is
     loaded again has no LoRA, and the same outputs. Adam's state of the
@@ -75,3 +78,7 @@ def enable_lora(
         layer.enable_lora(rank, lora_alpha=alpha)
     for weight in weights:
         weight.trainable = False
+    for each in layers_within(model):
+        if isinstance(each, keras.Model):  # traced functions lack the change
+            each.train_function = each.test_function = None
+            each.predict_function = None

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.named import NamedArguments
+from keras_posenc.ops.unit_vectors import unit_vectors
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -41,11 +42,7 @@ class L2Normalization(NamedArguments, keras.Layer):
         self.supports_masking = True
 
     def call(self, inputs: Any) -> Any:
-        x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        total = ops.sum(ops.square(x), axis=-1, keepdims=True)
-        # Replaced before the root, whose gradient at 0 is infinite.
-        total = ops.where(total > 0, total, ops.ones_like(total))
-        return ops.cast(x / ops.sqrt(total), self.compute_dtype)
+        return ops.cast(unit_vectors(inputs), self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)
