@@ -33,6 +33,7 @@ _OF_NO_MATTER = frozenset(
     finetuning_task gradient_checkpointing id2label initializer_cutoff_factor
     initializer_factor initializer_range label2id language layerdrop num_labels
     mask_token_id max_length mlp_dropout model_max_length model_type
+    matryoshka_dimensions matryoshka_dims
     output_attentions output_hidden_states output_past pooler_dropout
     pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type pretraining_tp problem_type qa_dropout

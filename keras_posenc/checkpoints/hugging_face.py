@@ -32,7 +32,6 @@ from keras_posenc.checkpoints.heads import (
     is_cross_encoder,
     labels_of,
     scoring_of,
-    sentence_embedding,
 )
 from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.padding import (
@@ -40,6 +39,12 @@ from keras_posenc.checkpoints.padding import (
     padding_of_texts,
 )
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.checkpoints.sentence_embedding import (
+    check_options,
+    refuse_options,
+    sentence_embedding,
+    with_default_prompt,
+)
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import (
     CONFIG,
@@ -96,6 +101,9 @@ def load_hugging_face(
     encoder_only: bool = False,
     max_length: int | None = None,
     image_size: int | Sequence[int] | None = None,
+    prompts: Mapping[str, str] | None = None,
+    truncate_dim: int | None = None,
+    output: str = "float32",
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
@@ -153,6 +161,16 @@ def load_hugging_face(
         image_size: Height and width of the images, or a pair of them, for a
             model of images: multiples of its patch size. By default the
             checkpoint's own.
+        prompts: Texts that come before others, by name, of a sentence
+            encoder: `encode_query` takes "query", `encode_document` takes
+            "document", or else "passage" or "corpus". They come before those
+            of the checkpoint.
+        truncate_dim: How many numbers of each vector of a sentence encoder are
+            kept. If the checkpoint makes its vectors of length 1, these are
+            made so again.
+        output: "float32", or how the vectors of a sentence encoder are rounded:
+            "int8", see `Int8Quantization`, or "binary", see
+            `BinaryQuantization`.
         dtype: Dtype or dtype policy of the encoder; Keras's by default.
         name: Name of the model; the folder's by default.
         verbose: Whether to show slow steps on standard error.
@@ -169,7 +187,9 @@ def load_hugging_face(
             padding is also that of a token.
 
     Warns:
-        UserWarning: Weights are not finite; names their tensors.
+        UserWarning: Weights are not finite; names their tensors. Or the
+            checkpoint names the sizes that its vectors may be cut to, and
+            `truncate_dim` is none of them.
 
     Example:
     >>> import numpy as np
@@ -186,6 +206,7 @@ def load_hugging_face(
     check_bool("from_ids", from_ids)
     check_bool("pairs", pairs)
     check_bool("encoder_only", encoder_only)
+    options_of_vectors = check_options(prompts, truncate_dim, output)
     _check_dtype(dtype)
     opened = Folder(folder)
     _check_is_checkpoint(opened)
@@ -245,6 +266,7 @@ def load_hugging_face(
         unused = list(family.unused)
         after: list[Any] = []
         architecture = labels = None
+        said: dict[str, Any] = {}
         if not encoder_only:
             architecture = architecture_of(values)
             labels = labels_of(architecture, values)
@@ -253,8 +275,10 @@ def load_hugging_face(
         elif opened.has(MODULES) and not (
             labels is not None and is_cross_encoder(opened)
         ):
-            after = sentence_embedding(opened, encoder.d_model)
-            labels = None
+            after, said = sentence_embedding(
+                opened, encoder.d_model, values, **options_of_vectors
+            )
+            labels, options_of_vectors = None, {}
         elif labels is not None:
             assert architecture is not None
             after = classification(
@@ -266,6 +290,7 @@ def load_hugging_face(
                 encoder.d_model,
                 scoring_of(opened, values),
             )
+        refuse_options(options_of_vectors)
         tensors.finish(unused)
         front = _front(opened, encoder, from_ids, tokenizer)
         if max_length is not None:
@@ -275,12 +300,14 @@ def load_hugging_face(
             "revision": opened.revision,
             "sha256": tensors.digests(),
         }
-        return PretrainedModel(
+        model = PretrainedModel(
             [*front, encoder, *after],
             labels=labels,
             origin=origin,
+            **said,
             name=name or _name_of(opened),
         )
+        return with_default_prompt(model, opened)
 
 
 class _Awaited(keras.initializers.Zeros):
