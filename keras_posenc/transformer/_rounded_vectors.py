@@ -29,8 +29,8 @@ class RoundedVectors(NamedArguments, keras.Layer):
     """Base of layers that round vectors `(batch, dim)` to integers.
 
     A subclass has `rounded_dtype`, that of its outputs; `width(dim)`, how many
-    integers a vector becomes; and `rounded(x, size, given)`, which rounds, with
-    the largest absolute number of each vector and what `choosing` was given.
+    integers a vector becomes; and `rounded(x, given)`, which rounds floats, by
+    what `choosing` was given, if not None.
     """
 
     takes_vectors = False  # inputs need the axis `dim`
@@ -39,8 +39,20 @@ class RoundedVectors(NamedArguments, keras.Layer):
     def width(self, dim: int) -> int:
         raise NotImplementedError
 
-    def rounded(self, x: Any, size: Any, given: Any) -> Any:
+    def rounded(self, x: Any, given: Any) -> Any:
         raise NotImplementedError
+
+    @staticmethod
+    def finite(x: Any) -> Any:
+        """Returns vectors with 0 instead of NaN and infinities."""
+        # A cast makes another integer of NaN in each runtime.
+        is_finite = ops.absolute(x) < float("inf")
+        return ops.where(is_finite, x, ops.zeros_like(x))
+
+    @staticmethod
+    def size(x: Any) -> Any:
+        """Returns the largest absolute number of each vector, `(batch, 1)`."""
+        return largest(ops.absolute(x), axis=-1, keepdims=True)
 
     @contextlib.contextmanager
     def choosing(self, outputs: Any, tolerance: Any) -> Iterator[None]:
@@ -63,9 +75,8 @@ class RoundedVectors(NamedArguments, keras.Layer):
     def call(self, inputs: Any) -> Any:
         check_inputs(self, inputs, ("batch", "dim"))
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        size = largest(ops.absolute(x), axis=-1, keepdims=True)
         given = (_GIVEN.get() or {}).get(id(self))
-        return ops.cast(self.rounded(x, size, given), self.rounded_dtype)
+        return ops.cast(self.rounded(x, given), self.rounded_dtype)
 
     def compute_output_spec(self, inputs: Any) -> Any:
         check_inputs(self, inputs, ("batch", "dim"))

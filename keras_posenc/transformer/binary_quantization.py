@@ -43,19 +43,19 @@ class BinaryQuantization(RoundedVectors):
     def width(self, dim: int) -> int:
         return -(-dim // 8)
 
-    def rounded(self, x: Any, size: Any, given: Any) -> Any:
+    def rounded(self, x: Any, given: Any) -> Any:
         # 0 or 1 times a power of 2 in floats, which each runtime adds exactly.
         values = ops.cast([128, 64, 32, 16, 8, 4, 2, 1], x.dtype)
         batch, dim = ops.shape(x)[0], x.shape[-1]
+        size = ops.expand_dims(self.size(self.finite(x)), -1)
         count = self.width(dim)
         filled = ops.pad(x, ((0, 0), (0, 8 * count - dim)))
         x = ops.reshape(filled, (batch, count, 8))
         bits = x > 0
         if given is not None:
             outputs, tolerance = given
-            outputs = ops.expand_dims(ops.cast(outputs, x.dtype), -1)
-            others = ops.mod(ops.floor(outputs / values), 2) > 0
-            size = ops.expand_dims(size, -1)
+            outputs = ops.expand_dims(ops.cast(outputs, "int32"), -1)
+            others = ops.bitwise_and(outputs, ops.cast(values, "int32")) > 0
             is_tie = ops.absolute(x) < ops.cast(tolerance, x.dtype) * size
             bits = ops.where(is_tie, others, bits)
         return ops.sum(ops.where(bits, values, ops.zeros_like(x)), axis=-1)

@@ -17,8 +17,7 @@ class Int8Quantization(RoundedVectors):
     most 0.5, that is 1/254 of the vector's largest number. The length is lost.
     To multiply them, cast the integers to int32 or float32 first.
 
-    Zeros stay zeros. A number that is not finite, and all numbers of a vector
-    with an infinity, become 0.
+    Zeros stay zeros. A number that is not finite becomes 0.
 
     Args:
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
@@ -46,16 +45,16 @@ class Int8Quantization(RoundedVectors):
     def width(self, dim: int) -> int:
         return dim
 
-    def rounded(self, x: Any, size: Any, given: Any) -> Any:
+    def rounded(self, x: Any, given: Any) -> Any:
+        x = self.finite(x)
+        size = self.size(x)
         exact = x / ops.where(size > 0, size, ops.ones_like(size)) * 127
         found = ops.round(exact)
-        if given is not None:
-            outputs, tolerance = given
-            outputs = ops.cast(outputs, x.dtype)
-            # A number and its vector's largest may be off by the tolerance.
-            near = 0.5 + 2 * 127 * ops.cast(tolerance, x.dtype)
-            is_tie = ops.absolute(exact - outputs) <= near
-            found = ops.where(is_tie, outputs, found)
-        # Of NaN a cast makes another integer in each runtime.
-        is_number = ops.absolute(exact) < 127.5
-        return ops.where(is_number, found, ops.zeros_like(found))
+        if given is None:
+            return found
+        outputs, tolerance = given
+        outputs = ops.cast(outputs, x.dtype)
+        # A number and its vector's largest may each be off by the tolerance.
+        near = 0.5 + 2 * 127 * ops.cast(tolerance, x.dtype)
+        is_tie = ops.absolute(exact - outputs) <= near
+        return ops.where(is_tie, outputs, found)
