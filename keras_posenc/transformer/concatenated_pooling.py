@@ -42,13 +42,14 @@ class ConcatenatedPooling1D(Pooling1D):
 
     def __init__(self, poolings: Sequence[Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        are_several = isinstance(poolings, list | tuple) and bool(poolings)
         self.poolings = [
             keras.saving.deserialize_keras_object(each)
             if isinstance(each, dict)
             else each
-            for each in poolings
+            for each in (poolings if are_several else [])
         ]
-        if not self.poolings or not all(
+        if not are_several or not all(
             isinstance(each, Pooling1D) for each in self.poolings
         ):
             raise ValueError(

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
+from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -254,3 +255,55 @@ def test_options_of_sentence_encoders_alone(folders, option):
     ):
         with pytest.raises(ValueError, match=f"`{name}` must be .* for a mod"):
             load(folder, **more, **option)
+
+
+class TestExports:
+    @pytest.fixture(scope="class")
+    def searching(self, folders):
+        return load(folders["several"])  # its prompts are not pooled
+
+    def test_signatures(self, searching, expected):
+        """Each puts its prompt first; files of ids take the prompt's ids."""
+        import tensorflow as tf
+
+        found = {
+            each.name: each for each in resolve_serving_signatures(searching)
+        }
+        usual = {"serving_default": "usual", "encode_query": "query"}
+        usual["encode_document"] = "document"
+        assert {*found} == {*usual, "from_ids", "encode"}
+        for name, way in usual.items():
+            outputs = found[name].call({"text": tf.constant(TEXTS)})
+            near(outputs["embedding"].numpy(), expected[f"several/{way}"])
+
+    def test_without_prompts(self, folders):
+        (model, no_texts) = (
+            load(folders["several_keys"]),
+            load(folders["lasttoken"], from_ids=True),
+        )
+        for each in (model, no_texts):
+            names = [x.name for x in resolve_serving_signatures(each)]
+            assert "encode_query" not in names
+
+    def test_card(self, searching, folders):
+        said = searching.card["signature"]
+        assert "Puts no prompt before texts." in said
+        assert "document 'text: '" in said
+        (query, _) = searching.added_signatures().values()
+        said = query.card["signature"]
+        assert "Puts the prompt 'a query of a text: ' before each text" in said
+        assert "prompt" not in load(folders["several_keys"]).card["signature"]
+
+    @pytest.mark.slow
+    def test_files(self, searching, tmp_path):
+        artifact = kp.export_saved_model(
+            searching, tmp_path / "m", verbose=False
+        )
+        signatures = {case.signature for case in artifact.report.cases}
+        assert {"encode_query", "encode_document"} <= signatures
+        for export, name in (
+            (kp.export_litert, "m.tflite"),
+            (kp.export_onnx, "m.onnx"),
+        ):
+            artifact = export(searching, tmp_path / name, verbose=False)
+            assert artifact.report.passed
