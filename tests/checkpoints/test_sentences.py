@@ -1,5 +1,6 @@
 """Sentence encoders compared with sentence-transformers, on random weights."""
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -69,8 +70,20 @@ def variant(request):
 
 
 @pytest.fixture(scope="module")
-def model(folders, variant):
-    return load(folders[variant])
+def models(folders):
+    """Each loaded once, for tests that change nothing of it."""
+    return functools.cache(lambda name: load(folders[name]))
+
+
+@pytest.fixture(scope="module")
+def model(models, variant):
+    return models(variant)
+
+
+@pytest.fixture(scope="module")
+def searching(models):
+    """Its prompts are not pooled."""
+    return models("several")
 
 
 def load(folder, **options):
@@ -98,17 +111,17 @@ def test_a_prompt_of_ones_own(model, variant, expected):
 
 
 class TestPromptsOfModels:
-    def test_saved(self, folders, expected, tmp_path):
+    def test_saved(self, models, expected, tmp_path):
         for name in ("weightedmean", "several"):
-            load(folders[name]).save(tmp_path / "model.keras")
+            models(name).save(tmp_path / "model.keras")
             again = keras.saving.load_model(tmp_path / "model.keras")
             for way in ("query", "document"):
                 encode = getattr(again, f"encode_{way}")
                 near(encode(TEXTS, verbose=0), expected[f"{name}/{way}"])
             near(again.predict(TEXTS, verbose=0), expected[f"{name}/usual"])
 
-    def test_others_are_not_saved(self, folders):
-        model = load(folders["several"])
+    def test_others_are_not_saved(self, models):
+        model = models("several")
         before = len(model.weights), len(list(model._flatten_layers()))
         model.encode_query(TEXTS, verbose=0)
         model.added_signatures()
@@ -133,8 +146,8 @@ class TestPromptsOfModels:
         found = model.encode_document(TEXTS, verbose=0)
         near(found, model.predict([f"p: {x}" for x in TEXTS], verbose=0))
 
-    def test_bytes(self, folders):
-        model = load(folders["default"])
+    def test_bytes(self, models):
+        model = models("default")
         texts = [text.encode() for text in TEXTS]
         found = model.encode_query(texts, verbose=0)
         near(found, model.encode_query(TEXTS, verbose=0))
@@ -147,9 +160,9 @@ class TestPromptsOfModels:
             ({"prompt": 3}, "`prompt` must be a string"),
         ],
     )
-    def test_refused(self, folders, options, message):
+    def test_refused(self, models, options, message):
         with pytest.raises(ValueError, match=message):
-            load(folders["several"]).encode_query(TEXTS, **options)
+            models("several").encode_query(TEXTS, **options)
 
     def test_ids(self, folders):
         """A prompt cannot be put before ids, nor found among them."""
@@ -186,12 +199,13 @@ class TestPromptsOfModels:
 
 
 class TestTruncation:
+    @pytest.mark.parametrize("variant", ["lasttoken", "two"])
     def test_vectors(self, folders, variant, expected):
         """... of length 1 again where the folder normalizes."""
         model = load(folders[variant], truncate_dim=CUT)
         found = model.predict(TEXTS, verbose=0)
         wanted = expected[f"{variant}/cut"]
-        if variant == "weightedmean" or variant == "two":  # not normalized
+        if variant == "two":  # which ends without Normalize
             near(found, expected[f"{variant}/usual"][:, :CUT])
             found /= np.linalg.norm(found, axis=-1, keepdims=True)
         near(found, wanted)
@@ -230,11 +244,11 @@ class TestOutput:
         assert np.abs(found - exact).max() <= 0.5 + 1e-3
         assert (np.abs(found.astype(int)).max(axis=-1) == 127).all()
 
-    def test_binary(self, folders, variant, expected):
-        model = load(folders[variant], output="binary", truncate_dim=CUT)
+    def test_binary(self, folders, expected):
+        model = load(folders["several"], output="binary", truncate_dim=CUT)
         found = model.predict(TEXTS, verbose=0)
         assert found.dtype == np.uint8
-        np.testing.assert_array_equal(found, expected[f"{variant}/bits"])
+        np.testing.assert_array_equal(found, expected["several/bits"])
 
     def test_refused(self, folders):
         with pytest.raises(ValueError, match="`output` must be"):
@@ -258,10 +272,6 @@ def test_options_of_sentence_encoders_alone(folders, option):
 
 
 class TestExports:
-    @pytest.fixture(scope="class")
-    def searching(self, folders):
-        return load(folders["several"])  # its prompts are not pooled
-
     def test_signatures(self, searching, expected):
         """Each puts its prompt first; files of ids take the prompt's ids."""
         import tensorflow as tf
@@ -276,23 +286,23 @@ class TestExports:
             outputs = found[name].call({"text": tf.constant(TEXTS)})
             near(outputs["embedding"].numpy(), expected[f"several/{way}"])
 
-    def test_without_prompts(self, folders):
+    def test_without_prompts(self, folders, models):
         (model, no_texts) = (
-            load(folders["several_keys"]),
+            models("several_keys"),
             load(folders["lasttoken"], from_ids=True),
         )
         for each in (model, no_texts):
             names = [x.name for x in resolve_serving_signatures(each)]
             assert "encode_query" not in names
 
-    def test_card(self, searching, folders):
+    def test_card(self, searching, models):
         said = searching.card["signature"]
         assert "Puts no prompt before texts." in said
         assert "document 'text: '" in said
         (query, _) = searching.added_signatures().values()
         said = query.card["signature"]
         assert "Puts the prompt 'a query of a text: ' before each text" in said
-        assert "prompt" not in load(folders["several_keys"]).card["signature"]
+        assert "prompt" not in models("several_keys").card["signature"]
 
     @pytest.mark.slow
     def test_files(self, searching, tmp_path):
