@@ -95,6 +95,15 @@ def test_nothing_is_pooled_to_zeros(pooling, jit_compile):
             np.testing.assert_array_equal(run(given), expected)
 
 
+@pytest.mark.parametrize("pooling", POOLINGS[1:])
+def test_a_row_of_padding_becomes_zeros(pooling):
+    """Next to one with tokens; the first token alone counts masked, too."""
+    x = np.ones((2, 3, 4), "float32")
+    mask = np.array([[False] * 3, [False, True, False]])
+    found = ops.convert_to_numpy(pooling()(x, mask=mask))
+    np.testing.assert_array_equal(found, [[0] * 4, [1] * 4])
+
+
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
 def test_long_sums_are_not_taken_in_a_low_dtype(dtype):
     # 4 096 ones: a bfloat16 sum stops at 256, and float16 has no 70 000.
