@@ -451,6 +451,22 @@ LAYERS = {
     ),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
     "pooling-max": Entry(kp.MaskedMaxPooling1D, 3, dropout=False, pools=True),
+    "pooling-last": Entry(kp.LastTokenPooling1D, 1, dropout=False, pools=True),
+    "pooling-sqrt": Entry(kp.SqrtLengthPooling1D, 3, dropout=False, pools=True),
+    "pooling-weighted": Entry(
+        functools.partial(kp.WeightedAveragePooling1D, start=3),
+        4,
+        dropout=False,
+        pools=True,
+    ),
+    "pooling-several": Entry(
+        lambda **options: kp.ConcatenatedPooling1D(
+            [kp.LastTokenPooling1D(), kp.WeightedAveragePooling1D()], **options
+        ),
+        4,
+        dropout=False,
+        pools=True,
+    ),
 }
 # Stacks of blocks of the table, and variants of its schemes: every night.
 MORE_OF_THE_SAME = (
@@ -1117,7 +1133,7 @@ def test_tokens_influence_one_another_or_not(entry):
     """... so that the tests of masks above have something to see."""
     layer, x = shared(entry), sequences()
     other = x.copy()
-    other[:, 0] += 1
+    other[:, -1 if entry.pools else 0] += 1
     changed = numpy(layer(other)) != numpy(layer(x))
     if entry.pools:
         assert changed.any()

@@ -43,7 +43,8 @@ _OF_NO_MATTER = _OF_OTHERS | frozenset(
     exponential_decay_length_penalty finetuning_task forced_bos_token_id
     forced_eos_token_id gradient_checkpointing initializer_cutoff_factor
     initializer_factor initializer_range label2id language layerdrop
-    length_penalty mask_token_id max_length min_length mlp_dropout
+    length_penalty mask_token_id matryoshka_dimensions matryoshka_dims
+    max_length min_length mlp_dropout
     model_max_length name no_repeat_ngram_size num_beam_groups num_beams
     num_return_sequences output_attentions output_hidden_states output_past
     output_scores pooler_dropout pooler_fc_size pooler_num_attention_heads

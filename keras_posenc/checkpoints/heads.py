@@ -1,6 +1,6 @@
-"""The layers after an encoder: classification, spans, sentence embeddings."""
+"""The layers after an encoder that classify, or find spans."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,11 +13,9 @@ from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation, make_norm
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
-from keras_posenc.transformer.l2_normalization import L2Normalization
 from keras_posenc.transformer.masked_average_pooling import (
     MaskedAveragePooling1D,
 )
-from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D
 
 PROMPTS = "config_sentence_transformers.json"
 _SEVERAL = "multi_label_classification"
@@ -27,28 +25,17 @@ _TASKS = (_SEQUENCE, _TOKEN, _IMAGE)
 _SPANS = "ForQuestionAnswering"
 # Endings of class names whose heads, if any, are not loaded.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
-_POOLINGS = {
-    "pooling_mode_cls_token": FirstTokenPooling1D,
-    "pooling_mode_mean_tokens": MaskedAveragePooling1D,
-    "pooling_mode_max_tokens": MaskedMaxPooling1D,
-}
 _CLASSIFIER_POOLINGS = {
     "first": FirstTokenPooling1D,
     "mean": MaskedAveragePooling1D,
     "late": MaskedAveragePooling1D,
 }
-_IDENTITY = "torch.nn.modules.linear.Identity"
+IDENTITY = "torch.nn.modules.linear.Identity"
 # Last activations of cross-encoders: Keras's names by PyTorch's.
 _SCORINGS = {
-    _IDENTITY: "linear",
+    IDENTITY: "linear",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.modules.activation.Tanh": "tanh",
-}
-_ACTIVATIONS = {
-    _IDENTITY: None,
-    "torch.nn.modules.activation.Tanh": "tanh",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu",
 }
 
 
@@ -228,107 +215,6 @@ def _pooler(
         norm.gamma.assign(tensors.take(f"{pooler.norm}.weight", (width,)))
         layers.append(norm)
     return layers
-
-
-def sentence_embedding(folder: Folder, width: int) -> list[Any]:
-    """Returns the layers of `sentence_transformers` after the encoder.
-
-    Raises:
-        ValueError: A module is not supported.
-    """
-    modules = folder.json(MODULES)
-    if not isinstance(modules, list) or not all(
-        isinstance(each, dict) and isinstance(each.get("type"), str)
-        for each in modules
-    ):
-        raise ValueError(
-            f"'{folder.path / MODULES}' must be a list of modules, each with "
-            "its type"
-        )
-    makers: dict[str, tuple[str, Callable[[Folder, str, int, str], Any]]] = {
-        "Pooling": ("pooling", _pooling),
-        "Normalize": ("normalization", _normalization),
-        "Dense": ("dense", _dense),
-    }
-    kinds = [
-        module["type"].rpartition(".")[2]
-        if module["type"].startswith("sentence_transformers.")
-        else module["type"]
-        for module in modules
-    ]
-    if (
-        kinds[:2] != ["Transformer", "Pooling"]
-        or not {*kinds[2:]} <= {"Normalize", "Dense"}
-        or modules[0].get("path", "") != ""
-    ):
-        raise ValueError(
-            f"'{folder.path / MODULES}': the modules {', '.join(kinds)} are "
-            "not supported. Supported are Transformer, in the folder itself, "
-            "then Pooling, then any of Normalize and Dense"
-        )
-    if folder.has(PROMPTS):
-        prompts = Config(folder.mapping(PROMPTS), folder.path / PROMPTS)
-        prompts.expect("default_prompt_name", None)
-    layers: list[Any] = []
-    for number, (kind, module) in enumerate(
-        zip(kinds[1:], modules[1:], strict=True)
-    ):
-        name, make = makers[kind]
-        earlier = kinds[1 : number + 1].count(kind)
-        name = f"{name}_{earlier}" if earlier else name
-        if number == len(kinds) - 2:
-            name = "embedding"  # as exports call their output
-        layers.append(make(folder, str(module.get("path", "")), width, name))
-        width = getattr(layers[-1], "units", width)
-    return layers
-
-
-def _pooling(folder: Folder, path: str, width: int, layer_name: str) -> Any:
-    name = f"{path}/config.json"
-    config = Config(folder.mapping(name), folder.path / name)
-    config.expect("word_embedding_dimension", width)
-    config.expect("embedding_dimension", width)
-    config.expect("include_prompt", True)
-    by_name = {key.split("_")[2]: key for key in _POOLINGS}
-    mode = config.expect("pooling_mode", None, *by_name)
-    chosen = [key for key in _POOLINGS if config.take(key, False, bool)]
-    if mode is not None:
-        chosen = sorted({by_name[mode], *chosen})
-    for key in ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"):
-        config.expect(f"pooling_mode_{key}", False)
-    config.finish()
-    if len(chosen) != 1:
-        raise ValueError(
-            f"'{folder.path / name}' must choose one of {', '.join(_POOLINGS)}."
-            f" It chooses {', '.join(chosen) or 'none'}"
-        )
-    return _POOLINGS[chosen[0]](name=layer_name)
-
-
-def _normalization(
-    folder: Folder, path: str, width: int, layer_name: str
-) -> Any:
-    return L2Normalization(name=layer_name)
-
-
-def _dense(folder: Folder, path: str, width: int, layer_name: str) -> Any:
-    name = f"{path}/config.json"
-    config = Config(folder.mapping(name), folder.path / name)
-    config.expect("in_features", width)
-    for side in ("module_input_name", "module_output_name"):
-        config.expect(side, None, "sentence_embedding")
-    units = config.size("out_features")
-    has_bias = config.expect("bias", True, False)
-    activation = config.choose(
-        "activation_function", _ACTIVATIONS, "torch.nn.modules.activation.Tanh"
-    )
-    config.finish()
-    tensors = Tensors(folder.inner(path))
-    layer = _filled(
-        tensors, "linear", width, units, activation, has_bias, name=layer_name
-    )
-    tensors.finish([])
-    return layer
 
 
 def _filled(

@@ -1,7 +1,7 @@
 """Loads a folder that Hugging Face's libraries saved, as a Keras model."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,6 @@ from keras_posenc.checkpoints.heads import (
     is_cross_encoder,
     labels_of,
     scoring_of,
-    sentence_embedding,
     span_logits,
 )
 from keras_posenc.checkpoints.images import preprocessing
@@ -30,6 +29,12 @@ from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.question_answering import (
     QuestionAnsweringModel,
     model_of,
+)
+from keras_posenc.checkpoints.sentence_embedding import (
+    check_options,
+    refuse_options,
+    sentence_embedding,
+    with_default_prompt,
 )
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import (
@@ -68,6 +73,9 @@ def load_hugging_face(
     max_length: int | None = None,
     image_size: int | Sequence[int] | None = None,
     ignore_keys: Sequence[str] = (),
+    prompts: Mapping[str, str] | None = None,
+    truncate_dim: int | None = None,
+    output: str = "float32",
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
@@ -131,6 +139,16 @@ def load_hugging_face(
         ignore_keys: Keys of `config.json` that are not known here and that no
             output depends on, such as notes of whoever wrote the file. Without
             this, such keys are an error.
+        prompts: Texts that come before others, by name, of a sentence
+            encoder: `encode_query` takes "query", `encode_document` takes
+            "document", or else "passage" or "corpus". They come before those
+            of the checkpoint.
+        truncate_dim: How many numbers of each vector of a sentence encoder are
+            kept. If the checkpoint makes its vectors of length 1, these are
+            made so again.
+        output: "float32", or how the vectors of a sentence encoder are rounded:
+            "int8", see `Int8Quantization`, or "binary", see
+            `BinaryQuantization`.
         dtype: Dtype or dtype policy of the encoder; Keras's by default.
         name: Name of the model; the folder's by default.
         verbose: Whether to show slow steps on standard error.
@@ -149,7 +167,9 @@ def load_hugging_face(
             padding is also that of a token.
 
     Warns:
-        UserWarning: Weights are not finite; names their tensors.
+        UserWarning: Weights are not finite; names their tensors. Or the
+            checkpoint names the sizes that its vectors may be cut to, and
+            `truncate_dim` is none of them.
 
     Example:
     >>> import numpy as np
@@ -166,6 +186,7 @@ def load_hugging_face(
     check_bool("from_ids", from_ids)
     check_bool("pairs", pairs)
     check_bool("encoder_only", encoder_only)
+    options_of_vectors = check_options(prompts, truncate_dim, output)
     _check_dtype(dtype)
     ignored = _check_names("ignore_keys", ignore_keys)
     opened = Folder(folder)
@@ -235,6 +256,7 @@ def load_hugging_face(
         unused = list(family.unused)
         after: list[Any] = []
         architecture = labels = None
+        said: dict[str, Any] = {}
         if not encoder_only:
             architecture = architecture_of(values)
             labels = labels_of(architecture, values)
@@ -243,8 +265,10 @@ def load_hugging_face(
         elif opened.has(MODULES) and not (
             labels is not None and is_cross_encoder(opened)
         ):
-            after = sentence_embedding(opened, encoder.d_model)
-            labels = None
+            after, said = sentence_embedding(
+                opened, encoder.d_model, values, **options_of_vectors
+            )
+            labels, options_of_vectors = None, {}
         elif labels is not None:
             assert architecture is not None
             after = classification(
@@ -258,6 +282,7 @@ def load_hugging_face(
             )
         elif of_spans:
             after = span_logits(family, tensors, encoder.d_model, tokenizer)
+        refuse_options(options_of_vectors)
         tensors.finish(unused)
         front = _front(opened, encoder, from_ids, tokenizer)
         if max_length is not None:
@@ -270,9 +295,10 @@ def load_hugging_face(
         named: Any = {"origin": origin, "name": name or _name_of(opened)}
         if of_spans:
             return model_of(front, encoder, after, **named)
-        return PretrainedModel(
-            [*front, encoder, *after], labels=labels, **named
+        model = PretrainedModel(
+            [*front, encoder, *after], labels=labels, **said, **named
         )
+        return with_default_prompt(model, opened)
 
 
 class _Awaited(keras.initializers.Zeros):

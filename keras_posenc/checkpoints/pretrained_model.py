@@ -1,5 +1,6 @@
-"""A model from a checkpoint, with its labels and origin."""
+"""A model from a checkpoint, with its labels, prompts and origin."""
 
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -8,6 +9,16 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.named import NamedArguments
+from keras_posenc.text.prompt import Prompt
+from keras_posenc.transformer._after_prompt import AfterPrompt
+from keras_posenc.transformer.concatenated_pooling import ConcatenatedPooling1D
+from keras_posenc.transformer.weighted_average_pooling import (
+    WeightedAveragePooling1D,
+)
+
+# The names of prompts that sentence-transformers looks for, in its order.
+_OF_QUERIES = ("query",)
+_OF_DOCUMENTS = ("document", "passage", "corpus")
 
 
 class TakesTexts(NamedArguments):
@@ -91,14 +102,14 @@ class TakesTexts(NamedArguments):
         parts += [
             f"{name} of SHA-256 {digest}" for name, digest in files.items()
         ]
-        if not parts:  # made in Python, not loaded
+        if not parts:
             return {}
         return {"signature": f"From a checkpoint: {', '.join(parts)}."}
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class PretrainedModel(TakesTexts, keras.Sequential):
-    """A `Sequential` that keeps its labels and its origin.
+    """A `Sequential` that keeps its labels, its prompts and its origin.
 
     `load_hugging_face` makes it from a tokenizer, unless the model takes ids,
     or from what normalises images; `encoder`, a `TransformerEncoderModel` or
@@ -112,6 +123,11 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         labels: The names of the classes, in the order of the scores, or None.
         origin: The checkpoint: its `model_type`, its `revision` where known,
             and the SHA-256 of each file of weights.
+        prompts: Texts that a sentence encoder was trained to find before
+            others, by name, such as "query" and "document".
+        default_prompt_name: The name of the prompt that a layer `Prompt` puts
+            before every text, or None.
+        include_prompt: Whether the tokens of a prompt are pooled too.
         **kwargs: As for `keras.Sequential`: `name`, `trainable`.
     """
 
@@ -121,17 +137,233 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         *,
         labels: Sequence[str] | None = None,
         origin: Mapping[str, Any] | None = None,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        include_prompt: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(layers, **kwargs)
         self.labels = None if labels is None else tuple(labels)
         self.origin = dict(origin or {})
+        self.prompts = dict(prompts or {})
+        self.default_prompt_name = default_prompt_name
+        self.include_prompt = include_prompt
+        # Of models with these layers. Not in a dict of its own, of which Keras
+        # would save the layers too.
+        self._others = types.SimpleNamespace(by_prompt={})
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        # As those of this model, functions traced earlier are dropped.
+        self._others.by_prompt.clear()
+        super().compile(*args, **kwargs)
+
+    def encode_query(
+        self,
+        texts: Any,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        **options: Any,
+    ) -> np.ndarray:
+        """Returns vectors of queries, as `predict` with the right prompt.
+
+        As in sentence-transformers, the prompt is `prompt`, else that of
+        `prompt_name`, else "query"; without such a prompt there is none, not
+        even the default one.
+
+        Args:
+            texts: A list or an array of strings.
+            prompt: A text to put before each text; "" for none.
+            prompt_name: The name of a prompt in `prompts`.
+            **options: As for `predict`, such as `batch_size` and `verbose`.
+
+        Returns:
+            An array `(batch, dim)`.
+
+        Raises:
+            ValueError: There is no prompt of that name, both are given, or the
+                model takes no texts and there is a prompt.
+        """
+        found = self._prompt_of(_OF_QUERIES, prompt, prompt_name)
+        return self._encode(texts, found, options)
+
+    def encode_document(
+        self,
+        texts: Any,
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        **options: Any,
+    ) -> np.ndarray:
+        """Returns vectors of documents, as `predict` with the right prompt.
+
+        The prompt is `prompt`, else that of `prompt_name`, else the first of
+        "document", "passage" and "corpus" in `prompts`; without such a prompt
+        there is none, not even the default one.
+
+        Args:
+            texts: A list or an array of strings.
+            prompt: A text to put before each text; "" for none.
+            prompt_name: The name of a prompt in `prompts`.
+            **options: As for `predict`, such as `batch_size` and `verbose`.
+
+        Returns:
+            An array `(batch, dim)`.
+
+        Raises:
+            ValueError: There is no prompt of that name, both are given, or the
+                model takes no texts and there is a prompt.
+        """
+        found = self._prompt_of(_OF_DOCUMENTS, prompt, prompt_name)
+        return self._encode(texts, found, options)
+
+    def _prompt_of(
+        self, usual: Sequence[str], prompt: Any = None, name: Any = None
+    ) -> str:
+        """Returns the text of a prompt, "" for none."""
+        if prompt is not None and name is not None:
+            raise ValueError(
+                "`prompt` is a text, and `prompt_name` the name of one: give "
+                f"one of them. Received: prompt={prompt!r}, "
+                f"prompt_name={name!r}"
+            )
+        if prompt is not None:
+            if not isinstance(prompt, str):
+                raise ValueError(
+                    "`prompt` must be a string, such as 'query: '. "
+                    f"Received: prompt={prompt!r}"
+                )
+            return prompt
+        if name is None:
+            return next(
+                (self.prompts[key] for key in usual if key in self.prompts), ""
+            )
+        if name not in self.prompts:
+            raise ValueError(
+                f"Model '{self.name}' has no prompt {name!r}, only "
+                f"{', '.join(map(repr, self.prompts)) or 'none at all'}. Give "
+                "its text as `prompt`"
+            )
+        return self.prompts[name]
+
+    def _encode(
+        self, texts: Any, prompt: str, options: Mapping[str, Any]
+    ) -> np.ndarray:
+        if prompt == self._own_prompt:
+            return self.predict(texts, **options)
+        found = self._texts_of(texts) if self._takes_texts else None
+        if found is None:
+            raise ValueError(
+                f"Model '{self.name}' must be given a list or an array of "
+                f"texts, to put {prompt!r} before each. Received: {texts!r:.60}"
+            )
+        if not self.include_prompt:
+            return self.with_prompt(prompt).predict(found, **options)
+        # Put first here: a model for each prompt would be traced again.
+        joined = [
+            prompt.encode() + each if isinstance(each, bytes) else prompt + each
+            for each in found
+        ]
+        plain = self if not self._own_prompt else self.with_prompt("")
+        return plain.predict(joined, **options)
+
+    @property
+    def _takes_texts(self) -> bool:
+        """Whether the model takes single texts."""
+        expected = (getattr(self, "inputs", None) or [None])[0]
+        return getattr(expected, "dtype", "") == "string" and expected.ndim == 1
+
+    @property
+    def _own_prompt(self) -> str:
+        """The prompt that a layer puts before every text."""
+        own = (x.prompt for x in self.layers if isinstance(x, Prompt))
+        return next(own, "")
+
+    def with_prompt(self, prompt: str) -> Self:
+        """Returns a model of the same layers that puts a prompt before texts.
+
+        Args:
+            prompt: The text, "" for none.
+
+        Raises:
+            ValueError: The model takes no texts.
+        """
+        if not self._takes_texts:
+            raise ValueError(
+                f"Model '{self.name}' takes no texts, before which a prompt "
+                f"could be put. Received: prompt={prompt!r}"
+            )
+        # Other layers, as by `add`, make another model.
+        key = (prompt, *map(id, self.layers))
+        made: dict[Any, Any] = self._others.by_prompt
+        if key not in made:
+            made[key] = self._with_prompt(prompt)
+        return made[key]
+
+    def _with_prompt(self, prompt: str) -> Self:
+        own = (Prompt, AfterPrompt)
+        layers = [each for each in self.layers if not isinstance(each, own)]
+        pooling = layers.index(self.encoder) + 1
+        start = 1
+        if prompt and not self.include_prompt:
+            # As in sentence-transformers: the ids of the prompt alone, without
+            # the end symbol.
+            ids = ops.convert_to_numpy(layers[0]([prompt]))[0]
+            start += len(ids) - layers[0].frame[1]
+        layers[pooling] = _counted(layers[pooling], start)
+        if start > 1:
+            layers.insert(pooling, AfterPrompt(start - 1, name="after_prompt"))
+        if prompt:
+            layers.insert(0, Prompt(prompt, name="prompt"))
+        (old,) = self.inputs
+        text = keras.Input(old.shape[1:], dtype="string", name=old.name)
+        return type(self)(
+            [text, *layers],
+            labels=self.labels,
+            origin=self.origin,
+            prompts=self.prompts,
+            default_prompt_name=self.default_prompt_name,
+            include_prompt=self.include_prompt,
+            name=self.name,
+        )
+
+    def added_signatures(self) -> dict[str, keras.Model]:
+        """Returns the models with prompts that a SavedModel offers, by name."""
+        if not self._takes_texts:
+            return {}
+        found = {
+            "encode_query": self._prompt_of(_OF_QUERIES),
+            "encode_document": self._prompt_of(_OF_DOCUMENTS),
+        }
+        if {*found.values(), self._own_prompt} == {""}:
+            return {}
+        return {name: self.with_prompt(text) for name, text in found.items()}
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What the model card of an export says of checkpoint and prompts."""
+        sentences = [*super().card.values()]
+        if own := self._own_prompt:
+            sentences.append(f"Puts the prompt {own!r} before each text.")
+        elif any(self.prompts.values()):
+            sentences.append("Puts no prompt before texts.")
+        if any(self.prompts.values()):
+            listed = (f"{key} {text!r}" for key, text in self.prompts.items())
+            sentences.append(
+                f"Prompts of the checkpoint: {', '.join(listed)}. Token ids, "
+                "as `from_ids` takes them, must be those of the prompt and the "
+                "text together."
+            )
+        return {"signature": " ".join(sentences)} if sentences else {}
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "labels": None if self.labels is None else list(self.labels),
             "origin": self.origin,
+            "prompts": self.prompts,
+            "default_prompt_name": self.default_prompt_name,
+            "include_prompt": self.include_prompt,
         }
 
     @classmethod
@@ -140,8 +372,25 @@ class PretrainedModel(TakesTexts, keras.Sequential):
     ) -> Self:
         config = dict(config)
         labels = config.pop("labels", None)
-        origin = config.pop("origin", None)
+        own = {
+            "origin": dict(config.pop("origin", None) or {}),
+            "prompts": dict(config.pop("prompts", None) or {}),
+            "default_prompt_name": config.pop("default_prompt_name", None),
+            "include_prompt": config.pop("include_prompt", True),
+        }
         model = super().from_config(config, custom_objects)
         model.labels = None if labels is None else tuple(labels)
-        model.origin = dict(origin or {})
+        for name, value in own.items():
+            setattr(model, name, value)
         return model
+
+
+def _counted(pooling: Any, start: int) -> Any:
+    """Returns a pooling whose weights, if it has some, begin with `start`."""
+    config = pooling.get_config()
+    if isinstance(pooling, WeightedAveragePooling1D):
+        return type(pooling).from_config({**config, "start": start})
+    if isinstance(pooling, ConcatenatedPooling1D):
+        poolings = [_counted(each, start) for each in pooling.poolings]
+        return type(pooling).from_config({**config, "poolings": poolings})
+    return pooling

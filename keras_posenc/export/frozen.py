@@ -53,10 +53,12 @@ class FrozenModel:
 
     def __init__(self, *values: Any) -> None:
         self._models = list(_models(values))
-        for model in self._models:
+        for model in [*self._models]:
             # A generator caches these models. If they were made later, within
             # the context, their calls of its layers would be dropped with it.
             (Offers.of(model).offered_signatures or dict)()
+            added = Offers.of(model).added_signatures or dict
+            self._models.extend(added().values())
         self.layers: list[Any] = list(
             {
                 id(layer): layer

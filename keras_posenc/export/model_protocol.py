@@ -12,12 +12,15 @@ class Offers:
     """Optional attributes of a model, and their defaults.
 
     A model class defines those that it needs: `Generator` has all of them
-    except `constant_outputs`.
+    except `added_signatures` and `constant_outputs`.
 
     Attributes:
         offered_signatures: Returns the default signatures of an export: a dict
             of models by name, one of them `serving_default`. For a model of
             several uses, such as one from texts and from ids.
+        added_signatures: Returns further signatures of a server's export, as a
+            dict of models by name, each time the same models. They come after
+            the usual ones.
         retrace: Computes the outputs again if they are choices that depend on
             each other, such as the tokens of a sequence. It takes dicts of
             tensors by the names of inputs and outputs, and a tolerance, and
@@ -35,6 +38,7 @@ class Offers:
     """
 
     offered_signatures: Callable[[], Mapping[str, keras.Model]] | None = None
+    added_signatures: Callable[[], Mapping[str, keras.Model]] | None = None
     retrace: Callable[..., dict[str, Any]] | None = None
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()

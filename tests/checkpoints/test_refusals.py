@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
 from keras_posenc.checkpoints.folder import Folder
-from keras_posenc.checkpoints.heads import sentence_embedding
+from keras_posenc.checkpoints.sentence_embedding import sentence_embedding
 from keras_posenc.checkpoints.tensors import CONVERSION
 from keras_posenc.checkpoints.tokenizers import tokenizer_of
 from keras_posenc.transformer._sublayers import make_activation
@@ -619,18 +619,6 @@ class TestTokenizer:
         refused(made, "from_ids=True", error=FileNotFoundError)
 
 
-def test_a_prompt_that_is_put_first(tmp_path):
-    (tmp_path / "modules.json").write_text(
-        json.dumps(modules("Transformer", "Pooling"))
-    )
-    (tmp_path / "config_sentence_transformers.json").write_text(
-        json.dumps({"prompts": {"q": "query: "}, "default_prompt_name": "q"})
-    )
-    refused(
-        lambda: sentence_embedding(Folder(tmp_path), 16), "default_prompt_name"
-    )
-
-
 def modules(*kinds):
     return [{"type": f"sentence_transformers.models.{k}"} for k in kinds]
 
@@ -644,6 +632,7 @@ class TestModules:
             modules("Pooling", "Transformer"),
             modules("Transformer", "Normalize"),
             modules("Transformer", "Pooling", "LSTM"),
+            modules("Transformer", "Pooling", "Transformer"),
             [*modules("Transformer"), {"type": "somebody.Pooling"}],
             [{**modules("Transformer")[0], "path": "0"}, *modules("Pooling")],
             [{"type": 3}],
@@ -664,22 +653,20 @@ class TestModules:
     @pytest.mark.parametrize(
         ("kind", "config", "word"),
         [
-            ("Pooling", {}, "It chooses none"),
-            (
-                "Pooling",
-                {
-                    "pooling_mode_mean_tokens": True,
-                    "pooling_mode_cls_token": True,
-                },
-                "pooling_mode_cls_token, pooling_mode_mean_tokens",
-            ),
+            ("Pooling", {}, "by other keys none"),
+            ("Pooling", {"pooling_mode": []}, "it chooses []"),
             (
                 "Pooling",
                 {"pooling_mode": "mean", "pooling_mode_max_tokens": True},
-                "pooling_mode_max_tokens, pooling_mode_mean_tokens",
+                "it chooses 'mean', by other keys pooling_mode_max_tokens",
             ),
-            ("Pooling", {"pooling_mode": ["mean", "cls"]}, "'pooling_mode'"),
-            ("Pooling", {"pooling_mode_lasttoken": True}, "lasttoken"),
+            ("Pooling", {"pooling_mode": ["mean", "sum"]}, "'sum' is not supp"),
+            (
+                "Pooling",
+                {"pooling_mode": ["mean", ["cls"]]},
+                "is not supported",
+            ),
+            ("Pooling", {"include_prompt": "no"}, "'include_prompt'"),
             ("Pooling", {"embedding_dimension": 17}, "17 is not supported"),
             ("Pooling", {"surprise": 1}, "surprise=1"),
             ("Dense", {"in_features": 17}, "'in_features': 17"),

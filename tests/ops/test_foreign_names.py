@@ -46,10 +46,12 @@ NEEDED = {
     },
     "SelfAttention": {"num_heads": 2},
     "Transformer": {"vocabulary_size": 9, **SMALL},
+    "Prompt": {"prompt": "query: "},
     "TransformerDecoder": {"num_layers": 1},
     "TransformerDecoderModel": {"vocabulary_size": 9, **SMALL},
     "TransformerEncoder": {"num_layers": 1},
     "TransformerEncoderModel": {"vocabulary_size": 9, **SMALL},
+    "Truncation": {"dim": 2},
     "VisionTransformerModel": {"image_size": 4, "patch_size": 2, **SMALL},
     "WordpieceTokenizer": {"vocabulary": WORDS},
 }
@@ -75,6 +77,8 @@ def needed(kind):
     if kind is kp.Generator:
         model = kp.TransformerDecoderModel(9, **SMALL)
         return {"model": model, "start_id": 2, "end_ids": 3}
+    if kind is kp.ConcatenatedPooling1D:
+        return {"poolings": [kp.MaskedMaxPooling1D()]}
     return NEEDED.get(kind.__name__, {})
 
 

@@ -3,6 +3,8 @@
 Means are compared with the oracle in `test_against_reference.py`.
 """
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -12,9 +14,45 @@ import keras_posenc as kp
 
 POOLINGS = [
     kp.FirstTokenPooling1D,
+    kp.LastTokenPooling1D,
     kp.MaskedAveragePooling1D,
     kp.MaskedMaxPooling1D,
+    kp.SqrtLengthPooling1D,
+    kp.WeightedAveragePooling1D,
 ]
+BY_MODE = {
+    "lasttoken": kp.LastTokenPooling1D,
+    "mean_sqrt_len_tokens": kp.SqrtLengthPooling1D,
+    "weightedmean": kp.WeightedAveragePooling1D,
+}
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+# Sums of 6 products in float32, of numbers up to 3.
+TOLERANCE = 2e-6
+
+
+@pytest.mark.parametrize("mode", BY_MODE)
+def test_parity_with_sentence_transformers(mode):
+    """Padded on either side; what padding holds does not matter."""
+    with np.load(FIXTURES / "sentences" / "expected.npz") as arrays:
+        tokens, mask, expected = (
+            arrays[f"pooled/{name}"] for name in ("tokens", "mask", mode)
+        )
+    for padding in (0, np.nan):
+        x = np.where(mask[:, :, None], tokens, padding).astype("float32")
+        found = ops.convert_to_numpy(BY_MODE[mode]()(x, mask=mask))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_several_at_once():
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    mask = np.array([[True, True, False], [False, True, True]])
+    poolings = [kp.LastTokenPooling1D(), kp.MaskedAveragePooling1D()]
+    found = kp.ConcatenatedPooling1D(poolings)(x, mask=mask)
+    one_by_one = [pooling(x, mask=mask) for pooling in poolings]
+    np.testing.assert_array_equal(found, np.concatenate(one_by_one, axis=-1))
+    for wrong in ([], [keras.layers.GlobalMaxPooling1D()], [None]):
+        with pytest.raises(ValueError, match="`poolings` must be a list of"):
+            kp.ConcatenatedPooling1D(wrong)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +87,21 @@ def test_nothing_is_pooled_to_zeros(pooling, jit_compile):
     inputs = keras.Input((None, 4)), keras.Input((None,), dtype="bool")
     model = keras.Model(inputs, pooling()(inputs[0], mask=inputs[1]))
     model.compile(jit_compile=jit_compile)
-    for batch, seq in ((0, 3), (2, 0), (2, 3)):
+    for batch, seq in ((0, 3), (2, 0), (2, 1)):
         x = np.ones((batch, seq, 4), "float32")
         given = [x, np.ones((batch, seq), bool)]
         for run in (model, model.predict_on_batch):
             expected = np.full((batch, 4), seq > 0)
             np.testing.assert_array_equal(run(given), expected)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS[1:])
+def test_a_row_of_padding_becomes_zeros(pooling):
+    """Next to one with tokens; the first token alone counts masked, too."""
+    x = np.ones((2, 3, 4), "float32")
+    mask = np.array([[False] * 3, [False, True, False]])
+    found = ops.convert_to_numpy(pooling()(x, mask=mask))
+    np.testing.assert_array_equal(found, [[0] * 4, [1] * 4])
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])

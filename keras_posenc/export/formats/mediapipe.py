@@ -21,7 +21,7 @@ from keras_posenc.export.signatures.cut_strings import (
     from_ids,
     limit_of,
 )
-from keras_posenc.export.signatures.from_model import narrowed
+from keras_posenc.export.signatures.from_model import narrowed, output_of
 from keras_posenc.export.signatures.labels import check_labels, outputs_of
 from keras_posenc.export.signatures.resolve import as_given, resolve_signatures
 from keras_posenc.export.signatures.signature import (
@@ -36,7 +36,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
-from keras_posenc.keras_internals import layer_of
+from keras_posenc.keras_internals import layer_of, sources_of
 from keras_posenc_worker import read_mediapipe, run_mediapipe
 from keras_posenc_worker.formats import (
     litert_schema,
@@ -185,6 +185,12 @@ def check_output(task: str, signature: Signature, labels: Any) -> None:
             f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}"
             + _remedy(task, shapes)
         )
+    (output,) = keras.tree.flatten(output_of(signature.model))
+    if "float" not in output.dtype:
+        raise ValueError(
+            f"task='{task}' needs an output of floats. Received: "
+            f"{next(iter(outputs))} of dtype {output.dtype}"
+        )
     if labels is not None and shapes[0][1] != len(labels):
         raise ValueError(
             f"`labels` must name each of the {shapes[0][1]} scores. Received: "
@@ -321,6 +327,15 @@ def resolve_task(
             "them by WordPiece, such as with kp.WordpieceTokenizer. Received: "
             f"model '{model.name}'. Leave out `task` (--task) for a file that "
             "takes numbers, such as token ids, instead of texts"
+        )
+    (texts,) = sources_of(cut.cut_at)
+    if not isinstance(before := layer_of(texts), keras.layers.InputLayer):
+        raise ValueError(
+            f"task='{task}' needs a model that tokenizes texts as they are: "
+            "MediaPipe knows nothing of what changes them first. Received: "
+            f"model '{model.name}' with the layer '{before.name}' before its "
+            "tokenizer. Leave it out, such as by model.with_prompt('') for a "
+            "prompt, and have the app put the prompt before each text"
         )
     check_tokenizer(tokenizer)
     check_output(task, whole, labels)

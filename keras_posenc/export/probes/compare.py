@@ -1,5 +1,6 @@
 """Differences between two sets of outputs."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -420,7 +421,7 @@ def retrace_of(signature: Signature) -> Retrace | None:
         return lambda inputs, outputs, tolerance: oracle.from_base(
             inner(oracle.to_base(inputs), outputs, tolerance)
         )
-    method = Offers.of(signature.model).retrace
+    method = Offers.of(signature.model).retrace or _rounded_again(signature)
     if method is None:
         return None
     import tensorflow as tf
@@ -444,6 +445,40 @@ def retrace_of(signature: Signature) -> Retrace | None:
         return {
             named.get(name, name): value.numpy()
             for name, value in found.items()
+        }
+
+    return retrace
+
+
+def _rounded_again(signature: Signature) -> Callable[..., Any] | None:
+    """Returns a `retrace` of a model whose last layers round, or None.
+
+    Such a layer has a method `choosing(outputs, tolerance)`, a context in which
+    it takes the other outputs where the model's numbers are as near to them.
+    """
+    model = signature.model
+    if not getattr(model, "inputs", None):
+        return None
+    own = {name: key for key, name in signature.own_names.items()}
+    names = named_outputs(model, output_of(model))
+    makers = {
+        name: maker
+        for name in names
+        if hasattr(maker := _maker(signature, own.get(name, name)), "choosing")
+    }
+    if not makers:
+        return None
+
+    def retrace(
+        inputs: Mapping[str, Any], outputs: Mapping[str, Any], tolerance: Any
+    ) -> dict[str, Any]:
+        with contextlib.ExitStack() as stack:
+            for name, maker in makers.items():
+                stack.enter_context(maker.choosing(outputs[name], tolerance))
+            found = signature.call(inputs)
+        return {
+            signature.own_names.get(name, name): each
+            for name, each in found.items()
         }
 
     return retrace

@@ -233,7 +233,7 @@ def resolve_serving_signatures(
             takes strings or only a sequence of ids; and `encode`, the
             embeddings, if it has some. Numbers that a vocabulary looks up are
             no ids, and looked-up categories no texts: for those, neither is
-            made.
+            made. Also those that the model adds (`Offers.added_signatures`).
         labels: The names of a classifier's classes; see `with_labels`.
         compiled: What XLA compiles; see `resolve_compiled`.
 
@@ -243,6 +243,11 @@ def resolve_serving_signatures(
     """
     sizes = resolve_compiled(compiled)
     resolved = resolve_signatures(model, signatures)
+    added = Offers.of(model).added_signatures
+    if signatures is not None or added is None:
+        added = dict
+    # Not compiled: with strings, programs are verified through other ids.
+    more = [signature_of(name, each, {}) for name, each in added().items()]
     encode = None
     if signatures is None and offered(model):
         if sizes is not None:
@@ -272,6 +277,7 @@ def resolve_serving_signatures(
         resolved = compile_signatures(resolved, sizes)
     if labels is not None:
         resolved = with_labels(resolved, labels)
+    resolved += more
     if encode is None:
         return resolved
     # With strings, its programs could not be verified through ids.

@@ -1,0 +1,316 @@
+"""The layers after an encoder that make one vector of a text.
+
+They are those of sentence-transformers, in its order.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.heads import IDENTITY, PROMPTS, _filled
+from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.checkpoints.prompts import check_prompts, prompts_of
+from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.tokenizers import MODULES
+from keras_posenc.checks import check_choice, check_positive_int
+from keras_posenc.text.files import shown
+from keras_posenc.transformer.binary_quantization import BinaryQuantization
+from keras_posenc.transformer.concatenated_pooling import ConcatenatedPooling1D
+from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
+from keras_posenc.transformer.int8_quantization import Int8Quantization
+from keras_posenc.transformer.l2_normalization import L2Normalization
+from keras_posenc.transformer.last_token_pooling import LastTokenPooling1D
+from keras_posenc.transformer.masked_average_pooling import (
+    MaskedAveragePooling1D,
+)
+from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D
+from keras_posenc.transformer.sqrt_length_pooling import SqrtLengthPooling1D
+from keras_posenc.transformer.truncation import Truncation
+from keras_posenc.transformer.weighted_average_pooling import (
+    WeightedAveragePooling1D,
+)
+
+# Modes of pooling, in the order in which their vectors are concatenated where
+# a config has a key for each.
+_POOLINGS = {
+    "cls": FirstTokenPooling1D,
+    "max": MaskedMaxPooling1D,
+    "mean": MaskedAveragePooling1D,
+    "mean_sqrt_len_tokens": SqrtLengthPooling1D,
+    "weightedmean": WeightedAveragePooling1D,
+    "lasttoken": LastTokenPooling1D,
+}
+_KEYS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+_ACTIVATIONS = {
+    IDENTITY: None,
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+}
+OUTPUTS = ("float32", "int8", "binary")
+_QUANTIZATIONS = {"int8": Int8Quantization, "binary": BinaryQuantization}
+# Where checkpoints name the sizes that they were trained to be cut to.
+MATRYOSHKA = ("matryoshka_dims", "matryoshka_dimensions")
+
+
+def sentence_embedding(
+    folder: Folder,
+    width: int,
+    values: Mapping[str, Any] | None = None,
+    *,
+    prompts: Mapping[str, str] | None = None,
+    truncate_dim: int | None = None,
+    output: str = "float32",
+) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the layers of `sentence_transformers` after the encoder.
+
+    Args:
+        folder: The checkpoint.
+        width: That of the encoder.
+        values: The checkpoint's `config.json`.
+        prompts: As for `load_hugging_face`.
+        truncate_dim: As for `load_hugging_face`.
+        output: As for `load_hugging_face`.
+
+    Returns:
+        The layers, and what `PretrainedModel` takes of the prompts.
+
+    Raises:
+        ValueError: A module or an argument is not supported.
+
+    Warns:
+        UserWarning: The checkpoint was not trained to be cut to this size.
+    """
+    said = prompts_of(folder, prompts)
+    modules = folder.json(MODULES)
+    if not isinstance(modules, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("type"), str)
+        for each in modules
+    ):
+        raise ValueError(
+            f"'{folder.path / MODULES}' must be a list of modules, each with "
+            "its type"
+        )
+    makers: dict[str, Callable[[Folder, str, int, str], Any]] = {
+        "Pooling": _pooling,
+        "Normalize": _normalization,
+        "Dense": _dense,
+    }
+    kinds = [
+        module["type"].rpartition(".")[2]
+        if module["type"].startswith("sentence_transformers.")
+        else module["type"]
+        for module in modules
+    ]
+    if (
+        kinds[:2] != ["Transformer", "Pooling"]
+        or not {*kinds[2:]} <= {*makers}
+        or modules[0].get("path", "") != ""
+    ):
+        raise ValueError(
+            f"'{folder.path / MODULES}': the modules {', '.join(kinds)} are "
+            "not supported. Supported are Transformer, in the folder itself, "
+            "then Pooling, then any of Normalize, Dense and Pooling"
+        )
+    if truncate_dim is not None:
+        _warn_of_size(folder, values or {}, truncate_dim)
+    dim = said.truncate_dim if truncate_dim is None else truncate_dim
+    more = []
+    if dim is not None:
+        more.append("Truncation")
+        # sentence-transformers leaves the length that its own key makes.
+        if kinds[-1] == "Normalize" and truncate_dim is not None:
+            more.append("Normalize")
+    if output != "float32":
+        more.append("Quantization")
+    last = len(kinds) - 1 - kinds[::-1].index("Pooling")
+    names = iter(_names([*kinds[last:], *more]))
+    layers: list[Any] = []
+    for place, (kind, module) in enumerate(zip(kinds, modules, strict=True)):
+        if kind == "Transformer":
+            continue
+        if kind == "Pooling":
+            # It reads the tokens: what was made of them before is lost.
+            layers, size = [], width
+        name = next(names) if place >= last else "unused"
+        path = str(module.get("path", ""))
+        layers.append(makers[kind](folder, path, size, name))
+        axes = (None, None, size) if kind == "Pooling" else (None, size)
+        size = layers[-1].compute_output_shape(axes)[-1]
+    if dim is not None and dim > size:
+        raise ValueError(
+            f"`truncate_dim` must be at most {size}, the width of the vectors. "
+            f"Received: truncate_dim={dim}"
+        )
+    for kind in more:
+        name = next(names)
+        if kind == "Truncation":
+            assert dim is not None
+            layers.append(Truncation(dim, name=name))
+        elif kind == "Normalize":
+            layers.append(L2Normalization(name=name))
+        else:
+            layers.append(_QUANTIZATIONS[output](name=name))
+    pooling = _pooling_config(folder, str(modules[last].get("path", "")))
+    return layers, {
+        "prompts": said.texts,
+        "default_prompt_name": said.default,
+        "include_prompt": pooling.take("include_prompt", True),
+    }
+
+
+def _names(kinds: Sequence[str]) -> list[str]:
+    """Returns the names of layers, the last one as exports call the output."""
+    usual = {"Normalize": "normalization"}
+    names = [usual.get(kind, kind.lower()) for kind in kinds]
+    return [
+        f"{name}_{names[:place].count(name)}" if name in names[:place] else name
+        for place, name in enumerate(names[:-1])
+    ] + ["embedding"]
+
+
+def check_options(
+    prompts: Any, truncate_dim: Any, output: Any
+) -> dict[str, Any]:
+    """Returns the arguments of sentence encoders that are not the default.
+
+    Raises:
+        ValueError: One of them is not valid.
+    """
+    if truncate_dim is not None:
+        check_positive_int("truncate_dim", truncate_dim)
+    check_choice("output", output, OUTPUTS)
+    check_prompts(prompts)
+    given = {"prompts": prompts, "truncate_dim": truncate_dim}
+    found = {name: value for name, value in given.items() if value is not None}
+    return found if output == "float32" else {**found, "output": output}
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Raises `ValueError` if there are arguments of sentence encoders."""
+    for name, value in options.items():
+        usual = "'float32'" if name == "output" else "None"
+        raise ValueError(
+            f"`{name}` must be {usual} for a model that makes no vector of a "
+            "text: it needs a folder with `modules.json` of "
+            "sentence-transformers, and no `encoder_only`. Received: "
+            f"{name}={value!r}"
+        )
+
+
+def with_default_prompt(
+    model: PretrainedModel, folder: Folder
+) -> PretrainedModel:
+    """Returns the model with the prompt that it puts before every text.
+
+    Raises:
+        ValueError: The model takes ids, whose prompt would be pooled although
+            the folder leaves prompts out.
+
+    Warns:
+        UserWarning: The model takes ids, which must begin with the prompt's.
+    """
+    text = model.prompts.get(model.default_prompt_name or "", "")
+    if model.inputs[0].dtype == "string":
+        return model.with_prompt(text) if text else model
+    if not model.include_prompt and any(model.prompts.values()):
+        raise ValueError(
+            f"'{folder.path}' pools no tokens of prompts ('include_prompt'), "
+            "and in ids they are not known. Load it without `from_ids`"
+        )
+    if text:
+        warnings.warn(
+            f"'{folder.path}' puts the prompt {text!r} before every text "
+            "('default_prompt_name'): make the ids of the prompt and the text "
+            "together",
+            UserWarning,
+            stacklevel=4,
+        )
+    return model
+
+
+def _warn_of_size(
+    folder: Folder, values: Mapping[str, Any], truncate_dim: int
+) -> None:
+    """Warns if the checkpoint lists sizes, and this is none of them."""
+    more = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
+    for key in MATRYOSHKA:
+        sizes = values.get(key, more.get(key))
+        if isinstance(sizes, list) and sizes and truncate_dim not in sizes:
+            warnings.warn(
+                f"'{folder.path}' was trained for vectors of "
+                f"{', '.join(map(str, sizes))} numbers ('{key}'). Others may "
+                f"be of little use. Received: truncate_dim={truncate_dim}",
+                UserWarning,
+                stacklevel=4,
+            )
+
+
+def _pooling(folder: Folder, path: str, width: int, name: str) -> Any:
+    config = _pooling_config(folder, path)
+    config.expect("word_embedding_dimension", width)
+    config.expect("embedding_dimension", width)
+    config.take("include_prompt", True, bool)
+    chosen = [
+        mode for mode in _POOLINGS if config.take(_KEYS[mode], False, bool)
+    ]
+    given = config.take("pooling_mode", None, str, list, type(None))
+    modes = chosen if given is None else given
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    for mode in modes:
+        if mode not in [*_POOLINGS]:  # also lists, which have no hash
+            raise config.wrong(
+                "pooling_mode",
+                f"{shown(mode)} is not supported, only {', '.join(_POOLINGS)}",
+            )
+    config.finish()
+    if not modes or (chosen and {*chosen} != {*modes}):
+        raise ValueError(
+            f"'{config.path}' must choose one or several of "
+            f"{', '.join(_POOLINGS)}, and all keys the same ones. By "
+            f"'pooling_mode' it chooses {shown(given)}, by other keys "
+            f"{', '.join(_KEYS[mode] for mode in chosen) or 'none'}"
+        )
+    if len(modes) == 1:
+        return _POOLINGS[modes[0]](name=name)
+    return ConcatenatedPooling1D(
+        [_POOLINGS[mode]() for mode in modes], name=name
+    )
+
+
+def _pooling_config(folder: Folder, path: str) -> Config:
+    name = f"{path}/config.json"
+    return Config(folder.mapping(name), folder.path / name)
+
+
+def _normalization(folder: Folder, path: str, width: int, name: str) -> Any:
+    return L2Normalization(name=name)
+
+
+def _dense(folder: Folder, path: str, width: int, name: str) -> Any:
+    file = f"{path}/config.json"
+    config = Config(folder.mapping(file), folder.path / file)
+    config.expect("in_features", width)
+    for side in ("module_input_name", "module_output_name"):
+        config.expect(side, None, "sentence_embedding")
+    units = config.size("out_features")
+    has_bias = config.expect("bias", True, False)
+    activation = config.choose(
+        "activation_function", _ACTIVATIONS, "torch.nn.modules.activation.Tanh"
+    )
+    config.finish()
+    tensors = Tensors(folder.inner(path))
+    layer = _filled(
+        tensors, "linear", width, units, activation, has_bias, name=name
+    )
+    tensors.finish([])
+    return layer

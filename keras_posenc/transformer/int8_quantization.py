@@ -1,0 +1,60 @@
+"""Vectors as integers of 8 bits, for an index of a quarter of the size."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.transformer._rounded_vectors import RoundedVectors
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class Int8Quantization(RoundedVectors):
+    """Scales each vector so that its largest number is 127 or -127, and rounds.
+
+    Vectors need no calibration, and the direction is kept: the cosine of two
+    vectors is that of their integers, up to rounding. Each number is off by at
+    most 0.5, that is 1/254 of the vector's largest number. The length is lost.
+    To multiply them, cast the integers to int32 or float32 first.
+
+    Zeros stay zeros. A number that is not finite becomes 0.
+
+    Args:
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, dim)`.
+
+    Returns:
+        `(batch, dim)`, int8.
+
+    Raises:
+        ValueError: Inputs are not floats of rank 2.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> vectors = np.array([[0.6, -0.8], [0.0, 0.0]], "float32")
+    >>> print(np.array(kp.Int8Quantization()(vectors)))
+    [[  95 -127]
+     [   0    0]]
+    """
+
+    rounded_dtype = "int8"
+
+    def width(self, dim: int) -> int:
+        return dim
+
+    def rounded(self, x: Any, given: Any) -> Any:
+        x = self.finite(x)
+        size = self.size(x)
+        exact = x / ops.where(size > 0, size, ops.ones_like(size)) * 127
+        found = ops.round(exact)
+        if given is None:
+            return found
+        outputs, tolerance = given
+        outputs = ops.cast(outputs, x.dtype)
+        # A number and its vector's largest may each be off by the tolerance.
+        near = 0.5 + 2 * 127 * ops.cast(tolerance, x.dtype)
+        is_tie = ops.absolute(exact - outputs) <= near
+        return ops.where(is_tie, outputs, found)
