@@ -68,6 +68,13 @@ length.__name__ = lengths.__name__ = "int"
 tolerance.__name__ = share.__name__ = "float"
 
 
+def prompt(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=TEXT")
+    return name, value
+
+
 def signature(text: str) -> tuple[str, dict[str, Shape]]:
     name, _, inputs = text.partition("=")
     shapes = {}

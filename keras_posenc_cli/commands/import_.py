@@ -69,6 +69,28 @@ def add(commands: Commands) -> None:
         help="the most ids of a text (default: as the checkpoint says)",
     )
     parser.add_argument(
+        "--prompt",
+        dest="prompts",
+        type=arguments.prompt,
+        action=arguments.ByName,
+        metavar="NAME=TEXT",
+        help="text before others, of a sentence encoder: 'query=query: ' or "
+        "'document=passage: '; may be repeated (default: the folder's)",
+    )
+    parser.add_argument(
+        "--truncate-dim",
+        type=arguments.length,
+        metavar="N",
+        help="keep the first N numbers of each vector",
+    )
+    parser.add_argument(
+        "--output",
+        choices=("float32", "int8", "binary"),
+        default="float32",
+        metavar="KIND",
+        help="vectors as float32, int8 or binary (default: float32)",
+    )
+    parser.add_argument(
         "--ignore-keys",
         nargs="+",
         default=[],
@@ -98,6 +120,9 @@ def run(options: argparse.Namespace) -> int:
         encoder_only=options.encoder_only,
         max_length=options.max_length,
         ignore_keys=options.ignore_keys,
+        prompts=options.prompts,
+        truncate_dim=options.truncate_dim,
+        output=options.output,
         dtype=options.dtype,
     )
     from keras_posenc.export import units

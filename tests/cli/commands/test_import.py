@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from tests.checkpoints.folders import add_modules
 
 pytestmark = pytest.mark.tensorflow
 
@@ -59,6 +60,19 @@ class TestImport:
         assert model.encoder.encoder.dtype_policy.name == "mixed_bfloat16"
         # Nothing is left of what it was staged in.
         assert [path.name for path in out.parent.iterdir()] == ["ids.keras"]
+
+    def test_options_of_sentence_encoders(self, run, checkpoint):
+        add_modules(Path(checkpoint))
+        line = ["import", checkpoint, "--truncate-dim", 8, "--output", "int8"]
+        result = run(*line, "--prompt", "query=find: ")
+        assert result.code == 0, result.err
+        assert "a vector of 8 for each text" in result.out
+        model = keras.saving.load_model("tiny.keras")
+        assert model.prompts == {"query": "find: "}
+        assert model.output.dtype == "int8"
+        result = run(*line, "--encoder-only")
+        assert result.code == 2
+        assert "--truncate-dim must be None" in result.err
 
     def test_pairs(self, run, tmp_path):
         out = tmp_path / "pairs.keras"
