@@ -69,7 +69,7 @@ class TestImport:
         assert "a vector of 8 for each text" in result.out
         model = keras.saving.load_model("tiny.keras")
         assert model.prompts == {"query": "find: "}
-        assert model.output.dtype == "int8"
+        assert model.outputs[0].dtype == "int8"
         result = run(*line, "--encoder-only")
         assert result.code == 2
         assert "--truncate-dim must be None" in result.err
