@@ -193,13 +193,30 @@ class TestStreams:
         assert result.code == 1
         assert result.err == "keras-posenc: went on\n"
 
+    def test_end_of_a_verification_leaves_nothing(
+        self, cli, tmp_path, export, monkeypatch
+    ):
+        from keras_posenc.export import pipeline
+
+        def run_model(*_, **__):
+            assert [path.name for path in tmp_path.iterdir()] == ["out"]
+            signal.raise_signal(signal.SIGTERM)  # for the main thread
+            return {"cases": []}
+
+        monkeypatch.setattr(pipeline, "run_model", run_model)
+        earlier = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            result = cli(*export("saved-model", tmp_path / "out"))
+        finally:
+            signal.signal(signal.SIGTERM, earlier)
+        assert result.code == 128 + signal.SIGTERM
+        assert result.out == ""
+        assert result.err.endswith("\nkeras-posenc: ended by SIGTERM\n")
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.slow
     @pytest.mark.parametrize(
-        "ended",
-        [
-            signal.SIGTERM,
-            pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-            pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
-        ],
+        "ended", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
     )
     def test_end_leaves_nothing(self, folder, tmp_path, ended, export, shell):
         # In the background of some shells, SIGINT is ignored: not so here.

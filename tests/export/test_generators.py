@@ -99,7 +99,7 @@ def test_a_file_that_chose_otherwise(tmp_path, monkeypatch):
         litert, "compare_with_conversion", lambda *_: ([], [], [])
     )
     path = tmp_path / "generator.tflite"
-    made = generator(min_length=3)
+    made = generator(min_length=2, max_length=3)
     first, second = twins(made, SOURCES)
     kp.export_litert(made, path, verify=False, verbose=False)
     table = made.model.target_embedding.embeddings

@@ -57,13 +57,16 @@ def saved_model_digests(folder):
     }
 
 
-def digests(folder):
+EXPORTS = (
+    (kp.export_litert, model, "model.tflite"),
+    (kp.export_onnx, recurrent, "recurrent.onnx"),
+    (kp.export_onnx, model, "model.onnx"),
+)
+
+
+def digests(folder, exports=EXPORTS):
     found = []
-    for export, make, name in (
-        (kp.export_litert, model, "model.tflite"),
-        (kp.export_onnx, model, "model.onnx"),
-        (kp.export_onnx, recurrent, "recurrent.onnx"),
-    ):
+    for export, make, name in exports:
         path = folder / name
         export(make(), path, verify=False, verbose=False)
         found.append(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -72,9 +75,10 @@ def digests(folder):
 
 def test_again_in_one_process(tmp_path):
     pytest.importorskip("onnx")
-    first = digests(tmp_path)
+    exports = EXPORTS[:2]  # one file of each format
+    first = digests(tmp_path, exports)
     layers.Dense(3)(keras.Input((2,)))  # counters of names go on
-    assert digests(tmp_path) == first
+    assert digests(tmp_path, exports) == first
 
 
 def test_outputs_keep_their_names():

@@ -191,7 +191,7 @@ def test_saved_models_answer_texts_ids_and_pairs(beams, tmp_path, options):
 def test_litert_files_have_the_whole_loop(tmp_path, options):
     made = generator(**options)
     path = tmp_path / "generator.tflite"
-    kp.export_litert(made, path, max_length=4, verbose=False)
+    kp.export_litert(made, path, max_length=2, verbose=False)
     assert "WHILE" in kp.inspect(path).operators
     interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
     for wrong in 12, -1:
@@ -260,7 +260,7 @@ def test_litert_files_of_steps_stream_what_is_generated(
         made,
         path,
         signatures=made.step_signatures(),
-        max_length=5,
+        max_length=2,
         verbose=False,
     ).report
     assert "weak check" not in str(report)

@@ -138,8 +138,12 @@ def test_a_file_of_ids_takes_a_tokenizer_or_ids(run, generators):
     assert other.out != result.out
 
 
-def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
-    """As `export_onnx` gives them: no output has an input's name."""
+def test_outputs_of_an_onnx_file(run, tmp_path):
+    """No output has an input's name; NaN is the score of too long a text.
+
+    `tests/generation` checks that a generator gives NaN then, or with beams the
+    lowest number, in a graph as in an exported file.
+    """
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     made, kind = onnx.helper, onnx.TensorProto
@@ -147,8 +151,13 @@ def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
         made.make_node("Identity", ["ids"], ["output_ids"]),
         made.make_node("Cast", ["ids"], ["token_score"], to=kind.FLOAT),
         made.make_node(
-            "ReduceMax", ["token_score"], ["score"], axes=[1], keepdims=0
+            "ReduceMax", ["token_score"], ["most"], axes=[1], keepdims=0
         ),
+        # NaN of ids beyond 7, and below any sequence's of those beyond 8.
+        made.make_node("Greater", ["most", "seven"], ["beyond"]),
+        made.make_node("Greater", ["most", "eight"], ["far"]),
+        made.make_node("Where", ["beyond", "nan", "most"], ["either"]),
+        made.make_node("Where", ["far", "lowest", "either"], ["score"]),
     ]
     graph = made.make_graph(
         nodes,
@@ -162,6 +171,15 @@ def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
                 ("token_score", kind.FLOAT, ["rows", "length"]),
             )
         ],
+        [
+            made.make_tensor(name, kind.FLOAT, [], [value])
+            for name, value in (
+                ("seven", 7.0),
+                ("eight", 8.0),
+                ("nan", np.nan),
+                ("lowest", np.finfo("float32").min),
+            )
+        ],
     )
     model = made.make_model(
         graph, opset_imports=[made.make_opsetid("", 17)], ir_version=8
@@ -171,6 +189,11 @@ def test_ids_of_an_onnx_file_have_another_name(run, tmp_path):
     result = run("generate", path, "5,6", "7", "--ids", "--scores")
     assert result.code == 0, result.err
     assert result.out.splitlines() == ["6.0000\t5 6", "7.0000\t7"]
+    for beyond in ("8", "9"):
+        result = run("generate", path, "5,6", beyond, "--ids")
+        assert result.code == 2
+        assert result.out == ""
+        assert "text 2 has no output" in result.err
 
 
 @pytest.mark.slow
@@ -240,7 +263,9 @@ def test_a_pipe_that_is_closed_is_not_a_texts_fault(generators, monkeypatch):
         assert main([*arguments, "--stream"]) == 0
 
 
-@pytest.mark.parametrize("artifact", ["beams", "beams.keras"])
+@pytest.mark.parametrize(
+    "artifact", ["beams.keras", pytest.param("beams", marks=pytest.mark.slow)]
+)
 def test_a_text_beyond_the_positions(run, generators, artifact):
     result = run("generate", generators / artifact, "ab", "abcabcabc")
     assert result.code == 2

@@ -231,7 +231,7 @@ def test_folder_without_end(numbers, exported, tmp_path):
     deep = path / "assets"
     deep.mkdir(exist_ok=True)
     here = os.open(deep, os.O_RDONLY)
-    for _ in range(1500):  # deeper than Python recurses
+    for _ in range(1100):  # deeper than Python recurses
         os.mkdir("d", dir_fd=here)
         inner = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
