@@ -66,11 +66,14 @@ def token_spans(
     ):
         trace = _by_words(tokenizer, texts)
     else:
+        received = type(tokenizer).__name__
+        if isinstance(tokenizer, WordpieceTokenizer):
+            received += f" with normalization={tokenizer.normalization!r}"
         raise ValueError(
             "`tokenizer` must be a WordpieceTokenizer with "
             "normalization='bert', a BytePairTokenizer or a "
             "SentencepieceTokenizer, for its tokens to be found in the text. "
-            f"Received: {type(tokenizer).__name__}"
+            f"Received: {received}"
         )
     found = []
     for text, ids in zip(
@@ -238,7 +241,7 @@ class _Part(NamedTuple):
 
     source: str
     characters: list[tuple[str, Span]]
-    index: int | None = None
+    token: int | None = None
 
     @property
     def text(self) -> str:
@@ -274,8 +277,8 @@ def _by_offsets(
         strict=True,
     ):
         ids, spans = found[part.source]
-        if part.index is not None:
-            tokens = [[part.index], [0], [len(part.text.encode())]]
+        if part.token is not None:
+            tokens = [[part.token], [0], [len(part.text.encode())]]
         # Of each byte.
         places = [span for c, span in part.characters for _ in c.encode()]
         for index, first, last in zip(*tokens, strict=True):
@@ -299,7 +302,7 @@ def _around(parts: list[_Part], ids: Mapping[str, int]) -> list[_Part]:
     ]
     divided = []
     for part in parts:
-        if part.index is not None:
+        if part.token is not None:
             divided.append(part)
             continue
         for start, end, is_token in _parts(part.text, expressions):
@@ -318,7 +321,7 @@ def _changed(parts: list[_Part], change: Callable[[Any], Any]) -> list[_Part]:
     Raises:
         ValueError: What it makes of clusters is not what it makes of the whole.
     """
-    texts = sorted({part.text for part in parts if part.index is None})
+    texts = sorted({part.text for part in parts if part.token is None})
     whole = _results(change, texts)
     units = {text: [*_clusters(text, _JOINERS)] for text in texts}
     alone = _inside(
@@ -331,7 +334,7 @@ def _changed(parts: list[_Part], change: Callable[[Any], Any]) -> list[_Part]:
     )
     changed = []
     for part in parts:
-        if part.index is not None:
+        if part.token is not None:
             changed.append(part)
             continue
         characters: list[tuple[str, Span]] = []
@@ -412,14 +415,14 @@ def _without_first_space(
     )
     read = []
     for part in parts:
-        if part.index is None and (kept := results[part.text]) != part.text:
+        if part.token is None and (kept := results[part.text]) != part.text:
             part = (
                 _Part(
                     part.source,
                     part.characters[len(part.text) - len(kept) :],
                 )
                 if kept
-                else part._replace(index=tokenizer.space_id)
+                else part._replace(token=tokenizer.space_id)
             )
         read.append(part)
     return read
