@@ -282,6 +282,8 @@ def _by_offsets(
         # Of each byte.
         places = [span for c, span in part.characters for _ in c.encode()]
         for index, first, last in zip(*tokens, strict=True):
+            if first == last and tokenizer.vocabulary[index] != "▁":
+                last += 1  # a part of what one character becomes, as of ½
             at = places[first][0] if first < len(places) else _end(spans)
             here = places[first:last] or [(at, at)]
             ids.append(index)
