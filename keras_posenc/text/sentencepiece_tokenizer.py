@@ -162,7 +162,7 @@ class SentencepieceTokenizer(Tokenizer):
             for token in getattr(self, name)
         }
         # That of a text, or a part of one, which is a space.
-        self._space_id = ids.get(_SPACE, self.unknown_id)
+        self.space_id = ids.get(_SPACE, self.unknown_id)
         self._graphemes: list[tuple[str, str]] = []
         if GRAPHEMES in self.normalization or (
             self.whitespace in ("collapse", "keep")
@@ -184,6 +184,7 @@ class SentencepieceTokenizer(Tokenizer):
                 ]
             self._white, self._deleted = map(character_class, (white, deleted))
             self._more_white = self._white + character_class(parting)
+            self.first_space = f"^[ {_SPACE}{self._white}]"
         self._tokenizer = _fast_tokenizer(self.model)
 
     @classmethod
@@ -241,41 +242,68 @@ class SentencepieceTokenizer(Tokenizer):
         return ids_around(self.special_tokens, self._ids, x, self._normalized)
 
     def _normalized(self, texts: Any) -> Any:
+        ids = self.added_ids()
+        return ids_around(
+            [*ids],
+            {spelling(token): index for token, index in ids.items()},
+            self.normalize(texts),
+            self._pieces,
+        )
+
+    def special_ids(self) -> dict[str, int]:
+        """Returns the ids of tokens, as texts spell them."""
+        return {
+            token: self._ids[spelling(token)] for token in self.special_tokens
+        }
+
+    def added_ids(self) -> dict[str, int]:
+        """Returns the ids of tokens, as normalized texts spell them."""
+        is_lowered = "lowercase" in self.normalization
+        return {
+            token.lower() if is_lowered else token: self._ids[spelling(token)]
+            for token in self.added_tokens
+        }
+
+    def normalize(self, texts: Any) -> Any:
+        """Returns texts after the steps before the model's own rules."""
         for step in self.normalization:
             if step != GRAPHEMES:
                 texts = STEPS[step](texts)
-        tokens = {token: token for token in self.added_tokens}
-        if "lowercase" in self.normalization:
-            tokens = {token.lower(): token for token in self.added_tokens}
-        ids = {
-            spelling(spelled): self._ids[spelling(token)]
-            for spelled, token in tokens.items()
-        }
-        return ids_around([*tokens], ids, texts, self._pieces)
+        return texts
 
-    def _pieces(self, texts: Any) -> Any:
+    def prepare(self, texts: Any) -> Any:
+        """Returns texts as the model's own rules get them.
+
+        A first space is kept, which `_pieces` removes where the model adds it.
+        """
         import tensorflow as tf
 
         replace = tf.strings.regex_replace
         for pattern, by in self._graphemes:
             texts = replace(texts, pattern, by)
-        if self.whitespace in ("model", "split"):
-            if self.whitespace == "split":
-                texts = replace(texts, f"[{_WHITE}]+", " ")
-            return self._cut(texts)
-        if self._deleted:
+        if self.whitespace == "split":
+            return replace(texts, f"[{_WHITE}]+", " ")
+        if self.whitespace != "model" and self._deleted:
             texts = replace(texts, f"[{self._deleted}]+", "")
         if self.whitespace == "collapse":
             several = f"[ {self._white}][ {self._more_white}]*"
             texts = replace(texts, several, " ")
-        first = f"^[ {_SPACE}{self._white}]"
+        return texts
+
+    def _pieces(self, texts: Any) -> Any:
+        import tensorflow as tf
+
+        texts = self.prepare(texts)
+        if self.whitespace in ("model", "split"):
+            return self._cut(texts)
         # A space that the model adds first again, but not to an empty text.
-        is_space = tf.strings.regex_full_match(texts, first)
+        is_space = tf.strings.regex_full_match(texts, self.first_space)
         space = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.math.count_nonzero(is_space)], self._space_id),
+            tf.fill([tf.math.count_nonzero(is_space)], self.space_id),
             tf.cast(is_space, "int64"),
         )
-        return tf.concat([self._cut(replace(texts, first, "")), space], axis=1)
+        texts = tf.strings.regex_replace(texts, self.first_space, "")
+        return tf.concat([self._cut(texts), space], axis=1)
 
     def _cut(self, texts: Any) -> Any:
         pieces = self._tokenizer.tokenize(texts)

@@ -9,14 +9,15 @@ traced is compared with the ids and the text, so an index is exact or an error.
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import marked
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.files import shown
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
+from keras_posenc.text.spelled_tokens import spelling
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.text.wordpiece_vocabulary import SUFFIX
 
@@ -26,6 +27,11 @@ Trace = Callable[[str, Sequence[int]], list[Span] | None]
 
 # As in `byte_pair_words.WHITE`: Python's `\s` also has these four characters.
 _WHITE = r"[^\S\x1c-\x1f]*"
+_KOREAN = r"[\u1100-\u115f\uac00-\ud7a3][\u1160-\u11ff]"
+_KOREAN += r"|[\u1160-\u11a7][\u11a8-\u11ff]"
+# What graphemes.py counts as marks too.
+_JOINERS = "\u200c\u200d\uff9e\uff9f\U0001f3fb\U0001f3fc\U0001f3fd"
+_JOINERS += "\U0001f3fe\U0001f3ff"
 
 
 def token_spans(
@@ -44,7 +50,7 @@ def token_spans(
     Returns:
         For each text its ids, without the start and the end, and for each id
         `(start, end)`: `text[start:end]` is what the token was made from, with
-        white space around it perhaps.
+        white space around it perhaps, and what the tokenizer deletes.
 
     Raises:
         ValueError: The tokenizer is of another kind, or the tokens of a text
@@ -53,18 +59,21 @@ def token_spans(
     if isinstance(tokenizer, BytePairTokenizer):
         trace = _by_bytes(tokenizer)
     elif isinstance(tokenizer, SentencepieceTokenizer):
-        trace = _by_offsets(tokenizer)
+        trace = _by_offsets(tokenizer, texts)
     elif (
         isinstance(tokenizer, WordpieceTokenizer)
         and tokenizer.normalization == "bert"
     ):
         trace = _by_words(tokenizer, texts)
     else:
+        received = type(tokenizer).__name__
+        if isinstance(tokenizer, WordpieceTokenizer):
+            received += f" with normalization={tokenizer.normalization!r}"
         raise ValueError(
             "`tokenizer` must be a WordpieceTokenizer with "
             "normalization='bert', a BytePairTokenizer or a "
             "SentencepieceTokenizer, for its tokens to be found in the text. "
-            f"Received: {type(tokenizer).__name__}"
+            f"Received: {received}"
         )
     found = []
     for text, ids in zip(
@@ -72,21 +81,20 @@ def token_spans(
     ):
         spans = trace(text, ids)
         if spans is None or len(spans) != len(ids):
-            raise ValueError(
-                "Tokens cannot be traced back to the text "
-                f"{shown(text)}. Remove its unusual characters"
-            )
+            raise _untraced(text)
         found.append((ids, spans))
     return found
 
 
-def _clusters(text: str) -> Iterator[Span]:
+def _clusters(text: str, joiners: str = "") -> Iterator[Span]:
     """Yields where characters are that normalization may join or reorder."""
     start = 0
     for index, character in enumerate(text):
         joins = (
             unicodedata.category(character)[0] == "M"
-            or "\u1160" <= character <= "\u11ff"  # vowels and ends of Korean
+            or character in joiners
+            # Vowels and ends of Korean, where they have a syllable.
+            or re.search(_KOREAN, text[max(index - 1, 0) : index + 1])
         )
         if index and not joins:
             yield start, index
@@ -100,7 +108,12 @@ def _by_words(tokenizer: WordpieceTokenizer, texts: Sequence[str]) -> Trace:
     special = {
         token: marked(index) for index, token in enumerate(tokenizer._spelled)
     }
-    names = {*special.values()}
+    # These are found in what the clusters become, where white space is lost.
+    added = {
+        marked(len(special) + index): "".join(token.split())
+        for index, token in enumerate(tokenizer.normalized_tokens())
+    }
+    names = {*special.values(), *added}
     clusters = {
         text[start:end]
         for text in texts
@@ -125,18 +138,19 @@ def _by_words(tokenizer: WordpieceTokenizer, texts: Sequence[str]) -> Trace:
             for character in normal[text[slice(*span)]]
         ]
         words = [x.decode() for x in words_of[text]]
-        if "".join(words) != "".join(each for each, _ in characters):
+        spelled = [added.get(word, word) for word in words]
+        if "".join(spelled) != "".join(each for each, _ in characters):
             return None
         spans: list[Span] = []
         place = 0  # in `characters`
-        for word in words:
-            rest = len(word)
+        for word, letters in zip(words, spelled, strict=True):
+            rest = len(letters)
             while rest:
                 if len(spans) == len(ids):
                     return None
                 index = ids[len(spans)]
                 size = len(tokenizer.vocabulary[index])
-                if rest < len(word):
+                if rest < len(letters):
                     size -= len(SUFFIX)
                 if word in names or index == tokenizer.unknown_id:
                     size = rest
@@ -177,7 +191,7 @@ def _parts(text: str, expressions: Any) -> Iterator[tuple[int, int, bool]]:
 def _by_bytes(tokenizer: BytePairTokenizer) -> Trace:
     """Traces tokens: they are the bytes of the text."""
     named = {
-        tokenizer.vocabulary.index(token.strip() or token): token
+        tokenizer.vocabulary.index(spelling(token)): token
         for token in (*tokenizer.special_tokens, *tokenizer.added_tokens)
     }
     composes = tokenizer.normalization is not None
@@ -222,45 +236,205 @@ def _end(spans: Sequence[Span]) -> int:
     return spans[-1][1] if spans else 0
 
 
-def _by_offsets(tokenizer: SentencepieceTokenizer) -> Trace:
-    """Traces pieces: the slower of TF-Text's tokenizers knows offsets."""
+class _Part(NamedTuple):
+    """Characters of a text, with their spans; perhaps one token, of an id."""
+
+    source: str
+    characters: list[tuple[str, Span]]
+    token: int | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(c for c, _ in self.characters)
+
+
+def _by_offsets(
+    tokenizer: SentencepieceTokenizer, texts: Sequence[str]
+) -> Trace:
+    """Traces pieces: the slower of TF-Text's tokenizers knows offsets.
+
+    They are in the text that it gets. Up to there, the layer's own steps change
+    the text cluster by cluster, and each character keeps its cluster's span.
+    """
+    parts = [
+        _Part(text, [(c, (i, i + 1)) for i, c in enumerate(text)])
+        for text in dict.fromkeys(texts)
+    ]
+    parts = _around(parts, tokenizer.special_ids())
+    parts = _changed(parts, tokenizer.normalize)
+    parts = _around(parts, tokenizer.added_ids())
+    parts = _changed(parts, tokenizer.prepare)
+    if tokenizer.whitespace in ("collapse", "keep"):
+        parts = _without_first_space(parts, tokenizer)
     slow = _with_offsets(tokenizer.model)
-    names = {token.removeprefix(" "): token for token in tokenizer._special}
+    found: dict[str, tuple[list[int], list[Span]]] = {
+        text: ([], []) for text in texts
+    }
+    read = [part.text for part in parts]
+    for part, *tokens in zip(
+        parts,
+        *(each.to_list() for each in slow.tokenize_with_offsets(read)),
+        strict=True,
+    ):
+        ids, spans = found[part.source]
+        if part.token is not None:
+            tokens = [[part.token], [0], [len(part.text.encode())]]
+        # Of each byte.
+        places = [span for c, span in part.characters for _ in c.encode()]
+        for index, first, last in zip(*tokens, strict=True):
+            if first == last and tokenizer.vocabulary[index] != "▁":
+                last += 1  # a part of what one character becomes, as of ½
+            at = places[first][0] if first < len(places) else _end(spans)
+            here = places[first:last] or [(at, at)]
+            ids.append(index)
+            spans.append((here[0][0], here[-1][1]))
 
     def trace(text: str, ids: Sequence[int]) -> list[Span] | None:
-        white = {c for c in text if c in "\t\n\f\r\x85" or _is_separator(c)}
-        some = "".join(map(re.escape, sorted(white | {" "})))
-        expressions = [
-            f"[{some}]*" * names[name].startswith(" ") + re.escape(name)
-            for name in _longest(names)
-        ]
-        found: list[int] = []
-        spans: list[Span] = []
-        for start, end, is_token in _parts(text, expressions):
-            if is_token:
-                name = names[text[start:end].lstrip("".join(white) + " ")]
-                found.append(tokenizer._special[name])
-                spans.append((start, end))
-                continue
-            read, places = _read(tokenizer, text[start:end], white)
-            pieces, *edges = slow.tokenize_with_offsets(read)
-            # From bytes to characters, of which the last one has an end.
-            index = [i for i, c in enumerate(read) for _ in c.encode()]
-            index.append(len(read))
-            places.append((end - start, end - start))
-            for piece, first, last in zip(
-                *(each.numpy().tolist() for each in (pieces, *edges)),
-                strict=True,
-            ):
-                found.append(piece)
-                begin = start + places[index[first]][0]
-                stop = begin
-                if last > first:
-                    stop = start + places[index[last - 1]][1]
-                spans.append((begin, stop))
-        return _as_cut(tokenizer, ids, found, spans)
+        return _as_cut(tokenizer, ids, *found[text])
 
     return trace
+
+
+def _around(parts: list[_Part], ids: Mapping[str, int]) -> list[_Part]:
+    """Returns parts in which tokens are spelled, divided at these tokens."""
+    names = {spelling(token): token for token in ids}
+    expressions = [
+        _WHITE * (names[name] != name) + re.escape(name)
+        for name in _longest(names)
+    ]
+    divided = []
+    for part in parts:
+        if part.token is not None:
+            divided.append(part)
+            continue
+        for start, end, is_token in _parts(part.text, expressions):
+            here = part.characters[start:end]
+            index = None
+            if is_token:
+                text = part.text[start:end]
+                index = ids[names[text if text in names else text.lstrip()]]
+            divided.append(_Part(part.source, here, index))
+    return divided
+
+
+def _changed(parts: list[_Part], change: Callable[[Any], Any]) -> list[_Part]:
+    """Returns parts with the texts that `change` makes of theirs.
+
+    Raises:
+        ValueError: What it makes of clusters is not what it makes of the whole.
+    """
+    texts = sorted({part.text for part in parts if part.token is None})
+    whole = _results(change, texts)
+    units = {text: [*_clusters(text, _JOINERS)] for text in texts}
+    alone = _inside(
+        change, {text[a:b] for text in texts for a, b in units[text]}
+    )
+    runs = {text: [*_runs(text, units[text], alone)] for text in texts}
+    joined = _inside(
+        change,
+        {text[run[0][0] : run[-1][1]] for text in texts for run in runs[text]},
+    )
+    changed = []
+    for part in parts:
+        if part.token is not None:
+            changed.append(part)
+            continue
+        characters: list[tuple[str, Span]] = []
+        for run in runs[part.text]:
+            start, end = run[0][0], run[-1][1]
+            results = [alone[part.text[a:b]] for a, b in run]
+            together = joined[part.text[start:end]]
+            if "".join(results) != together:
+                run, results = [(start, end)], [together]
+            for (first, last), result in zip(run, results, strict=True):
+                begin, (_, stop) = (
+                    part.characters[i][1] for i in (first, last - 1)
+                )
+                characters += [(c, (begin[0], stop)) for c in result]
+        text = "".join(c for c, _ in characters)
+        expected = whole[part.text]
+        # White space at the ends may be removed.
+        at = text.find(expected)
+        stop = at + len(expected)
+        if at < 0 or (text[:at] + text[stop:]).strip():
+            raise _untraced(part.source)
+        changed.append(_Part(part.source, characters[at:stop]))
+    return changed
+
+
+def _runs(
+    text: str, units: Iterable[Span], results: Mapping[str, str]
+) -> Iterator[list[Span]]:
+    """Yields units that may change together: white space, pairs of quotes."""
+    run: list[Span] = []
+    is_blank = False
+    for start, end in units:
+        result = results[text[start:end]]
+        starts_blank = not result[:1].strip()
+        is_pair = run and text[run[0][0] : start + 1] in ("''", "``")
+        if run and not (is_pair or (is_blank and starts_blank)):
+            yield run
+            run = []
+        run.append((start, end))
+        is_blank = not result.strip()
+    if run:
+        yield run
+
+
+def _results(
+    change: Callable[[Any], Any], texts: Sequence[str]
+) -> dict[str, str]:
+    if not texts:
+        return {}
+    import tensorflow as tf
+
+    results = change(tf.constant([*texts])).numpy().tolist()
+    return {
+        text: result.decode()
+        for text, result in zip(texts, results, strict=True)
+    }
+
+
+def _inside(
+    change: Callable[[Any], Any], texts: Iterable[str]
+) -> dict[str, str]:
+    """Returns what texts become between others, here between digits."""
+    results = _results(change, [f"0{text}0" for text in texts])
+    return {text[1:-1]: result[1:-1] for text, result in results.items()}
+
+
+def _without_first_space(
+    parts: list[_Part], tokenizer: SentencepieceTokenizer
+) -> list[_Part]:
+    """Returns parts without what the model adds first again."""
+    import tensorflow as tf
+
+    results = _results(
+        lambda texts: tf.strings.regex_replace(
+            texts, tokenizer.first_space, ""
+        ),
+        [part.text for part in parts],
+    )
+    read = []
+    for part in parts:
+        if part.token is None and (kept := results[part.text]) != part.text:
+            part = (
+                _Part(
+                    part.source,
+                    part.characters[len(part.text) - len(kept) :],
+                )
+                if kept
+                else part._replace(token=tokenizer.space_id)
+            )
+        read.append(part)
+    return read
+
+
+def _untraced(text: str) -> ValueError:
+    return ValueError(
+        "Tokens cannot be traced back to the text "
+        f"{shown(text)}. Remove its unusual characters"
+    )
 
 
 def _as_cut(
@@ -298,38 +472,6 @@ def _as_cut(
         result += [(spans[other][0], spans[other_end - 1][1])] * len(pieces)
         first, other = end, other_end
     return result if (first, other) == (len(ids), len(found)) else None
-
-
-def _read(
-    tokenizer: SentencepieceTokenizer, text: str, white: set[str]
-) -> tuple[str, list[Span]]:
-    """Returns a text as the model gets it, and where its characters are."""
-    kept = [(c, (i, i + 1)) for i, c in enumerate(text)]
-    mode = tokenizer.whitespace
-    if mode in ("collapse", "keep"):
-        deleted, white = map(
-            _characters, (tokenizer._deleted, tokenizer._white)
-        )
-        kept = [(c, span) for c, span in kept if c not in deleted]
-    white = white | {" "}
-    if mode in ("collapse", "split"):
-        kept = [
-            (" " if c in white else c, span)
-            for i, (c, span) in enumerate(kept)
-            if not (i and {c, kept[i - 1][0]} <= white)
-        ]
-    if mode in ("collapse", "keep") and kept and kept[0][0] in white:
-        del kept[0]  # this is the space that the model adds first
-    return "".join(c for c, _ in kept), [span for _, span in kept]
-
-
-def _characters(codes: str) -> set[str]:
-    """Returns the characters of a regular expression's class, of RE2."""
-    return {chr(int(code, 16)) for code in re.findall(r"\{(\w+)\}", codes)}
-
-
-def _is_separator(character: str) -> bool:
-    return unicodedata.category(character)[0] == "Z"
 
 
 @functools.lru_cache(maxsize=2)

@@ -120,6 +120,7 @@ def test_characters_of_tokens(name, model):
         ({}, "a[SEP]\u3000caf\u00e9", ["a", "[SEP]", "caf\u00e9"]),
         ({"lowercase": False}, "xe\u0301 A", ["xe\u0301", "A"]),
         ({}, f"{'x' * 101} a", ["x" * 101, "a"]),
+        ({"added_tokens": ["cafe"]}, "xCAF\u00c9 a", ["x", "CAF\u00c9", "a"]),
         ({}, "", []),
     ],
 )
