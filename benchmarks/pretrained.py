@@ -132,7 +132,7 @@ def encoders(
     yield Contest(
         "1,000 docstrings, texts",
         {
-            US: lambda: model.predict(given_texts, verbose=0),
+            US: lambda: model.encode_document(given_texts, verbose=0),
             **{
                 name: functools.partial(peers[name].run, size)
                 for name in (DOCUMENTS, FASTEMBED)

@@ -242,30 +242,40 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             raise ValueError(
                 f"Model '{self.name}' has no prompt {name!r}, only "
                 f"{', '.join(map(repr, self.prompts)) or 'none at all'}. Give "
-                "its text as `prompt`"
+                "its text as `prompt`, or load the model with `prompts`"
             )
         return self.prompts[name]
 
     def _encode(
         self, texts: Any, prompt: str, options: Mapping[str, Any]
     ) -> np.ndarray:
-        if prompt == self._own_prompt:
-            return self.predict(texts, **options)
         found = self._texts_of(texts) if self._takes_texts else None
+        if found is None and prompt == self._own_prompt:
+            return self.predict(texts, **options)
         if found is None:
             raise ValueError(
                 f"Model '{self.name}' must be given a list or an array of "
                 f"texts, to put {prompt!r} before each. Received: {texts!r:.60}"
             )
+        # Longest first: texts of a batch then are of about one length.
+        order = np.argsort([-len(each) for each in found], kind="stable")
+        given: Any = found[order]
+        model: Any = self
         if not self.include_prompt:
-            return self.with_prompt(prompt).predict(found, **options)
-        # Put first here: a model for each prompt would be traced again.
-        joined = [
-            prompt.encode() + each if isinstance(each, bytes) else prompt + each
-            for each in found
-        ]
-        plain = self if not self._own_prompt else self.with_prompt("")
-        return plain.predict(joined, **options)
+            model = self.with_prompt(prompt)
+        elif prompt != self._own_prompt:
+            # Put first here: a model for each prompt would be traced again.
+            given = [
+                prompt.encode() + each
+                if isinstance(each, bytes)
+                else prompt + each
+                for each in given
+            ]
+            model = self.with_prompt("") if self._own_prompt else self
+        vectors = model.predict(given, **options)
+        sorted_back = np.empty_like(vectors)
+        sorted_back[order] = vectors
+        return sorted_back
 
     @property
     def _takes_texts(self) -> bool:

@@ -381,8 +381,8 @@ def _windows(
             raise ValueError(
                 f"The question takes {len(framed)} of the {max_length} ids of "
                 "a window, which leaves its context no more than `stride`, "
-                f"{stride}. Give a larger `max_length`, a smaller `stride`, or "
-                "a shorter question. "
+                f"{stride}. Shorten the question, or give a larger "
+                f"`max_length` or a smaller `stride`. "
                 f"Received {where}"
             )
         for first in range(0, len(ids), max(room - stride, 1)):
@@ -406,19 +406,23 @@ def _best(
     longest: int,
 ) -> list[dict[str, Any]]:
     """Returns the best spans of a window, each with its text."""
-    inside = slice(window.first, window.first + len(window.spans))
-    scores = np.outer(starts[inside], ends[inside])
-    firsts, lasts = np.nonzero(np.triu(np.tri(len(scores), k=longest - 1)))
-    order = np.argsort(-scores[firsts, lasts], kind="stable")
+    length = len(window.spans)
+    inside = slice(window.first, window.first + length)
+    # A row for each first token, a column for each number of tokens after it.
+    firsts, more = np.indices((length, min(longest, length)))
+    lasts = firsts + more
+    kept = lasts < length
+    firsts, lasts = firsts[kept], lasts[kept]
+    scores = starts[inside][firsts] * ends[inside][lasts]
     found: dict[Span, dict[str, Any]] = {}
-    for index in order:
+    for index in np.argsort(-scores, kind="stable"):
         first, last = firsts[index], lasts[index]
         text = context[window.spans[first][0] : window.spans[last][1]]
         start = window.spans[first][0] + len(text) - len(text.lstrip())
         text = text.strip()
         span = start, start + len(text)
         if text and span not in found:
-            found[span] = _answer(text, *span, float(scores[first, last]))
+            found[span] = _answer(text, *span, float(scores[index]))
             if len(found) == count:
                 break
     return [*found.values()]

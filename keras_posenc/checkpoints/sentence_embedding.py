@@ -121,8 +121,6 @@ def sentence_embedding(
             "not supported. Supported are Transformer, in the folder itself, "
             "then Pooling, then any of Normalize, Dense and Pooling"
         )
-    if truncate_dim is not None:
-        _warn_of_size(folder, values or {}, truncate_dim)
     dim = said.truncate_dim if truncate_dim is None else truncate_dim
     more = []
     if dim is not None:
@@ -151,6 +149,8 @@ def sentence_embedding(
             f"`truncate_dim` must be at most {size}, the width of the vectors. "
             f"Received: truncate_dim={dim}"
         )
+    if truncate_dim is not None:
+        _warn_of_size(folder, values or {}, truncate_dim)
     for kind in more:
         name = next(names)
         if kind == "Truncation":

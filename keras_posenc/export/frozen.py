@@ -201,6 +201,7 @@ class FrozenModel:
                 "without `frozen`"
             )
         self.constants = {id(x): variable.path for variable, x in pairs}
+        self._held = pairs  # else another tensor could get such an id
         scope = self.reading(pairs)
         with scope:
             yield

@@ -231,11 +231,13 @@ def inspect(path: str | Path) -> Inspection:
         foreign = sorted(
             name for name in found["operators"] if not hasattr(tf.raw_ops, name)
         )
-        weight_bytes = found["constant_bytes"] + sum(
-            size
-            for file, size in sizes.items()
-            if file.parent == path / "variables"
-        )
+        weight_bytes = found["constant_bytes"]
+        if found["has_variables"]:
+            weight_bytes += sum(
+                size
+                for file, size in sizes.items()
+                if file.parent == path / "variables"
+            )
     return Inspection(
         path=path,
         kind=kind,

@@ -65,14 +65,16 @@ def export_saved_model(
             `from_ids`, with inputs `ids` and `lengths`, if the model takes
             strings (it is cut at its first numeric tensor) or only a sequence
             of ids: ids at or past an example's length become padding, so that a
-            server may pad with any value; and `encode`, with the `contextual`
+            server may pad with any value; `encode`, with the `contextual`
             and `pooled` embeddings (and the `mask` of the former, if Keras has
             one), if one operation of the model makes a `(batch, dim)` out of a
-            `(batch, seq, dim)`. The last two are left out if neither an
-            `Embedding` nor `samples` limit the ids. A subclassed model gets its
-            inputs by the names of its `call`'s arguments if they match, else as
-            it was built: one tensor, a list, or a dict. Without shapes it takes
-            the float shapes that it was called with, in a batch of any size.
+            `(batch, seq, dim)`; and `encode_query` and `encode_document` of a
+            `PretrainedModel` with prompts. `from_ids` and `encode` are left out
+            if neither an `Embedding` nor `samples` limit the ids. A subclassed
+            model gets its inputs by the names of its `call`'s arguments if they
+            match, else as it was built: one tensor, a list, or a dict. Without
+            shapes it takes the float shapes that it was called with, in a batch
+            of any size.
             Input names, and the keys of its output dict (else the names of its
             output layers), are the names in the exported model. Batch and
             length stay dynamic unless the model or a shape fixes them.

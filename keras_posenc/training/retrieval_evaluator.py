@@ -192,8 +192,11 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
                 f"({len(inputs)}, dim). Received: shape {vectors.shape}"
             )
         if self.similarity == "cosine":
-            length = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / np.where(length == 0, 1, length)
+            # In float64: squares of float32 numbers may be out of its range.
+            exact = vectors.astype("float64")
+            length = np.linalg.norm(exact, axis=1, keepdims=True)
+            exact /= np.where(length == 0, 1, length)
+            vectors = exact.astype("float32")
         return vectors
 
 
@@ -268,10 +271,15 @@ def _places(
 
 
 def _ranks(scores: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Returns the rank of each place, from 1, without sorting all scores."""
+    """Returns the rank of each place, from 1, without sorting all scores.
+
+    A product with equal vectors may be rounded differently, so scores are equal
+    up to some units in the last place.
+    """
     own = scores[places][:, np.newaxis]
     before = np.arange(len(scores)) < places[:, np.newaxis]
-    ahead = (scores > own) | ((scores == own) & before)
+    margin = 8 * np.finfo(scores.dtype).eps * np.abs(own)
+    ahead = (scores > own + margin) | ((scores >= own - margin) & before)
     return 1 + ahead.sum(axis=1)
 
 

@@ -57,5 +57,7 @@ class BinaryQuantization(RoundedVectors):
             outputs = ops.expand_dims(ops.cast(outputs, "int32"), -1)
             others = ops.bitwise_and(outputs, ops.cast(values, "int32")) > 0
             is_tie = ops.absolute(x) < ops.cast(tolerance, x.dtype) * size
+            is_real = ops.reshape(ops.arange(8 * count) < dim, (1, count, 8))
+            is_tie = ops.logical_and(is_tie, is_real)
             bits = ops.where(is_tie, others, bits)
         return ops.sum(ops.where(bits, values, ops.zeros_like(x)), axis=-1)

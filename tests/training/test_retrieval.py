@@ -312,6 +312,20 @@ def test_equal_scores_keep_their_order_and_nan_shows():
             "ndcg@4": (3 / np.log2(3) + 1 / np.log2(4)) / ideal,
         }
     )
+    # Products with equal vectors may be rounded differently.
+    rng = np.random.default_rng(0)
+    for scale in (1, 1e20):
+        query = scale * rng.normal(size=(1, 768))
+        same = np.repeat(scale * rng.normal(size=(1, 768)), 101, axis=0)
+        found = training.RetrievalEvaluator(
+            lambda x: x,
+            queries=query,
+            documents=same,
+            relevant=[{100}],
+            at=(101,),
+            similarity="dot" if scale == 1 else "cosine",
+        )()
+        assert found["mrr@101"] == pytest.approx(1 / 101)
     spoilt = evaluator_of(lambda x: x * np.nan, rows, rows, at=[1])()
     assert np.isnan([*spoilt.values()]).all()
 

@@ -90,3 +90,6 @@ def test_only_near_ties_are_chosen():
         zeros = numpy(layer(np.zeros((1, 8), "float32")))
     np.testing.assert_array_equal(found, [[1, 1, 0, 1, 1, 0, 0, 0]])
     np.testing.assert_array_equal(zeros, [[0]])
+    with layer.choosing(np.array([[175]], "uint8"), 1e-5):
+        found = numpy(layer(x[:, :4]))  # the other four bits are no numbers
+    np.testing.assert_array_equal(found, [[160]])

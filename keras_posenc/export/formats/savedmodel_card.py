@@ -31,7 +31,9 @@ _MOST_BYTES = 16 * 1024**2  # of a card
 _SIGNATURES = {
     DEFAULT: "The model itself.",
     "from_ids": "The model from token ids.",
-    "encode": "The embeddings that the model computes before its output.",
+    "encode": "The embeddings that the model computes before its "
+    "output. They are not what later layers make of them, such as vectors of "
+    "length 1.",
 }
 _INPUTS = {
     IDS: "token ids; ids at or after the example's length count as padding",
@@ -222,7 +224,7 @@ def _signature(
             ),
             "\n".join(rows),
             f"Python, in this folder:\n\n```python\n"
-            f"{_in_python(signature, example)}\n```",
+            f"{_in_python(signature, example, inspection)}\n```",
             *([_serve(signature)] if signature.has_serve else []),
             "REST:\n\n```sh\ncurl http://localhost:8501/v1/models/"
             f"{name}:predict -d '{request}'\n```",
@@ -231,13 +233,16 @@ def _signature(
     )
 
 
-def _in_python(signature: Signature, example: Mapping[str, Any]) -> str:
+def _in_python(
+    signature: Signature, example: Mapping[str, Any], inspection: Inspection
+) -> str:
     inputs = ", ".join(
         f'{tensor}=tf.constant({value!r}, "{signature.specs[tensor].dtype}")'
         for tensor, value in example.items()
     )
+    more = "import tensorflow_text\n" * bool(inspection.foreign_operators)
     return (
-        'import tensorflow as tf\n\nloaded = tf.saved_model.load(".")\n'
+        f'import tensorflow as tf\n{more}\nloaded = tf.saved_model.load(".")\n'
         f'outputs = loaded.signatures["{signature.name}"]({inputs})'
     )
 
