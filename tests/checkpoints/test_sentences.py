@@ -306,6 +306,9 @@ class TestExports:
 
     @pytest.mark.slow
     def test_files(self, searching, tmp_path):
+        import tensorflow as tf
+
+        tf.config.run_functions_eagerly(False)  # no function would be saved
         artifact = kp.export_saved_model(
             searching, tmp_path / "m", verbose=False
         )
