@@ -42,9 +42,9 @@ class ContrastiveLoss(NamedOptions, keras.losses.Loss):
 
     Call arguments:
         y_true: None, or integer labels of shape (batch,): examples with equal
-            labels are no negatives of each other, such as those of the same
-            document. With hard negatives, also labels of all documents, of
-            shape (batch, documents).
+            labels are not used as negatives of each other, such as those of
+            the same document. With hard negatives, also labels of all
+            documents, of shape (batch, documents).
         y_pred: vectors of shape (batch, texts, dim): the query, its document,
             and any hard negatives.
         sample_weight: of shape (batch,).

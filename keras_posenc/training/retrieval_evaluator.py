@@ -28,8 +28,8 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
       first k, over the sum of the best order.
 
     All are means over the queries, as those of trec_eval and BEIR. Of documents
-    with equal scores, the one that is given first is before. If a vector is not
-    finite, all numbers are NaN.
+    with equal scores (up to rounding), the one that is given first is ranked
+    first. If a vector is not finite, all metrics are NaN.
 
     As a callback of `fit` it adds them to the epoch's logs, each with `prefix`
     before its name, for callbacks after it in the list.
@@ -47,13 +47,13 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
         relevant: for each query, by its id or in their order, its relevant
             documents: a collection of their ids, each of gain 1, or a mapping
             from their ids to gains. A gain of 0 means not relevant.
-        at: the numbers k of documents that are looked at.
+        at: the cutoffs k.
         document_encoder: the encoder of documents, if it is another one.
         similarity: "cosine" or "dot".
         batch_size: inputs of a batch of `predict`.
         every: it evaluates in every so many epochs. Give 1 if other callbacks
             read its numbers.
-        prefix: what is before the names in the logs.
+        prefix: prefix of the names in the logs.
 
     Raises:
         ValueError: if an argument is invalid, an id is unknown, a query has no
