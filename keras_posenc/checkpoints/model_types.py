@@ -1,4 +1,4 @@
-"""Which family a checkpoint is of: by its `model_type`, or without one."""
+"""The family of a checkpoint, by its `model_type` or without one."""
 
 import re
 from collections.abc import Mapping

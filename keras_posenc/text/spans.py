@@ -1,9 +1,11 @@
-"""Where in its text each token is.
+"""The characters of each token in its text.
 
 The layers give ids alone. Here the ids of one text are traced back to its
 characters, with what the kind of tokenizer keeps of them: the normalized
 characters of each piece, the bytes, or SentencePiece's own offsets. What was
-traced is compared with the ids and the text, so an index is exact or an error.
+traced is compared with the ids and the text, and an error if it does not fit.
+One span may end early: that of a piece which joins characters to a part of one
+that normalization makes several.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""How well an encoder finds documents, as numbers of each epoch."""
+"""Retrieval metrics of an encoder, after each epoch."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

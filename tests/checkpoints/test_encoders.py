@@ -3,7 +3,7 @@
 `encoders.json` says of each checkpoint on the Hugging Face Hub:
 
 - `config`: its config.json, with the values in use; `like` names a checkpoint
-  with the same keys but for these, and `without` keys that only that one has;
+  with the same keys except these, and `without` keys that only that one has;
 - `also`: names of tensors that no model here needs, or that tell what it is;
 - `options`: arguments of `load_hugging_face`, for ids or images;
 - `does`: "loads", or words of the error.
@@ -52,7 +52,7 @@ def config_of(name):
 
 
 def inherited(name, key, default):
-    """What is said of a checkpoint, or of the one that it is like."""
+    """Returns a value of a checkpoint, or of the one that it is like."""
     said = LISTED[name]
     while key not in said and "like" in said:
         said = LISTED[said["like"]]

@@ -95,7 +95,7 @@ def test_answers(name, model, key):
 
 
 def test_characters_of_tokens(name, model):
-    """But for white space at their ends, where "tokenizers" has its own ways.
+    """Except white space at their ends, where "tokenizers" has its own ways.
 
     A piece that is only white space has the character after it there.
     """
