@@ -232,4 +232,5 @@ def test_readme_counts_what_is_missed():
         ]
         rows = _report.goal_rows(contests)
         missed = sum(row[-1] == "missed" for row in rows)
-        assert f"{missed} of {len(rows)} on {processor}" in words
+        counted = f"{missed} of {len(rows)} on {processor}"
+        assert not rows or counted in words  # a GPU has no targets
