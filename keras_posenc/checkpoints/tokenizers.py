@@ -14,7 +14,7 @@ from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.files import shown
-from keras_posenc.text.sentencepiece_model import read_unigram
+from keras_posenc.text.sentencepiece_file import read_pieces
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
@@ -337,7 +337,7 @@ def _unigram(
     named: Mapping[str, Any],
 ) -> SentencepieceTokenizer:
     """Returns a tokenizer from `tokenizer.json`."""
-    model, options = read_unigram(whole.values, whole.path)
+    model, options = read_pieces(whole.values, whole.path)
     steps = options["normalization"]
     # Classes that make a normalizer of these, whatever the file says.
     if kind_of(settings.values, None) in ("Albert", "DebertaV2"):
