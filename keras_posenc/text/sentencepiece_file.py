@@ -117,10 +117,11 @@ def convert_tokenizer(
         model.pieces.add(piece=piece, score=score, type=kind)
     model.trainer_spec.unk_id = unknown
     ids = {piece: index for index, (piece, *_) in enumerate(pieces)}
-    start, end = _frame(tokenizer.get("post_processor"), ids)
+    start, end, language = _frame(tokenizer.get("post_processor"), ids)
     return model.SerializeToString(), {
         "start_token": start,
         "end_token": end,
+        "language_token": language,
         "pad_token": _padding(tokenizer, spelled),
         "special_tokens": _spelled(added, False),
         "added_tokens": _spelled(added, True),
@@ -180,13 +181,14 @@ def _padding(tokenizer: Mapping[str, Any], names: Collection[str]) -> str:
     return "[PAD]" if "[PAD]" in names else "<pad>"
 
 
-def _frame(
-    processor: Any, ids: Mapping[str, int]
-) -> tuple[str | None, str | None]:
-    """Returns the tokens before and after a text, with the ids of pieces."""
+def _frame(processor: Any, ids: Mapping[str, int]) -> Sequence[str | None]:
+    """Returns the tokens before and after a text, and that of its language.
+
+    Their ids in the file must be those of pieces.
+    """
     match processor:
         case None:
-            return None, None
+            return None, None, None
         case {"type": "TemplateProcessing", "single": template}:
             special = processor.get("special_tokens")
             names = [
@@ -200,17 +202,19 @@ def _frame(
                     raise unsupported("post_processor", processor)
             match names:
                 case [None]:
-                    return None, None
-                case [None, end]:
-                    return None, end
-                case [start, None]:
-                    return start, None
-                case [start, None, end]:
-                    return start, end
+                    return None, None, None
+                case [None, str(end)]:
+                    return None, end, None
+                case [None, str(end), str(language)]:
+                    return None, end, language
+                case [str(start), None]:
+                    return start, None, None
+                case [str(start), None, str(end)]:
+                    return start, end, None
         case {
             "type": "RobertaProcessing" | "BertProcessing",
             "cls": [start, first],
             "sep": [end, last],
         } if (first, last) == (ids.get(start), ids.get(end)):
-            return start, end
+            return start, end, None
     raise unsupported("post_processor", processor)

@@ -13,6 +13,7 @@ from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.byte_fallback import join_with_bytes
 from keras_posenc.text.files import read_bytes, read_json
 from keras_posenc.text.graphemes import character_class, grapheme_rules
+from keras_posenc.text.lookup import Lookup
 from keras_posenc.text.normalization_steps import STEPS
 from keras_posenc.text.sentencepiece_file import GRAPHEMES, read_pieces
 from keras_posenc.text.sentencepiece_model import Rules, pieces_of
@@ -21,6 +22,9 @@ from keras_posenc.text.spelled_tokens import ids_around, spelling, starts_with
 # The mark of the start of a word.
 _SPACE = "▁"
 _WHITE = r"\s\pZ\x{85}"
+_BLANK = rf"[{_WHITE}\x{{1c}}-\x{{1f}}]+"  # as Python's `strip`
+# A language at the start of a text, as Marian's tokenizers know it.
+_CODE = r"(?s)\A(>>.*?<<)?(.*)\z"
 # What Hugging Face's `clean_up_tokenization` replaces, in this order.
 _CLEANED = [
     *((rf" \{mark}", mark) for mark in ".?!,"),
@@ -90,6 +94,9 @@ class SentencepieceTokenizer(Tokenizer):
         clean_up_spaces: whether `detokenize` removes spaces before marks and
             in English contractions, as Hugging Face's
             `clean_up_tokenization_spaces` does.
+        vocabulary: tokens in the order of their ids, where these are not the
+            model's pieces: those of Marian's `vocab.json`. A piece that is not
+            among them is unknown, and `>>fra<<` at the start of a text is one.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -138,6 +145,7 @@ class SentencepieceTokenizer(Tokenizer):
         skipped_tokens: Sequence[str] = (),
         language_token: str | None = None,
         clean_up_spaces: bool = False,
+        vocabulary: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         # First: the base checks lengths against `frame`, which needs them.
@@ -154,10 +162,18 @@ class SentencepieceTokenizer(Tokenizer):
         )
         read = pieces_of(self.model)
         pieces, self.unknown_id = read.pieces, read.unknown
-        # Past Keras, which looks at each item to track it: for seconds.
-        object.__setattr__(self, "vocabulary", tuple(pieces))
+        self._is_plain = read.is_plain and vocabulary is None
+        self._lookup = None
+        if vocabulary is not None:
+            pieces = [*vocabulary]
         # Of a piece that occurs twice the first one counts.
         ids = {piece: i for i, piece in reversed([*enumerate(pieces)])}
+        if vocabulary is not None:
+            unknown = read.pieces[read.unknown]
+            self.unknown_id = _id_of(ids, "vocabulary", unknown)
+            self._lookup = Lookup(ids, self.unknown_id)
+        # Past Keras, which looks at each item to track it: for seconds.
+        object.__setattr__(self, "vocabulary", tuple(pieces))
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
         self.added_tokens = tuple(added_tokens)
@@ -214,7 +230,6 @@ class SentencepieceTokenizer(Tokenizer):
             self._white, self._deleted = map(character_class, (white, deleted))
             self._more_white = self._white + character_class(parting)
             self.first_space = f"^[ {_SPACE}{self._white}]"
-        self._is_plain = read.is_plain
         # The first space is added, and removed on the way back.
         self._adds_space = read.is_plain or (
             read.adds_space or whitespace in ("first", "always")
@@ -225,7 +240,7 @@ class SentencepieceTokenizer(Tokenizer):
         # traced, and on the CPU, where strings are. A function, so that no
         # resource is tracked.
         with tf.init_scope(), tf.device("CPU:0"):
-            self._tokenize = _tokenizer(self.model, self._is_plain).tokenize
+            self._tokenize = self._made().tokenize
             self._texts = tf.constant(
                 [
                     bytes([read.codes[index]])
@@ -376,9 +391,25 @@ class SentencepieceTokenizer(Tokenizer):
         if not (self._is_plain or tf.executing_eagerly()):
             # A part of the graph, which no resource made outside is.
             with tf.device("CPU:0"):
-                tokenize = _tokenizer(self.model, False).tokenize
+                tokenize = self._made().tokenize
+        if self._lookup is not None:
+            code = tf.strings.regex_replace(texts, _CODE, r"\1")
+            rest = tf.strings.regex_replace(texts, _CODE, r"\2")
+            codes = tf.RaggedTensor.from_row_lengths(
+                tf.boolean_mask(code, code != ""),
+                tf.cast(code != "", "int64"),
+            )
+            pieces = tf.concat([codes, tokenize(rest)], 1)
+            return pieces.with_flat_values(self._lookup(pieces.flat_values))
         pieces = tokenize(texts)
         return pieces.with_row_splits_dtype("int64")  # as other ragged tensors
+
+    def _made(self) -> Any:
+        tensorflow_text = import_tensorflow_text("SentencepieceTokenizer")
+        if self._is_plain:
+            return tensorflow_text.FastSentencepieceTokenizer(self.model)
+        kind = "int32" if self._lookup is None else "string"
+        return tensorflow_text.SentencepieceTokenizer(self.model, kind)
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
@@ -388,7 +419,9 @@ class SentencepieceTokenizer(Tokenizer):
             text = tf.strings.reduce_join(found, axis=-1)
         else:
             text = join_with_bytes(self._texts, self._is_byte, ids, kept)
-        if self._adds_space:
+        if self._lookup is not None:
+            text = tf.strings.regex_replace(text, rf"\A{_BLANK}|{_BLANK}\z", "")
+        elif self._adds_space:
             text = tf.strings.regex_replace(text, "^ ", "")
         for pattern, by in _CLEANED if self.clean_up_spaces else ():
             text = tf.strings.regex_replace(text, pattern, by)
@@ -416,6 +449,9 @@ class SentencepieceTokenizer(Tokenizer):
             "skipped_tokens": list(self.skipped_tokens),
             "language_token": self.language_token,
             "clean_up_spaces": self.clean_up_spaces,
+            "vocabulary": None
+            if self._lookup is None
+            else list(self.vocabulary),
         }
 
     @classmethod
@@ -442,10 +478,3 @@ def _existing(
             "which is not a file."
         )
     return file
-
-
-def _tokenizer(model: bytes, is_plain: bool) -> Any:
-    tensorflow_text = import_tensorflow_text("SentencepieceTokenizer")
-    if is_plain:
-        return tensorflow_text.FastSentencepieceTokenizer(model)
-    return tensorflow_text.SentencepieceTokenizer(model)
