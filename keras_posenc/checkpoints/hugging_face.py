@@ -9,6 +9,8 @@ import keras
 
 from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.decoders import decoder_of
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
@@ -47,6 +49,7 @@ from keras_posenc.checkpoints.tokenizers import (
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
+from keras_posenc.transformer._id_embedding import check_pad_id
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -186,6 +189,15 @@ def load_hugging_face(
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
     kind, family = family_of(values, opened)
+    if isinstance(family, DecoderFamily):
+        if not encoder_only and not opened.has(MODULES):
+            with progress(verbose) as step:
+                step(f"Loading {opened.path}")
+                model, _ = decoder_of(
+                    opened, ignore_keys=ignored, dtype=dtype, name="model"
+                )
+            return model
+        family = family.as_encoder()
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
@@ -214,7 +226,13 @@ def load_hugging_face(
                 "`pad_id` must be None for a model that takes no ids. "
                 f"Received: pad_id={pad_id!r}"
             )
-        if is_of_texts:
+        if isinstance(family, DecoderFamily):
+            # Every id is a token: no other padding is masked by mistake.
+            if pad_id is not None:
+                options["pad_id"] = check_pad_id(
+                    "pad_id", pad_id, options["vocabulary_size"]
+                )
+        elif is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
         elif family.model is TransformerEncoderModel:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
@@ -250,7 +268,7 @@ def load_hugging_face(
         after: list[Any] = []
         architecture = labels = None
         said: dict[str, Any] = {}
-        if not encoder_only:
+        if not encoder_only and not isinstance(family, DecoderFamily):
             architecture = architecture_of(values)
             labels = labels_of(architecture, values)
         if encoder_only:
