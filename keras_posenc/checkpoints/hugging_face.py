@@ -189,17 +189,12 @@ def load_hugging_face(
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
     kind, family = family_of(values, opened)
-    if isinstance(family, DecoderFamily):
-        if not encoder_only and not opened.has(MODULES):
-            with progress(verbose) as step:
-                step(f"Loading {opened.path}")
-                model, _ = decoder_of(
-                    opened, ignore_keys=ignored, dtype=dtype, name="model"
-                )
-            return model
-        family = family.as_encoder()
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
+        if isinstance(family, DecoderFamily):
+            if not encoder_only and not opened.has(MODULES):
+                return decoder_of(opened, ignore_keys=ignored, dtype=dtype)[0]
+            family = family.as_encoder()
         tensors = Tensors(opened)
         path = opened.path / CONFIG
         # Blocks may share their tensors, but at most a few do.
