@@ -7,8 +7,10 @@ from typing import Any
 
 import keras
 
+from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.decoders import decoder_of
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
@@ -45,21 +47,15 @@ from keras_posenc.checkpoints.tokenizers import (
     vocabulary_of,
 )
 from keras_posenc.checks import check_bool, check_positive_int
-from keras_posenc.keras_internals import layers_within
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
+from keras_posenc.transformer._id_embedding import check_pad_id
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
-
-# Those of models, by default.
-_INITIALIZERS = {
-    "kernel_initializer": "glorot_uniform",
-    "embeddings_initializer": "uniform",
-}
 
 
 @printable_errors()
@@ -195,6 +191,10 @@ def load_hugging_face(
     kind, family = family_of(values, opened)
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
+        if isinstance(family, DecoderFamily):
+            if not encoder_only and not opened.has(MODULES):
+                return decoder_of(opened, ignore_keys=ignored, dtype=dtype)[0]
+            family = family.as_encoder()
         tensors = Tensors(opened)
         path = opened.path / CONFIG
         # Blocks may share their tensors, but at most a few do.
@@ -221,7 +221,13 @@ def load_hugging_face(
                 "`pad_id` must be None for a model that takes no ids. "
                 f"Received: pad_id={pad_id!r}"
             )
-        if is_of_texts:
+        if isinstance(family, DecoderFamily):
+            # Every id is a token: no other padding is masked by mistake.
+            if pad_id is not None:
+                options["pad_id"] = check_pad_id(
+                    "pad_id", pad_id, options["vocabulary_size"]
+                )
+        elif is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
         elif family.model is TransformerEncoderModel:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
@@ -249,7 +255,7 @@ def load_hugging_face(
             if is_typed and family.tells_texts_apart:
                 options["separator_id"] = tokenizer.end_id
         try:
-            encoder = _blank(family, **options, dtype=dtype, name="encoder")
+            encoder = blank(family, **options, dtype=dtype, name="encoder")
         except ValueError as error:
             raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)
@@ -257,7 +263,7 @@ def load_hugging_face(
         after: list[Any] = []
         architecture = labels = None
         said: dict[str, Any] = {}
-        if not encoder_only:
+        if not encoder_only and not isinstance(family, DecoderFamily):
             architecture = architecture_of(values)
             labels = labels_of(architecture, values)
         if encoder_only:
@@ -299,25 +305,6 @@ def load_hugging_face(
             [*front, encoder, *after], labels=labels, **said, **named
         )
         return with_default_prompt(model, opened)
-
-
-class _Awaited(keras.initializers.Zeros):
-    """Zeros, until the checkpoint's numbers are assigned."""
-
-
-def _blank(family: Family, **options: Any) -> Any:
-    """Returns a family's model without random weights, which are slow to draw.
-
-    Its layers get their usual initializers back, for models that are made from
-    their configs.
-    """
-    awaited = dict.fromkeys(_INITIALIZERS, _Awaited())
-    model = family.model(**options, **awaited)
-    for layer in layers_within(model):
-        for key, usual in _INITIALIZERS.items():
-            if isinstance(getattr(layer, key, None), _Awaited):
-                setattr(layer, key, keras.initializers.get(usual))
-    return model
 
 
 def _check_dtype(dtype: Any) -> None:

@@ -201,9 +201,12 @@ def tokenizer_of(
     settings.expect("tokenizer_class", None, *sorted(_CLASSES))
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
-    for side in ("truncation_side", "padding_side"):
-        if not generates:  # which cuts nothing, and takes any padding
-            settings.expect(side, "right")
+    # A model that generates cuts nothing. One in which every id is a token
+    # takes texts that are padded on either side.
+    if not generates:
+        settings.expect("truncation_side", "right")
+    if not generates and encoder.pad_id >= 0:
+        settings.expect("padding_side", "right")
     layer: Tokenizer
     named: dict[str, Any] = {
         "max_length": _longest(folder, settings, encoder, generates),
@@ -214,6 +217,8 @@ def tokenizer_of(
         if whole is not None:
             for key in ("truncation", "padding"):
                 setting = whole.take(key, None, dict, type(None)) or {}
+                if key == "padding" and encoder.pad_id < 0:
+                    continue
                 Config(setting, f"{whole.path}', '{key}").expect(
                     "direction", "Right"
                 )
@@ -678,13 +683,16 @@ def _check_frame(
         settings.values.get("tokenizer_class") not in _AS_THE_FILE_SAYS
     )
     is_bert = isinstance(layer, WordpieceTokenizer)
+    # A class that never adds a token which the settings do not name.
+    is_qwen = str(settings.values.get("tokenizer_class")).startswith("Qwen2")
     for added, other, token in (
         ("bos", "cls", layer.start_token),
         ("eos", "sep", layer.end_token),
     ):
         contents = {}
-        if flags:
-            key, usual = f"add_{added}_token", None if is_bert else token
+        key = f"add_{added}_token"
+        if key in settings.values or (flags and not is_qwen):
+            usual = None if is_bert else token
             found = _named(folder, settings, f"{added}_token", usual)
             adds = settings.take(key, False, *_PERHAPS)
             contents[key] = found.take("content") if adds else None

@@ -6,7 +6,7 @@ from typing import Unpack
 import keras
 
 from keras_posenc.checks import check_bool, check_index, check_positive_int
-from keras_posenc.transformer._id_embedding import IdEmbedding
+from keras_posenc.transformer._id_embedding import IdEmbedding, check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
@@ -41,13 +41,16 @@ class TransformerEncoderModel(StackModel):
             no positions. `PositionalEncoding(scale_inputs=True)` scales the
             embeddings as the paper does.
         attention_window: As `TransformerEncoder` takes it.
+        use_causal_mask: Whether no token attends to later ones, as in a
+            decoder whose vectors are compared.
         use_first_norm: As `TransformerEncoder` takes it.
         share_blocks: As `TransformerEncoder` takes it.
         embedding_dim: Width of the embeddings, if they are projected to
             `d_model` after their dropout; None for `d_model` itself.
         embedding_norm: Whether the embeddings, with their positions, are
             normalized, as BERT's are.
-        pad_id: The id of padding.
+        pad_id: The id of padding; -1 if all ids from 0 on are tokens, and
+            shorter texts are padded with -1.
         separator_id: For pairs of texts, the id that ends the first text: one
             learned vector is added to all tokens after it, as BERT does for
             tokens of type 1. None for single texts.
@@ -84,6 +87,7 @@ class TransformerEncoderModel(StackModel):
         *,
         input_position: keras.Layer | str | None = "sinusoidal",
         attention_window: int | Sequence[int | None] | None = None,
+        use_causal_mask: bool = False,
         use_first_norm: bool = True,
         share_blocks: bool = False,
         embedding_dim: int | None = None,
@@ -99,7 +103,8 @@ class TransformerEncoderModel(StackModel):
         if embedding_dim is not None:
             check_positive_int("embedding_dim", embedding_dim)
         check_bool("embedding_norm", embedding_norm)
-        check_index("pad_id", pad_id, vocabulary_size)
+        check_bool("use_causal_mask", use_causal_mask)
+        check_pad_id("pad_id", pad_id, vocabulary_size)
         if separator_id is not None:
             check_index("separator_id", separator_id, vocabulary_size)
         position = check_input_position(input_position, dtype)
@@ -143,9 +148,10 @@ class TransformerEncoderModel(StackModel):
         x = dropout_layer(x)
         if embedding_dim is not None:
             x = make_dense(encoder, d_model, "embedding_projection")(x)
+        causal = {"use_causal_mask": True} if use_causal_mask else {}
         super().__init__(
             inputs=ids,
-            outputs=encoder(x),
+            outputs=encoder(x, **causal),
             name=options["name"],
             trainable=options["trainable"],
         )
@@ -162,6 +168,7 @@ class TransformerEncoderModel(StackModel):
         self.pad_id = pad_id
         self.separator_id = separator_id
         self.attention_window = encoder.attention_window
+        self.use_causal_mask = use_causal_mask
         self.use_first_norm = encoder.use_first_norm
         self.share_blocks = encoder.share_blocks
         self.skip_padding = encoder.skip_padding
