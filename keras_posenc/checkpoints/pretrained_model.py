@@ -96,15 +96,8 @@ class TakesTexts(NamedArguments):
     @property
     def card(self) -> dict[str, Any]:
         """What the model card of an export says of the checkpoint."""
-        origin = dict(self.origin)
-        files = origin.pop("sha256", {})
-        parts = [f"{key} {value}" for key, value in origin.items() if value]
-        parts += [
-            f"{name} of SHA-256 {digest}" for name, digest in files.items()
-        ]
-        if not parts:
-            return {}
-        return {"signature": f"From a checkpoint: {', '.join(parts)}."}
+        found = origin_in_words(self.origin)
+        return {"signature": found} if found else {}
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -393,6 +386,15 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         for name, value in own.items():
             setattr(model, name, value)
         return model
+
+
+def origin_in_words(origin: Mapping[str, Any]) -> str:
+    """Returns a sentence that says which checkpoint it was; "" for none."""
+    rest = dict(origin)
+    files = rest.pop("sha256", {})
+    parts = [f"{key} {value}" for key, value in rest.items() if value]
+    parts += [f"{name} of SHA-256 {digest}" for name, digest in files.items()]
+    return f"From a checkpoint: {', '.join(parts)}." if parts else ""
 
 
 def _counted(pooling: Any, start: int) -> Any:

@@ -32,6 +32,7 @@ def check_options(
     start_id: Any,
     end_ids: Sequence[int],
     prefix_ids: Sequence[int],
+    may_repeat_start: bool,
 ) -> Sampling | None:
     """Returns the `Sampling`; None where no tokens are sampled.
 
@@ -74,6 +75,12 @@ def check_options(
             f"{', '.join(SAMPLING)} too. Received: seed={seed!r}"
         )
     _check_ids(vocabulary, start_id, end_ids, prefix_ids)
+    if start_id in end_ids and not may_repeat_start:
+        raise ValueError(
+            "`start_id` must not be one of `end_ids`: a sequence would end "
+            f"where it starts. Received: start_id={start_id}, "
+            f"end_ids={tuple(end_ids)}"
+        )
     if len(prefix_ids) >= max_length:
         raise ValueError(
             "`prefix_ids` must be fewer than `max_length`, which counts them. "
@@ -124,12 +131,6 @@ def _check_ids(
                     f"{vocabulary - 1}; 0 is padding. Received: "
                     f"{name}={each if name == 'start_id' else tuple(ids)}"
                 )
-    if start_id in end_ids:
-        raise ValueError(
-            "`start_id` must not be one of `end_ids`: a sequence would end "
-            f"where it starts. Received: start_id={start_id}, "
-            f"end_ids={tuple(end_ids)}"
-        )
     if ends := set(prefix_ids).intersection(end_ids):
         raise ValueError(
             "`prefix_ids` must contain none of `end_ids`, which end a "

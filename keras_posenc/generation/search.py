@@ -66,6 +66,9 @@ class Search(NamedArguments, keras.layers.Layer):
         sequence that was cut off at `max_length`.
     """
 
+    # Whether generated ids may include the start symbol.
+    may_repeat_start = False
+
     def __init__(
         self,
         model: keras.Model,
@@ -124,6 +127,7 @@ class Search(NamedArguments, keras.layers.Layer):
             start_id=start_id,
             end_ids=self.end_ids,
             prefix_ids=self.prefix_ids,
+            may_repeat_start=self.may_repeat_start,
         )
         # Python's numbers, which a config can hold.
         for option in ("max_length", "beams", "n_best", "min_length"):
@@ -289,6 +293,11 @@ class Search(NamedArguments, keras.layers.Layer):
             return start
         return (*start, *range(self.generated_ids, self.vocabulary))
 
+    @property
+    def removed_ids(self) -> tuple[int, ...]:
+        """Ids that are removed at the end of a prompt: it continues."""
+        return self.end_ids
+
     def _after_prompt(self, x: Any) -> Any:
         if len(x.shape) == 3:
             return x[:, :, -self.max_length :]
@@ -351,7 +360,10 @@ class Search(NamedArguments, keras.layers.Layer):
         if self.has_encoder:
             return rows
         prompt = align_right(
-            inputs, start_id=self.start_id, end_ids=self.end_ids, front=front
+            inputs,
+            start_id=self.start_id,
+            end_ids=self.removed_ids,
+            front=front,
         )
         return ops.concatenate([prompt, rows], axis=1) if ids else prompt
 
@@ -442,7 +454,7 @@ class Search(NamedArguments, keras.layers.Layer):
         counts = real.sum(axis=1)
         places = prompts.shape[1] - 1 - real[:, ::-1].argmax(axis=1)
         last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
-        counts -= np.isin(last[:, 0], self.end_ids)  # removed: it continues
+        counts -= np.isin(last[:, 0], self.removed_ids)  # removed: it continues
         return max(int(counts.max()), 1)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:

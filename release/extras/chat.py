@@ -1,0 +1,9 @@
+"""A chat is rendered by a template."""
+
+from keras_posenc.text.chat_template import render
+
+template = (
+    "{% for each in messages %}{{ bos_token }}{{ each.content }}{% endfor %}"
+)
+chat = [{"role": "user", "content": "Hello"}]
+assert render(template, chat, tokens={"bos_token": "<s>"}) == "<s>Hello"
