@@ -1,8 +1,8 @@
-"""Renders a chat by the template of a checkpoint, which anybody may have written."""
+"""Renders a chat by the template of a checkpoint, whoever wrote it."""
 
 import datetime
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 LONGEST = 4_000_000  # characters that a template may return
 
@@ -54,7 +54,7 @@ def main(
     class Generation(jinja2.ext.Extension):
         """`{% generation %}`, around what a model writes: for training only."""
 
-        tags = {"generation"}
+        tags: ClassVar[set[str]] = {"generation"}
 
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.checkpoints.pretrained_model import origin_in_words
-from keras_posenc.checks import check_integer
+from keras_posenc.checks import check_count, check_positive_int
 from keras_posenc.generation.generator import Generator
 from keras_posenc.generation.options import SAMPLING
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
@@ -157,6 +157,8 @@ class PretrainedGenerator(Generator):
                 "give `max_new_tokens`. Received: "
                 f"max_length={options['max_length']!r}"
             )
+        if "max_new_tokens" in options:
+            check_positive_int("max_new_tokens", options["max_new_tokens"])
         found = {_NAMES.get(name, name): options[name] for name in options}
         does_sample = found.pop("do_sample", None)
         known = {*_NAMES.values(), *_OPTIONS}
@@ -258,10 +260,12 @@ class PretrainedGenerator(Generator):
 
     def _begin_with(self, seed: Any) -> None:
         """Samples from this seed on."""
-        if seed is None or self.search.seed_generator is None:
+        if seed is None:
             return
-        state = self.search.seed_generator.state
-        state.assign(ops.array([check_integer("seed", seed), 0], state.dtype))
+        check_count("seed", seed)
+        if self.search.seed_generator is not None:
+            state = self.search.seed_generator.state
+            state.assign(ops.array([seed, 0], state.dtype))
 
     def _ids(self, name: str, x: Any, tokenizer: Any) -> np.ndarray:
         ids = super()._ids(name, x, tokenizer)

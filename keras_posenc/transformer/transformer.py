@@ -16,15 +16,21 @@ from keras_posenc.transformer._decoding_model import (
     check_width,
     make_head,
 )
+from keras_posenc.transformer._id_embedding import (
+    PaddedIds,
+    check_pad_id,
+    embedded,
+    is_token,
+)
 from keras_posenc.transformer._input_position import (
     check_input_position,
     check_table,
     put_in,
 )
 from keras_posenc.transformer._options import (
-    AttentionOptions,
     AttentionPositions,
     ModelOptions,
+    ProjectionOptions,
     StackOptions,
     check_options,
     for_sublayer,
@@ -42,8 +48,8 @@ class Transformer(DecodingModel):
     """The encoder and the decoder of the paper, with embeddings and logits.
 
     A Functional model of two inputs, `source` and `target`, ids of shape
-    `(batch, source)` and `(batch, target)`, int32, in a dict. Id 0 is padding,
-    and its mask reaches every layer and the loss. Target token `t` attends to
+    `(batch, source)` and `(batch, target)`, int32, in a dict. The masks of
+    padding reach every layer and the loss. Target token `t` attends to
     the whole source, and to the target up to itself; its logits are those of
     the next token.
 
@@ -56,6 +62,9 @@ class Transformer(DecodingModel):
             ids; by default it has those of the source.
         num_decoder_layers: Number of blocks of the decoder; by default
             `num_layers`, which is that of the encoder.
+        pad_id: The id of padding; -1 if all ids from 0 on are tokens, and
+            shorter texts are padded with -1.
+        target_pad_id: That of the target; by default `pad_id`.
         input_position: The layer between the source's embedding and its
             dropout that adds positions, `"sinusoidal"` for a
             `PositionalEncoding()`, or None for no positions.
@@ -107,6 +116,8 @@ class Transformer(DecodingModel):
         *,
         target_vocabulary_size: int | None = None,
         num_decoder_layers: int | None = None,
+        pad_id: int = 0,
+        target_pad_id: int | None = None,
         input_position: keras.Layer | str | None = "sinusoidal",
         target_input_position: keras.Layer | str | None = "same",
         target_attention_position: AttentionPositions = "same",
@@ -135,6 +146,10 @@ class Transformer(DecodingModel):
                 f"vocabulary_size={vocabulary_size}, "
                 f"target_vocabulary_size={target_vocabulary_size}"
             )
+        check_pad_id("pad_id", pad_id, vocabulary_size)
+        if target_pad_id is None:
+            target_pad_id = pad_id
+        check_pad_id("target_pad_id", target_pad_id, target_vocabulary_size)
         position = check_input_position(
             input_position, dtype, scaled=scale_inputs
         )
@@ -146,7 +161,7 @@ class Transformer(DecodingModel):
                 scaled=scale_inputs,
                 name="target_input_position",
             )
-        projections = check_options(AttentionOptions, options)
+        projections = check_options(ProjectionOptions, options)
         of_stacks = {
             **select(StackOptions, options),
             **projections,
@@ -160,11 +175,12 @@ class Transformer(DecodingModel):
             options["embeddings_initializer"]
         )
 
-        def table(size: int, name: str) -> TokenEmbedding:
+        def table(size: int, name: str, pad_id: int | None) -> TokenEmbedding:
             return TokenEmbedding(
                 size,
                 d_model,
                 scale=scale_inputs,
+                pad_id=pad_id,
                 embeddings_initializer=initializer_of(
                     embeddings_initializer, name
                 ),
@@ -174,20 +190,35 @@ class Transformer(DecodingModel):
             )
 
         if embeddings == "shared":
-            embedding = target_embedding = table(vocabulary_size, "embedding")
+            embedding = target_embedding = table(
+                vocabulary_size,
+                "embedding",
+                pad_id if pad_id == target_pad_id else None,
+            )
         else:
-            embedding = table(vocabulary_size, "source_embedding")
-            target_embedding = table(target_vocabulary_size, "target_embedding")
+            embedding = table(vocabulary_size, "source_embedding", pad_id)
+            target_embedding = table(
+                target_vocabulary_size, "target_embedding", target_pad_id
+            )
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        x = put_in(position, embedding(source), name="input_position")
+        source_ids, target_ids = source, target
+        if embedding.pad_id is None:
+            source_ids, target_ids = (
+                PaddedIds(each, name=f"{side}_ids")(ids)
+                for each, side, ids in (
+                    (pad_id, "source", source),
+                    (target_pad_id, "target", target),
+                )
+            )
+        x = put_in(position, embedding(source_ids), name="input_position")
         source_dropout = keras.layers.Dropout(
             encoder.dropout, dtype=dtype, name="source_dropout"
         )
         memory = encoder(source_dropout(x))
         x = put_in(
             target_position,
-            target_embedding(target),
+            target_embedding(target_ids),
             name="target_input_position",
         )
         width = memory.shape[-1]
@@ -232,6 +263,8 @@ class Transformer(DecodingModel):
         self.head = head
         self.vocabulary_size = vocabulary_size
         self.target_vocabulary_size = target_vocabulary_size
+        self.pad_id = pad_id
+        self.target_pad_id = target_pad_id
         self.d_model = d_model
         self.embeddings = embeddings
         self.scale_inputs = scale_inputs
@@ -251,7 +284,7 @@ class Transformer(DecodingModel):
         Args:
             source: Integers `(batch, source)`.
             source_mask: Bool `(batch, source)`, which of them are real; by
-                default those that are not 0.
+                default those that are not padding.
 
         Raises:
             ValueError: Ids or a mask of another shape or dtype.
@@ -270,7 +303,7 @@ class Transformer(DecodingModel):
             max_length: Maximum number of target tokens of a row, its prompt
                 and padding included: an integer, or a scalar tensor.
             source_mask: Bool `(batch, source)`, which are real; by default
-                those that are not 0.
+                those that are not padding.
 
         Returns:
             A nested dict of tensors, whose shapes a loop does not change.
@@ -301,9 +334,9 @@ class Transformer(DecodingModel):
         Args:
             source: Integers `(batch, source)`.
             target: Integers `(batch, target)`, as in a call: the start symbol
-                first. 0 is padding.
+                first.
             source_mask: Bool `(batch, source)`, which of them are real; by
-                default those that are not 0.
+                default those that are not padding.
 
         Returns:
             A dict of lists, with an entry for each block, of weights that sum
@@ -325,10 +358,10 @@ class Transformer(DecodingModel):
             mask=mask,
             return_attention_scores=True,
         )
-        target_mask = ops.not_equal(target, 0)
+        target_mask = is_token(target, self.target_pad_id)
         x = _placed(
             self.target_input_position,
-            self.target_embedding(target),
+            embedded(self.target_embedding, target, self.target_pad_id),
             target_mask,
         )
         _, of_target, across = self.decoder(
@@ -344,7 +377,8 @@ class Transformer(DecodingModel):
         return self.encoder(self._embed_source(source, mask), mask=mask)
 
     def _embed_source(self, source: Any, mask: Any) -> Any:
-        return _placed(self.input_position, self.embedding(source), mask)
+        x = embedded(self.embedding, source, self.pad_id)
+        return _placed(self.input_position, x, mask)
 
     def _check_source(self, source: Any, mask: Any) -> tuple[Any, Any]:
         source = ops.convert_to_tensor(source)
@@ -352,7 +386,7 @@ class Transformer(DecodingModel):
         unknown = {"rows": None, "seq": None}
         check_shape("source", source, ("rows", "seq"), sizes=unknown)
         if mask is None:
-            return source, ops.not_equal(source, 0)
+            return source, is_token(source, self.pad_id)
         rows, seq = source.shape
         sizes = {"rows": rows, "seq": seq}
         check_shape("source_mask", mask, ("rows", "seq"), sizes=sizes)

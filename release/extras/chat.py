@@ -2,7 +2,7 @@
 
 from keras_posenc.text.chat_template import render
 
-template = (
+template = "{{ bos_token }}{{ messages[0].content }}"
     "{% for each in messages %}{{ bos_token }}{{ each.content }}{% endfor %}"
 )
 chat = [{"role": "user", "content": "Hello"}]
