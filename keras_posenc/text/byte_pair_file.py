@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_posenc.text.byte_pair_words import pattern_of
+from keras_posenc.text.byte_pairs import BYTES
 from keras_posenc.text.files import read_json, shown
 
 # Values that these keys of a model may have.
@@ -77,6 +78,9 @@ def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
         # Which of the two takes white space depends on what is around.
         if white and any(" " == name[0] and name.strip() for name in group):
             raise _unsupported("added_tokens", white[0])
+    if model.get("unk_token") is not None and not BYTES.keys() <= ids.keys():
+        # In place of bytes that are left out here.
+        raise _unsupported("model.unk_token", model["unk_token"])
     tokens = {number: token for token, number in ids.items()}
     if sorted(tokens) != list(range(len(ids))):
         raise _unsupported("model.vocab", "ids that are not 0, 1, 2, ...")
@@ -129,6 +133,11 @@ def _words(pre_tokenizer: Any) -> dict[str, Any]:
             "add_prefix_space"
         ):
             pass
+        case [
+            {"type": "Digits", "individual_digits": True},
+            {"type": "ByteLevel", **rest},
+        ] if rest.get("use_regex", True) and not rest["add_prefix_space"]:
+            pattern = "smollm2"
         case _:
             raise _unsupported("pre_tokenizer", pre_tokenizer)
     return {

@@ -20,6 +20,9 @@ def _byte_characters() -> dict[str, int]:
 
 
 BYTES = _byte_characters()
+# Those that every vocabulary has: of ASCII, and the space. Some lack bytes of
+# control characters and of planes that are hardly used.
+_PRINTED = {*map(chr, range(33, 127)), "Ġ"}
 
 
 def spelled_bytes(token: str) -> bytes:
@@ -39,7 +42,8 @@ class BytePairs:
     step merges one pair of each.
 
     Args:
-        ids: the tokens with their ids, each byte among them.
+        ids: the tokens with their ids, bytes among them. A byte without a
+            token is left out of the words, as in the library "tokenizers".
         merges: pairs of tokens, with a space in between, in order of priority.
         ignore_merges: whether a word that is a token stays one, whatever the
             merges make of it.
@@ -53,18 +57,21 @@ class BytePairs:
     ) -> None:
         import tensorflow as tf
 
-        missing = [character for character in BYTES if character not in ids]
+        missing = [c for c in BYTES if c in _PRINTED and c not in ids]
         if missing:
             raise ValueError(
-                "`vocabulary` must hold all 256 bytes. "
-                f"Missing: {''.join(missing):.20}."
+                "`vocabulary` must hold the bytes of letters, digits and "
+                f"signs. Missing: {''.join(missing):.20}."
             )
         self._size = 1 + max(ids.values())
         # A key that no pair has, so that the search is never empty.
         known = {-1: (0, 0), **self._numbered(ids, merges)}
         keys = sorted(known)
         ranks, merged = np.array([known[key] for key in keys], np.int64).T
-        of_bytes = [ids[c] for c in sorted(BYTES, key=BYTES.__getitem__)]
+        of_bytes = [
+            ids.get(c, -1) for c in sorted(BYTES, key=BYTES.__getitem__)
+        ]
+        self._lacks_bytes = -1 in of_bytes
         # Constants, made here once and on the CPU, where strings are. Sorted
         # arrays, not tables: a graph would have to be given those resources.
         with tf.init_scope(), tf.device("CPU:0"):
@@ -144,8 +151,12 @@ class BytePairs:
         count = tf.size(words)
         data = tf.io.decode_raw(tf.strings.reduce_join(words), "uint8")
         bytes_ = tf.gather(self._of_bytes, tf.cast(data, "int32"))
-        places = tf.range(tf.size(bytes_))
         word_of = tf.repeat(tf.range(count), tf.strings.length(words))
+        if self._lacks_bytes:
+            is_known = bytes_ >= 0
+            bytes_ = tf.boolean_mask(bytes_, is_known)
+            word_of = tf.boolean_mask(word_of, is_known)
+        places = tf.range(tf.size(bytes_))
 
         def step(found: Any, tokens: Any, places: Any, rows: Any) -> Any:
             """Merges one pair of each word; words without a pair leave."""
