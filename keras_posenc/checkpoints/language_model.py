@@ -55,7 +55,7 @@ def generator_of(
         source_tokenizer=source,
         target_tokenizer=target,
         chat_template=template_of(folder),
-        special_tokens=_special_tokens(folder),
+        special_tokens=special_tokens_of(folder),
         **options,
         **named,
     )
@@ -89,7 +89,7 @@ def template_of(folder: Folder) -> str | None:
     )
 
 
-def _special_tokens(folder: Folder) -> dict[str, str]:
+def special_tokens_of(folder: Folder) -> dict[str, str]:
     """Returns special tokens, by the names that templates have for them."""
     found: dict[str, str] = {}
     for file in (_SPECIAL, _TOKENIZER):

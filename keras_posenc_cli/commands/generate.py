@@ -65,7 +65,7 @@ def add(commands: Commands) -> None:
     add_options(parser, "--signature")
     parser.add_argument(
         "--seed",
-        type=seed,
+        type=arguments.seed,
         metavar="N",
         help="seed of sampling (default: random)",
     )
@@ -83,16 +83,6 @@ def add(commands: Commands) -> None:
         help="print each piece of an output as soon as it is generated, for "
         ".keras files",
     )
-
-
-def seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below 0")
-    return value
-
-
-seed.__name__ = "int"
 
 
 def run(options: argparse.Namespace) -> int:

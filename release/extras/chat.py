@@ -3,7 +3,5 @@
 from keras_posenc.text.chat_template import render
 
 template = "{{ bos_token }}{{ messages[0].content }}"
-    "{% for each in messages %}{{ bos_token }}{{ each.content }}{% endfor %}"
-)
 chat = [{"role": "user", "content": "Hello"}]
 assert render(template, chat, tokens={"bos_token": "<s>"}) == "<s>Hello"
