@@ -25,14 +25,19 @@ _NAMES = {
     "num_return_sequences": "n_best",
     "eos_token_id": "end_ids",
     "forced_bos_token_id": "prefix_ids",
+    "forced_eos_token_id": "forced_end_id",
     "suppress_tokens": "suppress_ids",
 }
-_OF_BEAMS = ("length_penalty",)
+_OF_BEAMS = ("length_penalty", "early_stopping")
 # Options of the search alone, which a `Generator` does not have.
-_OF_SEARCH = ("suppress_ids", "max_positions")
+_OF_SEARCH = (
+    *("suppress_ids", "max_positions", "no_repeat_ngram_size"),
+    *("forced_end_id", "early_stopping"),
+)
 _OPTIONS = (
     *("beams", "n_best", *_OF_BEAMS, *SAMPLING, "repetition_penalty"),
     *("min_length", "end_ids", "prefix_ids", "suppress_ids"),
+    *("no_repeat_ngram_size", "forced_end_id"),
 )
 _MOST_KEPT = 8  # generators with other options
 
@@ -54,12 +59,12 @@ class PretrainedGenerator(Generator):
             them, such as `bos_token`.
         do_sample: Whether tokens are sampled by default.
         sampling: `temperature`, `top_k`, `top_p` and `min_p`, where sampled.
-        beam_options: `length_penalty`, where there are beams.
-        suppress_ids: Ids that are never generated.
-        max_positions: How many tokens a prompt and its continuation may have.
+        beam_options: `length_penalty` and `early_stopping`, where there are
+            beams.
         origin: As for `PretrainedModel`.
-        **options: As for `Generator`. `max_length` is the number of tokens
-            that are generated at most: `max_new_tokens` in transformers.
+        **options: As for `Generator`, where `max_length` is the number of
+            tokens that are generated at most, `max_new_tokens` in
+            transformers; and as for `TransformersSearch`.
 
     Example:
         >>> import keras_posenc as kp
@@ -79,21 +84,18 @@ class PretrainedGenerator(Generator):
         do_sample: bool = False,
         sampling: Mapping[str, Any] | None = None,
         beam_options: Mapping[str, Any] | None = None,
-        suppress_ids: Any = (),
-        max_positions: int | None = None,
         origin: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self._of_search = {
-            "suppress_ids": suppress_ids,
-            "max_positions": max_positions,
-        }
         self.sampling = dict(sampling or {})
         self.beam_options = dict(beam_options or {})
         if do_sample:
             options |= {**self.sampling, **_given(options, SAMPLING)}
         if options.get("beams", 1) > 1:
             options |= {**self.beam_options, **_given(options, _OF_BEAMS)}
+        self._of_search = {
+            name: options.pop(name) for name in _OF_SEARCH if name in options
+        }
         super().__init__(model, **options)
         self.chat_template = chat_template
         self.special_tokens = dict(special_tokens or {})
@@ -122,9 +124,11 @@ class PretrainedGenerator(Generator):
         Args:
             **options: `max_new_tokens`; `do_sample`, `temperature`, `top_k`,
                 `top_p`, `min_p`; `beams`, `n_best`, `length_penalty`;
-                `repetition_penalty`; `min_new_tokens`; `end_ids`,
-                `prefix_ids`, `suppress_ids`. Also by the names that they have
-                in transformers, such as `num_beams`. Others stay as they are.
+                `early_stopping`; `repetition_penalty`,
+                `no_repeat_ngram_size`; `min_new_tokens`; `end_ids`,
+                `forced_end_id`, `prefix_ids`, `suppress_ids`. Also by the names
+                that they have in transformers, such as `num_beams`. Others
+                stay as they are.
 
         Raises:
             ValueError: An option is not known or invalid, or excludes another.
@@ -187,7 +191,11 @@ class PretrainedGenerator(Generator):
         if does_sample is False or given or does_sample:
             found["seed"] = self.seed if does_sample or given else None
         if "beams" in found:
-            of_beams = {"length_penalty": 0.0, "n_best": 1}
+            of_beams = {
+                "length_penalty": 0.0,
+                "early_stopping": False,
+                "n_best": 1,
+            }
             if found["beams"] != 1:
                 of_beams = {**of_beams, **self.beam_options}
             found = {**of_beams, **found}
@@ -354,6 +362,12 @@ class PretrainedGenerator(Generator):
         return render(self.chat_template, messages, tokens=self.special_tokens)
 
     def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:
+        if self.search.rules:
+            raise ValueError(
+                "A chat has neither `no_repeat_ngram_size` nor "
+                "`forced_end_id`. Give no_repeat_ngram_size=0, "
+                "forced_end_id=None"
+            )
         if self.search.beams > 1:
             raise ValueError(
                 "A chat generates one token at a time. Received: a model with "
