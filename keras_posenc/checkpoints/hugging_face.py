@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
+from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
@@ -45,7 +45,6 @@ from keras_posenc.checkpoints.tokenizers import (
     vocabulary_of,
 )
 from keras_posenc.checks import check_bool, check_positive_int
-from keras_posenc.keras_internals import layers_within
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
 from keras_posenc.transformer.transformer_encoder_model import (
@@ -54,12 +53,6 @@ from keras_posenc.transformer.transformer_encoder_model import (
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
-
-# Those of models, by default.
-_INITIALIZERS = {
-    "kernel_initializer": "glorot_uniform",
-    "embeddings_initializer": "uniform",
-}
 
 
 @printable_errors()
@@ -249,7 +242,7 @@ def load_hugging_face(
             if is_typed and family.tells_texts_apart:
                 options["separator_id"] = tokenizer.end_id
         try:
-            encoder = _blank(family, **options, dtype=dtype, name="encoder")
+            encoder = blank(family, **options, dtype=dtype, name="encoder")
         except ValueError as error:
             raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)
@@ -299,25 +292,6 @@ def load_hugging_face(
             [*front, encoder, *after], labels=labels, **said, **named
         )
         return with_default_prompt(model, opened)
-
-
-class _Awaited(keras.initializers.Zeros):
-    """Zeros, until the checkpoint's numbers are assigned."""
-
-
-def _blank(family: Family, **options: Any) -> Any:
-    """Returns a family's model without random weights, which are slow to draw.
-
-    Its layers get their usual initializers back, for models that are made from
-    their configs.
-    """
-    awaited = dict.fromkeys(_INITIALIZERS, _Awaited())
-    model = family.model(**options, **awaited)
-    for layer in layers_within(model):
-        for key, usual in _INITIALIZERS.items():
-            if isinstance(getattr(layer, key, None), _Awaited):
-                setattr(layer, key, keras.initializers.get(usual))
-    return model
 
 
 def _check_dtype(dtype: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.families.albert import Albert
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.camembert import Camembert
@@ -17,11 +18,15 @@ from keras_posenc.checkpoints.families.electra import Electra
 from keras_posenc.checkpoints.families.ernie import Ernie
 from keras_posenc.checkpoints.families.esm import Esm
 from keras_posenc.checkpoints.families.eurobert import EuroBert
+from keras_posenc.checkpoints.families.gemma3 import Gemma3
+from keras_posenc.checkpoints.families.gpt2 import GPT2
 from keras_posenc.checkpoints.families.gte import Gte, New
 from keras_posenc.checkpoints.families.jina_bert import JinaBert
+from keras_posenc.checkpoints.families.llama import Llama, Mistral
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
+from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.families.roformer import RoFormer
 from keras_posenc.checkpoints.families.vit import ViT
@@ -53,6 +58,15 @@ FAMILIES: dict[str, type[Family]] = {
     "vit": ViT,
     "xlm-roberta": Roberta,
 }
+# Decoders, which generate text; some are sentence encoders too.
+DECODERS: dict[str, type[DecoderFamily]] = {
+    "gemma3_text": Gemma3,
+    "gpt2": GPT2,
+    "llama": Llama,
+    "mistral": Mistral,
+    "qwen2": Qwen2,
+    "qwen3": Qwen3,
+}
 # Families under the type of another one, by `position_embedding_type`.
 VARIANTS: dict[tuple[str, str], type[Family]] = {("bert", "alibi"): JinaBert}
 
@@ -70,11 +84,16 @@ _CLASSES = {
     "Ernie": "ernie",
     "Esm": "esm",
     "EuroBert": "eurobert",
+    "GPT2": "gpt2",
     "Gte": "gte",
+    "Llama": "llama",
     "MPNet": "mpnet",
+    "Mistral": "mistral",
     "ModernBert": "modernbert",
     "New": "new",
     "NomicBert": "nomic_bert",
+    "Qwen2": "qwen2",
+    "Qwen3": "qwen3",
     "RoFormer": "roformer",
     "Roberta": "roberta",
     "ViT": "vit",
@@ -89,13 +108,12 @@ _OTHERS: dict[str, str] = {
     **dict.fromkeys(
         """
         bloom codegen cohere cohere2 ctrl deepseek_v2 deepseek_v3 exaone4
-        falcon falcon_mamba gemma gemma2 gemma3 gemma3_text gemma3n gemma4
-        gemma4_text glm glm4 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj
-        granite internlm3 llama llama4 llama4_text mamba mamba2 ministral
-        ministral3 mistral mistral3 mixtral modernbert-decoder mpt nemotron
-        olmo olmo2 olmo3 openai-gpt opt phi phi3 phimoe qwen2 qwen2_moe qwen3
-        qwen3_5 qwen3_5_text qwen3_moe qwen3_next recurrent_gemma rwkv smollm3
-        stablelm starcoder2 xglm
+        falcon falcon_mamba gemma gemma2 gemma3 gemma3n gemma4 gemma4_text glm
+        glm4 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite internlm3
+        llama4 llama4_text mamba mamba2 ministral ministral3 mistral3 mixtral
+        modernbert-decoder mpt nemotron olmo olmo2 olmo3 openai-gpt opt phi
+        phi3 phimoe qwen2_moe qwen3_5 qwen3_5_text qwen3_moe qwen3_next
+        recurrent_gemma rwkv smollm3 stablelm starcoder2 xglm
         """.split(),
         _DECODER,
     ),
@@ -130,7 +148,7 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
     path = folder.path / CONFIG
     config = Config(values, path)
     kind = config.take("model_type", None, str, type(None))
-    types = ", ".join(sorted(FAMILIES))
+    types = ", ".join(sorted({**FAMILIES, **DECODERS}))
     if kind is None:
         kind = _by_class(values) or _by_tensors(Tensors(folder))
         if kind is None:
@@ -144,9 +162,11 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
         more = "; keras-hub has decoders" * ("decoder" in _OTHERS[kind])
         raise config.wrong(
             "model_type",
-            f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads encoders, "
-            f"of the types {types}{more}",
+            f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads models of "
+            f"the types {types}{more}",
         )
+    if kind in DECODERS:
+        return kind, DECODERS[kind]()
     if kind not in FAMILIES:
         raise config.wrong(
             "model_type", f"'{kind}' is not supported, only {types}"
