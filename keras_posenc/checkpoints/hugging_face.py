@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,11 +21,13 @@ from keras_posenc.checkpoints.heads import (
     span_logits,
 )
 from keras_posenc.checkpoints.images import preprocessing
+from keras_posenc.checkpoints.language_model import generates, language_model
 from keras_posenc.checkpoints.model_types import family_of
 from keras_posenc.checkpoints.padding import (
     padding_of_ids,
     padding_of_texts,
 )
+from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.question_answering import (
     QuestionAnsweringModel,
@@ -36,7 +39,7 @@ from keras_posenc.checkpoints.sentence_embedding import (
     sentence_embedding,
     with_default_prompt,
 )
-from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.tensors import Tensors, refuse_gguf
 from keras_posenc.checkpoints.tokenizers import (
     CONFIG,
     MODULES,
@@ -72,7 +75,7 @@ def load_hugging_face(
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
-) -> PretrainedModel | QuestionAnsweringModel:
+) -> PretrainedModel | QuestionAnsweringModel | PretrainedGenerator:
     """Returns a Keras model from a checkpoint of Hugging Face.
 
     The model takes strings or images, and returns what the checkpoint was
@@ -88,6 +91,9 @@ def load_hugging_face(
       `(batch, labels)`;
     - `...ForQuestionAnswering`: for each token of the second text of a pair,
       `(question, context)`, logits that the answer starts or ends there;
+    - a decoder, `...ForCausalLM`: texts that continue texts, and the next
+      message of a chat; an encoder and a decoder: texts made of texts, such as
+      translations. See `PretrainedGenerator`;
     - any other encoder: contextual embeddings, `(batch, seq, dim)`; for images
       those of class tokens, then of patches.
 
@@ -149,7 +155,7 @@ def load_hugging_face(
     Returns:
         A `PretrainedModel`, a `Sequential` with the attributes `encoder`,
         `labels` and `origin`; for question answering a
-        `QuestionAnsweringModel`.
+        `QuestionAnsweringModel`; for a language model a `PretrainedGenerator`.
 
     Raises:
         FileNotFoundError: The folder, or a file that it must have, is missing.
@@ -182,12 +188,29 @@ def load_hugging_face(
     options_of_vectors = check_options(prompts, truncate_dim, output)
     _check_dtype(dtype)
     ignored = _check_names("ignore_keys", ignore_keys)
+    if str(folder).endswith(".gguf"):
+        refuse_gguf(Path(folder))
     opened = Folder(folder)
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
     kind, family = family_of(values, opened)
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
+        if not encoder_only and generates(family, opened):
+            refuse_options(options_of_vectors)
+            _refuse_of_encoders(
+                pad_id=pad_id,
+                pairs=pairs or None,
+                max_length=max_length,
+                image_size=image_size,
+            )
+            return language_model(
+                opened,
+                from_ids=from_ids,
+                ignore_keys=ignored,
+                dtype=dtype,
+                name=name or _name_of(opened),
+            )
         tensors = Tensors(opened)
         path = opened.path / CONFIG
         # Blocks may share their tensors, but at most a few do.
@@ -294,6 +317,16 @@ def load_hugging_face(
         return with_default_prompt(model, opened)
 
 
+def _refuse_of_encoders(**options: Any) -> None:
+    """Raises `ValueError` for options that a language model does not have."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is an option of encoders, and this checkpoint "
+                f"generates text: leave it out. Received: {name}={value!r}"
+            )
+
+
 def _check_dtype(dtype: Any) -> None:
     try:
         policy = keras.dtype_policies.get(dtype)
@@ -322,6 +355,7 @@ def _check_is_checkpoint(folder: Folder) -> None:
     """Says what kind of folder it is where there is no config."""
     if folder.has(CONFIG):
         return
+    refuse_gguf(folder.path)
     saved = "saved_model.pb"
     if folder.has(saved) or any(folder.path.glob(f"*/{saved}")):
         raise ValueError(

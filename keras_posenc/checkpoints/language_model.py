@@ -1,13 +1,17 @@
 """A model of tokens as the generator that its folder describes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.decoders import decoder_of
+from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.generation_config import generation_of
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
+from keras_posenc.checkpoints.tokenizers import CONFIG, MODULES, tokenizer_of
 from keras_posenc.generation.search import vocabulary_of
 from keras_posenc.text.files import read_text
 
@@ -15,6 +19,42 @@ _TOKENIZER, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 _SPECIAL = "special_tokens_map.json"
 # The names that configs have for the number of positions.
 _POSITIONS = ("max_position_embeddings", "n_positions")
+
+
+def generates(family: Family, folder: Folder) -> bool:
+    """Returns whether a checkpoint generates text."""
+    return isinstance(family, DecoderFamily) and not folder.has(MODULES)
+
+
+def language_model(
+    folder: Folder,
+    *,
+    from_ids: bool,
+    ignore_keys: Sequence[str],
+    dtype: Any,
+    name: str,
+) -> PretrainedGenerator:
+    """Returns the generator of a folder of which `generates` is true.
+
+    Args:
+        folder: As for `load_hugging_face`, and the following ones too.
+        from_ids: As for `load_hugging_face`.
+        ignore_keys: As for `load_hugging_face`.
+        dtype: As for `load_hugging_face`.
+        name: As for `load_hugging_face`.
+    """
+    model, origin = decoder_of(folder, ignore_keys=ignore_keys, dtype=dtype)
+    tokenizer = None
+    if not from_ids:
+        tokenizer = tokenizer_of(folder, model, generates=True)
+    return generator_of(
+        folder,
+        folder.mapping(CONFIG),
+        model,
+        tokenizer,
+        origin=origin,
+        name=name,
+    )
 
 
 def generator_of(
