@@ -34,7 +34,15 @@ def read_tokenizer(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"`path` must be a file. Received: path={str(path)!r}, which is "
             "not a file."
         )
-    whole = read_json(file)
+    return read_pairs(read_json(file), path)
+
+
+def read_pairs(whole: Any, path: Any) -> dict[str, Any]:
+    """Returns what `read_tokenizer` does, of the content of a file.
+
+    Raises:
+        ValueError: if the file has a setting that is not supported.
+    """
     try:
         return _arguments(whole)
     except (AttributeError, IndexError, KeyError, TypeError) as error:

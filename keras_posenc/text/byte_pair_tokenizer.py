@@ -1,7 +1,8 @@
 """Byte-level BPE tokenization as a layer."""
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -103,6 +104,10 @@ class BytePairTokenizer(Tokenizer):
     """
 
     unknown_id = -1  # no id: no text is unknown
+    vocabulary: Sequence[str]
+    merges: Sequence[str]
+    _ids: Mapping[str, int]
+    _spelled: Sequence[bytes]
 
     def __init__(
         self,
@@ -132,8 +137,10 @@ class BytePairTokenizer(Tokenizer):
             num_separators=num_separators,
             **kwargs,
         )
-        # Tuples: Keras and TensorFlow would wrap lists to track their items.
-        self.vocabulary, self.merges = tuple(vocabulary), tuple(merges)
+        # Past Keras, which looks at each item to track it: for seconds.
+        keep = functools.partial(object.__setattr__, self)
+        keep("vocabulary", tuple(vocabulary))
+        keep("merges", tuple(merges))
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
         self.added_tokens = tuple(added_tokens)
@@ -154,7 +161,7 @@ class BytePairTokenizer(Tokenizer):
                 f"can be split, fewer than {places}. "
                 f"Received: {len(self.merges)} merges."
             )
-        self._ids = {token: i for i, token in enumerate(self.vocabulary)}
+        keep("_ids", {token: i for i, token in enumerate(self.vocabulary)})
         # A token that is None has no id.
         self.start_id, self.end_id, self.pad_id = (
             -1 if token is None else self._ids[token]
@@ -181,10 +188,13 @@ class BytePairTokenizer(Tokenizer):
             self.merges,
             ignore_merges,
         )
-        self._spelled = [
-            token.encode() if token in named else spelled_bytes(token)
-            for token in self.vocabulary
-        ]
+        keep(
+            "_spelled",
+            [
+                token.encode() if token in named else spelled_bytes(token)
+                for token in self.vocabulary
+            ],
+        )
         import tensorflow as tf
 
         # Made once: it takes long for large vocabularies.

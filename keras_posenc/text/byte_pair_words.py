@@ -1,10 +1,11 @@
 """The words that byte-level BPE splits into pieces, in TensorFlow.
 
 The same as in the library "tokenizers", by the regular expressions of GPT-2,
-Llama 3, Qwen 2 and SmolLM2. All end with two alternatives for white space: first
-a run without its last character, where something follows (that character belongs
-to the next word), then any run. TensorFlow's RE2 cannot look ahead. So that last character
-is cut off first, and a single alternative for any run remains.
+Llama 3, Qwen 2 and SmolLM2. All end with two alternatives for white space:
+first a run without its last character, where something follows (that character
+belongs to the next word), then any run. TensorFlow's RE2 cannot look ahead. So
+that last character is cut off first, and a single alternative for any run
+remains.
 """
 
 import re

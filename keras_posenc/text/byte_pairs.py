@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.text.lookup import Lookup
+
 # Longest token that is looked up, in bytes; longer ones (few) are merged.
 _LONGEST = 128
 _LARGEST = np.iinfo(np.int64).max
@@ -96,11 +98,9 @@ class BytePairs:
                 is_whole = self._merge_eagerly(words).row_lengths() == 1
                 words = tf.boolean_mask(words, is_whole)
                 numbers = tf.boolean_mask(numbers, is_whole)
-            hashes = _hashed(words)
-            order = tf.argsort(hashes)
-            self._hashes = tf.gather(hashes, order)
-            self._words = tf.gather(words, order)
-            self._numbers = tf.gather(numbers, order)
+        self._whole = Lookup(
+            dict(zip(words.numpy(), numbers.numpy().tolist(), strict=True)), -1
+        )
 
     def _numbered(
         self, ids: Mapping[str, int], merges: Sequence[str]
@@ -131,11 +131,10 @@ class BytePairs:
         """
         import tensorflow as tf
 
-        found = tf.searchsorted(self._hashes, _hashed(words))
-        found = tf.minimum(found, tf.size(self._hashes) - 1)
-        is_whole = tf.gather(self._words, found) == words
+        found = self._whole(words)
+        is_whole = found >= 0
         whole = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(tf.gather(self._numbers, found), is_whole),
+            tf.boolean_mask(found, is_whole),
             tf.cast(is_whole, "int64"),
             validate=False,
         )
@@ -200,9 +199,3 @@ class BytePairs:
             ),
             validate=False,
         )
-
-
-def _hashed(words: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.strings.to_hash_bucket_fast(words, int(_LARGEST))
