@@ -29,11 +29,6 @@ _NAMES = {
     "suppress_tokens": "suppress_ids",
 }
 _OF_BEAMS = ("length_penalty", "early_stopping")
-# Options of the search alone, which a `Generator` does not have.
-_OF_SEARCH = (
-    *("suppress_ids", "max_positions", "no_repeat_ngram_size"),
-    *("forced_end_id", "early_stopping"),
-)
 _OPTIONS = (
     *("beams", "n_best", *_OF_BEAMS, *SAMPLING, "repetition_penalty"),
     *("min_length", "end_ids", "prefix_ids", "suppress_ids"),
@@ -61,10 +56,20 @@ class PretrainedGenerator(Generator):
         sampling: `temperature`, `top_k`, `top_p` and `min_p`, where sampled.
         beam_options: `length_penalty` and `early_stopping`, where there are
             beams.
+        suppress_ids: Ids that are never generated.
+        no_repeat_ngram_size: No part of this many tokens comes twice in a
+            prompt and what follows it; 0 for any.
+        forced_end_id: The last of `max_length` tokens, or None for any.
+        early_stopping: With beams: True ends a search once as many sequences
+            as beams have ended; "never" only where no other can become better;
+            False, if none would be better with its present length. None as
+            `beam_options` say.
+        max_positions: How many tokens a prompt and what follows it may have
+            together; None for no limit but the model's own.
         origin: As for `PretrainedModel`.
         **options: As for `Generator`, where `max_length` is the number of
             tokens that are generated at most, `max_new_tokens` in
-            transformers; and as for `TransformersSearch`.
+            transformers.
 
     Example:
         >>> import keras_posenc as kp
@@ -84,6 +89,11 @@ class PretrainedGenerator(Generator):
         do_sample: bool = False,
         sampling: Mapping[str, Any] | None = None,
         beam_options: Mapping[str, Any] | None = None,
+        suppress_ids: Any = (),
+        no_repeat_ngram_size: int = 0,
+        forced_end_id: int | None = None,
+        early_stopping: bool | str | None = None,
+        max_positions: int | None = None,
         origin: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -91,10 +101,17 @@ class PretrainedGenerator(Generator):
         self.beam_options = dict(beam_options or {})
         if do_sample:
             options |= {**self.sampling, **_given(options, SAMPLING)}
+        of_beams = {"length_penalty": 0.0, **self.beam_options}
         if options.get("beams", 1) > 1:
-            options |= {**self.beam_options, **_given(options, _OF_BEAMS)}
+            options.setdefault("length_penalty", of_beams["length_penalty"])
+        if early_stopping is None:
+            early_stopping = of_beams.get("early_stopping", False)
         self._of_search = {
-            name: options.pop(name) for name in _OF_SEARCH if name in options
+            "suppress_ids": suppress_ids,
+            "no_repeat_ngram_size": no_repeat_ngram_size,
+            "forced_end_id": forced_end_id,
+            "early_stopping": early_stopping,
+            "max_positions": max_positions,
         }
         super().__init__(model, **options)
         self.chat_template = chat_template
