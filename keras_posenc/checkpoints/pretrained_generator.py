@@ -123,13 +123,24 @@ class PretrainedGenerator(Generator):
         # Generators with these layers, by their options. Not in a dict of its
         # own, of which Keras would save the layers too.
         self._others = types.SimpleNamespace(by_options={})
+        self._is_by_xla = False
 
     def _make_search(self, model: keras.Model, **options: Any) -> Any:
         return TransformersSearch(model, **options, **self._of_search)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(
+        self, *args: Any, jit_compile: Any = "auto", **kwargs: Any
+    ) -> None:
+        # Tokenizers cannot be compiled by XLA; what is between them can.
+        self._is_by_xla = jit_compile is True
         self._others.by_options.clear()
-        super().compile(*args, **kwargs)
+        super().compile(
+            *args,
+            jit_compile=False if self._is_by_xla else jit_compile,
+            **kwargs,
+        )
+        for each in (self.from_ids, *self._steps):
+            each.compile(jit_compile=jit_compile)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         self._others.by_options.clear()
@@ -168,6 +179,8 @@ class PretrainedGenerator(Generator):
                     **found,
                 },
             )
+            if self._is_by_xla:
+                made[key].compile(jit_compile=True)
         return made[key]
 
     def _resolved(self, options: Mapping[str, Any]) -> dict[str, Any]:
