@@ -108,21 +108,27 @@ def attention_map(
             "`generator` must be a Generator of a Transformer, which has a "
             f"source and a target. Received: generator={generator!r}"
         )
-    source_ids = ids_of(generator.source_tokenizer, source, "source")
     search = generator.search
+    source_ids = ids_of(
+        generator.source_tokenizer, source, "source", pad_id=model.pad_id
+    )
     if target is None:
         found = search(ops.convert_to_tensor([source_ids], "int32"))["ids"]
         best = ops.convert_to_numpy(found).reshape(-1, search.max_length)[0]
-        written = [int(each) for each in best if each]
+        written = [int(each) for each in best if each != search.pad_id]
     else:
         written = ids_of(
-            generator.target_tokenizer, target, "target", side="target"
+            generator.target_tokenizer,
+            target,
+            "target",
+            side="target",
+            pad_id=search.pad_id,
         )
         written = _ended([i for i in written if i != search.start_id], search)
     # The decoder writes each token at the position of the one before it.
     read = [search.start_id, *written[:-1]]
     search.check_inputs(np.array([source_ids]))
-    _check_target(written, search.vocabulary)
+    _check_target(written, search)
     weights = model.attention_weights(
         np.array([source_ids], "int32"), np.array([read], "int32")
     )[kind]
@@ -152,10 +158,11 @@ def _ended(ids: list[int], search: Any) -> list[int]:
     return [*ids, *search.end_ids[:1]]
 
 
-def _check_target(ids: list[int], vocabulary: int) -> None:
-    wrong = [each for each in ids if not 0 < each < vocabulary]
+def _check_target(ids: list[int], search: Any) -> None:
+    wrong = [each for each in ids if not 0 <= each < search.vocabulary]
     if wrong or not ids:
         raise ValueError(
-            f"`target` must hold ids of 1 to {vocabulary - 1}. Received: "
+            f"`target` must hold ids of {1 if search.pad_id == 0 else 0} to "
+            f"{search.vocabulary - 1}. Received: "
             f"{wrong[0] if wrong else 'none'}"
         )

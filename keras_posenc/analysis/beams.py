@@ -18,7 +18,7 @@ class Beam:
     """One partial sequence that a search kept after a step.
 
     Attributes:
-        id: Its last token; 0 where it had ended before.
+        id: Its last token; the padding where it had ended before.
         token: That token as a label; empty where it had ended before.
         parent: The index, among the beams of the step before, of the one that
             it continues; 0 after the first step.
@@ -109,7 +109,12 @@ def beam_tree(
         n_best = min(search.n_best, beams)
         options = {**search.options(), "beams": beams, "n_best": n_best}
         search = type(search)(generator.model, **options)
-    ids = ids_of(generator.source_tokenizer, source, "source")
+    ids = ids_of(
+        generator.source_tokenizer,
+        source,
+        "source",
+        pad_id=generator.model.pad_id,
+    )
     _, trace = search.trace(ops.convert_to_tensor([ids], "int32"))
     steps, tokens, parents, scores, ended = map(ops.convert_to_numpy, trace)
     prefix = len(search.prefix_ids)
@@ -122,14 +127,15 @@ def beam_tree(
         ]
         ids = [int(tokens[0, place, step]) for place in kept]
         labels = token_labels(
-            generator.target_tokenizer, [each for each in ids if each]
+            generator.target_tokenizer,
+            [each for each in ids if each != search.pad_id],
         )
         rest = iter(labels)
         found.append(
             [
                 Beam(
                     each,
-                    next(rest) if each else "",
+                    "" if each == search.pad_id else next(rest),
                     int(parents[0, place, step]),
                     float(scores[0, place, step]),
                     bool(ended[0, place, step]),

@@ -55,7 +55,12 @@ def token_labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def ids_of(
-    tokenizer: Any, text: Any, argument: str, *, side: str = "source"
+    tokenizer: Any,
+    text: Any,
+    argument: str,
+    *,
+    side: str = "source",
+    pad_id: int = 0,
 ) -> list[int]:
     """Returns the ids of a text, or the ids given, without padding.
 
@@ -76,7 +81,7 @@ def ids_of(
         )
     else:
         ids = np.asarray(ops.convert_to_numpy(tokenizer([text])))[0]
-    found = [int(each) for each in ids if each]
+    found = [int(each) for each in ids if each != pad_id]
     if not found:
         raise ValueError(f"`{argument}` must not be empty. Received none")
     return found

@@ -206,8 +206,11 @@ def _search(
         # Scores that are kept from step to step are float32.
         gains = ops.cast(log_probabilities(logits), "float32")
         gains = by_beam(forbidden(gains, index - start))
-        # A beam that has ended continues with padding, at no cost.
-        is_pad = ops.equal(ops.arange(vocabulary, dtype="int32"), pad_id)
+        # A beam that has ended continues with padding, at no cost: in the
+        # place of id 0 if padding is no id of the vocabulary.
+        is_pad = ops.equal(
+            ops.arange(vocabulary, dtype="int32"), max(pad_id, 0)
+        )
         free = ops.cast(
             ops.where(is_pad, 0.0, IMPOSSIBLE), "float32"
         )  # (vocabulary,)
@@ -233,6 +236,9 @@ def _search(
         def of_parents(x: Any) -> Any:
             return ops.take_along_axis(x, parents, axis=1)
 
+        was_ended = of_parents(ended)
+        if pad_id < 0:
+            tokens = ops.where(was_ended, pad_id, tokens)
         rows = ops.reshape(first_rows + parents, (-1,))
         gained = ops.reshape(ops.take_along_axis(gains, places, axis=1), (-1,))
         prompt = with_column(
@@ -242,7 +248,7 @@ def _search(
         state = (
             ops.take_along_axis(candidates, places, axis=1),
             of_parents(lengths),
-            ops.logical_or(of_parents(ended), is_any(tokens, end_ids)),
+            ops.logical_or(was_ended, is_any(tokens, end_ids)),
         )
         if is_traced:
             kept = ops.where(

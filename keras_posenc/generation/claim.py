@@ -72,6 +72,8 @@ class Claim:
             ops.logical_or(same, columns >= index), axis=-1
         )  # (batch, beams, n)
         tokens = ops.take(self.ids, index - self.offset, axis=2)  # (batch, n)
+        # Where padding is no id, a beam that has ended continues with id 0.
+        tokens = ops.maximum(tokens, 0)
         follows = ops.expand_dims(_one_hot(tokens, vocabulary), 1)
         follows = ops.logical_and(ops.expand_dims(same, -1), follows)
         shares = (count - ops.arange(count, dtype="float32")) / count

@@ -15,6 +15,7 @@ class Detokenizing(NamedArguments, keras.layers.Layer):
         tokenizer: A tokenizer of this package, or a layer with `detokenize`.
         end_ids: End symbols: a text goes up to the first of them, whatever the
             tokenizer's own end symbol is.
+        pad_id: The id of padding, which the tokenizer leaves out.
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
@@ -25,11 +26,17 @@ class Detokenizing(NamedArguments, keras.layers.Layer):
     """
 
     def __init__(
-        self, tokenizer: Any, *, end_ids: Any = (), **kwargs: Any
+        self,
+        tokenizer: Any,
+        *,
+        end_ids: Any = (),
+        pad_id: int = 0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
         self.end_ids = tuple(end_ids)
+        self.pad_id = pad_id
         self.supports_jit = False
 
     def build(self, input_shape: Any) -> None:
@@ -37,7 +44,7 @@ class Detokenizing(NamedArguments, keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         for each in self.end_ids:
-            inputs = keras.ops.where(inputs == each, 0, inputs)
+            inputs = keras.ops.where(inputs == each, self.pad_id, inputs)
         return self.tokenizer.detokenize(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
@@ -48,6 +55,7 @@ class Detokenizing(NamedArguments, keras.layers.Layer):
             **super().get_config(),
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "end_ids": list(self.end_ids),
+            "pad_id": self.pad_id,
         }
 
     @classmethod

@@ -165,7 +165,10 @@ class Generator(NamedArguments, keras.Model):
         outputs = search(ids)
         if target_tokenizer is not None:
             back = Detokenizing(
-                target_tokenizer, end_ids=search.end_ids, name="detokenize"
+                target_tokenizer,
+                end_ids=search.end_ids,
+                pad_id=search.pad_id,
+                name="detokenize",
             )
             outputs = _of_texts(back, outputs)
         super().__init__(
@@ -187,7 +190,7 @@ class Generator(NamedArguments, keras.Model):
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
-        inputs = _dense(self._by_name("inputs", inputs))
+        inputs = self._dense(self._by_name("inputs", inputs))
         # A Functional model would accept, and ignore, any other argument.
         return super().call(inputs, training=training, mask=mask)
 
@@ -256,7 +259,9 @@ class Generator(NamedArguments, keras.Model):
         ids = self.target_tokenizer(ops.reshape(texts, (-1,)))
         ids = self._scoring.tokens(ops.cast(ids, "int32"))
         length = self.search.max_length
-        ids = ops.pad(ids, ((0, 0), (0, length)))[:, :length]
+        ids = ops.pad(
+            ids, ((0, 0), (0, length)), constant_values=self.search.pad_id
+        )[:, :length]
         return ops.reshape(ids, (-1, *shape[1:], length))
 
     def step_signatures(self) -> dict[str, keras.Model]:
@@ -381,7 +386,7 @@ class Generator(NamedArguments, keras.Model):
         x = self._by_name("x", x)
         if hasattr(x, "element_spec"):
             _check_batches(x.element_spec, tokenizer)
-            ids = x.map(_dense if tokenizer is None else tokenizer)
+            ids = x.map(self._dense if tokenizer is None else tokenizer)
             found = self.from_ids.predict(ids, verbose=verbose)
         else:
             found = self.from_ids.predict(
@@ -533,7 +538,8 @@ class Generator(NamedArguments, keras.Model):
             if ids.dtype.kind not in "biuf" or not ids.ndim:
                 raise ValueError(
                     f"`{name}` must be ids of shape (batch, seq), padded with "
-                    "0 to one length, as there is no tokenizer for it. "
+                    f"{self._pad_id_of(name)} to one length, as there is no "
+                    "tokenizer for it. "
                     f"Received: {name}={x!r:.40}"
                 )
         if not len(ids):
@@ -550,13 +556,25 @@ class Generator(NamedArguments, keras.Model):
         """Returns the Python strings of ids `(..., seq)`."""
         assert self.detokenize is not None
         for each in self.search.end_ids:
-            ids = np.where(ids == each, 0, ids)
+            ids = np.where(ids == each, self.search.pad_id, ids)
         texts = np.asarray(self.target_tokenizer.detokenize(ids))
         decoded = [
             text.decode() if isinstance(text, bytes) else str(text)
             for text in texts.reshape(-1)
         ]
         return np.array(decoded, object).reshape(texts.shape)
+
+    def _dense(self, ids: Any) -> Any:
+        """Returns ragged ids padded to one length; others unchanged."""
+        if not hasattr(ids, "to_tensor"):
+            return ids
+        pad_id = ops.cast(self.model.pad_id, ids.dtype)
+        return ids.to_tensor(default_value=pad_id)
+
+    def _pad_id_of(self, name: str) -> int:
+        return int(
+            self.search.pad_id if name == "target" else self.model.pad_id
+        )
 
     def _tokenizers(self) -> dict[str, Any]:
         """Returns the tokenizers of sources and targets, by their names."""
@@ -604,11 +622,6 @@ def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:
     if tokenizer.name in _NAMES:
         tokenizer = Tokenizing(tokenizer, name=f"{tokenizer.name}_ids")
     return tokenizer(texts)
-
-
-def _dense(ids: Any) -> Any:
-    """Returns ragged ids padded with 0 to one length; others unchanged."""
-    return ids.to_tensor() if hasattr(ids, "to_tensor") else ids
 
 
 def _check_batches(spec: Any, tokenizer: Any) -> None:

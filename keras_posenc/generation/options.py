@@ -32,6 +32,7 @@ def check_options(
     start_id: Any,
     end_ids: Sequence[int],
     prefix_ids: Sequence[int],
+    pad_id: int,
 ) -> Sampling | None:
     """Returns the `Sampling`; None where no tokens are sampled.
 
@@ -73,7 +74,7 @@ def check_options(
             "`seed` is an option of sampling: give one of "
             f"{', '.join(SAMPLING)} too. Received: seed={seed!r}"
         )
-    _check_ids(vocabulary, start_id, end_ids, prefix_ids)
+    _check_ids(vocabulary, start_id, end_ids, prefix_ids, pad_id)
     if len(prefix_ids) >= max_length:
         raise ValueError(
             "`prefix_ids` must be fewer than `max_length`, which counts them. "
@@ -110,6 +111,7 @@ def _check_ids(
     start_id: int | None,
     end_ids: Sequence[int],
     prefix_ids: Sequence[int],
+    pad_id: int,
 ) -> None:
     start = () if start_id is None else (start_id,)
     for name, ids in (
@@ -118,10 +120,11 @@ def _check_ids(
         ("prefix_ids", prefix_ids),
     ):
         for each in ids:
-            if not 0 < each < vocabulary:
+            if not 0 <= each < vocabulary or each == pad_id:
                 raise ValueError(
-                    f"`{name}` must be of the model's ids, 1 to "
-                    f"{vocabulary - 1}; 0 is padding. Received: "
+                    f"`{name}` must be of the model's ids, "
+                    f"{1 if pad_id == 0 else 0} to {vocabulary - 1}; {pad_id} "
+                    "is padding. Received: "
                     f"{name}={each if name == 'start_id' else tuple(ids)}"
                 )
     if start_id in end_ids:

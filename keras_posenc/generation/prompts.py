@@ -9,13 +9,14 @@ from keras_posenc.generation.generated import is_any
 from keras_posenc.ops.reductions import largest, smallest
 
 
-def refusable(ids: Any, vocabulary: int) -> Any:
+def refusable(ids: Any, vocabulary: int, pad_id: int) -> Any:
     """Returns int32 ids, with negative ones replaced by too large ones.
 
     Keras would read a negative id from the end of the table, without an error.
+    Padding, which may be -1, is kept.
     """
     ids = ops.cast(ids, "int32")
-    return ops.where(ids < 0, vocabulary, ids)
+    return ops.where(ids < min(pad_id, 0), vocabulary, ids)
 
 
 def align_right(
@@ -23,6 +24,7 @@ def align_right(
     *,
     start_id: int | None = None,
     end_ids: Sequence[int] = (),
+    pad_id: int = 0,
     front: int | None = None,
 ) -> Any:
     """Pads prompts in front, so that all end in the last column.
@@ -34,9 +36,10 @@ def align_right(
     prompt without tokens becomes the start symbol, if there is one.
 
     Args:
-        prompt: Integers `(batch, length)`, padded with 0, also of length 0.
+        prompt: Integers `(batch, length)`, padded, also of length 0.
         start_id: The start symbol, or None.
         end_ids: The end symbols.
+        pad_id: The id of padding.
         front: How many columns of padding are added in front; by default as
             above.
 
@@ -46,29 +49,31 @@ def align_right(
     length = prompt.shape[1]
     if front is None:
         front = max(2 - length, 0) if isinstance(length, int) else 2
-    prompt = ops.pad(ops.cast(prompt, "int32"), ((0, 0), (front, 0)))
+    prompt = ops.cast(prompt, "int32")
+    prompt = ops.pad(prompt, ((0, 0), (front, 0)), constant_values=pad_id)
     columns = _columns(prompt)
-    prompt = _shift_right(prompt, columns)
+    prompt = _shift_right(prompt, columns, pad_id)
     last = columns == ops.shape(prompt)[1] - 1  # (1, length)
     ended = ops.logical_and(last, is_any(prompt, end_ids))
-    prompt = _shift_right(ops.where(ended, 0, prompt), columns)
+    prompt = _shift_right(ops.where(ended, pad_id, prompt), columns, pad_id)
     if start_id is None:
         return prompt
-    empty = ops.logical_and(last, ops.equal(prompt, 0))
+    empty = ops.logical_and(last, ops.equal(prompt, pad_id))
     return ops.where(empty, start_id, prompt)
 
 
-def align_left(ids: Any) -> Any:
+def align_left(ids: Any, pad_id: int) -> Any:
     """Moves the padding of rows, which may be anywhere, after their tokens.
 
     Args:
-        ids: int32 `(batch, length)`, padded with 0.
+        ids: int32 `(batch, length)`.
+        pad_id: The id of padding.
 
     Returns:
         int32 `(batch, length)`.
     """
     columns, length = _columns(ids), ops.shape(ids)[1]
-    places = ops.where(ops.not_equal(ids, 0), columns, length)
+    places = ops.where(ops.not_equal(ids, pad_id), columns, length)
     source = columns + smallest(places, axis=1, keepdims=True)
     source = ops.where(source >= length, source - length, source)
     return ops.take_along_axis(ids, source, axis=1)
@@ -79,9 +84,9 @@ def _columns(ids: Any) -> Any:
     return ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
 
 
-def _shift_right(prompt: Any, columns: Any) -> Any:
+def _shift_right(prompt: Any, columns: Any, pad_id: int) -> Any:
     """Moves the padding after the tokens to before them."""
-    real = ops.where(ops.not_equal(prompt, 0), columns + 1, 0)
+    real = ops.where(ops.not_equal(prompt, pad_id), columns + 1, 0)
     length = ops.shape(prompt)[1]
     padding = length - largest(real, axis=1, keepdims=True)  # (batch, 1)
     source = columns - padding

@@ -13,7 +13,7 @@ def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
     """Returns which ids the prompt has before the column `before`.
 
     Args:
-        prompt: Integers `(batch, length)`.
+        prompt: Integers `(batch, length)`; negative ones are padding.
         vocabulary: The number of ids.
         before: The first column that is not read.
 
@@ -23,9 +23,12 @@ def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
     batch, length = ops.shape(prompt)[0], ops.shape(prompt)[1]
     counts = ops.less(ops.arange(length, dtype="int32"), before)
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
-    # One more row, for the columns that are not read.
-    rows = ops.where(ops.expand_dims(counts, 0), rows, batch)
-    places = ops.reshape(rows * vocabulary + ops.cast(prompt, "int32"), (-1, 1))
+    # One more row, for the columns that are not read, and padding.
+    prompt = ops.cast(prompt, "int32")
+    counts = ops.logical_and(ops.expand_dims(counts, 0), prompt >= 0)
+    rows = ops.where(counts, rows, batch)
+    places = rows * vocabulary + ops.maximum(prompt, 0)
+    places = ops.reshape(places, (-1, 1))
     flat = ops.scatter_update(
         ops.zeros(((batch + 1) * vocabulary,), "int32"),
         places,

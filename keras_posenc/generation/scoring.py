@@ -34,7 +34,8 @@ class Scoring(NamedArguments, keras.layers.Layer):
 
     Call arguments:
         inputs: A dict of `source` and `target`, integers `(batch, source)` and
-            `(batch, target)`. 0 is padding, of a target before or after it.
+            `(batch, target)`, with the model's ids of padding, of a target
+            before or after it.
 
     Returns:
         A dict of `score`, float32 `(batch,)`, and `token_score`, float32
@@ -56,6 +57,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.model = model
+        self.pad_id = model.target_pad_id
         self.start_id = start_id
         self.end_ids = tuple(end_ids)
         self.complete = complete
@@ -64,15 +66,20 @@ class Scoring(NamedArguments, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
-        source = refusable(inputs["source"], self.model.vocabulary_size)
-        target = refusable(inputs["target"], vocabulary_of(self.model))
+        model = self.model
+        source = refusable(
+            inputs["source"], model.vocabulary_size, model.pad_id
+        )
+        target = refusable(inputs["target"], vocabulary_of(model), self.pad_id)
         target = self.tokens(target)  # (batch, target + 1)
-        real = ops.not_equal(target, 0)
+        real = ops.not_equal(target, self.pad_id)
         ids, places = self._read(source, target)
         self._check_length(ids)
         if places is None:
             if not source.shape[1]:  # as in a search
-                source = ops.pad(source, ((0, 0), (0, 1)))
+                source = ops.pad(
+                    source, ((0, 0), (0, 1)), constant_values=model.pad_id
+                )
             logits = self._logits(
                 ids, lambda ids: self.model({"source": source, "target": ids})
             )
@@ -83,7 +90,11 @@ class Scoring(NamedArguments, keras.layers.Layer):
             # Without a prompt, all ids are equally likely to be the first.
             logits = ops.where(places < 0, ops.zeros_like(logits), logits)
         scores = ops.take_along_axis(
-            log_probabilities(logits), ops.expand_dims(target, 2), axis=2
+            log_probabilities(logits),
+            ops.expand_dims(
+                target if self.pad_id >= 0 else ops.where(real, target, 0), 2
+            ),
+            axis=2,
         )
         scores = ops.squeeze(scores, 2)
         scores = ops.where(real, scores, ops.zeros_like(scores))
@@ -112,19 +123,18 @@ class Scoring(NamedArguments, keras.layers.Layer):
         Returns:
             int32 `(batch, target + 1)`.
         """
-        target = align_left(ops.pad(target, ((0, 0), (0, 2))))
+        target = align_left(self._longer(target, 2), self.pad_id)
         if self.start_id is not None:
             begins = ops.equal(target[:, :1], self.start_id)
             # Only the first: another one is a token like any other. Not by
             # `roll`, for which LiteRT has no operator of its own.
-            rest = ops.pad(target[:, 1:], ((0, 0), (0, 1)))
+            rest = self._longer(target[:, 1:], 1)
             target = ops.where(begins, rest, target)
         target = target[:, :-1]
         if not self.complete or not self.end_ids:
             return target
-        lengths = ops.sum(
-            ops.cast(ops.not_equal(target, 0), "int32"), axis=1, keepdims=True
-        )
+        real = ops.cast(ops.not_equal(target, self.pad_id), "int32")
+        lengths = ops.sum(real, axis=1, keepdims=True)
         ended = ops.any(is_any(target, self.end_ids), axis=1, keepdims=True)
         columns = ops.arange(ops.shape(target)[1], dtype="int32")
         here = ops.equal(ops.expand_dims(columns, 0), lengths)
@@ -141,18 +151,20 @@ class Scoring(NamedArguments, keras.layers.Layer):
             int32 `(batch, seq)`, and `(batch, target, 1)`, below 0 where there
             is no prompt, or None where each column is that of its target.
         """
-        count = _lengths(target)
+        count = _lengths(target, self.pad_id)
         if hasattr(self.model, "encode"):
             starts = ops.full_like(target[:, :1], self.start_id)
             ids = ops.concatenate([starts, target[:, :-1]], axis=1)
-            return _first(ids, count), None
+            return _first(ids, count, self.pad_id), None
         prompt = align_right(
-            source, start_id=self.start_id, end_ids=self.end_ids
+            source,
+            start_id=self.start_id,
+            end_ids=self.end_ids,
+            pad_id=self.pad_id,
         )
         width, length = ops.shape(prompt)[1], ops.shape(target)[1]
-        tokens = ops.sum(
-            ops.cast(ops.not_equal(prompt, 0), "int32"), axis=1, keepdims=True
-        )
+        real = ops.cast(ops.not_equal(prompt, self.pad_id), "int32")
+        tokens = ops.sum(real, axis=1, keepdims=True)
         both = ops.concatenate([prompt, target], axis=1)
         columns = ops.expand_dims(ops.arange(width + length, dtype="int32"), 0)
         source = columns + (width - tokens)
@@ -161,13 +173,19 @@ class Scoring(NamedArguments, keras.layers.Layer):
         places = (
             tokens - 1 + ops.expand_dims(ops.arange(length, dtype="int32"), 0)
         )  # (batch, target)
-        return _first(ids, tokens + count - 1), ops.expand_dims(places, 2)
+        ids = _first(ids, tokens + count - 1, self.pad_id)
+        return ids, ops.expand_dims(places, 2)
+
+    def _longer(self, ids: Any, count: int) -> Any:
+        """Returns ids with this many columns of padding after them."""
+        return ops.pad(ids, ((0, 0), (0, count)), constant_values=self.pad_id)
 
     def _check_length(self, ids: Any) -> None:
         values = known_values(ids)
         if values is None:
             return
-        columns = np.flatnonzero(values.any(axis=0))
+        real = values != self.pad_id
+        columns = np.flatnonzero(real.any(axis=0))
         length = int(columns[-1:].sum()) + 1
         what = f"a target of {length} tokens"
         if not hasattr(self.model, "encode"):
@@ -216,14 +234,14 @@ class Scoring(NamedArguments, keras.layers.Layer):
         return cls(**config)
 
 
-def _lengths(ids: Any) -> Any:
+def _lengths(ids: Any, pad_id: int) -> Any:
     """Returns int32 `(batch, 1)`: the column of the last token, from 1 on."""
     columns = ops.arange(1, ops.shape(ids)[1] + 1, dtype="int32")
-    real = ops.not_equal(ids, 0)
+    real = ops.not_equal(ids, pad_id)
     return largest(ops.where(real, columns, 0), axis=1, keepdims=True)
 
 
-def _first(ids: Any, lengths: Any) -> Any:
+def _first(ids: Any, lengths: Any, pad_id: int) -> Any:
     """Returns the first ids of each row, without the last token."""
     columns = ops.arange(ops.shape(ids)[1], dtype="int32")
-    return ops.where(ops.expand_dims(columns, 0) < lengths, ids, 0)
+    return ops.where(ops.expand_dims(columns, 0) < lengths, ids, pad_id)

@@ -54,7 +54,8 @@ class Search(NamedArguments, keras.layers.Layer):
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
-        inputs: Integers `(batch, seq)`: sources, or prompts. 0 is padding.
+        inputs: Integers `(batch, seq)`: sources, or prompts, padded with the
+            model's id of padding.
         noise: Floats in [0, 1), `(batch, max_length)`, to sample with; by
             default from the layer's seed.
 
@@ -96,6 +97,7 @@ class Search(NamedArguments, keras.layers.Layer):
         self.model = model
         self.has_encoder = hasattr(model, "encode")
         self.vocabulary = vocabulary_of(model)
+        self.pad_id = model.target_pad_id
         self.max_length = max_length
         self.beams = beams
         self.n_best = n_best
@@ -124,6 +126,7 @@ class Search(NamedArguments, keras.layers.Layer):
             start_id=start_id,
             end_ids=self.end_ids,
             prefix_ids=self.prefix_ids,
+            pad_id=self.pad_id,
         )
         # Python's numbers, which a config can hold.
         for option in ("max_length", "beams", "n_best", "min_length"):
@@ -261,6 +264,7 @@ class Search(NamedArguments, keras.layers.Layer):
             "cache": cache,
             "index": start,
             "end_ids": self.end_ids,
+            "pad_id": self.pad_id,
             "min_length": self.least,
             "forbidden_ids": self.forbidden_ids,
         }
@@ -309,7 +313,9 @@ class Search(NamedArguments, keras.layers.Layer):
             two parts: what steps change and what they do not; and a function
             from a number of beams to the `next` for as many rows of each.
         """
-        inputs = refusable(inputs, self.model.vocabulary_size)
+        inputs = refusable(
+            inputs, self.model.vocabulary_size, self.model.pad_id
+        )
         batch = ops.shape(inputs)[0]
         room = self.max_length - len(self.prefix_ids)
         prompt = self.prompt(inputs, front=front)
@@ -319,7 +325,11 @@ class Search(NamedArguments, keras.layers.Layer):
         if self.has_encoder:
             if front is not None or not inputs.shape[1]:
                 # At least one column: an empty source is one of padding.
-                inputs = ops.pad(inputs, ((0, 0), (0, 1)))
+                inputs = ops.pad(
+                    inputs,
+                    ((0, 0), (0, 1)),
+                    constant_values=self.model.pad_id,
+                )
             cache = self.model.build_cache(inputs, length)
         else:
             # Only the values of prompts tell how many of these are padding.
@@ -328,7 +338,9 @@ class Search(NamedArguments, keras.layers.Layer):
             )
         if not isinstance(start, int) or start > 1:
             _, cache = self.model.call_with_cache(prompt[:, :-1], cache)
-        prompt = ops.pad(prompt, ((0, 0), (0, room)))
+        prompt = ops.pad(
+            prompt, ((0, 0), (0, room)), constant_values=self.pad_id
+        )
         fixed = {name: cache[name] for name in _FIXED if name in cache}
         moving = {name: cache[name] for name in cache if name not in fixed}
 
@@ -351,7 +363,11 @@ class Search(NamedArguments, keras.layers.Layer):
         if self.has_encoder:
             return rows
         prompt = align_right(
-            inputs, start_id=self.start_id, end_ids=self.end_ids, front=front
+            inputs,
+            start_id=self.start_id,
+            end_ids=self.end_ids,
+            pad_id=self.pad_id,
+            front=front,
         )
         return ops.concatenate([prompt, rows], axis=1) if ids else prompt
 
@@ -392,11 +408,13 @@ class Search(NamedArguments, keras.layers.Layer):
         values = known_values(inputs)
         if values is None or not values.size:
             return
-        wrong = values[(values < 0) | (values >= size)]
+        pad_id = self.pad_id if name == "target" else self.model.pad_id
+        wrong = values[(values < min(pad_id, 0)) | (values >= size)]
         if wrong.size:
+            padding = ", or -1, which is padding" if pad_id < 0 else ""
             raise ValueError(
-                f"`{name}` must be in [0, {size}), the model's vocabulary. "
-                f"Received: {wrong[0]}"
+                f"`{name}` must be in [0, {size}), the model's vocabulary"
+                f"{padding}. Received: {wrong[0]}"
             )
         if lengths and name != "target":
             self.check_lengths(values, name=name)
@@ -426,7 +444,8 @@ class Search(NamedArguments, keras.layers.Layer):
             name: As for `check_inputs`; a `source` is not continued.
         """
         if self.has_encoder:
-            columns = np.flatnonzero(values.any(axis=0))
+            real = values != self.model.pad_id
+            columns = np.flatnonzero(real.any(axis=0))
             self.model.check_source_length(int(columns[-1:].sum()) + 1)
         elif name != "source":
             tokens = self._longest(values)
@@ -438,7 +457,7 @@ class Search(NamedArguments, keras.layers.Layer):
 
     def _longest(self, prompts: np.ndarray) -> int:
         """Returns how many tokens of the longest prompt are continued."""
-        real = prompts != 0
+        real = prompts != self.pad_id
         counts = real.sum(axis=1)
         places = prompts.shape[1] - 1 - real[:, ::-1].argmax(axis=1)
         last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
@@ -446,7 +465,7 @@ class Search(NamedArguments, keras.layers.Layer):
         return max(int(counts.max()), 1)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        return None  # padding of the output is 0
+        return None  # the output has padding of its own
 
     def compute_output_spec(
         self, inputs: Any, *, noise: Any = None

@@ -46,7 +46,7 @@ class Step(keras.Model):
     Call arguments:
         inputs: A dict of what `First` and then each step returns, and of
             `noise`, float32 `(1,)`, and `seen`, int32 `(1, length)`, the ids
-            for `repetition_penalty`, padded with 0.
+            for `repetition_penalty`, padded.
 
     Returns:
         A dict of the `token`, int32 `(1,)`, whether it has `ended`, bool

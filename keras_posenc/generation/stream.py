@@ -62,7 +62,9 @@ class Stream(Iterator[Any]):
             noise = ops.convert_to_numpy(noise)
         prompt = ops.convert_to_numpy(search.prompt(source)[:1])
         # Of one length: for another, each step would be compiled again.
-        seen = np.pad(prompt, ((0, 0), (0, room)))
+        seen = np.pad(
+            prompt, ((0, 0), (0, room)), constant_values=search.pad_id
+        )
         first, step = self._steps
         state = first.predict_on_batch(source)
         for token in search.prefix_ids:

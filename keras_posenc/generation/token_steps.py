@@ -26,7 +26,7 @@ class Beginning(NamedArguments, keras.layers.Layer):
         **kwargs: Keras's `name` and the like.
 
     Call arguments:
-        inputs: Integers `(batch, seq)`: sources, or prompts. 0 is padding.
+        inputs: Integers `(batch, seq)`: sources, or prompts.
 
     Returns:
         A dict of tensors, batch first. `token`, int32 `(batch,)`, is the last
@@ -93,7 +93,9 @@ class Continuing(NamedArguments, keras.layers.Layer):
 
     def call(self, inputs: Any) -> dict[str, Any]:
         search = self.search
-        token = refusable(inputs["token"], vocabulary_of(search.model))
+        token = refusable(
+            inputs["token"], vocabulary_of(search.model), search.pad_id
+        )
         cache = _nested(inputs, search.model.decoder.compute_dtype)
         room = ops.shape(cache["tokens"])[1]
         is_full = ops.greater_equal(cache["slot"], room)
@@ -102,7 +104,7 @@ class Continuing(NamedArguments, keras.layers.Layer):
             ops.expand_dims(token, 1), cache
         )
         forbidden = Forbidden(
-            search.end_ids, 0, search.least, search.forbidden_ids
+            search.end_ids, search.pad_id, search.least, search.forbidden_ids
         )
         count = inputs["count"][0] if search.least else 0  # of all rows
         logits = forbidden(in_full(ops.squeeze(logits, 1)), count)

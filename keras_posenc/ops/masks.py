@@ -89,7 +89,8 @@ def combine_masks(
         causal: Whether tokens attend to no later ones, by the `index` of both
             sides.
         window: The largest distance between a token and what it attends to, by
-            the `index` of both sides; None for no limit.
+            the `places` of both sides or, without these, their `index`; None
+            for no limit.
 
     Returns:
         Bool tensor that broadcasts to `(batch, heads, query, key)`, or None if
@@ -108,6 +109,8 @@ def combine_masks(
         if causal:
             masks.append(_pairs(ops.greater_equal, query_index, key_index))
         if window is not None:
+            if queries.places is not None and keys.places is not None:
+                query_index, key_index = queries.places, keys.places
             apart = ops.absolute(_pairs(ops.subtract, query_index, key_index))
             masks.append(ops.less_equal(apart, window))
     if not masks:

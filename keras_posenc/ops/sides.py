@@ -22,6 +22,8 @@ class Side:
         index: Integers `(length,)`: the order of the tokens, common to both
             sides; by default 0, 1, 2 ... Causality depends on it, not on
             positions, which may start again in each row.
+        places: Integers `(batch, length)`: the place of each token among those
+            of its row, which windows count in; by default the `index`.
     """
 
     length: Any
@@ -29,6 +31,7 @@ class Side:
     positions: Any = None
     segment_ids: Any = None
     index: Any = None
+    places: Any = None
 
     def some(self, rows: Any) -> "Side":
         """Returns the side of some of the tokens: integers `(rows,)`."""
@@ -41,5 +44,6 @@ class Side:
             tokens=some(self.tokens),
             positions=some(self.positions),
             segment_ids=some(self.segment_ids),
+            places=some(self.places),
             index=rows if self.index is None else ops.take(self.index, rows),
         )

@@ -60,7 +60,7 @@ def attend_between(
         training: As in a call.
 
     Returns:
-        `(batch, query, heads * dim)`, packed if the context is; with
+        `(batch, query, units)`, packed if the context is; with
         `return_attention_scores` a pair of it and the weights.
     """
     seed = None
@@ -83,7 +83,7 @@ def attend_between(
     # (batch, heads, query, head_dim) -> (batch, query, dim)
     attended = swap_heads(attended)
     outer = (context.batch, context.queries.length)
-    dim = layer.output_projection.units
+    dim = query.shape[1] * query.shape[-1]
     if context.packing is None:
         attended = ops.reshape(attended, (-1, dim))
         outputs = project(layer.output_projection, attended, outer)

@@ -204,10 +204,12 @@ def check_windows(value: Any, num_layers: Any) -> list[int | None]:
 
 def head_width(layer: Any, dim: int) -> int:
     """Computes the width of one head of a layer, on inputs of width `dim`."""
+    if layer.head_dim is not None:
+        return int(layer.head_dim)
     if dim % layer.num_heads:
         raise ValueError(
             f"{type(layer).__name__} '{layer.name}': `num_heads` must divide "
-            "the width of the inputs. Received: "
+            "the width of the inputs, unless `head_dim` is given. Received: "
             f"num_heads={layer.num_heads}, inputs of width {dim}"
         )
     return int(dim) // int(layer.num_heads)

@@ -19,7 +19,7 @@ from keras_posenc.transformer._options import (
     keep_options,
     select,
 )
-from keras_posenc.transformer._sublayers import make_norm
+from keras_posenc.transformer._sublayers import make_norm, normalized
 from keras_posenc.transformer.cross_attention import CrossAttention
 from keras_posenc.transformer.feed_forward import FeedForward
 from keras_posenc.transformer.self_attention import SelfAttention
@@ -72,7 +72,6 @@ class Block(AttentionLayer):
             "attention",
             AttentionOptions,
             num_heads,
-            num_key_value_heads=kept["num_key_value_heads"],
             attention_position=attention_position,
             attention_window=attention_window,
         )
@@ -83,7 +82,6 @@ class Block(AttentionLayer):
                 "cross_attention",
                 AttentionOptions,
                 num_heads,
-                num_key_value_heads=kept["num_key_value_heads"],
                 **across,
             )
         self.feed_forward = make(
@@ -108,6 +106,16 @@ class Block(AttentionLayer):
         self.cross_attention_norm = None
         if across is not None:
             self.cross_attention_norm = make_norm_of("cross_attention")
+        self.attention_output_norm = None
+        self.cross_attention_output_norm = None
+        self.feed_forward_output_norm = None
+        if self.normalize_outputs:
+            self.attention_output_norm = make_norm_of("attention_output")
+            if across is not None:
+                self.cross_attention_output_norm = make_norm_of(
+                    "cross_attention_output"
+                )
+            self.feed_forward_output_norm = make_norm_of("feed_forward_output")
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -119,10 +127,13 @@ class Block(AttentionLayer):
         for sublayer in (
             self.attention,
             self.attention_norm,
+            self.attention_output_norm,
             self.cross_attention,
             self.cross_attention_norm,
+            self.cross_attention_output_norm,
             self.feed_forward,
             self.feed_forward_norm,
+            self.feed_forward_output_norm,
             self.dropout_layer,
         ):
             if sublayer is not None:
@@ -167,23 +178,27 @@ class Block(AttentionLayer):
         training: bool | None,
     ) -> Any:
         """Applies the sublayers, each with norm, dropout and residual."""
-        for part, norm in (
-            (attention, self.attention_norm),
-            (cross_attention, self.cross_attention_norm),
-            (self.feed_forward, self.feed_forward_norm),
+        for part, norm, output_norm in (
+            (attention, self.attention_norm, self.attention_output_norm),
+            (
+                cross_attention,
+                self.cross_attention_norm,
+                self.cross_attention_output_norm,
+            ),
+            (
+                self.feed_forward,
+                self.feed_forward_norm,
+                self.feed_forward_output_norm,
+            ),
         ):
             if part is cross_attention and self.cross_attention is None:
                 continue
-            if norm is None:
-                norm = _unchanged
-            outputs = norm(x) if self.normalize_first else x
+            outputs = normalized(norm, x) if self.normalize_first else x
             if part is self.feed_forward:  # has its own dropout
                 outputs = part(outputs, training=training)
             else:
                 outputs = self.dropout_layer(part(outputs), training=training)
-            x = x + outputs if self.normalize_first else norm(x + outputs)
+            x = x + normalized(output_norm, outputs)
+            if not self.normalize_first:
+                x = normalized(norm, x)
         return x
-
-
-def _unchanged(x: Any) -> Any:
-    return x

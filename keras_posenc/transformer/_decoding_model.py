@@ -23,6 +23,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context, Memory
 from keras_posenc.transformer._decoding_layer import name_of
+from keras_posenc.transformer._id_embedding import embedded, is_token
 from keras_posenc.transformer._input_position import (
     check_cacheable,
     check_table,
@@ -48,6 +49,7 @@ class DecodingModel(StackModel):
     Attributes:
         decoder: The `TransformerDecoder`.
         target_embedding: The `TokenEmbedding` of generated tokens.
+        target_pad_id: The id that is padding among them; -1 for none of them.
         target_input_position: The layer that adds their positions, or None.
         target_embedding_norm: The norm after that, or None.
         head: A `Dense` from the decoder's outputs to logits; None if the
@@ -57,6 +59,7 @@ class DecodingModel(StackModel):
 
     decoder: TransformerDecoder
     target_embedding: TokenEmbedding
+    target_pad_id: int
     target_input_position: keras.Layer | None
     head: keras.layers.Dense | None
     target_embedding_norm: keras.Layer | None = None
@@ -76,7 +79,7 @@ class DecodingModel(StackModel):
             cache: What `build_cache` or the last call returned. It is not
                 changed: several calls can continue from one cache.
             mask: Bool `(batch, n)`, which of them are real; by default those
-                that are not 0.
+                that are not padding.
 
         Returns:
             Logits `(batch, n, vocabulary)`, each of the token that follows,
@@ -100,7 +103,7 @@ class DecodingModel(StackModel):
             length=length,
             in_place=is_compiled_by_xla(token_ids),
         )
-        tokens = ops.not_equal(token_ids, 0)
+        tokens = is_token(token_ids, self.target_pad_id)
         if mask is not None:
             tokens = ops.cast(mask, "bool")
         before = ops.sum(
@@ -118,9 +121,14 @@ class DecodingModel(StackModel):
             tokens,
             positions,
             index=cache["slot"] + ops.arange(count, dtype="int32"),
+            places=positions,
         )
         keys = Side(
-            length, kept["tokens"], kept["positions"], index=slots.index
+            length,
+            kept["tokens"],
+            kept["positions"],
+            index=slots.index,
+            places=kept["positions"],
         )
         flexible = self.decoder.data_dependent_shapes
         memory = None
@@ -138,7 +146,7 @@ class DecodingModel(StackModel):
         )
         x = put_in_at(
             self.target_input_position,
-            self.target_embedding(token_ids),
+            embedded(self.target_embedding, token_ids, self.target_pad_id),
             positions=positions,
             table=cache.get("encoding"),
         )

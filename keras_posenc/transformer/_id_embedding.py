@@ -1,11 +1,14 @@
-"""Embeddings of ids, one of which is padding."""
+"""Embeddings of ids, of which one may be padding."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_index
+from keras_posenc.checks import as_integer
+
+# As `pad_id`: no id of the vocabulary is padding.
+NO_ID = -1
 
 
 @keras.saving.register_keras_serializable(
@@ -17,18 +20,29 @@ class IdEmbedding(keras.layers.Embedding):
     Args:
         input_dim: Number of ids.
         output_dim: Width of the embeddings.
-        pad_id: The id of padding, which is masked.
+        pad_id: The id of padding, which is masked; -1 if all ids from 0 on are
+            tokens, and -1 is padding. None leaves the mask that ids carry.
         **kwargs: As for `keras.layers.Embedding`.
     """
 
     def __init__(
-        self, input_dim: int, output_dim: int, *, pad_id: int = 0, **kwargs: Any
+        self,
+        input_dim: int,
+        output_dim: int,
+        *,
+        pad_id: int | None = 0,
+        **kwargs: Any,
     ) -> None:
         kwargs.pop("mask_zero", None)
         super().__init__(input_dim, output_dim, mask_zero=True, **kwargs)
-        self.pad_id = check_index("pad_id", pad_id, input_dim)
+        self.pad_id = (
+            None
+            if pad_id is None
+            else check_pad_id("pad_id", pad_id, input_dim)
+        )
 
     def call(self, inputs: Any) -> Any:
+        inputs = self._found(inputs)
         try:
             return super().call(inputs)
         except Exception as error:
@@ -45,11 +59,18 @@ class IdEmbedding(keras.layers.Embedding):
             raise type(raised)(raised.node_def, raised.op, message) from None
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return ops.not_equal(inputs, self.pad_id)
+        return mask if self.pad_id is None else is_token(inputs, self.pad_id)
+
+    def _found(self, ids: Any) -> Any:
+        """Returns ids that are all in the table."""
+        return without_padding(ids, NO_ID) if self.pad_id == NO_ID else ids
+
+    def quantized_call(self, inputs: Any) -> Any:
+        return super().quantized_call(self._found(inputs))
 
     def int8_in_floats(self, inputs: Any, training: Any = None) -> Any:
         """Computes `quantized_call` with integers in float dtypes."""
-        ids = ops.cast(inputs, "int32")
+        ids = self._found(ops.cast(inputs, "int32"))
         rows = ops.take(self.table(), ids, axis=0)
         scale = ops.take(self.embeddings_scale, ids, axis=0)
         rows = ops.cast(rows, self.compute_dtype) / ops.expand_dims(scale, -1)
@@ -75,3 +96,60 @@ class IdEmbedding(keras.layers.Embedding):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "pad_id": self.pad_id}
+
+
+@keras.saving.register_keras_serializable(
+    package="keras_posenc", name="PaddedIds"
+)
+class PaddedIds(keras.Layer):
+    """Gives ids the mask of an id of padding of their own.
+
+    For two inputs that share an `IdEmbedding(pad_id=None)`.
+
+    Args:
+        pad_id: The id of padding, which becomes 0.
+        **kwargs: As for `keras.Layer`.
+    """
+
+    def __init__(self, pad_id: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pad_id = pad_id
+        self.supports_masking = True
+
+    def call(self, inputs: Any) -> Any:
+        # A new tensor: the caller's may carry a mask already.
+        return without_padding(inputs, self.pad_id)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        return is_token(inputs, self.pad_id)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "pad_id": self.pad_id}
+
+
+def check_pad_id(name: str, value: Any, vocabulary: int) -> int:
+    """Returns an id of padding: of the vocabulary, or -1 for none of it."""
+    number = as_integer(value)
+    if number is None or not NO_ID <= number < vocabulary:
+        raise ValueError(
+            f"`{name}` must be an integer in [0, {vocabulary}), or -1 if no "
+            f"id is padding. Received: {name}={value!r}"
+        )
+    return number
+
+
+def embedded(embedding: IdEmbedding, ids: Any, pad_id: int) -> Any:
+    """Looks ids up, also where padding is not the embedding's own."""
+    if embedding.pad_id != pad_id:
+        ids = without_padding(ids, pad_id)
+    return embedding(ids)
+
+
+def is_token(ids: Any, pad_id: int) -> Any:
+    """Returns bool of the shape of ids: which are not padding."""
+    return ops.not_equal(ids, pad_id)
+
+
+def without_padding(ids: Any, pad_id: int) -> Any:
+    """Returns ids with 0, which any table has, in place of padding."""
+    return ops.where(ops.equal(ids, pad_id), ops.zeros_like(ids), ids)

@@ -52,8 +52,8 @@ class WeightOptions(TypedDict, total=False):
     trainable: bool
 
 
-class AttentionOptions(WeightOptions, total=False):
-    """Options of attention.
+class ProjectionOptions(WeightOptions, total=False):
+    """Options of attention, and of the feed-forward part.
 
     Args:
         dropout: Rate of the dropouts, in [0, 1).
@@ -64,7 +64,29 @@ class AttentionOptions(WeightOptions, total=False):
     use_bias: bool
 
 
-class FeedForwardOptions(AttentionOptions, total=False):
+class AttentionOptions(ProjectionOptions, total=False):
+    """Options of attention.
+
+    Args:
+        num_key_value_heads: Heads of keys and values, each shared by a group
+            of query heads; divides `num_heads`, which is the default.
+        head_dim: Width of a head; by default the width of the inputs, divided
+            by `num_heads`.
+        query_key_value_bias: Whether the projections to queries, keys and
+            values have biases; by default `use_bias`.
+        query_key_norm: Whether each head's queries and keys are normalized, by
+            RMS, before they are rotated. All heads share the weights.
+        norm_epsilon: Added to the variance in each norm, above 0.
+    """
+
+    num_key_value_heads: int | None
+    head_dim: int | None
+    query_key_value_bias: bool | None
+    query_key_norm: bool
+    norm_epsilon: float
+
+
+class FeedForwardOptions(ProjectionOptions, total=False):
     """Options of `FeedForward`.
 
     Args:
@@ -79,30 +101,29 @@ class FeedForwardOptions(AttentionOptions, total=False):
     use_gate: bool
 
 
-class BlockOptions(FeedForwardOptions, total=False):
+class BlockOptions(FeedForwardOptions, AttentionOptions, total=False):
     """Options of a block.
 
     Args:
-        num_key_value_heads: Heads of keys and values, each shared by a group
-            of query heads; divides `num_heads`, which is the default.
         intermediate_dim: Width of the feed-forward part.
         normalize_first: Pre-norm (True) or post-norm (False, the paper).
+        normalize_outputs: Whether the outputs of each sublayer are normalized
+            too, before they are added to its inputs, as in Gemma 3.
         norm: `"layer"` or `"rms"`.
-        norm_epsilon: Added to the variance, above 0.
     """
 
-    num_key_value_heads: int | None
     intermediate_dim: int
     normalize_first: bool
+    normalize_outputs: bool
     norm: str
-    norm_epsilon: float
 
 
 class StackOptions(BlockOptions, total=False):
     """Options of a stack of blocks.
 
     Args:
-        num_heads: Number of heads; divides the width of the inputs.
+        num_heads: Number of heads; divides the width of the inputs, unless
+            `head_dim` is given.
         attention_position: Position in the self-attention: an
             `AttentionPosition`, whose weights all blocks share, or the name of
             a kind, such as `"rotary"`, `"alibi"` or `"t5"`; a list with one
@@ -142,8 +163,12 @@ class Option(NamedTuple):
     check: Callable[[str, Any], Any] | None = None
 
 
-def _check_key_value_heads(name: str, value: Any) -> int | None:
+def _check_positive_or_none(name: str, value: Any) -> int | None:
     return None if value is None else check_positive_int(name, value)
+
+
+def _check_bool_or_none(name: str, value: Any) -> bool | None:
+    return None if value is None else check_bool(name, value)
 
 
 _INITIALIZER, _REGULARIZER = (
@@ -155,16 +180,20 @@ OPTIONS = {
     "d_model": Option(512, check_positive_int),
     "num_layers": Option(6, check_positive_int),
     "num_heads": Option(8, check_positive_int),
-    "num_key_value_heads": Option(None, _check_key_value_heads),
+    "num_key_value_heads": Option(None, _check_positive_or_none),
+    "head_dim": Option(None, _check_positive_or_none),
     "intermediate_dim": Option(2048, check_positive_int),
     "dropout": Option(0.1, check_rate),
     "attention_position": Option(None),
     "activation": Option("relu", lambda _, value: make_activation(value)),
     "use_gate": Option(False, check_bool),
     "normalize_first": Option(False, check_bool),
+    "normalize_outputs": Option(False, check_bool),
     "norm": Option("layer", lambda name, x: check_choice(name, x, NORMS)),
     "norm_epsilon": Option(1e-5, check_positive),
+    "query_key_norm": Option(False, check_bool),
     "use_bias": Option(True, check_bool),
+    "query_key_value_bias": Option(None, _check_bool_or_none),
     "kernel_initializer": Option("glorot_uniform", _INITIALIZER),
     "bias_initializer": Option("zeros", _INITIALIZER),
     "kernel_regularizer": Option(None, _REGULARIZER),
@@ -320,6 +349,7 @@ _TEXTS = {
     name: text
     for kind in (
         WeightOptions,
+        ProjectionOptions,
         AttentionOptions,
         FeedForwardOptions,
         BlockOptions,

@@ -14,13 +14,18 @@ PARTS = 4  # of a kernel that XLA multiplies with one row
 
 
 def make_dense(
-    owner: Any, units: int, name: str, activation: Any = None
+    owner: Any,
+    units: int,
+    name: str,
+    activation: Any = None,
+    *,
+    use_bias: bool | None = None,
 ) -> keras.layers.Dense:
     """Makes a projection with the options of its owner."""
     return keras.layers.Dense(
         units,
         activation=activation,
-        use_bias=owner.use_bias,
+        use_bias=owner.use_bias if use_bias is None else use_bias,
         kernel_initializer=initializer_of(owner.kernel_initializer, name),
         bias_initializer=initializer_of(owner.bias_initializer, name),
         kernel_regularizer=owner.kernel_regularizer,
@@ -75,6 +80,22 @@ def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
     # Keras's RMSNormalization works token by token, but does not declare it.
     layer.supports_masking = True
     return layer
+
+
+def make_head_norms(owner: Any) -> tuple[Any, Any]:
+    """Makes the norms of queries and keys; two None for an owner without."""
+    if not owner.query_key_norm:
+        return None, None
+    query, key = (
+        make_norm("rms", owner.norm_epsilon, owner.dtype_policy, f"{part}_norm")
+        for part in ("query", "key")
+    )
+    return query, key
+
+
+def normalized(norm: keras.Layer | None, x: Any) -> Any:
+    """Applies a norm, if there is one."""
+    return x if norm is None else norm(x)
 
 
 @keras.saving.register_keras_serializable(

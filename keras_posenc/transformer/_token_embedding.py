@@ -57,7 +57,7 @@ class TokenEmbedding(IdEmbedding):
             keras.backend.standardize_dtype(inputs.dtype)
         ):
             return mask
-        return super().compute_mask(inputs)
+        return super().compute_mask(inputs, mask)
 
     def compute_output_shape(
         self, input_shape: Any, reverse: bool = False

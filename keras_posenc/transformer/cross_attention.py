@@ -27,7 +27,12 @@ from keras_posenc.transformer._options import (
     keep_options,
     with_options,
 )
-from keras_posenc.transformer._sublayers import make_dense, project
+from keras_posenc.transformer._sublayers import (
+    make_dense,
+    make_head_norms,
+    normalized,
+    project,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -40,9 +45,8 @@ class CrossAttention(DecodingLayer):
     replaced by zeros. A memory that is all padding gives finite outputs.
 
     Args:
-        num_heads: Number of heads; divides the width of the inputs.
-        num_key_value_heads: Heads of keys and values, each shared by a group
-            of query heads; divides `num_heads`, the default.
+        num_heads: Number of heads; divides the width of the inputs, unless
+            `head_dim` is given.
         attention_position: An `AttentionPosition`, which gets the positions of
             queries in the inputs and of keys in the memory; the name of a
             kind, such as `"rotary"`; or None. Not allowed are those that
@@ -101,14 +105,14 @@ class CrossAttention(DecodingLayer):
         self,
         num_heads: int,
         *,
-        num_key_value_heads: int | None = None,
         attention_position: AttentionPosition | str | None = None,
         memory_dim: int | None = None,
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__(**for_keras(options))
+        keep_options(self, AttentionOptions, options)
         self.num_heads, self.num_key_value_heads = check_heads(
-            num_heads, num_key_value_heads
+            num_heads, options["num_key_value_heads"]
         )
         self.attention_position = check_cross_attention_position(
             attention_position, self.dtype_policy
@@ -117,7 +121,7 @@ class CrossAttention(DecodingLayer):
         self.memory_dim = memory_dim
         if memory_dim is not None:
             check_positive_int("memory_dim", memory_dim)
-        keep_options(self, AttentionOptions, options)
+        self.query_norm, self.key_norm = make_head_norms(self)
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -128,14 +132,21 @@ class CrossAttention(DecodingLayer):
         head_dim = head_width(self, dim)
         memory_dim = dim if self.memory_dim is None else self.memory_dim
         # Created here, as the width is known now.
-        self.query = make_dense(self, dim, "query")
+        width, bias = self.num_heads * head_dim, self.query_key_value_bias
+        self.query = make_dense(self, width, "query", use_bias=bias)
         self.query.build((batch, seq, dim))
         self.key_value = make_dense(
-            self, 2 * self.num_key_value_heads * head_dim, "key_value"
+            self,
+            2 * self.num_key_value_heads * head_dim,
+            "key_value",
+            use_bias=bias,
         )
         self.key_value.build((batch, None, memory_dim))
         self.output_projection = make_dense(self, dim, "output_projection")
-        self.output_projection.build((batch, seq, dim))
+        self.output_projection.build((batch, seq, width))
+        for norm in self.query_norm, self.key_norm:
+            if norm is not None:
+                norm.build((batch, None, seq, head_dim))
         position = self.attention_position
         if position is not None and not position.built:
             position.build((batch, self.num_heads, seq, head_dim))
@@ -234,11 +245,12 @@ class CrossAttention(DecodingLayer):
             # Not `memory`'s shape: tf2onnx 1.17 would read that of packed rows.
             batch, source = packing.shape
         kv_heads = self.num_key_value_heads
-        head_dim = self.output_projection.units // self.num_heads
+        head_dim = head_width(self, self.output_projection.units)
         projected = ops.reshape(
             projected, (batch, source, 2 * kv_heads, head_dim)
         )
         key, value = ops.split(swap_heads(projected), 2, axis=1)
+        key = normalized(self.key_norm, key)
         key = rotated(self.attention_position, key, keys)
         return {"key": key, "value": value}
 
@@ -253,7 +265,7 @@ class CrossAttention(DecodingLayer):
     ) -> Any:
         """Attends with queries `(batch, query, dim)` to a remembered memory."""
         context = memory.context
-        head_dim = x.shape[-1] // self.num_heads
+        head_dim = head_width(self, x.shape[-1])
         query = ops.reshape(
             context.unpack(project(self.query, x)),
             (
@@ -263,7 +275,8 @@ class CrossAttention(DecodingLayer):
                 head_dim,
             ),
         )
-        query = swap_heads(query) * head_dim**-0.5
+        query = normalized(self.query_norm, swap_heads(query))
+        query = query * head_dim**-0.5
         return attend_between(
             self,
             rotated(self.attention_position, query, context.queries),

@@ -23,7 +23,12 @@ from keras_posenc.transformer._options import (
     keep_options,
     with_options,
 )
-from keras_posenc.transformer._sublayers import make_dense, project
+from keras_posenc.transformer._sublayers import (
+    make_dense,
+    make_head_norms,
+    normalized,
+    project,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -32,15 +37,14 @@ class SelfAttention(AttentionLayer):
     """Every token attends to the tokens of its own sequence.
 
     Queries, keys and values come from one projection; the scores are scaled by
-    `1 / sqrt(dim / num_heads)`. A padded token is never attended to and is
+    `1 / sqrt(head_dim)`. A padded token is never attended to and is
     replaced by zeros: NaN in padding reaches no token and no gradient. NaN in a
     token can make its whole row NaN, earlier tokens under a causal mask too,
     but no other row. The outputs of a row that is all padding are finite.
 
     Args:
-        num_heads: Number of heads; divides the width of the inputs.
-        num_key_value_heads: Heads of keys and values, each shared by a group
-            of query heads; divides `num_heads`, the default.
+        num_heads: Number of heads; divides the width of the inputs, unless
+            `head_dim` is given.
         attention_position: An `AttentionPosition`, the name of a kind, such as
             `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of
@@ -76,7 +80,7 @@ class SelfAttention(AttentionLayer):
 
     Raises:
         ValueError: An invalid argument, such as a width that
-            `num_heads` does not divide.
+            `num_heads` does not divide, without a `head_dim`.
 
     Example:
     >>> import numpy as np
@@ -90,26 +94,28 @@ class SelfAttention(AttentionLayer):
         - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
           heads)
         - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150) (windows)
+        - [Henry et al., 2020](https://arxiv.org/abs/2010.04245) (norms of
+          queries and keys)
     """
 
     def __init__(
         self,
         num_heads: int,
         *,
-        num_key_value_heads: int | None = None,
         attention_position: AttentionPosition | str | None = None,
         attention_window: int | None = None,
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__(**for_keras(options))
+        keep_options(self, AttentionOptions, options)
         self.num_heads, self.num_key_value_heads = check_heads(
-            num_heads, num_key_value_heads
+            num_heads, options["num_key_value_heads"]
         )
         self.attention_position = check_attention_position(
             attention_position, self.dtype_policy
         )
         self.attention_window = check_window(attention_window)
-        keep_options(self, AttentionOptions, options)
+        self.query_norm, self.key_norm = make_head_norms(self)
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -121,11 +127,17 @@ class SelfAttention(AttentionLayer):
         heads = self.num_heads + 2 * self.num_key_value_heads
         # Created here, as the width is known now.
         self.query_key_value = make_dense(
-            self, heads * head_dim, "query_key_value"
+            self,
+            heads * head_dim,
+            "query_key_value",
+            use_bias=self.query_key_value_bias,
         )
         self.query_key_value.build((batch, seq, dim))
         self.output_projection = make_dense(self, dim, "output_projection")
-        self.output_projection.build((batch, seq, dim))
+        self.output_projection.build((batch, seq, self.num_heads * head_dim))
+        for norm in self.query_norm, self.key_norm:
+            if norm is not None:
+                norm.build((batch, None, seq, head_dim))
         position = self.attention_position
         if position is not None and not position.built:
             position.build((batch, self.num_heads, seq, head_dim))
@@ -155,7 +167,7 @@ class SelfAttention(AttentionLayer):
 
     def empty_cache(self, batch: Any, length: Any) -> dict[str, Any]:
         """Makes buffers for the keys and values of some tokens, all zeros."""
-        head_dim = self.output_projection.units // self.num_heads
+        head_dim = head_width(self, self.output_projection.units)
         shape = (batch, self.num_key_value_heads, length, head_dim)
         zeros = ops.zeros(shape, self.compute_dtype)
         return {"key": zeros, "value": zeros}
@@ -192,7 +204,7 @@ class SelfAttention(AttentionLayer):
 
     def _project(self, x: Any, context: Context) -> tuple[Any, Any, Any]:
         """Projects inputs to three of (batch, their heads, seq, head_dim)."""
-        head_dim = x.shape[-1] // self.num_heads
+        head_dim = head_width(self, x.shape[-1])
         heads, kv_heads = self.num_heads, self.num_key_value_heads
         projected = ops.reshape(
             context.unpack(project(self.query_key_value, x)),
@@ -209,4 +221,6 @@ class SelfAttention(AttentionLayer):
             3 if heads == kv_heads else [heads, heads + kv_heads],
             axis=1,
         )
+        query = normalized(self.query_norm, query)
+        key = normalized(self.key_norm, key)
         return query * head_dim**-0.5, key, value

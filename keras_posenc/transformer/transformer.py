@@ -17,6 +17,12 @@ from keras_posenc.transformer._decoding_model import (
     make_head,
     normed,
 )
+from keras_posenc.transformer._id_embedding import (
+    PaddedIds,
+    check_pad_id,
+    embedded,
+    is_token,
+)
 from keras_posenc.transformer._input_position import (
     check_input_position,
     check_table,
@@ -24,9 +30,9 @@ from keras_posenc.transformer._input_position import (
 )
 from keras_posenc.transformer._logits_bias import LogitsBias
 from keras_posenc.transformer._options import (
-    AttentionOptions,
     AttentionPositions,
     ModelOptions,
+    ProjectionOptions,
     StackOptions,
     check_options,
     for_sublayer,
@@ -45,8 +51,8 @@ class Transformer(DecodingModel):
     """The encoder and the decoder of the paper, with embeddings and logits.
 
     A Functional model of two inputs, `source` and `target`, ids of shape
-    `(batch, source)` and `(batch, target)`, int32, in a dict. Id 0 is padding,
-    and its mask reaches every layer and the loss. Target token `t` attends to
+    `(batch, source)` and `(batch, target)`, int32, in a dict. The masks of
+    padding reach every layer and the loss. Target token `t` attends to
     the whole source, and to the target up to itself; its logits are those of
     the next token.
 
@@ -59,6 +65,9 @@ class Transformer(DecodingModel):
             ids; by default it has those of the source.
         num_decoder_layers: Number of blocks of the decoder; by default
             `num_layers`, which is that of the encoder.
+        pad_id: The id of padding; -1 if all ids from 0 on are tokens, and
+            shorter texts are padded with -1.
+        target_pad_id: That of the target; by default `pad_id`.
         input_position: The layer between the source's embedding and its
             dropout that adds positions, `"sinusoidal"` for a
             `PositionalEncoding()`, or None for no positions.
@@ -118,6 +127,8 @@ class Transformer(DecodingModel):
         *,
         target_vocabulary_size: int | None = None,
         num_decoder_layers: int | None = None,
+        pad_id: int = 0,
+        target_pad_id: int | None = None,
         input_position: keras.Layer | str | None = "sinusoidal",
         target_input_position: keras.Layer | str | None = "same",
         target_attention_position: AttentionPositions = "same",
@@ -148,11 +159,16 @@ class Transformer(DecodingModel):
         check_positive_int("num_decoder_layers", num_decoder_layers)
         if is_shared and target_vocabulary_size != vocabulary_size:
             raise ValueError(
-                f"embeddings={embeddings!r} is one table for source and target: for "
-                "two vocabularies give 'tied' or 'separate'. Received: "
+                f"embeddings={embeddings!r} is one table for source and "
+                "target: for two vocabularies give 'tied' or 'separate'. "
+                "Received: "
                 f"vocabulary_size={vocabulary_size}, "
                 f"target_vocabulary_size={target_vocabulary_size}"
             )
+        check_pad_id("pad_id", pad_id, vocabulary_size)
+        if target_pad_id is None:
+            target_pad_id = pad_id
+        check_pad_id("target_pad_id", target_pad_id, target_vocabulary_size)
         position = check_input_position(
             input_position, dtype, scaled=scale_inputs
         )
@@ -164,7 +180,7 @@ class Transformer(DecodingModel):
                 scaled=scale_inputs,
                 name="target_input_position",
             )
-        projections = check_options(AttentionOptions, options)
+        projections = check_options(ProjectionOptions, options)
         of_stacks = {
             **select(StackOptions, options),
             **projections,
@@ -178,11 +194,12 @@ class Transformer(DecodingModel):
             options["embeddings_initializer"]
         )
 
-        def table(size: int, name: str) -> TokenEmbedding:
+        def table(size: int, name: str, pad_id: int | None) -> TokenEmbedding:
             return TokenEmbedding(
                 size,
                 d_model,
                 scale=scale_inputs,
+                pad_id=pad_id,
                 embeddings_initializer=initializer_of(
                     embeddings_initializer, name
                 ),
@@ -192,10 +209,16 @@ class Transformer(DecodingModel):
             )
 
         if is_shared:
-            embedding = target_embedding = table(vocabulary_size, "embedding")
+            embedding = target_embedding = table(
+                vocabulary_size,
+                "embedding",
+                pad_id if pad_id == target_pad_id else None,
+            )
         else:
-            embedding = table(vocabulary_size, "source_embedding")
-            target_embedding = table(target_vocabulary_size, "target_embedding")
+            embedding = table(vocabulary_size, "source_embedding", pad_id)
+            target_embedding = table(
+                target_vocabulary_size, "target_embedding", target_pad_id
+            )
         norms: dict[str, keras.Layer | None] = {
             side: make_norm(
                 encoder.norm,
@@ -209,7 +232,16 @@ class Transformer(DecodingModel):
         }
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        x = put_in(position, embedding(source), name="input_position")
+        source_ids, target_ids = source, target
+        if embedding.pad_id is None:
+            source_ids, target_ids = (
+                PaddedIds(each, name=f"{side}_ids")(ids)
+                for each, side, ids in (
+                    (pad_id, "source", source),
+                    (target_pad_id, "target", target),
+                )
+            )
+        x = put_in(position, embedding(source_ids), name="input_position")
         x = normed(norms["source"], x)
         source_dropout = keras.layers.Dropout(
             encoder.dropout, dtype=dtype, name="source_dropout"
@@ -217,7 +249,7 @@ class Transformer(DecodingModel):
         memory = encoder(source_dropout(x))
         x = put_in(
             target_position,
-            target_embedding(target),
+            target_embedding(target_ids),
             name="target_input_position",
         )
         x = normed(norms["target"], x)
@@ -270,6 +302,8 @@ class Transformer(DecodingModel):
         self.logits_bias = logits_bias
         self.vocabulary_size = vocabulary_size
         self.target_vocabulary_size = target_vocabulary_size
+        self.pad_id = pad_id
+        self.target_pad_id = target_pad_id
         self.d_model = d_model
         self.embeddings = embeddings
         self.scale_inputs = scale_inputs
@@ -291,7 +325,7 @@ class Transformer(DecodingModel):
         Args:
             source: Integers `(batch, source)`.
             source_mask: Bool `(batch, source)`, which of them are real; by
-                default those that are not 0.
+                default those that are not padding.
 
         Raises:
             ValueError: Ids or a mask of another shape or dtype.
@@ -310,7 +344,7 @@ class Transformer(DecodingModel):
             max_length: Maximum number of target tokens of a row, its prompt
                 and padding included: an integer, or a scalar tensor.
             source_mask: Bool `(batch, source)`, which are real; by default
-                those that are not 0.
+                those that are not padding.
 
         Returns:
             A nested dict of tensors, whose shapes a loop does not change.
@@ -341,9 +375,9 @@ class Transformer(DecodingModel):
         Args:
             source: Integers `(batch, source)`.
             target: Integers `(batch, target)`, as in a call: the start symbol
-                first. 0 is padding.
+                first.
             source_mask: Bool `(batch, source)`, which of them are real; by
-                default those that are not 0.
+                default those that are not padding.
 
         Returns:
             A dict of lists, with an entry for each block, of weights that sum
@@ -365,10 +399,10 @@ class Transformer(DecodingModel):
             mask=mask,
             return_attention_scores=True,
         )
-        target_mask = ops.not_equal(target, 0)
+        target_mask = is_token(target, self.target_pad_id)
         x = _placed(
             self.target_input_position,
-            self.target_embedding(target),
+            embedded(self.target_embedding, target, self.target_pad_id),
             target_mask,
         )
         x = normed(self.target_embedding_norm, x)
@@ -385,7 +419,8 @@ class Transformer(DecodingModel):
         return self.encoder(self._embed_source(source, mask), mask=mask)
 
     def _embed_source(self, source: Any, mask: Any) -> Any:
-        x = _placed(self.input_position, self.embedding(source), mask)
+        x = embedded(self.embedding, source, self.pad_id)
+        x = _placed(self.input_position, x, mask)
         return normed(self.source_embedding_norm, x)
 
     def _check_source(self, source: Any, mask: Any) -> tuple[Any, Any]:
@@ -394,7 +429,7 @@ class Transformer(DecodingModel):
         unknown = {"rows": None, "seq": None}
         check_shape("source", source, ("rows", "seq"), sizes=unknown)
         if mask is None:
-            return source, ops.not_equal(source, 0)
+            return source, is_token(source, self.pad_id)
         rows, seq = source.shape
         sizes = {"rows": rows, "seq": seq}
         check_shape("source_mask", mask, ("rows", "seq"), sizes=sizes)

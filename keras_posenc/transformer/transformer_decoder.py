@@ -1,12 +1,13 @@
 """A stack of decoder blocks."""
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from keras_posenc.ops.masks import hide_padding
-from keras_posenc.transformer._attention_layer import side_of
+from keras_posenc.transformer._attention_layer import check_windows, side_of
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._decoding_layer import DecodingLayer
 from keras_posenc.transformer._options import (
@@ -32,6 +33,9 @@ class TransformerDecoder(Stack, DecodingLayer):
         num_layers: Number of blocks.
         use_cross_attention: Whether the blocks attend to a memory. If not, it
             is the stack of a decoder-only model, called without `memory`.
+        attention_window: How many tokens a token sees before itself, besides
+            itself, or None for all: one value, or a list with one for each
+            block.
         cross_attention_position: Position in the cross-attentions, each as
             `CrossAttention` takes it: one for all blocks, or a list.
         memory_dim: Width of the memory; by default that of the inputs.
@@ -67,11 +71,13 @@ class TransformerDecoder(Stack, DecodingLayer):
         num_layers: int = 6,
         *,
         use_cross_attention: bool = True,
+        attention_window: int | Sequence[int | None] | None = None,
         cross_attention_position: AttentionPositions = None,
         memory_dim: int | None = None,
         skip_padding: bool = True,
         **options: Unpack[StackOptions],
     ) -> None:
+        windows = check_windows(attention_window, num_layers)
         super().__init__(
             TransformerDecoderBlock,
             num_layers,
@@ -81,7 +87,13 @@ class TransformerDecoder(Stack, DecodingLayer):
                 "use_cross_attention": use_cross_attention,
                 "memory_dim": memory_dim,
             },
+            by_block={"attention_window": windows},
             **options,
+        )
+        self.attention_window = (
+            windows
+            if isinstance(attention_window, list | tuple)
+            else windows[0]
         )
         self.use_cross_attention = use_cross_attention
         self.memory_dim = memory_dim

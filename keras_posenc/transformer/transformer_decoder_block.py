@@ -25,11 +25,14 @@ class TransformerDecoderBlock(Block, DecodingLayer):
     `x = x + attention(norm(x))`.
 
     Args:
-        num_heads: Number of heads; divides the width of the inputs.
+        num_heads: Number of heads; divides the width of the inputs, unless
+            `head_dim` is given.
         use_cross_attention: Whether the block attends to a memory. If not, it
             is that of a decoder-only model, and is called without `memory`.
         attention_position: An `AttentionPosition` of the self-attention, the
             name of a kind, such as `"rotary"`, or None.
+        attention_window: How many tokens a token sees before itself, besides
+            itself; None for all.
         cross_attention_position: That of the cross-attention, as
             `CrossAttention` takes it, or None.
         memory_dim: Width of the memory; by default that of the inputs.
@@ -75,6 +78,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         *,
         use_cross_attention: bool = True,
         attention_position: AttentionPosition | str | None = None,
+        attention_window: int | None = None,
         cross_attention_position: AttentionPosition | str | None = None,
         memory_dim: int | None = None,
         **options: Unpack[BlockOptions],
@@ -101,9 +105,11 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         super().__init__(
             num_heads,
             attention_position=attention_position,
+            attention_window=attention_window,
             across=across,
             **options,
         )
+        self.attention_window = self.attention.attention_window
         self.use_cross_attention = use_cross_attention
         self.cross_attention_position = (
             self.cross_attention and self.cross_attention.attention_position

@@ -1,5 +1,6 @@
 """The decoder-only Transformer, from token ids to logits of the next token."""
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
@@ -12,6 +13,7 @@ from keras_posenc.transformer._decoding_model import (
     check_width,
     make_head,
 )
+from keras_posenc.transformer._id_embedding import check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
@@ -31,9 +33,9 @@ from keras_posenc.transformer.transformer_decoder import TransformerDecoder
 class TransformerDecoderModel(DecodingModel):
     """A decoder-only model: embedding, positions, decoder, logits.
 
-    A Functional model of one input, `ids` of shape `(batch, seq)`, int32. Id 0
-    is padding, and its mask reaches every layer and the loss. No token attends
-    to later ones.
+    A Functional model of one input, `ids` of shape `(batch, seq)`, int32. The
+    mask of padding, `pad_id`, reaches every layer and the loss. No token
+    attends to later ones.
 
     `build_cache` and `call_with_cache` compute the same logits token by token,
     at the cost of one token each.
@@ -43,6 +45,9 @@ class TransformerDecoderModel(DecodingModel):
         input_position: The layer between embedding and dropout that adds
             positions, `"sinusoidal"` for a `PositionalEncoding()`, or None for
             no positions.
+        attention_window: As `TransformerDecoder` takes it.
+        pad_id: The id of padding; -1 if all ids from 0 on are tokens, and
+            shorter texts are padded with -1.
         embeddings: `"tied"`: the logits are products with the embeddings; or
             `"separate"`: with a kernel of its own.
         scale_inputs: Whether the embeddings are multiplied by `sqrt(d_model)`,
@@ -81,6 +86,8 @@ class TransformerDecoderModel(DecodingModel):
         vocabulary_size: int,
         *,
         input_position: keras.Layer | str | None = "sinusoidal",
+        attention_window: int | Sequence[int | None] | None = None,
+        pad_id: int = 0,
         embeddings: str = "tied",
         scale_inputs: bool = True,
         skip_padding: bool = True,
@@ -91,12 +98,14 @@ class TransformerDecoderModel(DecodingModel):
         dtype = options["dtype"]
         check_embeddings(embeddings, ("tied", "separate"))
         check_bool("scale_inputs", scale_inputs)
+        check_pad_id("pad_id", pad_id, vocabulary_size)
         position = check_input_position(
             input_position, dtype, scaled=scale_inputs
         )
         decoder = TransformerDecoder(
             options["num_layers"],
             use_cross_attention=False,
+            attention_window=attention_window,
             skip_padding=skip_padding,
             **select(StackOptions, options),
             dtype=dtype,
@@ -107,6 +116,7 @@ class TransformerDecoderModel(DecodingModel):
             vocabulary_size,
             d_model,
             scale=scale_inputs,
+            pad_id=pad_id,
             embeddings_initializer=options["embeddings_initializer"],
             embeddings_regularizer=options["embeddings_regularizer"],
             dtype=dtype,
@@ -138,6 +148,8 @@ class TransformerDecoderModel(DecodingModel):
         self.embedding = self.target_embedding = embedding
         self.head = head
         self.vocabulary_size = vocabulary_size
+        self.pad_id = self.target_pad_id = pad_id
+        self.attention_window = decoder.attention_window
         self.d_model = d_model
         self.embeddings = embeddings
         self.scale_inputs = scale_inputs

@@ -20,7 +20,8 @@ class TransformerEncoderBlock(Block):
     `x = x + attention(norm(x))`.
 
     Args:
-        num_heads: Number of heads; divides the width of the inputs.
+        num_heads: Number of heads; divides the width of the inputs, unless
+            `head_dim` is given.
         attention_position: An `AttentionPosition`, the name of a kind, such as
             `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of

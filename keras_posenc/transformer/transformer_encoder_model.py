@@ -6,7 +6,7 @@ from typing import Unpack
 import keras
 
 from keras_posenc.checks import check_bool, check_index, check_positive_int
-from keras_posenc.transformer._id_embedding import IdEmbedding
+from keras_posenc.transformer._id_embedding import IdEmbedding, check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
@@ -47,7 +47,8 @@ class TransformerEncoderModel(StackModel):
             `d_model` after their dropout; None for `d_model` itself.
         embedding_norm: Whether the embeddings, with their positions, are
             normalized, as BERT's are.
-        pad_id: The id of padding.
+        pad_id: The id of padding; -1 if all ids from 0 on are tokens, and
+            shorter texts are padded with -1.
         separator_id: For pairs of texts, the id that ends the first text: one
             learned vector is added to all tokens after it, as BERT does for
             tokens of type 1. None for single texts.
@@ -99,7 +100,7 @@ class TransformerEncoderModel(StackModel):
         if embedding_dim is not None:
             check_positive_int("embedding_dim", embedding_dim)
         check_bool("embedding_norm", embedding_norm)
-        check_index("pad_id", pad_id, vocabulary_size)
+        check_pad_id("pad_id", pad_id, vocabulary_size)
         if separator_id is not None:
             check_index("separator_id", separator_id, vocabulary_size)
         position = check_input_position(input_position, dtype)

@@ -57,6 +57,21 @@ BLOCKS = {
 }
 
 
+# Everything that blocks of recent decoders have, and windows.
+GEMMA = {
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "use_bias": False,
+    "query_key_value_bias": True,
+    "query_key_norm": True,
+    "normalize_first": True,
+    "normalize_outputs": True,
+    "norm": "rms",
+    "attention_window": [2, None],
+    "pad_id": -1,
+}
+
+
 def whole(**options):
     layers = {"num_layers": 1, "num_decoder_layers": 2}
     return randomised(
@@ -136,10 +151,13 @@ def test_a_prompt_in_parts():
 
 
 @pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("make", [kp.RotaryEmbedding, kp.FireBias])
-def test_ragged_prompts_are_each_alone(make, left):
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [(kp.RotaryEmbedding, {}), (kp.FireBias, {}), (kp.RotaryEmbedding, GEMMA)],
+)
+def test_ragged_prompts_are_each_alone(make, options, left):
     """Slots are not positions; what padding holds is nobody's business."""
-    model = alone(attention_position=make())
+    model = alone(attention_position=make(), **options)
     lengths = np.array([5, 2, 4])
     places = np.arange(5)
     mask = places < lengths[:, np.newaxis]

@@ -100,7 +100,8 @@ def test_shared_heads_divide_the_heads(make, heads, shared):
 @pytest.mark.parametrize("make", ATTENDING)
 def test_heads_divide_the_width(make):
     message = (
-        "`num_heads` must divide the width of the inputs. Received: "
+        "`num_heads` must divide the width of the inputs, unless `head_dim` is "
+        "given. Received: "
         "num_heads=3, inputs of width 8"
     )
     for x in (np.ones((2, SEQ, DIM), "float32"), keras.Input((SEQ, DIM))):
