@@ -7,8 +7,9 @@ from typing import Any
 
 import keras
 
+from keras_posenc.checkpoints.blank import blank_model
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.encoder_decoder import as_read
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
@@ -45,21 +46,11 @@ from keras_posenc.checkpoints.tokenizers import (
     vocabulary_of,
 )
 from keras_posenc.checks import check_bool, check_positive_int
-from keras_posenc.keras_internals import layers_within
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
-from keras_posenc.transformer.transformer_encoder_model import (
-    TransformerEncoderModel,
-)
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
-
-# Those of models, by default.
-_INITIALIZERS = {
-    "kernel_initializer": "glorot_uniform",
-    "embeddings_initializer": "uniform",
-}
 
 
 @printable_errors()
@@ -193,6 +184,8 @@ def load_hugging_face(
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
     kind, family = family_of(values, opened)
+    family = as_read(family, values, encoder_only)
+    is_of_images = family.model is VisionTransformerModel
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
         tensors = Tensors(opened)
@@ -203,14 +196,15 @@ def load_hugging_face(
         options = family.options(config)
         config.finish(ignored)
         family.check(options, tensors, path)
+        options = family.settle(options, tensors)
         if image_size is not None:
-            if family.model is not VisionTransformerModel:
+            if not is_of_images:
                 raise ValueError(
                     "`image_size` must be None for a model of texts. "
                     f"Received: image_size={image_size!r}"
                 )
             options["image_size"] = image_size
-        is_of_texts = not from_ids and family.model is TransformerEncoderModel
+        is_of_texts = not (from_ids or is_of_images)
         if max_length is not None and not is_of_texts:
             raise ValueError(
                 "`max_length` must be None for a model that takes no texts. "
@@ -223,10 +217,10 @@ def load_hugging_face(
             )
         if is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
-        elif family.model is TransformerEncoderModel:
+        elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None
-        if pairs and family.model is VisionTransformerModel:
+        if pairs and is_of_images:
             raise ValueError(
                 "`pairs` must be False for a model of images. "
                 "Received: pairs=True"
@@ -249,7 +243,9 @@ def load_hugging_face(
             if is_typed and family.tells_texts_apart:
                 options["separator_id"] = tokenizer.end_id
         try:
-            encoder = _blank(family, **options, dtype=dtype, name="encoder")
+            encoder = blank_model(
+                family, **options, dtype=dtype, name="encoder"
+            )
         except ValueError as error:
             raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)
@@ -299,25 +295,6 @@ def load_hugging_face(
             [*front, encoder, *after], labels=labels, **said, **named
         )
         return with_default_prompt(model, opened)
-
-
-class _Awaited(keras.initializers.Zeros):
-    """Zeros, until the checkpoint's numbers are assigned."""
-
-
-def _blank(family: Family, **options: Any) -> Any:
-    """Returns a family's model without random weights, which are slow to draw.
-
-    Its layers get their usual initializers back, for models that are made from
-    their configs.
-    """
-    awaited = dict.fromkeys(_INITIALIZERS, _Awaited())
-    model = family.model(**options, **awaited)
-    for layer in layers_within(model):
-        for key, usual in _INITIALIZERS.items():
-            if isinstance(getattr(layer, key, None), _Awaited):
-                setattr(layer, key, keras.initializers.get(usual))
-    return model
 
 
 def _check_dtype(dtype: Any) -> None:
@@ -383,7 +360,7 @@ def _front(
 
     `of_pairs` is the tokenizer of a model of pairs of texts.
     """
-    if not isinstance(encoder, TransformerEncoderModel):
+    if isinstance(encoder, VisionTransformerModel):
         if from_ids:
             raise ValueError(
                 "`from_ids` must be False for a model of images. "

@@ -6,6 +6,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.albert import Albert
+from keras_posenc.checkpoints.families.bart import Bart, MBart
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.camembert import Camembert
 from keras_posenc.checkpoints.families.data2vec import Data2VecText
@@ -19,11 +20,13 @@ from keras_posenc.checkpoints.families.esm import Esm
 from keras_posenc.checkpoints.families.eurobert import EuroBert
 from keras_posenc.checkpoints.families.gte import Gte, New
 from keras_posenc.checkpoints.families.jina_bert import JinaBert
+from keras_posenc.checkpoints.families.marian import Marian
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.families.roformer import RoFormer
+from keras_posenc.checkpoints.families.t5 import MT5, T5
 from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
@@ -32,6 +35,7 @@ from keras_posenc.checkpoints.tokenizers import CONFIG
 
 FAMILIES: dict[str, type[Family]] = {
     "albert": Albert,
+    "bart": Bart,
     "bert": Bert,
     "camembert": Camembert,
     "data2vec-text": Data2VecText,
@@ -44,12 +48,16 @@ FAMILIES: dict[str, type[Family]] = {
     "esm": Esm,
     "eurobert": EuroBert,
     "gte": Gte,
+    "marian": Marian,
+    "mbart": MBart,
     "modernbert": ModernBert,
     "mpnet": MPNet,
+    "mt5": MT5,
     "new": New,
     "nomic_bert": NomicBert,
     "roberta": Roberta,
     "roformer": RoFormer,
+    "t5": T5,
     "vit": ViT,
     "xlm-roberta": Roberta,
 }
@@ -59,6 +67,7 @@ VARIANTS: dict[tuple[str, str], type[Family]] = {("bert", "alibi"): JinaBert}
 # What class names of `architectures` begin with, before "Model" or "For...".
 _CLASSES = {
     "Albert": "albert",
+    "Bart": "bart",
     "Bert": "bert",
     "Camembert": "camembert",
     "Data2VecText": "data2vec-text",
@@ -71,16 +80,20 @@ _CLASSES = {
     "Esm": "esm",
     "EuroBert": "eurobert",
     "Gte": "gte",
+    "MBart": "mbart",
     "MPNet": "mpnet",
+    "MT5": "mt5",
+    "Marian": "marian",
     "ModernBert": "modernbert",
     "New": "new",
     "NomicBert": "nomic_bert",
     "RoFormer": "roformer",
     "Roberta": "roberta",
+    "T5": "t5",
     "ViT": "vit",
     "XLMRoberta": "xlm-roberta",
 }
-_CLASS = re.compile(r"(\w+?)(Model|LMHeadModel|For[A-Z]\w*)")
+_CLASS = re.compile(r"(\w+?)(MTModel|Model|LMHeadModel|For[A-Z]\w*)")
 
 # Types that are no encoders, or none that is supported: what they are.
 _DECODER = "a decoder"
@@ -101,10 +114,10 @@ _OTHERS: dict[str, str] = {
     ),
     **dict.fromkeys(
         """
-        bart bigbird_pegasus blenderbot blenderbot-small encoder-decoder fsmt
-        led longt5 m2m_100 marian mbart mt5 mvp nllb-moe pegasus pegasus_x
-        plbart prophetnet switch_transformers t5 t5gemma t5gemma2 umt5
-        vision-encoder-decoder whisper
+        bigbird_pegasus blenderbot blenderbot-small encoder-decoder fsmt
+        led longt5 m2m_100 mvp nllb-moe pegasus pegasus_x plbart prophetnet
+        switch_transformers t5gemma t5gemma2 umt5 vision-encoder-decoder
+        whisper
         """.split(),
         _BOTH,
     ),

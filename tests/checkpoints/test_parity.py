@@ -10,9 +10,9 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints.bicubic import resized
+from keras_posenc.checkpoints.blank import blank_model
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.vit import ViT
-from keras_posenc.checkpoints.hugging_face import _blank
 from keras_posenc.keras_internals import layers_within
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
@@ -93,7 +93,7 @@ SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 2, "intermediate_dim": 6}
 def test_no_numbers_are_drawn_that_a_checkpoint_replaces(family, options):
     """And yet the model is one like any other, and so is a copy."""
     options = {**SIZES, **options, "name": "encoder"}
-    blank, plain = _blank(family, **options), family.model(**options)
+    blank, plain = blank_model(family, **options), family.model(**options)
 
     def drawn(model):
         return [
