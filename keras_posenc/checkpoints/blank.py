@@ -1,4 +1,4 @@
-"""Models whose weights a checkpoint gives."""
+"""Models without random weights, which are slow to draw, to be filled."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ class _Awaited(keras.initializers.Zeros):
     """Zeros, until the checkpoint's numbers are assigned."""
 
 
-def blank_model(family: Family, **options: Any) -> Any:
-    """Returns a family's model without random weights, which are slow to draw.
+def blank(family: Family, **options: Any) -> Any:
+    """Returns a family's model without random weights.
 
     Its layers get their usual initializers back, for models that are made from
     their configs.

@@ -34,7 +34,7 @@ _OF_OTHERS = frozenset(
 _OF_NO_MATTER = _OF_OTHERS | frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash
-    _name_or_path _num_labels attention_dropout attention_probs_dropout_prob
+    _model_name_or_path _name_or_path _num_labels attention_dropout attention_probs_dropout_prob
     attn_implementation attn_pdrop auto_map bad_words_ids base_model_tp_plan
     begin_suppress_tokens classifier_dropout classifier_dropout_prob
     decoder_start_token_id deterministic_flash_attn directionality
@@ -137,6 +137,13 @@ class Config:
     def size(self, key: str, default: Any = REQUIRED) -> int:
         """Returns the value of a key that must be a positive integer."""
         return int(self.checked(key, check_positive_int, default))
+
+    def size_or(self, key: str, default: int) -> int:
+        """Returns the value of a key as `size`; a default for null too."""
+        if self.values.get(key) is None:
+            self._left.pop(key, None)
+            return default
+        return self.size(key)
 
     def blocks(self, key: str) -> int:
         """Returns the number of blocks; at most one for each tensor."""

@@ -109,6 +109,10 @@ class Family:
     first_position: int = 0
     # What embeddings are multiplied by.
     embedding_scale: float = 1.0
+    # What is added to the weights of norms.
+    norm_offset: float = 0.0
+    # Whether kernels are (in, out), as ours, and not (out, in).
+    has_our_kernels: bool = False
     # How many token types there are, where `names` has their embeddings.
     token_types: int | None = None
 
@@ -387,7 +391,7 @@ class Parts:
         self._fill(
             layer,
             [
-                self._tensors.take(f"{name}.weight", (size, dim))
+                self._kernel(name, size, dim)
                 for name, size in zip(names, sizes, strict=True)
             ],
             [
@@ -410,16 +414,29 @@ class Parts:
         for layer, kernel, bias in zip(layers, kernels, biases, strict=True):
             self._fill(layer, [kernel], [bias])
 
-    def norm(self, layer: Any, part: str, number: int | None = None) -> None:
-        """Fills a norm, by its current names or by `gamma` and `beta`."""
+    def norm(
+        self,
+        layer: Any,
+        part: str,
+        number: int | None = None,
+        *,
+        factor: float = 1.0,
+    ) -> None:
+        """Fills a norm, by its current names or by `gamma` and `beta`.
+
+        Args:
+            layer: The norm.
+            part: Name of the part.
+            number: Of the block.
+            factor: Of the weights of an RMS norm, their offset included.
+        """
         name = self.name(part, number)
         is_old = f"{name}.gamma" in self._tensors
         scale, offset = ("gamma", "beta") if is_old else ("weight", "bias")
         of_norm = getattr(layer, "gamma", None)
         if of_norm is None:  # RMS, without an offset
-            layer.scale.assign(
-                self._tensors.take(f"{name}.{scale}", layer.scale.shape)
-            )
+            weights = self._tensors.take(f"{name}.{scale}", layer.scale.shape)
+            layer.scale.assign((weights + self._family.norm_offset) * factor)
             return
         of_norm.assign(self._tensors.take(f"{name}.{scale}", of_norm.shape))
         layer.beta.assign(
@@ -427,6 +444,12 @@ class Parts:
             if part in self._family.without_bias
             else self._tensors.take(f"{name}.{offset}", layer.beta.shape)
         )
+
+    def _kernel(self, name: str, units: int, dim: int) -> np.ndarray:
+        """Returns a kernel of shape (out, in)."""
+        if self._family.has_our_kernels:
+            return self._tensors.take(f"{name}.weight", (dim, units)).T
+        return self._tensors.take(f"{name}.weight", (units, dim))
 
     def _bias(self, part: str, name: str, size: int) -> np.ndarray:
         if part in self._family.without_bias:

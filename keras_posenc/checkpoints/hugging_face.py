@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_posenc.checkpoints.blank import blank_model
+from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.encoder_decoder import as_read
 from keras_posenc.checkpoints.folder import Folder
@@ -243,9 +243,7 @@ def load_hugging_face(
             if is_typed and family.tells_texts_apart:
                 options["separator_id"] = tokenizer.end_id
         try:
-            encoder = blank_model(
-                family, **options, dtype=dtype, name="encoder"
-            )
+            encoder = blank(family, **options, dtype=dtype, name="encoder")
         except ValueError as error:
             raise ValueError(f"'{path}' makes no model: {error}") from error
         family.fill(encoder, tensors)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.families.albert import Albert
 from keras_posenc.checkpoints.families.bart import Bart, MBart
 from keras_posenc.checkpoints.families.bert import Bert
@@ -18,12 +20,16 @@ from keras_posenc.checkpoints.families.electra import Electra
 from keras_posenc.checkpoints.families.ernie import Ernie
 from keras_posenc.checkpoints.families.esm import Esm
 from keras_posenc.checkpoints.families.eurobert import EuroBert
+from keras_posenc.checkpoints.families.gemma3 import Gemma3
+from keras_posenc.checkpoints.families.gpt2 import GPT2
 from keras_posenc.checkpoints.families.gte import Gte, New
 from keras_posenc.checkpoints.families.jina_bert import JinaBert
+from keras_posenc.checkpoints.families.llama import Llama, Mistral
 from keras_posenc.checkpoints.families.marian import Marian
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
+from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.families.roformer import RoFormer
 from keras_posenc.checkpoints.families.t5 import MT5, T5
@@ -35,7 +41,6 @@ from keras_posenc.checkpoints.tokenizers import CONFIG
 
 FAMILIES: dict[str, type[Family]] = {
     "albert": Albert,
-    "bart": Bart,
     "bert": Bert,
     "camembert": Camembert,
     "data2vec-text": Data2VecText,
@@ -48,18 +53,31 @@ FAMILIES: dict[str, type[Family]] = {
     "esm": Esm,
     "eurobert": EuroBert,
     "gte": Gte,
-    "marian": Marian,
-    "mbart": MBart,
     "modernbert": ModernBert,
     "mpnet": MPNet,
-    "mt5": MT5,
     "new": New,
     "nomic_bert": NomicBert,
     "roberta": Roberta,
     "roformer": RoFormer,
-    "t5": T5,
     "vit": ViT,
     "xlm-roberta": Roberta,
+}
+# Decoders, which generate text; some are sentence encoders too.
+DECODERS: dict[str, type[DecoderFamily]] = {
+    "gemma3_text": Gemma3,
+    "gpt2": GPT2,
+    "llama": Llama,
+    "mistral": Mistral,
+    "qwen2": Qwen2,
+    "qwen3": Qwen3,
+}
+# Encoders with decoders, which write other texts, such as translations.
+ENCODER_DECODERS: dict[str, type[EncoderDecoder]] = {
+    "bart": Bart,
+    "marian": Marian,
+    "mbart": MBart,
+    "mt5": MT5,
+    "t5": T5,
 }
 # Families under the type of another one, by `position_embedding_type`.
 VARIANTS: dict[tuple[str, str], type[Family]] = {("bert", "alibi"): JinaBert}
@@ -79,14 +97,19 @@ _CLASSES = {
     "Ernie": "ernie",
     "Esm": "esm",
     "EuroBert": "eurobert",
+    "GPT2": "gpt2",
     "Gte": "gte",
+    "Llama": "llama",
     "MBart": "mbart",
     "MPNet": "mpnet",
     "MT5": "mt5",
     "Marian": "marian",
+    "Mistral": "mistral",
     "ModernBert": "modernbert",
     "New": "new",
     "NomicBert": "nomic_bert",
+    "Qwen2": "qwen2",
+    "Qwen3": "qwen3",
     "RoFormer": "roformer",
     "Roberta": "roberta",
     "T5": "t5",
@@ -102,13 +125,12 @@ _OTHERS: dict[str, str] = {
     **dict.fromkeys(
         """
         bloom codegen cohere cohere2 ctrl deepseek_v2 deepseek_v3 exaone4
-        falcon falcon_mamba gemma gemma2 gemma3 gemma3_text gemma3n gemma4
-        gemma4_text glm glm4 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj
-        granite internlm3 llama llama4 llama4_text mamba mamba2 ministral
-        ministral3 mistral mistral3 mixtral modernbert-decoder mpt nemotron
-        olmo olmo2 olmo3 openai-gpt opt phi phi3 phimoe qwen2 qwen2_moe qwen3
-        qwen3_5 qwen3_5_text qwen3_moe qwen3_next recurrent_gemma rwkv smollm3
-        stablelm starcoder2 xglm
+        falcon falcon_mamba gemma gemma2 gemma3 gemma3n gemma4 gemma4_text glm
+        glm4 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite internlm3
+        llama4 llama4_text mamba mamba2 ministral ministral3 mistral3 mixtral
+        modernbert-decoder mpt nemotron olmo olmo2 olmo3 openai-gpt opt phi
+        phi3 phimoe qwen2_moe qwen3_5 qwen3_5_text qwen3_moe qwen3_next
+        recurrent_gemma rwkv smollm3 stablelm starcoder2 xglm
         """.split(),
         _DECODER,
     ),
@@ -143,7 +165,7 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
     path = folder.path / CONFIG
     config = Config(values, path)
     kind = config.take("model_type", None, str, type(None))
-    types = ", ".join(sorted(FAMILIES))
+    types = ", ".join(sorted({**FAMILIES, **DECODERS, **ENCODER_DECODERS}))
     if kind is None:
         kind = _by_class(values) or _by_tensors(Tensors(folder))
         if kind is None:
@@ -157,9 +179,13 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
         more = "; keras-hub has decoders" * ("decoder" in _OTHERS[kind])
         raise config.wrong(
             "model_type",
-            f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads encoders, "
-            f"of the types {types}{more}",
+            f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads models of "
+            f"the types {types}{more}",
         )
+    families: Mapping[str, type[Family]]
+    for families in (DECODERS, ENCODER_DECODERS):
+        if kind in families:
+            return kind, families[kind]()
     if kind not in FAMILIES:
         raise config.wrong(
             "model_type", f"'{kind}' is not supported, only {types}"

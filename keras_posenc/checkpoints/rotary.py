@@ -5,6 +5,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checks import check_max_wavelength
+from keras_posenc.ops.rotary_scaling import LENGTH, OPTIONAL, REQUIRED
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.text.files import shown
 
@@ -61,6 +62,76 @@ def _ntk(
         layout=rotary.layout,
         name=rotary.name,
     )
+
+
+def scaled_rotary_of(config: Config, theta: float) -> RotaryEmbedding:
+    """Returns the rotary positions of a decoder, scaled as its config says.
+
+    Args:
+        config: The config.
+        theta: The base where the config has none.
+
+    Raises:
+        ValueError: The scaling is unknown, or depends on the length of a text.
+    """
+    length = config.take("max_position_embeddings", None)
+    base = config.take("rope_theta", theta)
+    older, given = (
+        config.take(key, None, dict, type(None)) or {}
+        for key in ("rope_scaling", "rope_parameters")
+    )
+    if older and given and older != given:
+        raise config.wrong(
+            "rope_scaling",
+            f"{shown(older)} differs from 'rope_parameters', {shown(given)}",
+        )
+    key = "rope_scaling" if older else "rope_parameters"
+    parameters = Config(older or given, f"{config.path}', '{key}")
+    rotary = scaled_rotary(parameters, base, length)
+    if "rope_theta" in config.values and base != rotary.max_wavelength:
+        raise config.wrong(
+            "rope_theta",
+            f"{shown(base)} differs from that of '{key}', "
+            f"{rotary.max_wavelength}",
+        )
+    return rotary
+
+
+def scaled_rotary(
+    parameters: Config, theta: Any, length: Any
+) -> RotaryEmbedding:
+    """Returns rotary positions from the keys of `rope_parameters`.
+
+    Args:
+        parameters: These keys.
+        theta: The base where they have none.
+        length: The length in training, where they have none.
+
+    Raises:
+        ValueError: The scaling is unknown, or depends on the length of a text.
+    """
+    parameters.rename("type", "rope_type")
+    kind = parameters.expect("rope_type", "default", "linear", "llama3", "yarn")
+    rotary = _of_base(parameters, "rope_theta", theta)
+    parameters.expect("partial_rotary_factor", 1.0, None)
+    scaling = {
+        key: parameters.take(key, None)
+        for key in (*REQUIRED[kind], *OPTIONAL.get(kind, ()))
+    }
+    if LENGTH in scaling and scaling[LENGTH] is None:
+        scaling[LENGTH] = length
+    parameters.finish()
+    if kind == "default":
+        return rotary
+    try:
+        return RotaryEmbedding(
+            max_wavelength=rotary.max_wavelength,
+            scaling={"rope_type": kind, **scaling},
+            layout=rotary.layout,
+            name=rotary.name,
+        )
+    except ValueError as error:
+        raise parameters.wrong("rope_type", str(error)) from None
 
 
 def rotary_by_kind(

@@ -73,7 +73,9 @@ class WrittenParts(Parts):
             for layer in layers:
                 self._put(layer, part, f"{name}.{kind}", both)
 
-    def norm(self, layer: Any, part: str, number: int | None = None) -> None:
+    def norm(
+        self, layer: Any, part: str, number: int | None = None, **how: Any
+    ) -> None:
         """Writes a norm with an offset."""
         name = self.name(part, number)
         self._put(layer, part, f"{name}.weight", layer.gamma)

@@ -10,7 +10,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints.bicubic import resized
-from keras_posenc.checkpoints.blank import blank_model
+from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.keras_internals import layers_within
@@ -93,7 +93,7 @@ SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 2, "intermediate_dim": 6}
 def test_no_numbers_are_drawn_that_a_checkpoint_replaces(family, options):
     """And yet the model is one like any other, and so is a copy."""
     options = {**SIZES, **options, "name": "encoder"}
-    blank, plain = blank_model(family, **options), family.model(**options)
+    empty, plain = blank(family, **options), family.model(**options)
 
     def drawn(model):
         return [
@@ -103,12 +103,12 @@ def test_no_numbers_are_drawn_that_a_checkpoint_replaces(family, options):
             and np.ptp(keras.ops.convert_to_numpy(weight))
         ]
 
-    assert drawn(blank) == []
+    assert drawn(empty) == []
     assert {*drawn(plain)} == {"kernel", "embeddings"}
-    assert drawn(type(blank).from_config(blank.get_config())) == drawn(plain)
+    assert drawn(type(empty).from_config(empty.get_config())) == drawn(plain)
     found, usual = (
         [layer.get_config() for layer in layers_within(model)]
-        for model in (blank, plain)
+        for model in (empty, plain)
     )
     assert found == usual
 

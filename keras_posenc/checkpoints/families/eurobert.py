@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.llama import Llama
 from keras_posenc.checkpoints.family import ACTIVATIONS, Family, Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
 
@@ -14,19 +15,7 @@ class EuroBert(Family):
     """[Boizard et al., 2025](https://arxiv.org/abs/2503.05500)."""
 
     prefix = "model."
-    names = {
-        "embedding": "embed_tokens",
-        "query": "layers.{}.self_attn.q_proj",
-        "key": "layers.{}.self_attn.k_proj",
-        "value": "layers.{}.self_attn.v_proj",
-        "attention_output": "layers.{}.self_attn.o_proj",
-        "attention_norm": "layers.{}.input_layernorm",
-        "intermediate": "layers.{}.mlp.up_proj",
-        "gate": "layers.{}.mlp.gate_proj",
-        "feed_forward_output": "layers.{}.mlp.down_proj",
-        "feed_forward_norm": "layers.{}.post_attention_layernorm",
-        "final_norm": "norm",
-    }
+    names = Llama.names
     unused = (r"lm_head\..*",)
     pooler = Pooler("dense", "gelu")
 

@@ -1,0 +1,55 @@
+"""GPT-2, also of DistilGPT2."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.family import ACTIVATIONS
+from keras_posenc.positional.position_embedding import PositionEmbedding
+
+
+class GPT2(DecoderFamily):
+    """Radford et al., 2019: Language Models are Unsupervised Multitask ..."""
+
+    prefix = "transformer."
+    names = {
+        "embedding": "wte",
+        "position": "wpe",
+        "query_key_value": "h.{}.attn.c_attn",
+        "attention_output": "h.{}.attn.c_proj",
+        "attention_norm": "h.{}.ln_1",
+        "intermediate": "h.{}.mlp.c_fc",
+        "feed_forward_output": "h.{}.mlp.c_proj",
+        "feed_forward_norm": "h.{}.ln_2",
+        "final_norm": "ln_f",
+    }
+    # Causal masks, in files of older versions.
+    unused = (r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",)
+    has_our_kernels = True  # of a layer `Conv1D`
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        config.take("reorder_and_upcast_attn", None)  # of the order of products
+        config.take("summary_proj_to_labels", None)
+        config.expect("scale_attn_weights", True)
+        config.expect("scale_attn_by_inverse_layer_idx", False)
+        width, positions = config.size("n_embd"), config.size("n_positions")
+        config.expect("n_ctx", positions)  # repeated
+        is_tied = config.take("tie_word_embeddings", True, bool)
+        return {
+            "vocabulary_size": config.size("vocab_size"),
+            "d_model": width,
+            "num_layers": config.blocks("n_layer"),
+            "num_heads": config.size("n_head"),
+            "intermediate_dim": config.size_or("n_inner", 4 * width),
+            "activation": config.choose(
+                "activation_function", ACTIVATIONS, "gelu_new"
+            ),
+            "norm_epsilon": config.positive("layer_norm_epsilon", 1e-5),
+            "normalize_first": True,
+            "dropout": config.rate("resid_pdrop", 0.1),
+            "input_position": PositionEmbedding(
+                positions, name="position_embedding"
+            ),
+            "embeddings": "tied" if is_tied else "separate",
+            "scale_inputs": False,
+        }

@@ -1,0 +1,85 @@
+"""Llama, also of SmolLM2 and TinyLlama; and Mistral."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.family import ACTIVATIONS, said_sizes
+from keras_posenc.checkpoints.rotary import scaled_rotary_of
+
+
+class Llama(DecoderFamily):
+    """[Touvron et al., 2023](https://arxiv.org/abs/2302.13971)."""
+
+    prefix = "model."
+    names = {
+        "embedding": "embed_tokens",
+        "query": "layers.{}.self_attn.q_proj",
+        "key": "layers.{}.self_attn.k_proj",
+        "value": "layers.{}.self_attn.v_proj",
+        "attention_output": "layers.{}.self_attn.o_proj",
+        "attention_norm": "layers.{}.input_layernorm",
+        "intermediate": "layers.{}.mlp.up_proj",
+        "gate": "layers.{}.mlp.gate_proj",
+        "feed_forward_output": "layers.{}.mlp.down_proj",
+        "feed_forward_norm": "layers.{}.post_attention_layernorm",
+        "final_norm": "norm",
+    }
+    # Computed from the config, in files of older versions.
+    unused = (r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
+    # Defaults where the config has no such key.
+    is_usually_tied = False
+    usual_head_dim: int | None = None  # the width, divided by the heads
+    usual_activation = "silu"
+    activation_key = "hidden_act"
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        attention = config.expect("attention_bias", False, True)
+        return {
+            **self.shared_options(config),
+            **self.biases(
+                attention, attention, config.expect("mlp_bias", False, True)
+            ),
+            "attention_position": scaled_rotary_of(config, 10000.0),
+        }
+
+    def shared_options(self, config: Config) -> dict[str, Any]:
+        """Returns the options that all descendants of Llama have in common."""
+        sizes = said_sizes(config)
+        heads = sizes["num_heads"]
+        usual = self.usual_head_dim or sizes["d_model"] // heads
+        is_tied = config.take("tie_word_embeddings", self.is_usually_tied, bool)
+        return {
+            **sizes,
+            "head_dim": config.size_or("head_dim", usual),
+            "num_key_value_heads": config.size_or("num_key_value_heads", heads),
+            "activation": config.choose(
+                self.activation_key, ACTIVATIONS, self.usual_activation
+            ),
+            "norm": "rms",
+            "norm_epsilon": config.positive("rms_norm_eps", 1e-6),
+            "normalize_first": True,
+            "use_gate": True,
+            "dropout": 0.0,
+            "input_position": None,
+            "embeddings": "tied" if is_tied else "separate",
+            "scale_inputs": False,
+        }
+
+
+class Mistral(Llama):
+    """[Jiang et al., 2023](https://arxiv.org/abs/2310.06825)."""
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        window = None
+        if config.values.get("sliding_window", 4096) is not None:
+            # It counts the token itself.
+            window = config.size("sliding_window", 4096) - 1
+        else:
+            config.take("sliding_window")
+        return {
+            **self.shared_options(config),
+            **self.biases(False, False, False),
+            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_window": window,
+        }

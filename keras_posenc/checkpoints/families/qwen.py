@@ -1,0 +1,56 @@
+"""Qwen 2, 2.5 and 3."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import WHOLE, WINDOW, windows_of
+from keras_posenc.checkpoints.families.llama import Llama
+from keras_posenc.checkpoints.rotary import scaled_rotary_of
+
+
+class Qwen2(Llama):
+    """[Yang et al., 2024](https://arxiv.org/abs/2407.10671)."""
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        return {
+            **self.shared_options(config),
+            **self.biases(True, False, False),
+            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_window": self.windows(config),
+        }
+
+    def windows(self, config: Config) -> list[int | None] | None:
+        """Returns how many earlier tokens each block sees; None for all."""
+        is_used = config.expect("use_sliding_window", False, True)
+        size = config.size_or("sliding_window", 4096)
+        first = config.take("max_window_layers", 28, int)
+        if config.values.get("sliding_window", size) is None:
+            is_used = False
+        # It counts the token itself.
+        window = size - 1 if is_used else None
+        kinds = config.take("layer_types", None, list, type(None))
+        if kinds is None:
+            count = config.values["num_hidden_layers"]
+            kinds = [
+                WINDOW if window is not None and number >= first else WHOLE
+                for number in range(count)
+            ]
+        return windows_of(config, kinds, window)
+
+
+class Qwen3(Qwen2):
+    """[Yang et al., 2025](https://arxiv.org/abs/2505.09388)."""
+
+    names = Llama.names | {
+        "query_norm": "layers.{}.self_attn.q_norm",
+        "key_norm": "layers.{}.self_attn.k_norm",
+    }
+    usual_head_dim = 128
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        attention = config.expect("attention_bias", False, True)
+        return {
+            **super().own_options(config),
+            **self.biases(attention, attention, False),
+            "query_key_norm": True,
+        }
