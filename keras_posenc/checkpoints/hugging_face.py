@@ -10,6 +10,7 @@ import keras
 
 from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.encoder_decoder import as_read
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
@@ -50,9 +51,6 @@ from keras_posenc.checkpoints.tokenizers import (
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
-from keras_posenc.transformer.transformer_encoder_model import (
-    TransformerEncoderModel,
-)
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -194,6 +192,8 @@ def load_hugging_face(
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
     kind, family = family_of(values, opened)
+    family = as_read(family, values, encoder_only)
+    is_of_images = family.model is VisionTransformerModel
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
         if not encoder_only and generates(family, opened):
@@ -219,14 +219,15 @@ def load_hugging_face(
         options = family.options(config)
         config.finish(ignored)
         family.check(options, tensors, path)
+        options = family.settle(options, tensors)
         if image_size is not None:
-            if family.model is not VisionTransformerModel:
+            if not is_of_images:
                 raise ValueError(
                     "`image_size` must be None for a model of texts. "
                     f"Received: image_size={image_size!r}"
                 )
             options["image_size"] = image_size
-        is_of_texts = not from_ids and family.model is TransformerEncoderModel
+        is_of_texts = not (from_ids or is_of_images)
         if max_length is not None and not is_of_texts:
             raise ValueError(
                 "`max_length` must be None for a model that takes no texts. "
@@ -239,10 +240,10 @@ def load_hugging_face(
             )
         if is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
-        elif family.model is TransformerEncoderModel:
+        elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None
-        if pairs and family.model is VisionTransformerModel:
+        if pairs and is_of_images:
             raise ValueError(
                 "`pairs` must be False for a model of images. "
                 "Received: pairs=True"
@@ -391,7 +392,7 @@ def _front(
 
     `of_pairs` is the tokenizer of a model of pairs of texts.
     """
-    if not isinstance(encoder, TransformerEncoderModel):
+    if isinstance(encoder, VisionTransformerModel):
         if from_ids:
             raise ValueError(
                 "`from_ids` must be False for a model of images. "
