@@ -11,6 +11,7 @@ import keras
 from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.byte_fallback import join_with_bytes
+from keras_posenc.text.byte_pair_words import WHITE
 from keras_posenc.text.files import read_bytes, read_json
 from keras_posenc.text.graphemes import character_class, grapheme_rules
 from keras_posenc.text.lookup import Lookup
@@ -21,8 +22,7 @@ from keras_posenc.text.spelled_tokens import ids_around, spelling, starts_with
 
 # The mark of the start of a word.
 _SPACE = "▁"
-_WHITE = r"\s\pZ\x{85}"
-_BLANK = rf"[{_WHITE}\x{{1c}}-\x{{1f}}]+"  # as Python's `strip`
+_BLANK = rf"[{WHITE}\x{{1c}}-\x{{1f}}]+"  # as Python's `strip`
 # A language at the start of a text, as Marian's tokenizers know it.
 _CODE = r"(?s)\A(>>.*?<<)?(.*)\z"
 # What Hugging Face's `clean_up_tokenization` replaces, in this order.
@@ -357,7 +357,7 @@ class SentencepieceTokenizer(Tokenizer):
         for pattern, by in self._graphemes:
             texts = replace(texts, pattern, by)
         if self.whitespace == "split":
-            return replace(texts, f"[{_WHITE}]+", " ")
+            return replace(texts, f"[{WHITE}]+", " ")
         if self.whitespace == "always":
             return replace(texts, rf"\A[^ {_SPACE}]", rf"{_SPACE}\0")
         if self.whitespace in ("model", "first"):
