@@ -79,7 +79,7 @@ def main(
             pieces.append(piece)
             length += len(piece)
             if length > LONGEST:
-                return {"error": f"returns more than {LONGEST} characters"}
+                return {"error": f"returns more than {LONGEST:,} characters"}
         return {"text": "".join(pieces)}
     except Raised as error:
         return {"raised": str(error)}

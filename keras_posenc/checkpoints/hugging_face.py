@@ -205,6 +205,7 @@ def load_hugging_face(
                 image_size=image_size,
             )
             return language_model(
+                family,
                 opened,
                 from_ids=from_ids,
                 ignore_keys=ignored,

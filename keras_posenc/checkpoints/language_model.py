@@ -1,19 +1,21 @@
 """A model of tokens as the generator that its folder describes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
-
-import keras
 
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.decoders import decoder_of
+from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.generation_config import generation_of
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.tokenizers import CONFIG, MODULES, tokenizer_of
+from keras_posenc.checkpoints.translator import translator_of
 from keras_posenc.generation.search import vocabulary_of
 from keras_posenc.text.files import read_text
+from keras_posenc.transformer.transformer import Transformer
 
 _TOKENIZER, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 _SPECIAL = "special_tokens_map.json"
@@ -23,10 +25,13 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 
 def generates(family: Family, folder: Folder) -> bool:
     """Returns whether a checkpoint generates text."""
+    if isinstance(family, EncoderDecoder):
+        return family.model is Transformer
     return isinstance(family, DecoderFamily) and not folder.has(MODULES)
 
 
 def language_model(
+    family: Family,
     folder: Folder,
     *,
     from_ids: bool,
@@ -37,58 +42,41 @@ def language_model(
     """Returns the generator of a folder of which `generates` is true.
 
     Args:
+        family: Of the checkpoint.
         folder: As for `load_hugging_face`, and the following ones too.
         from_ids: As for `load_hugging_face`.
         ignore_keys: As for `load_hugging_face`.
         dtype: As for `load_hugging_face`.
         name: As for `load_hugging_face`.
-    """
-    model, origin = decoder_of(folder, ignore_keys=ignore_keys, dtype=dtype)
-    tokenizer = None
-    if not from_ids:
-        tokenizer = tokenizer_of(folder, model, generates=True)
-    return generator_of(
-        folder,
-        folder.mapping(CONFIG),
-        model,
-        tokenizer,
-        origin=origin,
-        name=name,
-    )
-
-
-def generator_of(
-    folder: Folder,
-    values: Mapping[str, Any],
-    model: keras.Model,
-    tokenizer: Any,
-    **named: Any,
-) -> PretrainedGenerator:
-    """Returns the generator of a checkpoint.
-
-    Args:
-        folder: The checkpoint.
-        values: Its config.json.
-        model: Its `Transformer` or `TransformerDecoderModel`.
-        tokenizer: Its tokenizer; for an encoder and a decoder a pair of them;
-            None for a generator of ids.
-        **named: `origin` and `name`.
 
     Raises:
-        ValueError: `generation_config.json` or the chat template is not
-            supported; the tokenizer has more ids than the model.
+        ValueError: As `load_hugging_face`; or `generation_config.json` or the
+            chat template is not supported.
     """
+    read = translator_of if isinstance(family, EncoderDecoder) else decoder_of
+    model, origin = read(folder, ignore_keys=ignore_keys, dtype=dtype)
+    source = target = None
+    if not from_ids:
+        source = target = tokenizer_of(folder, model, generates=True)
+        if isinstance(family, EncoderDecoder):
+            # Targets are padded otherwise, and may have their own tokens.
+            of_targets = SimpleNamespace(
+                pad_id=model.target_pad_id,
+                vocabulary_size=vocabulary_of(model),
+                input_position=model.target_input_position,
+            )
+            target = tokenizer_of(
+                folder, of_targets, generates=True, of_targets=True
+            )
+    values = folder.mapping(CONFIG)
+    positions = (values[key] for key in _POSITIONS if key in values)
     has_encoder = hasattr(model, "encode")
-    positions = [values[key] for key in _POSITIONS if key in values]
-    source, target = (
-        tokenizer if has_encoder and tokenizer else (tokenizer,) * 2
-    )
     options = generation_of(
         folder,
         values,
         vocabulary=vocabulary_of(model),
         has_encoder=has_encoder,
-        max_positions=None if has_encoder else next(iter(positions), None),
+        max_positions=None if has_encoder else next(positions, None),
     )
     return PretrainedGenerator(
         model,
@@ -96,8 +84,9 @@ def generator_of(
         target_tokenizer=target,
         chat_template=template_of(folder),
         special_tokens=special_tokens_of(folder),
+        origin=origin,
+        name=name,
         **options,
-        **named,
     )
 
 

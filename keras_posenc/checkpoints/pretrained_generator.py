@@ -391,18 +391,35 @@ class PretrainedGenerator(Generator):
             )
         return render(self.chat_template, messages, tokens=self.special_tokens)
 
-    def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:
+    def stream(self, text: Any, *, noise: Any = None) -> Stream:
+        """Generates for one text, as `Generator.stream` does.
+
+        Args:
+            text: As there.
+            noise: As there.
+        """
+        self._check_streams()
+        return super().stream(text, noise=noise)
+
+    def _check_streams(self) -> None:
+        """Raises `ValueError` for options that single steps do not have."""
         if self.search.rules:
             raise ValueError(
-                "A chat has neither `no_repeat_ngram_size` nor "
+                "A stream has neither `no_repeat_ngram_size` nor "
                 "`forced_end_id`. Give no_repeat_ngram_size=0, "
-                "forced_end_id=None"
+                "forced_end_id=None. Received: "
+                f"no_repeat_ngram_size={self.search.no_repeat_ngram_size}, "
+                f"forced_end_id={self.search.forced_end_id}"
             )
         if self.search.beams > 1:
             raise ValueError(
-                "A chat generates one token at a time. Received: a model with "
+                "A stream, such as that of a chat, generates one token at a "
+                "time. Received: a model with "
                 f"beams={self.search.beams}; give beams=1"
             )
+
+    def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:
+        self._check_streams()
         self._begin_with(seed)
         # The template has the start of the text; no second one comes before.
         tokenizer = self.source_tokenizer

@@ -687,7 +687,8 @@ def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
 
 
 def _id_of(tokenizer: Any, name: str) -> Any:
-    return getattr(tokenizer, name, None)
+    found = getattr(tokenizer, name, None)
+    return None if found == -1 else found  # a tokenizer without this token
 
 
 def _is_row(ids: Any) -> bool:

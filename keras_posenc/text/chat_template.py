@@ -1,6 +1,7 @@
 """The text of a chat, by the template of a checkpoint."""
 
 import importlib.util
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -129,7 +130,7 @@ def check_messages(messages: Any) -> list[dict[str, str]]:
                 f"Message {number} of `messages` must be Unicode, without lone "
                 f"surrogates. Received: content={each['content']!r:.40}"
             ) from error
-        chat.append(dict(each))
+        chat.append(_as_json(number, each))
     if chat[-1]["role"] == "assistant":
         raise ValueError(
             "`messages` must end with a message to reply to, and ends with one "
@@ -137,3 +138,15 @@ def check_messages(messages: Any) -> list[dict[str, str]]:
             "'user'"
         )
     return chat
+
+
+def _as_json(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a message as the template's process receives it."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(message)))
+        return found
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Message {number} of `messages` must hold only what JSON can: "
+            f"texts, numbers, lists and dicts. Received: {message!r:.80}"
+        ) from error

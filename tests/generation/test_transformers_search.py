@@ -8,33 +8,38 @@ import pytest
 import keras_posenc as kp
 from tests.text.files import FIXTURES
 
-FOLDER = FIXTURES / "language_model"
-EXPECTED = json.loads((FOLDER / "generated.json").read_text())
+EXPECTED = json.loads((FIXTURES / "generated.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def model():
-    return kp.load_hugging_face(FOLDER, from_ids=True, verbose=False)
+def models():
+    """The generators of ids, each loaded once."""
+    names = {case["model"] for case in EXPECTED["cases"]}
+    return {
+        name: kp.load_hugging_face(
+            FIXTURES / name, from_ids=True, verbose=False
+        )
+        for name in names
+    }
 
 
-@pytest.fixture(scope="module")
-def prompts():
-    rows = EXPECTED["prompts"]
-    ids = np.full((len(rows), max(map(len, rows))), -1, "int32")
+@pytest.mark.parametrize("case", EXPECTED["cases"], ids=lambda x: x["case"])
+def test_ids_are_those_of_transformers(models, case):
+    model, rows = models[case["model"]], case["inputs"]
+    shape = len(rows), max(map(len, rows))
+    ids = np.full(shape, model.model.pad_id, "int32")
     for row, values in zip(ids, rows, strict=True):
         row[: len(values)] = values
-    return ids
-
-
-@pytest.mark.parametrize("case", EXPECTED["cases"])
-def test_ids_are_those_of_transformers(model, prompts, case):
-    options = dict(EXPECTED["cases"][case]["options"])
-    if words := options.pop("bad_words_ids", ()):  # of the folder alone
-        options["suppress_tokens"] += [word[0] for word in words]
     found = model.generate(
-        prompts, max_new_tokens=EXPECTED["max_new_tokens"], **options
+        ids, max_new_tokens=EXPECTED["max_new_tokens"], **case["options"]
     )
-    rows = found.reshape(-1, found.shape[-1]).tolist()
-    assert [[each for each in row if each >= 0] for row in rows] == (
-        EXPECTED["cases"][case]["ids"]
-    )
+    found = found.reshape(-1, found.shape[-1]).tolist()
+    assert [[each for each in row if each >= 0] for row in found] == case["ids"]
+
+
+def test_what_follows_must_have_positions(models):
+    model = models["language_model"]
+    ids = np.full((1, 30), 5)
+    with pytest.raises(ValueError, match="30 tokens.*=3 after.*32 positions"):
+        model.generate(ids, max_new_tokens=3)
+    assert model.generate(ids, max_new_tokens=2).shape == (1, 2)
