@@ -35,6 +35,13 @@ def length(text: str) -> int:
     return value
 
 
+def seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
 def ids(text: str) -> list[int]:
     """Returns ids of tokens, separated by spaces or commas."""
     found = [int(part) for part in text.replace(",", " ").split()]
@@ -64,7 +71,7 @@ def share(text: str) -> float:
 
 
 # Their names in argparse's messages: "invalid int value".
-length.__name__ = lengths.__name__ = "int"
+length.__name__ = lengths.__name__ = seed.__name__ = "int"
 tolerance.__name__ = share.__name__ = "float"
 
 

@@ -59,6 +59,11 @@ def _by_options(message: str, path: Path) -> str:
 
 def describe_outputs(model: Any) -> str:
     """Returns words for the outputs of a checkpoint's model."""
+    if hasattr(model, "chat_template"):  # a language model
+        kind = "made of" if hasattr(model.model, "encode") else "that continue"
+        what = "ids" if model.source_tokenizer is None else "texts"
+        chats = ", and chats" if model.chat_template else ""
+        return f"{what} {kind} {what}{chats}"
     if len(model.outputs) == 2:  # of question answering
         return "logits of where an answer starts and ends for each token"
     *each, size = model.outputs[0].shape

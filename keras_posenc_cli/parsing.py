@@ -13,6 +13,7 @@ from importlib import metadata
 from keras_posenc_cli import process
 from keras_posenc_cli.commands import (
     bench,
+    chat,
     compare,
     completion,
     export,
@@ -83,6 +84,7 @@ ended by SIGTERM; 129 ended by SIGHUP.
     rollback.add(commands)
     inspect.add(commands)
     generate.add(commands)
+    chat.add(commands)
     score.add(commands)
     bench.add(commands)
     plot.add(commands)

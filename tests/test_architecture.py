@@ -30,6 +30,7 @@ MAP = {
     "text": {"checks", "ops", "export", "progress", "keras_internals"},
     "checkpoints": {
         "checks",
+        "generation",
         "transformer",
         "positional",
         "text",
@@ -75,6 +76,7 @@ HOMES = {
     "matplotlib": {"analysis"},
     "pyarrow": {"scoring"},
     "shtab": {COMMAND},
+    "jinja2": {WORKER},
     COMMAND: {COMMAND},
     "tests": set(),
     WORKER: {"export", "scoring", "progress", COMMAND, WORKER},

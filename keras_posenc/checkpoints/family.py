@@ -57,8 +57,8 @@ class Pooler:
         part: Name of its projection; `{prefix}` is the encoder's.
         activation: Of the projection.
         pooling: How a text becomes one vector: `"first"`, its first token;
-            `"mean"`, the mean of all tokens; `"late"`, the mean after the
-            activation.
+            `"last"`, its last; `"mean"`, the mean of all tokens; `"late"`, the
+            mean after the activation.
         use_bias: Whether the projection has biases.
         norm: Name of the norm after the activation, or None.
         norm_epsilon: Added to the variance there.
@@ -177,6 +177,12 @@ class Family:
                     f"and the largest has {tensors.largest}"
                 )
 
+    def settle(
+        self, options: dict[str, Any], tensors: Tensors
+    ) -> dict[str, Any]:
+        """Returns the options, with those that the tensors decide."""
+        return options
+
     def fill(self, model: Any, tensors: Tensors) -> None:
         """Assigns the checkpoint's tensors to the model's weights."""
         self.match(model, Parts(self, tensors, self.prefix_in(tensors)))
@@ -281,12 +287,13 @@ def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
 
     Args:
         layer: The projection.
-        count: How many it joins: 1, or 3 for queries, keys and values.
+        count: How many it joins: 1, 2 of one width, or 3 for queries, keys and
+            values.
         heads: How many heads of queries, and of keys and values.
     """
     units = layer.kernel.shape[1]
-    if count == 1:
-        return [units]
+    if count < 3:
+        return [units // count] * count
     one = units // (heads[0] + 2 * heads[1])
     return [heads[0] * one, heads[1] * one, heads[1] * one]
 

@@ -13,15 +13,16 @@ from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation, make_norm
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
+from keras_posenc.transformer.last_token_pooling import LastTokenPooling1D
 from keras_posenc.transformer.masked_average_pooling import (
     MaskedAveragePooling1D,
 )
 
 PROMPTS = "config_sentence_transformers.json"
 _SEVERAL = "multi_label_classification"
-_SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
+SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _IMAGE = "ForImageClassification"
-_TASKS = (_SEQUENCE, _TOKEN, _IMAGE)
+_TASKS = (SEQUENCE, _TOKEN, _IMAGE)
 _SPANS = "ForQuestionAnswering"
 # Endings of class names whose heads, if any, are not loaded.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
@@ -29,6 +30,7 @@ _CLASSIFIER_POOLINGS = {
     "first": FirstTokenPooling1D,
     "mean": MaskedAveragePooling1D,
     "late": MaskedAveragePooling1D,
+    "last": LastTokenPooling1D,
 }
 IDENTITY = "torch.nn.modules.linear.Identity"
 # Last activations of cross-encoders: Keras's names by PyTorch's.
@@ -144,7 +146,7 @@ def classification(
             "supported; encoder_only=True loads the encoder of it"
         )
     layers: list[Any] = []
-    is_sequence = architecture.endswith(_SEQUENCE)
+    is_sequence = architecture.endswith(SEQUENCE)
     classifier = family.classifier if is_sequence else "classifier"
     if pooler is not None and (is_sequence or pooler.of_tokens):
         part = pooler.part.format(prefix=family.prefix_in(tensors))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import keras
 from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.decoders import decoder_of
+from keras_posenc.checkpoints.encoder_decoder import as_read
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
@@ -22,11 +23,13 @@ from keras_posenc.checkpoints.heads import (
     span_logits,
 )
 from keras_posenc.checkpoints.images import preprocessing
+from keras_posenc.checkpoints.language_model import generates, language_model
 from keras_posenc.checkpoints.model_types import family_of
 from keras_posenc.checkpoints.padding import (
     padding_of_ids,
     padding_of_texts,
 )
+from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.question_answering import (
     QuestionAnsweringModel,
@@ -38,7 +41,7 @@ from keras_posenc.checkpoints.sentence_embedding import (
     sentence_embedding,
     with_default_prompt,
 )
-from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.tensors import Tensors, refuse_gguf
 from keras_posenc.checkpoints.tokenizers import (
     CONFIG,
     MODULES,
@@ -50,9 +53,6 @@ from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
 from keras_posenc.transformer._id_embedding import check_pad_id
-from keras_posenc.transformer.transformer_encoder_model import (
-    TransformerEncoderModel,
-)
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -75,7 +75,7 @@ def load_hugging_face(
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
-) -> PretrainedModel | QuestionAnsweringModel:
+) -> PretrainedModel | QuestionAnsweringModel | PretrainedGenerator:
     """Returns a Keras model from a checkpoint of Hugging Face.
 
     The model takes strings or images, and returns what the checkpoint was
@@ -91,6 +91,9 @@ def load_hugging_face(
       `(batch, labels)`;
     - `...ForQuestionAnswering`: for each token of the second text of a pair,
       `(question, context)`, logits that the answer starts or ends there;
+    - a decoder, `...ForCausalLM`: texts that continue texts, and the next
+      message of a chat; an encoder and a decoder: texts made of texts, such as
+      translations. See `PretrainedGenerator`;
     - any other encoder: contextual embeddings, `(batch, seq, dim)`; for images
       those of class tokens, then of patches.
 
@@ -152,7 +155,7 @@ def load_hugging_face(
     Returns:
         A `PretrainedModel`, a `Sequential` with the attributes `encoder`,
         `labels` and `origin`; for question answering a
-        `QuestionAnsweringModel`.
+        `QuestionAnsweringModel`; for a language model a `PretrainedGenerator`.
 
     Raises:
         FileNotFoundError: The folder, or a file that it must have, is missing.
@@ -185,15 +188,33 @@ def load_hugging_face(
     options_of_vectors = check_options(prompts, truncate_dim, output)
     _check_dtype(dtype)
     ignored = _check_names("ignore_keys", ignore_keys)
+    if str(folder).endswith(".gguf"):
+        refuse_gguf(Path(folder))
     opened = Folder(folder)
     _check_is_checkpoint(opened)
     values = opened.mapping(CONFIG)
     kind, family = family_of(values, opened)
+    family = as_read(family, values, encoder_only)
+    is_of_images = family.model is VisionTransformerModel
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
+        if not encoder_only and generates(family, opened):
+            refuse_options(options_of_vectors)
+            _refuse_of_encoders(
+                pad_id=pad_id,
+                pairs=pairs or None,
+                max_length=max_length,
+                image_size=image_size,
+            )
+            return language_model(
+                family,
+                opened,
+                from_ids=from_ids,
+                ignore_keys=ignored,
+                dtype=dtype,
+                name=name or _name_of(opened),
+            )
         if isinstance(family, DecoderFamily):
-            if not encoder_only and not opened.has(MODULES):
-                return decoder_of(opened, ignore_keys=ignored, dtype=dtype)[0]
             family = family.as_encoder()
         tensors = Tensors(opened)
         path = opened.path / CONFIG
@@ -203,14 +224,15 @@ def load_hugging_face(
         options = family.options(config)
         config.finish(ignored)
         family.check(options, tensors, path)
+        options = family.settle(options, tensors)
         if image_size is not None:
-            if family.model is not VisionTransformerModel:
+            if not is_of_images:
                 raise ValueError(
                     "`image_size` must be None for a model of texts. "
                     f"Received: image_size={image_size!r}"
                 )
             options["image_size"] = image_size
-        is_of_texts = not from_ids and family.model is TransformerEncoderModel
+        is_of_texts = not (from_ids or is_of_images)
         if max_length is not None and not is_of_texts:
             raise ValueError(
                 "`max_length` must be None for a model that takes no texts. "
@@ -229,10 +251,10 @@ def load_hugging_face(
                 )
         elif is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
-        elif family.model is TransformerEncoderModel:
+        elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None
-        if pairs and family.model is VisionTransformerModel:
+        if pairs and is_of_images:
             raise ValueError(
                 "`pairs` must be False for a model of images. "
                 "Received: pairs=True"
@@ -307,6 +329,16 @@ def load_hugging_face(
         return with_default_prompt(model, opened)
 
 
+def _refuse_of_encoders(**options: Any) -> None:
+    """Raises `ValueError` for options that a language model does not have."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is an option of encoders, and this checkpoint "
+                f"generates text: leave it out. Received: {name}={value!r}"
+            )
+
+
 def _check_dtype(dtype: Any) -> None:
     try:
         policy = keras.dtype_policies.get(dtype)
@@ -335,6 +367,7 @@ def _check_is_checkpoint(folder: Folder) -> None:
     """Says what kind of folder it is where there is no config."""
     if folder.has(CONFIG):
         return
+    refuse_gguf(folder.path)
     saved = "saved_model.pb"
     if folder.has(saved) or any(folder.path.glob(f"*/{saved}")):
         raise ValueError(
@@ -370,7 +403,7 @@ def _front(
 
     `of_pairs` is the tokenizer of a model of pairs of texts.
     """
-    if not isinstance(encoder, TransformerEncoderModel):
+    if isinstance(encoder, VisionTransformerModel):
         if from_ids:
             raise ValueError(
                 "`from_ids` must be False for a model of images. "

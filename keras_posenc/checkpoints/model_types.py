@@ -6,7 +6,9 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.families.albert import Albert
+from keras_posenc.checkpoints.families.bart import Bart, MBart
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.camembert import Camembert
 from keras_posenc.checkpoints.families.data2vec import Data2VecText
@@ -23,12 +25,14 @@ from keras_posenc.checkpoints.families.gpt2 import GPT2
 from keras_posenc.checkpoints.families.gte import Gte, New
 from keras_posenc.checkpoints.families.jina_bert import JinaBert
 from keras_posenc.checkpoints.families.llama import Llama, Mistral
+from keras_posenc.checkpoints.families.marian import Marian
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
 from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.families.roformer import RoFormer
+from keras_posenc.checkpoints.families.t5 import MT5, T5
 from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
@@ -67,12 +71,21 @@ DECODERS: dict[str, type[DecoderFamily]] = {
     "qwen2": Qwen2,
     "qwen3": Qwen3,
 }
+# Encoders with decoders, which write other texts, such as translations.
+ENCODER_DECODERS: dict[str, type[EncoderDecoder]] = {
+    "bart": Bart,
+    "marian": Marian,
+    "mbart": MBart,
+    "mt5": MT5,
+    "t5": T5,
+}
 # Families under the type of another one, by `position_embedding_type`.
 VARIANTS: dict[tuple[str, str], type[Family]] = {("bert", "alibi"): JinaBert}
 
 # What class names of `architectures` begin with, before "Model" or "For...".
 _CLASSES = {
     "Albert": "albert",
+    "Bart": "bart",
     "Bert": "bert",
     "Camembert": "camembert",
     "Data2VecText": "data2vec-text",
@@ -87,7 +100,10 @@ _CLASSES = {
     "GPT2": "gpt2",
     "Gte": "gte",
     "Llama": "llama",
+    "MBart": "mbart",
     "MPNet": "mpnet",
+    "MT5": "mt5",
+    "Marian": "marian",
     "Mistral": "mistral",
     "ModernBert": "modernbert",
     "New": "new",
@@ -96,10 +112,11 @@ _CLASSES = {
     "Qwen3": "qwen3",
     "RoFormer": "roformer",
     "Roberta": "roberta",
+    "T5": "t5",
     "ViT": "vit",
     "XLMRoberta": "xlm-roberta",
 }
-_CLASS = re.compile(r"(\w+?)(Model|LMHeadModel|For[A-Z]\w*)")
+_CLASS = re.compile(r"(\w+?)(MTModel|Model|LMHeadModel|For[A-Z]\w*)")
 
 # Types that are no encoders, or none that is supported: what they are.
 _DECODER = "a decoder"
@@ -119,10 +136,10 @@ _OTHERS: dict[str, str] = {
     ),
     **dict.fromkeys(
         """
-        bart bigbird_pegasus blenderbot blenderbot-small encoder-decoder fsmt
-        led longt5 m2m_100 marian mbart mt5 mvp nllb-moe pegasus pegasus_x
-        plbart prophetnet switch_transformers t5 t5gemma t5gemma2 umt5
-        vision-encoder-decoder whisper
+        bigbird_pegasus blenderbot blenderbot-small encoder-decoder fsmt
+        led longt5 m2m_100 mvp nllb-moe pegasus pegasus_x plbart prophetnet
+        switch_transformers t5gemma t5gemma2 umt5 vision-encoder-decoder
+        whisper
         """.split(),
         _BOTH,
     ),
@@ -148,7 +165,7 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
     path = folder.path / CONFIG
     config = Config(values, path)
     kind = config.take("model_type", None, str, type(None))
-    types = ", ".join(sorted({**FAMILIES, **DECODERS}))
+    types = ", ".join(sorted({**FAMILIES, **DECODERS, **ENCODER_DECODERS}))
     if kind is None:
         kind = _by_class(values) or _by_tensors(Tensors(folder))
         if kind is None:
@@ -165,8 +182,10 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
             f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads models of "
             f"the types {types}{more}",
         )
-    if kind in DECODERS:
-        return kind, DECODERS[kind]()
+    families: Mapping[str, type[Family]]
+    for families in (DECODERS, ENCODER_DECODERS):
+        if kind in families:
+            return kind, families[kind]()
     if kind not in FAMILIES:
         raise config.wrong(
             "model_type", f"'{kind}' is not supported, only {types}"

@@ -8,6 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.checkpoints.zero_shot import (
+    TEMPLATE,
+    entailment_of,
+    pairs_of,
+    scores_of,
+)
+from keras_posenc.checks import check_bool
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.text.prompt import Prompt
 from keras_posenc.transformer._after_prompt import AfterPrompt
@@ -96,15 +103,8 @@ class TakesTexts(NamedArguments):
     @property
     def card(self) -> dict[str, Any]:
         """What the model card of an export says of the checkpoint."""
-        origin = dict(self.origin)
-        files = origin.pop("sha256", {})
-        parts = [f"{key} {value}" for key, value in origin.items() if value]
-        parts += [
-            f"{name} of SHA-256 {digest}" for name, digest in files.items()
-        ]
-        if not parts:
-            return {}
-        return {"signature": f"From a checkpoint: {', '.join(parts)}."}
+        found = origin_in_words(self.origin)
+        return {"signature": found} if found else {}
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -216,6 +216,98 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         """
         found = self._prompt_of(_OF_DOCUMENTS, prompt, prompt_name)
         return self._encode(texts, found, options)
+
+    def classify(
+        self,
+        texts: Any,
+        labels: Sequence[str],
+        *,
+        template: str = TEMPLATE,
+        multi_label: bool = False,
+        **options: Any,
+    ) -> np.ndarray:
+        """Classifies texts among labels that are given as words.
+
+        For a model of natural language inference, loaded with `pairs=True`,
+        such as BART or DeBERTa of MNLI. Each text is paired with the template
+        of each label, and the model says whether that follows: as
+        transformers' pipeline "zero-shot-classification" does.
+
+        Args:
+            texts: A list or an array of strings.
+            labels: The labels.
+            template: The second text of a pair; the label takes the place of
+                its `{}`.
+            multi_label: Whether labels do not exclude each other: each then
+                has a score of its own, in [0, 1]. With a single label it is
+                so anyway.
+            **options: As for `predict`, such as `batch_size` and `verbose`.
+
+        Returns:
+            Scores, float32 `(batch, labels)`; the sum of a row is 1, unless
+            `multi_label`.
+
+        Raises:
+            ValueError: An invalid argument; the model takes no pairs of texts,
+                or has no label of entailment.
+
+        Example:
+        >>> import keras_posenc as kp
+        >>> model = kp.load_hugging_face(
+        ...     "bart-large-mnli", pairs=True
+        ... )  # doctest: +SKIP
+        >>> scores = model.classify(
+        ...     ["The match ended 2:1."], ["sport", "politics"]
+        ... )  # doctest: +SKIP
+
+        References:
+            - [Yin et al., 2019](https://arxiv.org/abs/1909.00161)
+        """
+        places = entailment_of(self.labels, self.name)
+        check_bool("multi_label", multi_label)
+        expected = (getattr(self, "inputs", None) or [None])[0]
+        if getattr(expected, "dtype", "") != "string" or expected.ndim != 2:
+            raise ValueError(
+                f"Model '{self.name}' must take pairs of texts to classify "
+                "texts by words: load it with pairs=True"
+            )
+        if hasattr(texts, "to_numpy"):
+            texts = texts.to_numpy()
+        if isinstance(texts, str | bytes) or not all(
+            isinstance(text, str | bytes) for text in texts
+        ):
+            raise ValueError(
+                "`texts` must be a list or an array of strings. "
+                f"Received: texts={texts!r:.60}"
+            )
+        pairs = pairs_of(list(texts), labels, template)
+        if not pairs:
+            return np.zeros((0, len(labels)), "float32")
+        # Longest first: pairs of a batch then are of about one length.
+        order = np.argsort([-len(pair[0]) for pair in pairs], kind="stable")
+        found = self._logits.predict(
+            np.array(pairs, "object")[order], **options
+        )
+        logits = np.empty_like(found, "float64")
+        logits[order] = found
+        logits = logits.reshape(-1, len(labels), logits.shape[-1])
+        scores = scores_of(logits, places, several=multi_label)
+        return scores.astype("float32")
+
+    @property
+    def _logits(self) -> Self:
+        """The model of the same layers up to its logits."""
+        made: dict[Any, Any] = self._others.by_prompt
+        key = ("logits", *map(id, self.layers))
+        if key not in made:
+            (old,) = self.inputs
+            inputs = keras.Input(old.shape[1:], dtype="string", name=old.name)
+            names = [layer.name for layer in self.layers]
+            until = names.index("logits") + 1
+            made[key] = type(self)(
+                [inputs, *self.layers[:until]], name=self.name
+            )
+        return made[key]
 
     def _prompt_of(
         self, usual: Sequence[str], prompt: Any = None, name: Any = None
@@ -393,6 +485,15 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         for name, value in own.items():
             setattr(model, name, value)
         return model
+
+
+def origin_in_words(origin: Mapping[str, Any]) -> str:
+    """Returns a sentence that says which checkpoint it was; "" for none."""
+    rest = dict(origin)
+    files = rest.pop("sha256", {})
+    parts = [f"{key} {value}" for key, value in rest.items() if value]
+    parts += [f"{name} of SHA-256 {digest}" for name, digest in files.items()]
+    return f"From a checkpoint: {', '.join(parts)}." if parts else ""
 
 
 def _counted(pooling: Any, start: int) -> Any:

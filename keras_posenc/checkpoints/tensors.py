@@ -25,6 +25,19 @@ CONVERSION = (
     "torch.load(f, 'cpu', weights_only=True).items()}, "
     "'model.safetensors', {'format': 'pt'})\""
 )
+# From a file of llama.cpp. Its weights are quantized: these are their values.
+DEQUANTIZATION = (
+    'python -c "from safetensors.torch import save_file; '
+    "from transformers import AutoModelForCausalLM, AutoTokenizer; "
+    "f = {{'pretrained_model_name_or_path': '{folder}', 'gguf_file': "
+    "'{file}'}}; m = AutoModelForCausalLM.from_pretrained(**f); c = m.config; "
+    "c.__dict__.pop('quantization_config', None); c.save_pretrained('{out}'); "
+    "m.generation_config.save_pretrained('{out}'); "
+    "AutoTokenizer.from_pretrained(**f).save_pretrained('{out}'); "
+    "save_file({{k: v.float().contiguous().clone() for k, v in "
+    "m.state_dict().items() if not (c.tie_word_embeddings and k == "
+    "'lm_head.weight')}}, '{out}/model.safetensors', {{'format': 'pt'}})\""
+)
 _DTYPES = ("F64", "F32", "F16", "BF16")
 _LARGEST = float(np.finfo("float32").max)
 
@@ -167,9 +180,28 @@ def _files_of(folder: Folder) -> list[str]:
             "run any code when it is read. Convert them once, in that folder "
             f"and with torch: {CONVERSION}"
         )
+    refuse_gguf(folder.path)
     raise FileNotFoundError(
         f"'{folder.path}' has neither {WHOLE} nor {INDEX}. Is its download "
         "complete? `hf download NAME --local-dir FOLDER` resumes one"
+    )
+
+
+def refuse_gguf(path: Path) -> None:
+    """Raises `ValueError` for a file of llama.cpp, or a folder with one."""
+    if path.suffix == ".gguf":
+        file = path
+    else:
+        file = min(path.glob("*.gguf"), default=path)
+    if file.suffix != ".gguf":
+        return
+    command = DEQUANTIZATION.format(
+        folder=file.parent, file=file.name, out=file.with_suffix("")
+    )
+    raise ValueError(
+        f"'{file}' is a GGUF file, of llama.cpp, whose weights are quantized. "
+        "Write them as a folder first, with `pip install transformers torch "
+        f"gguf accelerate`: {command}"
     )
 
 

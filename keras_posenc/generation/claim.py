@@ -84,6 +84,21 @@ class Claim:
         more = self.tolerance * share * ops.maximum(ops.abs(best), 1.0)
         return ops.where(ranks > IMPOSSIBLE, ranks + more, ranks)
 
+    def favored_sequences(self, ranks: Any, ids: Any) -> Any:
+        """Returns scores `(batch, count)` that prefer these sequences.
+
+        Args:
+            ranks: The scores.
+            ids: Integers `(batch, count, columns)`: the whole sequences.
+        """
+        count, length = self.ids.shape[1], self.ids.shape[2]
+        ids = ops.expand_dims(ids[:, :, -length:], 2)
+        same = ops.all(ops.equal(ids, ops.expand_dims(self.ids, 1)), axis=-1)
+        shares = (count - ops.arange(count, dtype="float32")) / count
+        share = largest(ops.where(same, shares, 0.0), axis=2)
+        best = largest(ranks, axis=1, keepdims=True)
+        return ranks + self.tolerance * share * ops.maximum(ops.abs(best), 1.0)
+
 
 def _one_hot(tokens: Any, vocabulary: int) -> Any:
     """Returns bool `(..., vocabulary)`: all False where a token is no id."""

@@ -137,7 +137,7 @@ class Generator(NamedArguments, keras.Model):
             start_id = _id_of(target_tokenizer, "start_id")
         if end_ids is None:
             end_ids = _id_of(target_tokenizer, "end_id")
-        search = Search(
+        search = self._make_search(
             model,
             max_length=max_length,
             beams=beams,
@@ -186,6 +186,9 @@ class Generator(NamedArguments, keras.Model):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.detokenize = back
+
+    def _make_search(self, model: keras.Model, **options: Any) -> Search:
+        return Search(model, **options)
 
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
@@ -684,7 +687,8 @@ def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
 
 
 def _id_of(tokenizer: Any, name: str) -> Any:
-    return getattr(tokenizer, name, None)
+    found = getattr(tokenizer, name, None)
+    return None if found == -1 else found  # a tokenizer without this token
 
 
 def _is_row(ids: Any) -> bool:

@@ -34,6 +34,7 @@ def greedy_search(
     forbidden_ids: Sequence[int] = (),
     repetition_penalty: float = 1.0,
     claim: Claim | None = None,
+    rules: Callable[[Any, Any, Any], Any] | None = None,
 ) -> Generated:
     """Generates the most likely token each time, until all rows have ended.
 
@@ -52,6 +53,8 @@ def greedy_search(
         forbidden_ids: Other ids that are never chosen, such as the start's.
         repetition_penalty: See `penalize`; above 0.
         claim: Sequences that decide near-ties; see `Claim`.
+        rules: `rules(logits, prompt, index)` returns the logits of what may
+            follow.
 
     Returns:
         The sequences, each of the prompt's length.
@@ -87,6 +90,7 @@ def greedy_search(
         index=index,
         forbidden=Forbidden(end_ids, pad_id, min_length, forbidden_ids),
         repetition_penalty=repetition_penalty,
+        rules=rules,
     )
 
 
@@ -107,6 +111,7 @@ def sample(
     forbidden_ids: Sequence[int] = (),
     repetition_penalty: float = 1.0,
     claim: Claim | None = None,
+    rules: Callable[[Any, Any, Any], Any] | None = None,
 ) -> Generated:
     """Samples tokens from the model's distribution, until all have ended.
 
@@ -128,6 +133,7 @@ def sample(
         forbidden_ids: As for `greedy_search`.
         repetition_penalty: As for `greedy_search`.
         claim: As for `greedy_search`.
+        rules: As for `greedy_search`.
 
     Returns:
         The sequences. Their scores are of the unrestricted distribution.
@@ -164,6 +170,7 @@ def sample(
         index=index,
         forbidden=Forbidden(end_ids, pad_id, min_length, forbidden_ids),
         repetition_penalty=repetition_penalty,
+        rules=rules,
     )
 
 
@@ -174,6 +181,7 @@ class Chooser:
         choose: From logits `(batch, vocabulary)` and the index to ids.
         forbidden: The ids that may not be chosen.
         repetition_penalty: See `penalize`.
+        rules: As for `greedy_search`.
     """
 
     def __init__(
@@ -181,11 +189,13 @@ class Chooser:
         choose: Callable[[Any, Any], Any],
         forbidden: Forbidden,
         repetition_penalty: float = 1.0,
+        rules: Callable[[Any, Any, Any], Any] | None = None,
     ) -> None:
         check_positive("repetition_penalty", repetition_penalty)
         self.choose = choose
         self.forbidden = forbidden
         self.repetition_penalty = repetition_penalty
+        self.rules = rules
 
     def __call__(
         self, logits: Any, *, prompt: Any, index: Any, start: Any
@@ -197,6 +207,8 @@ class Chooser:
             seen = seen_ids(prompt, logits.shape[-1], before=index)
             logits = penalize(logits, seen, self.repetition_penalty)
         logits = self.forbidden(logits, index - start)
+        if self.rules is not None:
+            logits = self.rules(logits, prompt, index)
         tokens = ops.cast(self.choose(logits, index), "int32")
         scores = ops.take_along_axis(scores, ops.expand_dims(tokens, 1), axis=1)
         return tokens, ops.squeeze(scores, 1)
@@ -211,10 +223,11 @@ def _one_by_one(
     index: Any,
     forbidden: Forbidden,
     repetition_penalty: float,
+    rules: Callable[[Any, Any, Any], Any] | None,
 ) -> Generated:
     prompt = ops.convert_to_tensor(prompt)
     check_search(prompt, index, forbidden.end_ids, forbidden.pad_id)
-    chooser = Chooser(choose, forbidden, repetition_penalty)
+    chooser = Chooser(choose, forbidden, repetition_penalty, rules)
     prompt = ops.cast(prompt, "int32")
     length = prompt.shape[1] or ops.shape(prompt)[1]
     start = ops.cast(index, "int32")

@@ -32,6 +32,7 @@ def check_options(
     start_id: Any,
     end_ids: Sequence[int],
     prefix_ids: Sequence[int],
+    may_repeat_start: bool,
     pad_id: int,
 ) -> Sampling | None:
     """Returns the `Sampling`; None where no tokens are sampled.
@@ -73,6 +74,12 @@ def check_options(
         raise ValueError(
             "`seed` is an option of sampling: give one of "
             f"{', '.join(SAMPLING)} too. Received: seed={seed!r}"
+        )
+    if start_id in end_ids and not may_repeat_start:
+        raise ValueError(
+            "`start_id` must not be one of `end_ids`: a sequence would end "
+            f"where it starts. Received: start_id={start_id}, "
+            f"end_ids={tuple(end_ids)}"
         )
     _check_ids(vocabulary, start_id, end_ids, prefix_ids, pad_id)
     if len(prefix_ids) >= max_length:
@@ -127,12 +134,6 @@ def _check_ids(
                     "is padding. Received: "
                     f"{name}={each if name == 'start_id' else tuple(ids)}"
                 )
-    if start_id in end_ids:
-        raise ValueError(
-            "`start_id` must not be one of `end_ids`: a sequence would end "
-            f"where it starts. Received: start_id={start_id}, "
-            f"end_ids={tuple(end_ids)}"
-        )
     if ends := set(prefix_ids).intersection(end_ids):
         raise ValueError(
             "`prefix_ids` must contain none of `end_ids`, which end a "

@@ -20,13 +20,26 @@ def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
     Returns:
         Bool `(batch, vocabulary)`.
     """
-    batch, length = ops.shape(prompt)[0], ops.shape(prompt)[1]
-    counts = ops.less(ops.arange(length, dtype="int32"), before)
+    counts = ops.less(ops.arange(ops.shape(prompt)[1], dtype="int32"), before)
+    return marked_ids(prompt, vocabulary, where=ops.expand_dims(counts, 0))
+
+
+def marked_ids(prompt: Any, vocabulary: int, *, where: Any) -> Any:
+    """Returns which ids the prompt has in some of its places.
+
+    Args:
+        prompt: Integers `(batch, length)`; negative ones are padding.
+        vocabulary: The number of ids.
+        where: Bool `(batch, length)`, or `(1, length)`: the places.
+
+    Returns:
+        Bool `(batch, vocabulary)`.
+    """
+    batch = ops.shape(prompt)[0]
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
     # One more row, for the columns that are not read, and padding.
     prompt = ops.cast(prompt, "int32")
-    counts = ops.logical_and(ops.expand_dims(counts, 0), prompt >= 0)
-    rows = ops.where(counts, rows, batch)
+    rows = ops.where(ops.logical_and(where, prompt >= 0), rows, batch)
     places = rows * vocabulary + ops.maximum(prompt, 0)
     places = ops.reshape(places, (-1, 1))
     flat = ops.scatter_update(

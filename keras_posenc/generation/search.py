@@ -67,6 +67,9 @@ class Search(NamedArguments, keras.layers.Layer):
         sequence that was cut off at `max_length`.
     """
 
+    # Whether generated ids may include the start symbol.
+    may_repeat_start = False
+
     def __init__(
         self,
         model: keras.Model,
@@ -126,6 +129,7 @@ class Search(NamedArguments, keras.layers.Layer):
             start_id=start_id,
             end_ids=self.end_ids,
             prefix_ids=self.prefix_ids,
+            may_repeat_start=self.may_repeat_start,
             pad_id=self.pad_id,
         )
         # Python's numbers, which a config can hold.
@@ -293,6 +297,11 @@ class Search(NamedArguments, keras.layers.Layer):
             return start
         return (*start, *range(self.generated_ids, self.vocabulary))
 
+    @property
+    def removed_ids(self) -> tuple[int, ...]:
+        """Ids that are removed at the end of a prompt: it continues."""
+        return self.end_ids
+
     def _after_prompt(self, x: Any) -> Any:
         if len(x.shape) == 3:
             return x[:, :, -self.max_length :]
@@ -365,7 +374,7 @@ class Search(NamedArguments, keras.layers.Layer):
         prompt = align_right(
             inputs,
             start_id=self.start_id,
-            end_ids=self.end_ids,
+            end_ids=self.removed_ids,
             pad_id=self.pad_id,
             front=front,
         )
@@ -461,7 +470,7 @@ class Search(NamedArguments, keras.layers.Layer):
         counts = real.sum(axis=1)
         places = prompts.shape[1] - 1 - real[:, ::-1].argmax(axis=1)
         last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
-        counts -= np.isin(last[:, 0], self.end_ids)  # removed: it continues
+        counts -= np.isin(last[:, 0], self.removed_ids)  # removed: it continues
         return max(int(counts.max()), 1)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:

@@ -51,8 +51,10 @@ class DecodingModel(StackModel):
         target_embedding: The `TokenEmbedding` of generated tokens.
         target_pad_id: The id that is padding among them; -1 for none of them.
         target_input_position: The layer that adds their positions, or None.
+        target_embedding_norm: The norm after that, or None.
         head: A `Dense` from the decoder's outputs to logits; None if the
             embedding computes them.
+        logits_bias: The `LogitsBias` after that, or None.
     """
 
     decoder: TransformerDecoder
@@ -60,6 +62,8 @@ class DecodingModel(StackModel):
     target_pad_id: int
     target_input_position: keras.Layer | None
     head: keras.layers.Dense | None
+    target_embedding_norm: keras.Layer | None = None
+    logits_bias: keras.Layer | None = None
 
     def call_with_cache(
         self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None
@@ -146,6 +150,7 @@ class DecodingModel(StackModel):
             positions=positions,
             table=cache.get("encoding"),
         )
+        x = normed(self.target_embedding_norm, x)
         x, blocks = self.decoder.attend_cached(
             ops.cast(x, self.decoder.compute_dtype),
             context,
@@ -156,6 +161,8 @@ class DecodingModel(StackModel):
             logits = self.target_embedding(x, reverse=True)
         else:
             logits = project(self.head, x)
+        if self.logits_bias is not None:
+            logits = self.logits_bias(logits)
         slot = cache["slot"] + count
         return logits, {**cache, **kept, "slot": slot, "blocks": blocks}
 
@@ -275,6 +282,11 @@ class DecodingModel(StackModel):
                 f"{used} are used. Received: token_ids of shape "
                 f"{tuple(token_ids.shape)}"
             )
+
+
+def normed(norm: keras.Layer | None, x: Any) -> Any:
+    """Normalizes embeddings, where a model does."""
+    return x if norm is None else norm(x)
 
 
 def check_size(

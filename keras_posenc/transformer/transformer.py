@@ -15,6 +15,7 @@ from keras_posenc.transformer._decoding_model import (
     check_embeddings,
     check_width,
     make_head,
+    normed,
 )
 from keras_posenc.transformer._id_embedding import (
     PaddedIds,
@@ -27,6 +28,7 @@ from keras_posenc.transformer._input_position import (
     check_table,
     put_in,
 )
+from keras_posenc.transformer._logits_bias import LogitsBias
 from keras_posenc.transformer._options import (
     AttentionPositions,
     ModelOptions,
@@ -37,6 +39,7 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
+from keras_posenc.transformer._sublayers import make_norm
 from keras_posenc.transformer._token_embedding import TokenEmbedding
 from keras_posenc.transformer.transformer_decoder import TransformerDecoder
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder
@@ -76,10 +79,14 @@ class Transformer(DecodingModel):
         cross_attention_position: Position in the cross-attentions, as
             `TransformerDecoder` takes it.
         embeddings: `"shared"` (the paper): source, target and logits have one
-            table; `"tied"`: target and logits have one; `"separate"`: each has
-            its own.
+            table; `"shared_inputs"`: source and target have one; `"tied"`:
+            target and logits have one; `"separate"`: each has its own.
         scale_inputs: Whether the embeddings are multiplied by `sqrt(d_model)`,
             as in the paper.
+        embedding_norm: Whether the embeddings of source and target, with their
+            positions, are normalized, as BART's are.
+        use_logits_bias: Whether a learned number is added to the logits of
+            each id, as in Marian's models.
         skip_padding: As `TransformerEncoder` takes it.
         **options: As for `ModelOptions`.
 
@@ -108,6 +115,10 @@ class Transformer(DecodingModel):
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
         - [Press and Wolf, 2016](https://arxiv.org/abs/1608.05859) (tied
           embeddings)
+        - [Lewis et al., 2019](https://arxiv.org/abs/1910.13461) (norms of
+          embeddings)
+        - [Junczys-Dowmunt et al., 2018](https://arxiv.org/abs/1804.00344)
+          (Marian)
     """
 
     def __init__(
@@ -124,6 +135,8 @@ class Transformer(DecodingModel):
         cross_attention_position: AttentionPositions = None,
         embeddings: str = "shared",
         scale_inputs: bool = True,
+        embedding_norm: bool = False,
+        use_logits_bias: bool = False,
         skip_padding: bool = True,
         **options: Unpack[ModelOptions],
     ) -> None:
@@ -132,17 +145,23 @@ class Transformer(DecodingModel):
         num_layers = check_positive_int("num_layers", options["num_layers"])
         dtype = options["dtype"]
         check_bool("scale_inputs", scale_inputs)
-        check_embeddings(embeddings, ("shared", "tied", "separate"))
+        check_bool("embedding_norm", embedding_norm)
+        check_bool("use_logits_bias", use_logits_bias)
+        check_embeddings(
+            embeddings, ("shared", "shared_inputs", "tied", "separate")
+        )
+        is_shared = embeddings in ("shared", "shared_inputs")
         if target_vocabulary_size is None:
             target_vocabulary_size = vocabulary_size
         check_positive_int("target_vocabulary_size", target_vocabulary_size)
         if num_decoder_layers is None:
             num_decoder_layers = num_layers
         check_positive_int("num_decoder_layers", num_decoder_layers)
-        if embeddings == "shared" and target_vocabulary_size != vocabulary_size:
+        if is_shared and target_vocabulary_size != vocabulary_size:
             raise ValueError(
-                "embeddings='shared' is one table for source and target: for "
-                "two vocabularies give 'tied' or 'separate'. Received: "
+                f"embeddings={embeddings!r} is one table for source and "
+                "target: for two vocabularies give 'tied' or 'separate'. "
+                "Received: "
                 f"vocabulary_size={vocabulary_size}, "
                 f"target_vocabulary_size={target_vocabulary_size}"
             )
@@ -189,7 +208,7 @@ class Transformer(DecodingModel):
                 name=name,
             )
 
-        if embeddings == "shared":
+        if is_shared:
             embedding = target_embedding = table(
                 vocabulary_size,
                 "embedding",
@@ -200,6 +219,17 @@ class Transformer(DecodingModel):
             target_embedding = table(
                 target_vocabulary_size, "target_embedding", target_pad_id
             )
+        norms: dict[str, keras.Layer | None] = {
+            side: make_norm(
+                encoder.norm,
+                encoder.norm_epsilon,
+                encoder.dtype_policy,
+                f"{side}_embedding_norm",
+            )
+            if embedding_norm
+            else None
+            for side in ("source", "target")
+        }
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         source_ids, target_ids = source, target
@@ -212,6 +242,7 @@ class Transformer(DecodingModel):
                 )
             )
         x = put_in(position, embedding(source_ids), name="input_position")
+        x = normed(norms["source"], x)
         source_dropout = keras.layers.Dropout(
             encoder.dropout, dtype=dtype, name="source_dropout"
         )
@@ -221,6 +252,7 @@ class Transformer(DecodingModel):
             target_embedding(target_ids),
             name="target_input_position",
         )
+        x = normed(norms["target"], x)
         width = memory.shape[-1]
         of_stacks["attention_position"] = check_positions(
             "target_attention_position",
@@ -240,12 +272,16 @@ class Transformer(DecodingModel):
         )
         x = decoder(target_dropout(x), memory=memory)
         head = None
-        if embeddings == "separate":
+        if embeddings in ("separate", "shared_inputs"):
             head = make_head(decoder, target_vocabulary_size)
             logits = head(x)
         else:
             check_width(x, d_model, embeddings)
             logits = target_embedding(x, reverse=True)
+        logits_bias = None
+        if use_logits_bias:
+            logits_bias = LogitsBias(dtype=dtype, name="logits_bias")
+            logits = logits_bias(logits)
         super().__init__(
             inputs={"source": source, "target": target},
             outputs=logits,
@@ -260,7 +296,10 @@ class Transformer(DecodingModel):
         self.decoder = decoder
         self.embedding = embedding
         self.target_embedding = target_embedding
+        self.source_embedding_norm = norms["source"]
+        self.target_embedding_norm = norms["target"]
         self.head = head
+        self.logits_bias = logits_bias
         self.vocabulary_size = vocabulary_size
         self.target_vocabulary_size = target_vocabulary_size
         self.pad_id = pad_id
@@ -268,6 +307,8 @@ class Transformer(DecodingModel):
         self.d_model = d_model
         self.embeddings = embeddings
         self.scale_inputs = scale_inputs
+        self.embedding_norm = embedding_norm
+        self.use_logits_bias = use_logits_bias
         self.num_decoder_layers = decoder.num_layers
         self.target_attention_position = decoder.attention_position
         self.cross_attention_position = decoder.cross_attention_position
@@ -364,6 +405,7 @@ class Transformer(DecodingModel):
             embedded(self.target_embedding, target, self.target_pad_id),
             target_mask,
         )
+        x = normed(self.target_embedding_norm, x)
         _, of_target, across = self.decoder(
             x,
             memory=memory,
@@ -378,7 +420,8 @@ class Transformer(DecodingModel):
 
     def _embed_source(self, source: Any, mask: Any) -> Any:
         x = embedded(self.embedding, source, self.pad_id)
-        return _placed(self.input_position, x, mask)
+        x = _placed(self.input_position, x, mask)
+        return normed(self.source_embedding_norm, x)
 
     def _check_source(self, source: Any, mask: Any) -> tuple[Any, Any]:
         source = ops.convert_to_tensor(source)

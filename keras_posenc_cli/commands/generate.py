@@ -65,7 +65,7 @@ def add(commands: Commands) -> None:
     add_options(parser, "--signature")
     parser.add_argument(
         "--seed",
-        type=seed,
+        type=arguments.seed,
         metavar="N",
         help="seed of sampling (default: random)",
     )
@@ -83,16 +83,6 @@ def add(commands: Commands) -> None:
         help="print each piece of an output as soon as it is generated, for "
         ".keras files",
     )
-
-
-def seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below 0")
-    return value
-
-
-seed.__name__ = "int"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -183,7 +173,7 @@ def _of_model(
     rows = given
     if not options.ids:
         rows = _tokenize(generator, given, options.exported)
-    ids: Any = _padded(rows)
+    ids: Any = _padded(rows, generator.model.pad_id)
     generator.search.check_inputs(ids, lengths=False)
     model, checked = generator.from_ids, ids
     if generator.search.draw is not None:
@@ -323,7 +313,11 @@ def _tokenize(
     import numpy as np
 
     ids = np.asarray(generator.source_tokenizer(list(texts)))
-    return [np.trim_zeros(row, "b").tolist() for row in ids]
+    is_token = ids != generator.source_tokenizer.pad_id
+    lengths = (is_token * (1 + np.arange(ids.shape[1]))).max(1, initial=0)
+    return [
+        row[:length].tolist() for row, length in zip(ids, lengths, strict=True)
+    ]
 
 
 def _check_tokenizer(generator: Any, path: Any) -> None:
@@ -334,10 +328,11 @@ def _check_tokenizer(generator: Any, path: Any) -> None:
         )
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> Any:
+def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> Any:
     import numpy as np
 
-    ids = np.zeros((len(rows), max(1, *map(len, rows))), "int32")
+    shape = (len(rows), max(1, *map(len, rows)))
+    ids = np.full(shape, pad_id, "int32")
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     return ids
@@ -378,7 +373,9 @@ def _listed(outputs: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def _tokens(row: Any) -> list[int]:
-    return [int(each) for each in row if each]
+    # Padding is -1 where every id of the vocabulary is a token, else 0.
+    pad_id = min(0, *map(int, row))
+    return [int(each) for each in row if each != pad_id]
 
 
 def _check_scores(

@@ -19,8 +19,8 @@ def add(commands: Commands) -> None:
         "import",
         run,
         summary="write a Hugging Face checkpoint as a .keras model",
-        description="Writes an encoder that Hugging Face's transformers, or "
-        "sentence-transformers, saved as a .keras model. Nothing is "
+        description="Writes an encoder or a language model that Hugging Face's "
+        "transformers, or sentence-transformers, saved as a .keras model. Nothing is "
         "downloaded, and no code of the folder is run. Needs "
         "keras-posenc[checkpoints].",
         usage="FOLDER [option ...]",
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
     result = {
         "path": str(out),
         "output": describe_outputs(model),
-        "labels": model.labels,
+        "labels": getattr(model, "labels", None),
         **model.origin,
     }
     size = units.size(out.stat().st_size)

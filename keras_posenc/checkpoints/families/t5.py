@@ -1,0 +1,158 @@
+"""T5, T5 v1.1 and FLAN-T5, and mT5."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
+from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
+from keras_posenc.positional.relative_position_bias import RelativePositionBias
+from keras_posenc.text.files import shown
+
+_GATED = "gated-"
+
+
+class T5(EncoderDecoder):
+    """[Raffel et al., 2019](https://arxiv.org/abs/1910.10683)."""
+
+    prefix = ""
+    names = {
+        "bias": "block.0.layer.0.SelfAttention.relative_attention_bias",
+        "query": "block.{}.layer.0.SelfAttention.q",
+        "key": "block.{}.layer.0.SelfAttention.k",
+        "value": "block.{}.layer.0.SelfAttention.v",
+        "attention_output": "block.{}.layer.0.SelfAttention.o",
+        "attention_norm": "block.{}.layer.0.layer_norm",
+        "cross_query": "block.{}.layer.1.EncDecAttention.q",
+        "cross_key": "block.{}.layer.1.EncDecAttention.k",
+        "cross_value": "block.{}.layer.1.EncDecAttention.v",
+        "cross_output": "block.{}.layer.1.EncDecAttention.o",
+        "cross_attention_norm": "block.{}.layer.1.layer_norm",
+        "intermediate": "block.{}.layer.1.DenseReluDense.wi",
+        "feed_forward_output": "block.{}.layer.1.DenseReluDense.wo",
+        "feed_forward_norm": "block.{}.layer.1.layer_norm",
+        "final_norm": "final_layer_norm",
+    }
+    decoder_names = {
+        "intermediate": "block.{}.layer.2.DenseReluDense.wi",
+        "feed_forward_output": "block.{}.layer.2.DenseReluDense.wo",
+        "feed_forward_norm": "block.{}.layer.2.layer_norm",
+    }
+    # Of a bias that no version reads.
+    unused = (
+        r"decoder\.block\.0\.layer\.1\.EncDecAttention\."
+        r"relative_attention_bias\.weight",
+    )
+    may_tie = True
+    # Where the config has no such key.
+    usual_activation = "relu"
+    # Factor of the decoder's outputs, before the logits.
+    output_scale = 1.0
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        width, heads = config.size("d_model"), config.size("num_heads")
+        # Named by what T5 v1.1 differs in, in older configs.
+        if config.expect(
+            "scale_decoder_outputs", self.scales_outputs(), False, True
+        ):
+            self.output_scale = width**-0.5
+        kind = config.take("feed_forward_proj", self.usual_activation, str)
+        is_gated = kind.startswith(_GATED)
+        name = kind.removeprefix(_GATED)
+        if kind == "gated-gelu":
+            name = "gelu_new"  # as transformers has it
+        if name not in ACTIVATIONS:
+            raise config.wrong(
+                "feed_forward_proj",
+                f"{shown(kind)} is not supported, only the names "
+                f"{', '.join(ACTIVATIONS)}, alone or after '{_GATED}'",
+            )
+        config.expect("is_gated_act", is_gated)
+        config.expect("dense_act_fn", name)
+        if is_gated:
+            self.names, self.decoder_names = (
+                _with_gate(names) for names in (self.names, self.decoder_names)
+            )
+        layers = config.blocks("num_layers")
+        decoder_layers = layers
+        if config.values.get("num_decoder_layers") is not None:
+            decoder_layers = config.blocks("num_decoder_layers")
+        config.take("num_decoder_layers", None)
+        buckets = config.size("relative_attention_num_buckets", 32)
+        distance = config.size("relative_attention_max_distance", 128)
+        vocabulary = config.size("vocab_size")
+        return {
+            "vocabulary_size": vocabulary,
+            "d_model": width,
+            "num_layers": layers,
+            "num_decoder_layers": decoder_layers,
+            "num_heads": heads,
+            "head_dim": config.size("d_kv"),
+            "intermediate_dim": config.size("d_ff"),
+            "activation": ACTIVATIONS[name],
+            "use_gate": is_gated,
+            "use_bias": False,
+            "dropout": config.rate("dropout_rate", 0.1),
+            "normalize_first": True,
+            "norm": "rms",
+            "norm_epsilon": config.positive("layer_norm_epsilon", 1e-6),
+            "scale_inputs": False,
+            "pad_id": config.index("pad_token_id", vocabulary, 0),
+            "input_position": None,
+            "attention_position": RelativePositionBias(
+                buckets, max_distance=distance, name="relative_position_bias"
+            ),
+            "target_attention_position": RelativePositionBias(
+                buckets,
+                max_distance=distance,
+                bidirectional=False,
+                name="target_relative_position_bias",
+            ),
+        }
+
+    def scales_outputs(self) -> bool:
+        """Returns whether outputs are scaled, where the config does not say."""
+        return self.is_tied
+
+    def fill(self, model: Any, tensors: Any) -> None:
+        super().fill(model, tensors)
+        if hasattr(model, "decoder"):
+            norm = model.decoder.final_norm.scale
+            norm.assign(ops.convert_to_tensor(norm) * self.output_scale)
+
+    def fill_stack(
+        self, stack: Any, position: Any, norm: Any, parts: Parts
+    ) -> None:
+        super().fill_stack(stack, position, norm, parts)
+        # All blocks have the bias that the first one stores.
+        table = stack.attention_position.embeddings
+        table.assign(parts.take("bias", table.shape))
+
+    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
+        super().fill_block(block, parts, number)
+        # T5 does not divide scores by the root of the width of a head.
+        attention, across = block.attention, block.cross_attention
+        size = attention.num_heads * attention.head_dim
+        kernels = [attention.query_key_value.kernel]
+        if across is not None:
+            kernels.append(across.query.kernel)
+        for kernel in kernels:
+            found = ops.convert_to_numpy(kernel).astype("float64")
+            found[:, :size] *= attention.head_dim**0.5
+            kernel.assign(found)
+
+
+class MT5(T5):
+    """[Xue et al., 2020](https://arxiv.org/abs/2010.11934)."""
+
+    usual_activation = "gated-gelu"
+
+    def scales_outputs(self) -> bool:
+        return False
+
+
+def _with_gate(names: Any) -> dict[str, str]:
+    """Returns the names of a feed-forward part with a gate."""
+    wide = names["intermediate"]
+    return {**names, "gate": f"{wide}_0", "intermediate": f"{wide}_1"}

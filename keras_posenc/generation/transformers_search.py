@@ -1,0 +1,131 @@
+"""Generation from ids to ids by the rules of the library transformers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.checks import check_count, check_index
+from keras_posenc.generation.beam_search import beam_search
+from keras_posenc.generation.options import check_ids
+from keras_posenc.generation.search import Search
+from keras_posenc.generation.transformers_beams import transformers_beam_search
+from keras_posenc.generation.transformers_rules import Rules
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class TransformersSearch(Search):
+    """Generates the ids that transformers' `generate` does.
+
+    Unlike in `Search`, the start symbol may be generated, and may be an end
+    symbol too; an end symbol after a prompt is a part of it; and a prompt may
+    have no more tokens than the checkpoint has positions.
+
+    Args:
+        model: As for `Search`.
+        suppress_ids: Ids that are never generated.
+        max_positions: How many tokens a prompt and what follows it may have
+            together; None for no limit but the model's own.
+        no_repeat_ngram_size: See `Rules`.
+        forced_end_id: See `Rules`.
+        early_stopping: See `transformers_beam_search`.
+        **options: As for `Search`.
+    """
+
+    may_repeat_start = True
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        suppress_ids: Any = (),
+        max_positions: int | None = None,
+        no_repeat_ngram_size: int = 0,
+        forced_end_id: int | None = None,
+        early_stopping: bool | str = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, **options)
+        self.suppress_ids = check_ids("suppress_ids", suppress_ids)
+        for each in self.suppress_ids:
+            check_index("suppress_ids", each, self.vocabulary)
+        self.max_positions = max_positions
+        self.no_repeat_ngram_size = check_count(
+            "no_repeat_ngram_size", no_repeat_ngram_size
+        )
+        if forced_end_id is not None:
+            check_index("forced_end_id", forced_end_id, self.vocabulary)
+        self.forced_end_id = forced_end_id
+        if early_stopping not in (True, False, "never"):
+            raise ValueError(
+                "`early_stopping` must be True, False or 'never'. Received: "
+                f"early_stopping={early_stopping!r}"
+            )
+        self.early_stopping = early_stopping
+        self.rules = Rules(self.no_repeat_ngram_size, forced_end_id)
+
+    @property
+    def forbidden_ids(self) -> tuple[int, ...]:
+        """Ids that are never generated."""
+        size = self.vocabulary
+        most = size if self.generated_ids is None else self.generated_ids
+        return (*self.suppress_ids, *range(most, size))
+
+    @property
+    def removed_ids(self) -> tuple[int, ...]:
+        """Ids that are removed at the end of a prompt."""
+        return ()
+
+    def _options(self, cache: Any, start: Any) -> dict[str, Any]:
+        found = super()._options(cache, start)
+        return {**found, "rules": self.rules} if self.rules else found
+
+    def _beams(
+        self,
+        inputs: Any,
+        search: Callable[..., Any],
+        *,
+        claimed: Any = None,
+        tolerance: Any = 0,
+    ) -> Any:
+        if search is not beam_search:
+            raise ValueError(
+                "A checkpoint's beams have no trace. Make a kp.Generator of "
+                "its `model`, with beams"
+            )
+        prompt, start, cache, _, expand = self.begin(inputs)
+        return transformers_beam_search(
+            expand(self.beams),
+            prompt,
+            beams=self.beams,
+            n_best=self.n_best,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
+            before=len(self.prefix_ids),
+            claim=self._claim(prompt, claimed, tolerance),
+            **{"rules": self.rules, **self._options(cache, start)},
+        )
+
+    def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
+        super().check_lengths(values, name=name)
+        if self.has_encoder or name == "source" or self.max_positions is None:
+            return
+        tokens = self._longest(values)
+        if tokens + self.max_length > self.max_positions:
+            raise ValueError(
+                f"The prompt has {tokens} tokens, and with "
+                f"max_new_tokens={self.max_length} after it exceeds the "
+                f"{self.max_positions} positions of the checkpoint. Shorten "
+                "it, or give a smaller `max_new_tokens`"
+            )
+
+    def options(self) -> dict[str, Any]:
+        return {
+            **super().options(),
+            "suppress_ids": list(self.suppress_ids),
+            "max_positions": self.max_positions,
+            "no_repeat_ngram_size": self.no_repeat_ngram_size,
+            "forced_end_id": self.forced_end_id,
+            "early_stopping": self.early_stopping,
+        }

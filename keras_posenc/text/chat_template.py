@@ -1,0 +1,152 @@
+"""The text of a chat, by the template of a checkpoint."""
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_posenc.export.worker_client import (
+    MIB,
+    Limits,
+    WorkerError,
+    run_in_worker,
+)
+from keras_posenc_worker import render_chat
+
+ROLES = ("system", "user", "assistant", "tool")
+# A template takes milliseconds. What it may use is limited all the same: it
+# comes from whoever wrote the checkpoint, and may loop without end.
+_LIMITS = Limits(memory=256 * MIB, seconds=4, timeout=30)
+
+
+def render(
+    template: str,
+    messages: Any,
+    *,
+    tokens: Mapping[str, str],
+    source: str = "The chat template",
+) -> str:
+    """Returns the text that a model continues with its reply.
+
+    The template runs in Jinja's sandbox, in a process with limits of time and
+    memory, as transformers' `apply_chat_template(chat, tokenize=False,
+    add_generation_prompt=True)` runs it.
+
+    Args:
+        template: In the language Jinja.
+        messages: Dicts with `role` and `content`, both strings; see `ROLES`.
+        tokens: Special tokens by the names that templates have for them, such
+            as `bos_token`.
+        source: What messages call the template.
+
+    Raises:
+        ImportError: The library `jinja2` is missing.
+        ValueError: The messages are no chat; the template raises an error, and
+            its message is shown; it takes too long, or leaves a message out.
+    """
+    chat = check_messages(messages)
+    if importlib.util.find_spec("jinja2") is None:
+        raise ImportError(
+            "Chats need the library jinja2: pip install 'keras-posenc[chat]'"
+        )
+    try:
+        found = run_in_worker(
+            render_chat.__name__,
+            template,
+            chat,
+            dict(tokens),
+            limits=_LIMITS,
+            prepare=(),
+        )
+    except WorkerError as error:
+        raise ValueError(
+            f"{source} {error}: it may loop without end. Edit the template, "
+            "or render the chat yourself and pass its text to `generate`"
+        ) from error
+    if "raised" in found:
+        raise ValueError(
+            f"{source} does not take this chat, of the roles "
+            f"{', '.join(each['role'] for each in chat)}: {found['raised']}"
+        )
+    if "error" in found:
+        raise ValueError(
+            f"{source} {found['error']}. Edit the template, or render the chat "
+            "yourself and pass its text to `generate`"
+        )
+    text: str = found["text"]
+    for number, each in enumerate(chat):
+        # A model's own earlier thoughts may be left out on purpose.
+        if each["role"] in ("system", "user") and (
+            each["content"].strip() not in text
+        ):
+            raise ValueError(
+                f"{source} leaves out message {number}, of the role "
+                f"'{each['role']}': this checkpoint has no place for it. Put "
+                "its content into a message of the role 'user'"
+            )
+    return text
+
+
+def check_messages(messages: Any) -> list[dict[str, str]]:
+    """Returns the messages of a chat.
+
+    Raises:
+        ValueError: They are no dicts of a known role and a text, there are
+            none, or the last one is the model's own.
+    """
+    if isinstance(messages, str | Mapping) or not isinstance(
+        messages, Sequence
+    ):
+        raise ValueError(
+            "`messages` must be a list of dicts, such as "
+            "[{'role': 'user', 'content': 'Hello'}]. Received: "
+            f"messages={messages!r:.80}"
+        )
+    if not messages:
+        raise ValueError(
+            "`messages` must hold at least one message, such as "
+            "{'role': 'user', 'content': 'Hello'}. It is empty"
+        )
+    chat = []
+    for number, each in enumerate(messages):
+        if not isinstance(each, Mapping) or not (
+            isinstance(each.get("role"), str)
+            and isinstance(each.get("content"), str)
+        ):
+            raise ValueError(
+                f"Message {number} of `messages` must be a dict with 'role' "
+                f"and 'content', both strings. Received: {each!r:.80}"
+            )
+        if each["role"] not in ROLES:
+            raise ValueError(
+                f"Message {number} of `messages` must have one of the roles "
+                f"{', '.join(map(repr, ROLES))}. Received: "
+                f"role={each['role']!r:.40}"
+            )
+        try:
+            each["content"].encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"Message {number} of `messages` must be Unicode, without lone "
+                f"surrogates. Received: content={each['content']!r:.40}"
+            ) from error
+        chat.append(_as_json(number, each))
+    if chat[-1]["role"] == "assistant":
+        raise ValueError(
+            "`messages` must end with a message to reply to, and ends with one "
+            "of the role 'assistant'. Leave it out, or add one of the role "
+            "'user'"
+        )
+    return chat
+
+
+def _as_json(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a message as the template's process receives it."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(message)))
+        return found
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Message {number} of `messages` must hold only what JSON can: "
+            f"texts, numbers, lists and dicts. Received: {message!r:.80}"
+        ) from error

@@ -1,0 +1,145 @@
+"""What `keras-posenc chat` talks to: a model, or an exported one."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from keras_posenc_cli.checkpoints import is_checkpoint
+from keras_posenc_cli.loading import load_model
+from keras_posenc_cli.process import UsageError
+
+Chat = list[dict[str, str]]
+
+
+class Reply(Protocol):
+    """Pieces of a text; `ended` is False for one that was cut off."""
+
+    ended: bool | None
+
+    def __next__(self) -> str: ...
+
+
+class Replies(Protocol):
+    """Replies to chats."""
+
+    def reply(self, chat: Chat) -> Any: ...
+
+
+def chat_model(options: argparse.Namespace) -> Replies:
+    """Returns what the options name, loaded.
+
+    Raises:
+        UsageError: It has no chats, or an option is not for it.
+    """
+    path = options.model
+    if path.suffix == ".keras" or is_checkpoint(path):
+        if options.template is not None:
+            raise UsageError(
+                "--template is for an exported SavedModel: "
+                f"'{path}' has its own"
+            )
+        return _Model(options)
+    return _Exported(options)
+
+
+class _Model:
+    """A model in this process, which streams."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._seed = options.seed
+        model = load_model(options.model, options.imports)
+        from keras_posenc import PretrainedGenerator
+
+        if not isinstance(model, PretrainedGenerator):
+            raise UsageError(
+                f"'{options.model}' is no language model that chats, but a "
+                f"{type(model).__name__}"
+            )
+        if model.chat_template is None:
+            raise UsageError(
+                f"'{options.model}' has no chat template: it continues texts. "
+                "Write one into the folder, as 'chat_template.jinja', or use "
+                "`keras-posenc generate`"
+            )
+        given: dict[str, Any] = {}
+        if options.max_new_tokens is not None:
+            given["max_new_tokens"] = options.max_new_tokens
+        if options.temperature == 0:
+            given["do_sample"] = False
+        elif options.temperature is not None:
+            given["temperature"] = options.temperature
+        if model.beams > 1:
+            given["beams"] = 1
+        self._model = model.with_options(**given)
+        if options.seed is not None and self._model.search.draw is None:
+            raise UsageError(
+                f"--seed: '{options.model}' does not sample. Give "
+                "--temperature 0.7, say"
+            )
+
+    def reply(self, chat: Chat) -> Any:
+        return self._model.stream_chat(chat, seed=self._seed)
+
+
+class _Exported:
+    """An exported SavedModel, which runs in a process of its own each time."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        for name in ("max_new_tokens", "temperature"):
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    f"--{name.replace('_', '-')}: an exported model has it "
+                    "fixed. Chat with the checkpoint or a .keras file, or "
+                    "export again"
+                )
+        if options.template is None:
+            raise UsageError(
+                f"'{options.model}' is an exported model, which has no chat "
+                "template. Name the checkpoint that it was exported from: "
+                "--template FOLDER"
+            )
+        from keras_posenc.checkpoints.folder import Folder
+        from keras_posenc.checkpoints.language_model import (
+            special_tokens_of,
+            template_of,
+        )
+        from keras_posenc_cli.exported_generator import read_generator
+
+        folder = Folder(options.template)
+        self._template = template_of(folder)
+        if self._template is None:
+            raise UsageError(f"--template: '{options.template}' has none")
+        self._tokens = special_tokens_of(folder)
+        self._seed = options.seed
+        self._generator = read_generator(
+            options.model, allow_operators=options.allow_operators
+        )
+        if not self._generator.takes_texts:
+            raise UsageError(
+                f"'{options.model}' takes ids, and a chat is text: export a "
+                "SavedModel with its tokenizer"
+            )
+        if options.seed is not None and self._generator.noise_length is None:
+            raise UsageError(f"--seed: '{options.model}' does not sample")
+
+    def reply(self, chat: Chat) -> Any:
+        from keras_posenc.text.chat_template import render
+
+        text = render(self._template or "", chat, tokens=self._tokens)
+        found = self._generator.run([text], ["the chat"], seed=self._seed)
+        return _Whole(
+            str(found["text"][0]), bool(found.get("ended", [True])[0])
+        )
+
+
+class _Whole(Iterator[str]):
+    """A whole text as one piece."""
+
+    def __init__(self, text: str, ended: bool) -> None:
+        self.ended: bool | None = ended
+        self._left = [text]
+
+    def __next__(self) -> str:
+        if not self._left:
+            raise StopIteration
+        return self._left.pop()

@@ -1,0 +1,91 @@
+"""Renders a chat by the template of a checkpoint, whoever wrote it."""
+
+import datetime
+import json
+from typing import Any, ClassVar
+
+LONGEST = 4_000_000  # characters that a template may return
+
+
+def prepare() -> None:
+    """Imports Jinja ahead of time."""
+    import jinja2.ext
+    import jinja2.sandbox  # noqa: F401
+
+
+def main(
+    template: str, messages: list[dict[str, Any]], variables: dict[str, Any]
+) -> dict[str, str]:
+    """Returns the `text`, or why there is none: an `error`, or `raised`.
+
+    `raised` is a message that the template itself raises. As transformers
+    renders: blocks are trimmed, loops have `break`, and there are functions to
+    raise an error, for the time and for JSON.
+    """
+    import jinja2.ext
+    import jinja2.sandbox
+    from jinja2 import nodes
+
+    class Raised(Exception):
+        pass
+
+    def raise_exception(message: str) -> None:
+        raise Raised(message)
+
+    def strftime_now(form: str) -> str:
+        return datetime.datetime.now().strftime(form)
+
+    def tojson(
+        x: Any,
+        ensure_ascii: bool = False,
+        indent: Any = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
+        # Jinja's own escapes what HTML does not take.
+        return json.dumps(
+            x,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
+
+    class Generation(jinja2.ext.Extension):
+        """`{% generation %}`, around what a model writes: for training only."""
+
+        tags: ClassVar[set[str]] = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(
+                ("name:endgeneration",), drop_needle=True
+            )
+            return nodes.Scope(body, lineno=line)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[Generation, jinja2.ext.loopcontrols],
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = strftime_now
+    try:
+        pieces, length = [], 0
+        for piece in environment.from_string(template).generate(
+            messages=messages, add_generation_prompt=True, **variables
+        ):
+            pieces.append(piece)
+            length += len(piece)
+            if length > LONGEST:
+                return {"error": f"returns more than {LONGEST:,} characters"}
+        return {"text": "".join(pieces)}
+    except Raised as error:
+        return {"raised": str(error)}
+    except MemoryError:
+        raise
+    except jinja2.TemplateSyntaxError as error:
+        return {"error": f"is no valid Jinja: line {error.lineno}, {error}"}
+    except Exception as error:  # whatever a template calls may raise anything
+        return {"error": f"fails: {type(error).__name__}, {error}"}

@@ -1,0 +1,235 @@
+"""Folders of language models: what is read, kept and refused."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_posenc as kp
+from tests.text.files import FIXTURES
+
+FOLDER = FIXTURES / "language_model"
+TEMPLATE = "{% for m in messages %}{{ m.role + ':' + m.content }}\n{% endfor %}"
+HELLO = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    copy = tmp_path / "folder"
+    shutil.copytree(FOLDER, copy)
+    return copy
+
+
+def load(folder, **options):
+    return kp.load_hugging_face(folder, from_ids=True, verbose=False, **options)
+
+
+def write(folder, name="generation_config.json", **values):
+    path = folder / name
+    found = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(found | values))
+
+
+def test_generation_config_is_the_default(folder):
+    write(
+        folder,
+        eos_token_id=[3, 4],
+        max_new_tokens=7,
+        max_length=20,
+        min_new_tokens=2,
+        do_sample=True,
+        temperature=0.7,
+        min_p=0.1,
+        repetition_penalty=1.2,
+        suppress_tokens=[5],
+        bad_words_ids=[[6]],
+        length_penalty=0.5,
+        typical_p=1.0,
+        stop_strings=None,
+        use_cache=True,
+    )
+    template = {"name": "default", "template": TEMPLATE}
+    write(
+        folder,
+        "tokenizer_config.json",
+        chat_template=[{"name": "tools", "template": "x"}, template],
+        bos_token={"content": "<s>"},
+        eos_token="</s>",
+    )
+    model = load(folder)
+    assert model.end_ids == [3, 4]
+    assert (model.start_id, model.max_length, model.min_length) == (1, 7, 2)
+    assert (model.temperature, model.top_k, model.min_p) == (0.7, 50, 0.1)
+    assert model.repetition_penalty == 1.2
+    assert model.search.suppress_ids == (5, 6)
+    assert model.search.max_positions == 20  # of max_length, which is less
+    assert model.with_options(do_sample=False).temperature is None
+    assert model.with_options(top_p=0.5).temperature == 0.7
+    greedy = model.with_options(num_beams=3, do_sample=False)
+    assert (greedy.beams, greedy.length_penalty) == (3, 0.5)
+    assert model.chat_template == TEMPLATE
+    assert model.special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
+    assert model.origin["model_type"] == "llama"
+    # A file of its own comes first.
+    (folder / "chat_template.jinja").write_text("{{ 1 }}")
+    assert load(folder).chat_template == "{{ 1 }}"
+    # As before 2023: in the config.
+    (folder / "generation_config.json").unlink()
+    write(folder, "config.json", repetition_penalty=1.5)
+    assert load(folder).repetition_penalty == 1.5
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"typical_p": 0.9}, "'typical_p': 0.9 is not supported"),
+        ({"penalty_alpha": 0.6}, "penalty_alpha"),
+        ({"sequence_bias": [[[1], 2.0]]}, "sequence_bias="),
+        ({"eos_token_id": 17}, r"'eos_token_id': .* \[0, 17\)"),
+        ({"forced_bos_token_id": [1, 2]}, "it must be one id"),
+        ({"min_length": 5}, "Write min_new_tokens"),
+        ({"bad_words_ids": [[1, 2]]}, "only words of one id"),
+        ({"do_sample": "yes"}, "'do_sample'"),
+        ({"do_sample": True, "num_beams": 2}, "beams"),
+        ({"temperature": -1}, "'temperature'"),
+        ({"early_stopping": "soon"}, "'early_stopping'"),
+    ],
+)
+def test_keys_that_change_outputs_are_refused(folder, values, message):
+    write(folder, **values)
+    with pytest.raises(ValueError, match=message):
+        load(folder)
+
+
+def test_folders_that_are_refused(folder, tmp_path):
+    write(folder, "tokenizer_config.json", chat_template=[1])
+    with pytest.raises(
+        ValueError, match=r"'chat_template'.*chat_template.jinj"
+    ):
+        load(folder)
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(ValueError, match="`pairs` is an option of encoders"):
+        load(folder, pairs=True)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="not a complete safetensors file"):
+        load(folder)
+    weights.rename(folder / "model.Q4_1.gguf")
+    command = r"GGUF file.*gguf_file.*/model\.Q4_1/model\.safetensors"
+    with pytest.raises(ValueError, match=command):
+        load(folder)
+    with pytest.raises(ValueError, match=command):
+        load(folder / "model.Q4_1.gguf")
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=command):
+        load(folder)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A language model of bytes, with random weights."""
+    keras.utils.set_random_seed(0)
+    model = kp.TransformerDecoderModel(
+        260, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+    )
+    for each in model.weights:
+        each.assign(keras.random.normal(each.shape, seed=len(each.path)))
+    return kp.PretrainedGenerator(
+        model,
+        source_tokenizer=kp.ByteTokenizer(add_end=False),
+        max_length=9,
+        chat_template=TEMPLATE,
+        sampling={"top_k": 50},
+        origin={"model_type": "llama"},
+    )
+
+
+@pytest.mark.tensorflow
+def test_a_chat_continues_its_text(model):
+    """The template's text alone, without another start symbol before it."""
+    text = model.prompt_of(
+        [*HELLO, {"role": "assistant", "content": "ho"}, *HELLO]
+    )
+    assert text == "user:Hi\nassistant:ho\nuser:Hi\n"
+    ids = np.frombuffer(b"user:Hi\n", "uint8")[np.newaxis] + 4
+    bare = kp.Generator(model.model, max_length=9, end_ids=3, start_id=2)
+    found = bare.predict(ids, verbose=0)["ids"]
+    expected = model.target_tokenizer.detokenize(found).numpy()[0].decode()
+    assert model.chat(HELLO) == expected
+    stream = model.stream_chat(HELLO)
+    assert stream.ended is None
+    assert "".join(stream) == expected
+    assert stream.ended is bool((found == 3).any())
+    # Cut before the first of the stop strings, wherever pieces end.
+    stop = expected[2:4]
+    stream = model.stream_chat(HELLO, stop=[stop, "\x00" * 9])
+    assert "".join(stream) == expected[: expected.index(stop)]
+    assert stream.ended is True
+    whole = model.generate(["Hi"])[0]
+    assert model.generate(["Hi"], stop=whole[3:]) == [whole[:3]]
+
+
+@pytest.mark.tensorflow
+def test_sampling_has_seeds_and_files_keep_all(model, tmp_path):
+    options = {"do_sample": True, "max_new_tokens": 6}
+    first = model.chat(HELLO, seed=1, **options)
+    assert model.chat(HELLO, seed=1, **options) == first
+    assert model.chat(HELLO, seed=2, **options) != first
+    texts = model.generate(["a", "b"], seed=1, **options)
+    assert model.generate(["a", "b"], seed=1, **options) == texts
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.chat(HELLO, seed=1, **options) == first
+    assert again.origin == model.origin
+
+
+@pytest.mark.tensorflow
+def test_lengths_are_compiled_a_few_times(model, monkeypatch):
+    from keras_posenc.generation.search import Search
+    from keras_posenc.generation.step import Step
+
+    traced = dict.fromkeys((Step, Search), 0)
+    for kind in traced:
+        call = kind.call
+
+        def counted(self, inputs, kind=kind, call=call, **options):
+            traced[kind] += 1
+            return call(self, inputs, **options)
+
+        monkeypatch.setattr(kind, "call", counted)
+    other = model.with_options(max_new_tokens=2)
+    for length in range(1, 99, 14):
+        other.chat([{"role": "user", "content": "x" * length}])
+        other.generate(["x" * length])
+    # Once for the first length, and once for all others, on TensorFlow.
+    assert max(traced.values()) <= 3
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 3}, "give `max_new_tokens`"),
+        ({"max_new_tokens": 0}, "`max_new_tokens` must be a positive"),
+        ({"tempreature": 1.0}, "`tempreature` is no option"),
+        ({"do_sample": False, "top_k": 3}, "excludes the options of sampling"),
+        ({"stop": ""}, "`stop` must be"),
+        ({"stop": [3]}, "`stop` must be"),
+        ({"seed": "a"}, "`seed` must be"),
+        ({"beams": 2}, "one token at a time"),
+        ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size`"),
+    ],
+)
+def test_options_are_checked(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        model.chat(HELLO, **options)
+
+
+def test_models_without_chats_say_so(folder):
+    with pytest.raises(ValueError, match="no template of chats"):
+        load(folder).chat(HELLO)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    with pytest.raises(ValueError, match="without from_ids=True"):
+        load(folder).chat(HELLO)

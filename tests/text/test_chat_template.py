@@ -1,0 +1,92 @@
+"""Chats as texts, by templates of any origin."""
+
+import json
+
+import pytest
+
+from keras_posenc.text.chat_template import render
+from tests.text.files import FIXTURES
+
+EXPECTED = json.loads((FIXTURES / "chats.json").read_text("utf-8"))
+HELLO = {"role": "user", "content": "Hello"}
+REPLY = {"role": "assistant", "content": "Hi"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+USERS = "{% for each in messages if each.role == 'user' %}{{ each.content }}"
+
+
+def test_texts_are_those_of_transformers():
+    for chat in EXPECTED["chats"]:
+        found = render(EXPECTED["template"], chat["messages"], tokens={})
+        assert found == chat["text"]
+
+
+def test_what_transformers_gives_templates():
+    """By hand, from transformers' `_cached_compile_jinja_template`."""
+    template = """\
+    {% for each in messages %}
+        {% if loop.last %}{% break %}{% endif %}
+    {{ bos_token }}{{ each.content | tojson }}
+        {% generation %}{% set _ = namespace(a=1) %}{% endgeneration %}
+    {% endfor %}
+    {{- messages[-1].content }}{{ strftime_now('%Y')[:2] }}
+    {%- if add_generation_prompt %} go{% endif %}"""
+    chat = [{"role": "user", "content": "<'한\""}, REPLY, HELLO]
+    found = render(template, chat, tokens={"bos_token": "<s>"})
+    assert found == '    <s>"<\'한\\""\n    <s>"Hi"Hello20 go'
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must altern"),
+        ("{% if %}", "no valid Jinja: line 1"),
+        ("{{ ''.__class__ }}Hello", "SecurityError"),
+        ("{{ messages.append(1) }}Hello", "SecurityError"),
+        ("{{ missing.attribute }}", "'missing' is undefined"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{{ 'x' * 10000000000 }}", "256 MiB of memory"),
+        (f"{USERS}{{{{ 'x' * 9000000 }}}}{{% endfor %}}", "4,000,000 char"),
+        (f"{USERS}{{% endfor %}}", "leaves out message 0.*'system'"),
+    ],
+)
+def test_a_template_fails_with_its_reason(template, message):
+    with pytest.raises(ValueError, match=message):
+        render(template, [SYSTEM, HELLO], tokens={})
+
+
+def test_a_template_that_loops_is_ended(monkeypatch):
+    from keras_posenc.export.worker_client import MIB, Limits
+    from keras_posenc.text import chat_template
+
+    short = Limits(memory=256 * MIB, seconds=1, timeout=30)
+    monkeypatch.setattr(chat_template, "_LIMITS", short)
+    loop = "{% for _ in range(99999) %}{% for _ in range(99999) %}"
+    with pytest.raises(ValueError, match=r"1 s of processor.*without end"):
+        render(f"{loop}{'{% endfor %}' * 2}", [HELLO], tokens={})
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([], "is empty"),
+        ("Hello", "must be a list of dicts"),
+        (HELLO, "must be a list of dicts"),
+        ([HELLO, "Hello"], "Message 1 .* 'role' and 'content'"),
+        ([{"role": "user", "content": None}], "both strings"),
+        ([{"role": "human", "content": "a"}], "role='human'"),
+        ([{"role": "user", "content": "\ud800"}], "lone surrogates"),
+        ([{**HELLO, "time": {1, 2}}], "Message 0 .* JSON"),
+        ([HELLO, REPLY], "ends with one of the role 'assistant'"),
+    ],
+)
+def test_messages_are_checked(messages, message):
+    with pytest.raises(ValueError, match=message):
+        render(USERS + "{% endfor %}", messages, tokens={})
+
+
+def test_the_extra_is_named(monkeypatch):
+    from importlib import util
+
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"keras-posenc\[chat\]"):
+        render(USERS, [HELLO], tokens={})
