@@ -158,7 +158,7 @@ def tokenizer_of(
     complete(folder)
     check_size(folder, encoder.vocabulary_size)
     settings = _opened(folder, SETTINGS)
-    settings.expect("tokenizer_class", None, *sorted(_CLASSES))
+    _check_class(folder, settings)
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
     for side in ("truncation_side", "padding_side"):
@@ -203,6 +203,20 @@ def tokenizer_of(
             "model that needs no tokenizer"
         )
     return layer
+
+
+def _check_class(folder: Folder, settings: Config) -> None:
+    """Raises `ValueError` for a class that does more than its files say."""
+    key = "tokenizer_class"
+    config = _opened(folder, CONFIG)  # where older checkpoints name it
+    file = config if settings.values.get(key) is None else settings
+    name = file.take(key, None, str, type(None))
+    if name is not None and name not in _CLASSES:
+        raise file.wrong(
+            key,
+            f"{name} may split texts in its own way, which is not supported. "
+            "from_ids=True makes a model of the ids that it gives",
+        )
 
 
 def complete(folder: Folder) -> None:
