@@ -198,7 +198,7 @@ def tokenizer_of(
         _leave_out(folder, settings, encoder.vocabulary_size)
         whole = _opened(folder, WHOLE)
     check_size(folder, encoder.vocabulary_size)
-    settings.expect("tokenizer_class", None, *sorted(_CLASSES))
+    _check_class(folder, settings)
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
     # A model that generates cuts nothing. One in which every id is a token
@@ -320,6 +320,20 @@ def _way_back(
         each for each in special if isinstance(each, str) and each in known
     ]
     return {"skipped_tokens": [*dict.fromkeys(skipped)]}
+
+
+def _check_class(folder: Folder, settings: Config) -> None:
+    """Raises `ValueError` for a class that does more than its files say."""
+    key = "tokenizer_class"
+    config = _opened(folder, CONFIG)  # where older checkpoints name it
+    file = config if settings.values.get(key) is None else settings
+    name = file.take(key, None, str, type(None))
+    if name is not None and name not in _CLASSES:
+        raise file.wrong(
+            key,
+            f"{name} may split texts in its own way, which is not supported. "
+            "from_ids=True makes a model of the ids that it gives",
+        )
 
 
 def complete(folder: Folder) -> None:

@@ -1,0 +1,108 @@
+"""Public checkpoints, by the keys of their configs, made small.
+
+`encoders.json` says of each checkpoint on the Hugging Face Hub:
+
+- `config`: its config.json, with the values in use; `like` names a checkpoint
+  with the same keys except these, and `without` keys that only that one has;
+- `also`: names of tensors that no model here needs, or that tell what it is;
+- `tokenizer`: the kind of its tokenizer, one of `tokenizer_kinds.json`;
+- `options`: arguments of `load_hugging_face`, for ids or images;
+- `does`: "loads", or words of the error;
+- `texts`: words of the error, where it loads from ids and not from texts.
+
+What follows `like` also has its `also`, `tokenizer`, `options` and `texts`.
+NumPy alone is needed here: the script that writes `tokenizer_kinds.json` reads
+it too.
+"""
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+LISTED = json.loads(
+    Path(__file__).with_name("encoders.json").read_text("utf-8")
+)
+LOADS = "loads"
+SMALL = {
+    **dict.fromkeys(("hidden_size", "dim", "n_embd"), 16),
+    **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 4),
+    **dict.fromkeys(("num_key_value_heads", "head_dim", "patch_size"), 4),
+    **dict.fromkeys(("intermediate_size", "hidden_dim", "n_inner"), 32),
+    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer"), 1),
+    "attention_head_size": 4,
+    "image_size": 8,
+    "max_position_embeddings": 60,
+    "pad_vocab_size_multiple": 16,
+    "pooler_hidden_size": 16,
+    "position_buckets": 6,
+    "vocab_size": 384,
+}
+PREFIXES = """
+    albert bert deberta distilbert electra ernie esm model mpnet new roberta
+""".split()
+NOTES = ("_name_or_path", "transformers_version")
+
+
+def config_of(name):
+    """A checkpoint's config."""
+    said = LISTED[name]
+    base = config_of(said["like"]) if "like" in said else {}
+    kept = {k: v for k, v in base.items() if k not in said.get("without", ())}
+    return kept | said["config"]
+
+
+def inherited(name, key, default):
+    """Returns a value of a checkpoint, or of the one that it is like."""
+    said = LISTED[name]
+    while key not in said and "like" in said:
+        said = LISTED[said["like"]]
+    return said.get(key, default)
+
+
+def shrunk(config):
+    """A config of the same keys, with small sizes and few ids."""
+    small = {key: SMALL.get(key, value) for key, value in config.items()}
+    if "embedding_size" in config:
+        is_narrow = config["embedding_size"] < config["hidden_size"]
+        small["embedding_size"] = 8 if is_narrow else 16
+    ids = {
+        key: value
+        for key, value in config.items()
+        if key.endswith("token_id") and isinstance(value, int) and value >= 44
+    }
+    small |= {key: "" for key in NOTES if key in config}
+    for number, value in enumerate(sorted(set(ids.values()))):
+        for key in (key for key in ids if ids[key] == value):
+            small[key] = 44 + number
+    return small
+
+
+def drawn(name, shape):
+    """A tensor that depends on its name alone, without its prefix."""
+    for prefix in PREFIXES:
+        name = name.removeprefix(f"{prefix}.")
+    name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    is_of_norm = len(shape) == 1 and name.endswith("weight")
+    return rng.normal(float(is_of_norm), 0.3, shape).astype("float32")
+
+
+def family_of(name):
+    """What a checkpoint shares with those that the same code reads."""
+    config = config_of(name)
+    kind = config.get("model_type", "bert")
+    return (
+        "jina" if config.get("position_embedding_type") == "alibi" else kind
+    )
+
+
+def works():
+    """A checkpoint for each family and kind of tokenizer that loads."""
+    found = {}
+    for name, said in LISTED.items():
+        kind = inherited(name, "tokenizer", None)
+        if kind and said["does"] == LOADS and not inherited(name, "texts", ""):
+            found.setdefault(f"{family_of(name)}, {kind}", name)
+    return found
