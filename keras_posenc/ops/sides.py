@@ -22,6 +22,8 @@ class Side:
         index: Integers `(length,)`: the order of the tokens, common to both
             sides; by default 0, 1, 2 ... Causality depends on it, not on
             positions, which may start again in each row.
+        known: What attention positions keep for the blocks that follow: see
+            `AttentionPosition.rotated`.
     """
 
     length: Any
@@ -29,6 +31,10 @@ class Side:
     positions: Any = None
     segment_ids: Any = None
     index: Any = None
+    # Not copied: tensors of a function that is traced must stay within it.
+    known: dict[Any, Any] = dataclasses.field(
+        default_factory=dict, init=False, compare=False
+    )
 
     def some(self, rows: Any) -> "Side":
         """Returns the side of some of the tokens: integers `(rows,)`."""

@@ -30,7 +30,7 @@ def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
     turned = _check_hook(
         position,
         "rotate",
-        position.rotate(x, side.positions),
+        position.rotated(x, side.positions, side.known),
         x.shape,
         broadcasts=False,
     )
