@@ -64,6 +64,26 @@ class Scoring(NamedArguments, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
+        logs, target, real = self.read(inputs)
+        scores = ops.take_along_axis(logs, ops.expand_dims(target, 2), axis=2)
+        scores = ops.squeeze(scores, 2)
+        scores = ops.where(real, scores, ops.zeros_like(scores))
+        return {
+            "score": ops.cast(ops.sum(scores, axis=1), "float32"),
+            "token_score": ops.cast(scores, "float32"),
+        }
+
+    def read(self, inputs: Any) -> tuple[Any, Any, Any]:
+        """Returns what scores follow from.
+
+        Args:
+            inputs: As in a call.
+
+        Returns:
+            Log-probabilities of all ids at each place of the targets, `(batch,
+            target + 1, vocabulary)`; the targets, int32 `(batch, target + 1)`;
+            and bool, which of these are no padding.
+        """
         source = refusable(inputs["source"], self.model.vocabulary_size)
         target = refusable(inputs["target"], vocabulary_of(self.model))
         target = self.tokens(target)  # (batch, target + 1)
@@ -82,15 +102,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
             )
             # Without a prompt, all ids are equally likely to be the first.
             logits = ops.where(places < 0, ops.zeros_like(logits), logits)
-        scores = ops.take_along_axis(
-            log_probabilities(logits), ops.expand_dims(target, 2), axis=2
-        )
-        scores = ops.squeeze(scores, 2)
-        scores = ops.where(real, scores, ops.zeros_like(scores))
-        return {
-            "score": ops.cast(ops.sum(scores, axis=1), "float32"),
-            "token_score": ops.cast(scores, "float32"),
-        }
+        return log_probabilities(logits), target, real
 
     def check_lengths(self, source: Any, target: Any) -> None:
         """Raises `ValueError` for a target longer than a table of positions.
