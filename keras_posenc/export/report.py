@@ -473,9 +473,10 @@ def _wrong_outputs(report: Any) -> str | None:
     if worst.largest_difference <= report.tolerance and report.is_less_likely:
         return (
             "The file is a worse language model: "
-            f"{_of_likelihoods(report)}. That is more than "
-            f"{report.quantization} rounding explains. Use "
-            "quantization='float16' (--quantization float16); or allow it by a "
+            f"{of_likelihoods(report)}. That is more than "
+            f"{report.quantization} rounding explains. If the model was "
+            "trained after the export, export it again. Else use "
+            "quantization='float16' (--quantization float16), or allow it by a "
             "larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
             "(--max-perplexity-ratio)"
         )
@@ -608,7 +609,7 @@ def remarks(report: Any) -> list[str]:
             f"{', '.join(report.foreign_operators)}"
         )
     if report.likelihoods is not None and not report.is_less_likely:
-        lines.append(_of_likelihoods(report))
+        lines.append(of_likelihoods(report))
     names = {case.signature for case in report.cases}
     if report.quantization and names - {*report.by_likelihood}:
         accuracy = report.accuracy
@@ -710,7 +711,7 @@ def _loss(report: Any, kind: str) -> str:
     )
 
 
-def _of_likelihoods(report: Any) -> str:
+def of_likelihoods(report: Any) -> str:
     """Returns perplexities, KL divergence and agreement, with their limits."""
     found = report.likelihoods
     is_limited = bool(report.by_likelihood)

@@ -5,6 +5,7 @@ and every later token may then differ. So its sequences are not compared with
 the model's, but read by the model.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -101,6 +102,13 @@ def drawn_pairs(
         noise = np.random.default_rng(0).random((len(ids), room), "float32")
         target = _run(sampled, ids, noise)
         yield {"source": ids, "target": target}, True
+        # One alone, and after a long text, of which the others are pieces.
+        yield {"source": ids[:1], "target": target[:1]}, True
+        long = target[1:].reshape(1, -1)
+        if not search.has_encoder and long.size + room <= (
+            model.max_positions or math.inf
+        ):
+            yield {"source": long, "target": target[:1]}, False
 
 
 def _invented(search: Search) -> np.ndarray:

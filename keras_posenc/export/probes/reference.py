@@ -234,8 +234,12 @@ class Reference:
         there.
         """
         scales = {}
+        known: dict[int, dict[str, float]] = {}  # each runs the model
         for signature in self.signatures:
-            least = dict(Offers.of(signature.model).output_scales)
+            own_scales = Offers.of(signature.model).output_scales
+            if id(own_scales) not in known:
+                known[id(own_scales)] = dict(own_scales)
+            least = known[id(own_scales)]
             found = scales_of(
                 [
                     probe.outputs
