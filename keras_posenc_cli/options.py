@@ -59,6 +59,18 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "least share of clear cases whose largest score is "
         "the model's, in a quantized file (default: 0.99)",
     },
+    "--max-kl": {
+        "type": float,
+        "metavar": "X",
+        "help": "largest mean KL divergence of a quantized generator from the "
+        "model, in nats per token (default: 0.1)",
+    },
+    "--max-perplexity-ratio": {
+        "type": float,
+        "metavar": "X",
+        "help": "largest perplexity of a quantized generator, as a multiple of "
+        "the model's (default: 1.1)",
+    },
     "--import": {
         "dest": "imports",
         "action": "append",

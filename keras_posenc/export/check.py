@@ -16,6 +16,12 @@ from keras_posenc.export.probes.compare import (
     resolve_ties,
 )
 from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.likelihoods import (
+    TOKEN_SCORE,
+    Likelihoods,
+    of_choices,
+    of_targets,
+)
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, describe_example
 from keras_posenc.export.report import (
@@ -80,6 +86,9 @@ def compare(
             return CaseReport(signature, description, math.inf, "", 0.0, error)
     if probe.extremes:
         got = probe.without_rounding(got)
+    by_likelihood = signature in reference.by_likelihood
+    if by_likelihood:
+        return _by_likelihood(probe, got, response, reference)
     retrace = reference.retraces.get(signature)
     expected, ties = resolve_ties(
         expected, got, probe.inputs, retrace, reference.tolerance
@@ -130,7 +139,57 @@ def compare(
         is_extreme=bool(probe.extremes),
         examples=probe.examples,
         lost=found.lost,
+        likelihoods=_of_targets(probe, got),
     )
+
+
+def _by_likelihood(
+    probe: Probe,
+    got: Mapping[str, Any],
+    response: Mapping[str, Any],
+    reference: Reference,
+) -> CaseReport:
+    """Compares only the likelihoods of a quantized file's outputs."""
+    signature, expected = probe.signature, probe.outputs
+    where, error = "", None
+    for name, value in expected.items():
+        where, error = unlike(name, got[name], value, probe.inputs)
+        if (
+            error is None
+            and "float" in value.dtype.name
+            and np.all(np.isfinite(value))
+            and not np.all(np.isfinite(got[name]))
+        ):
+            where, error = name, f"{name} is not finite"
+        if error is not None:
+            return CaseReport(
+                signature, str(probe), math.inf, where, 0.0, error
+            )
+    rescore = reference.rescores.get(signature)
+    if rescore is None:
+        found = _of_targets(probe, got)
+    else:
+        found = of_choices(probe.inputs, expected, got, rescore)
+    return CaseReport(
+        signature,
+        str(probe),
+        0.0,
+        "",
+        response["milliseconds"],
+        is_sample=probe.is_sample,
+        is_extreme=bool(probe.extremes),
+        examples=probe.examples,
+        likelihoods=found,
+    )
+
+
+def _of_targets(probe: Probe, got: Mapping[str, Any]) -> Likelihoods | None:
+    """Returns the likelihoods of texts; None for made-up inputs."""
+    if not probe.is_sample or TOKEN_SCORE not in got or "target" not in (
+        probe.inputs
+    ):
+        return None
+    return of_targets(probe.outputs, got, probe.is_drawn)
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
@@ -254,6 +313,9 @@ def check(
             for name, kind in kinds.items()
         },
         allowed_losses=dict(reference.allowed_losses),
+        by_likelihood=sorted(reference.by_likelihood),
+        max_kl=reference.max_kl,
+        max_perplexity_ratio=reference.max_perplexity_ratio,
         quantization=reference.quantization,
         warmup=response.get("warmup", 0),
         padding_matters=reference.padding_matters,

@@ -31,6 +31,8 @@ def export_litert(
     max_length: int | None = None,
     tolerance: float | None = None,
     agreement: float | None = None,
+    max_kl: float | None = None,
+    max_perplexity_ratio: float | None = None,
     verbose: int = True,
 ) -> ExportedModel:
     """Exports a Keras model as a LiteRT file and verifies it.
@@ -55,8 +57,9 @@ def export_litert(
         path: The file, ending in `.tflite`. An earlier file is replaced; the
             folder is made if missing.
         signatures: As for `export_saved_model`. By default `serving_default`,
-            with dynamic batch and length. Further signatures with static shapes
-            share the weights.
+            with dynamic batch and length; a quantized `Generator` has `score`
+            too, with which its loss is measured. Further signatures share the
+            weights.
         quantization: None, for float32 (or, after `quantize("int8")`, for the
             same integers that Keras computes with); `"float16"`, for weights of
             half the size; `"int8"`, of a quarter, with products in 8 bits; or
@@ -89,6 +92,10 @@ def export_litert(
             quantized file: see `verify`.
         agreement: Least share of decided score vectors whose largest score must
             be the model's in a quantized file, 0.99 by default; see `verify`.
+        max_kl: Largest mean KL divergence of a quantized generator from the
+            model, in nats per token, 0.1 by default; see `verify`.
+        max_perplexity_ratio: Largest perplexity of a quantized generator, as a
+            multiple of the model's, 1.1 by default; see `verify`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -141,6 +148,8 @@ def export_litert(
             max_length=max_length,
             tolerance=tolerance,
             agreement=agreement,
+            max_kl=max_kl,
+            max_perplexity_ratio=max_perplexity_ratio,
             allow_operators=allow_operators,
             verify=verify,
             verbose=verbose,

@@ -1,7 +1,7 @@
 """Optional attributes of a model that its exports read."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -11,8 +11,7 @@ import keras
 class Offers:
     """Optional attributes of a model, and their defaults.
 
-    A model class defines those that it needs: `Generator` has all of them
-    except `added_signatures` and `constant_outputs`.
+    A model class defines those that it needs: `Generator` has most of them.
 
     Attributes:
         offered_signatures: Returns the default signatures of an export: a dict
@@ -26,6 +25,16 @@ class Offers:
             tensors by the names of inputs and outputs, and a tolerance, and
             returns a dict of outputs: each choice that leads by no more than
             the tolerance becomes that of the given outputs.
+        rescore: How likely the model finds other sequences than its own, such
+            as a quantized file's. It takes dicts of tensors by the names of
+            inputs and outputs, and returns a dict of `is_token`, bool `(batch,
+            tokens)`; `token_score`, the log-likelihood of each token; and, if
+            it is always the most likely one that is chosen, `best_score`.
+        drawn_pairs: Of a model that scores targets, as `token_score`: takes a
+            list of prompts, and yields pairs of inputs, a dict of arrays, and
+            whether the model has sampled these targets itself.
+        measures_quantized: Returns models by name that a quantized file has in
+            addition, so that what it loses can be measured.
         output_scales: Least size of an output's numbers, by its name, for
             numbers that may all be near 0 but are sums of larger ones, such as
             log-likelihoods. Differences are relative to it.
@@ -40,6 +49,11 @@ class Offers:
     offered_signatures: Callable[[], Mapping[str, keras.Model]] | None = None
     added_signatures: Callable[[], Mapping[str, keras.Model]] | None = None
     retrace: Callable[..., dict[str, Any]] | None = None
+    rescore: Callable[..., dict[str, Any]] | None = None
+    drawn_pairs: Callable[..., Iterable[tuple[dict[str, Any], bool]]] | None = (
+        None
+    )
+    measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -85,6 +85,8 @@ class Format:
     max_length: int | None = None
     tolerance: float | None = None
     agreement: float | None = None
+    max_kl: float | None = None
+    max_perplexity_ratio: float | None = None
     allow_operators: Sequence[str] = ()
     allow_different_graph: bool = False
     verify: bool = True
@@ -278,6 +280,8 @@ def _probes(format: Format) -> Probes:
         fitted=format.fitted,
         are_default=format.given is None,
         extra=format.extra,
+        max_kl=format.max_kl,
+        max_perplexity_ratio=format.max_perplexity_ratio,
     )
     format.signatures = probes.signatures
     format.left_out = [

@@ -67,6 +67,8 @@ def make_record(report: "VerificationReport", exported: Path) -> str:
     import keras
     import tensorflow as tf
 
+    from keras_posenc.export.report import of_likelihoods
+
     # A signature is not verified if its labels were not compared.
     partly = {each.partition("/")[0] for each in report.unverified}
     names = {case.signature for case in report.cases} - partly
@@ -84,6 +86,8 @@ def make_record(report: "VerificationReport", exported: Path) -> str:
         "signatures": signatures,
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
+    if report.likelihoods is not None:
+        record["likelihoods"] = of_likelihoods(report)
     return json.dumps(record, indent=2) + "\n"
 
 
@@ -161,6 +165,17 @@ def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:
     """
     record = _read(record_path(exported))
     return None if record is None else _changed(record, found)
+
+
+def recorded_likelihoods(exported: Path) -> str | None:
+    """Returns what a verification measured of a generator, as text, or None.
+
+    Args:
+        exported: The exported file, or version folder, with a usable record.
+    """
+    record = _read(record_path(exported)) or {}
+    text = record.get("likelihoods")
+    return _shown(text) if isinstance(text, str) else None
 
 
 def check_record(
@@ -249,4 +264,8 @@ def _read(path: Path) -> dict[str, Any] | None:
             f"the record '{path}' cannot be used: it does not hold digests of "
             "files and names of signatures"
         )
-    return {"files": files, "signatures": signatures}
+    return {
+        "files": files,
+        "signatures": signatures,
+        "likelihoods": record.get("likelihoods"),
+    }

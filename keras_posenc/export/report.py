@@ -1,7 +1,9 @@
 """The report of a verification."""
 
 import dataclasses
+import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,11 @@ from keras_posenc.export.probes.compare import (
     has_nan,
 )
 from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.likelihoods import (
+    MAX_KL,
+    MAX_PERPLEXITY_RATIO,
+    Likelihoods,
+)
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
@@ -53,6 +60,8 @@ class CaseReport:
             small numbers.
         examples: Number of examples in the batch.
         lost: Losses of a quantized file's logits and vectors, by kind.
+        likelihoods: Of a generator: likelihoods of texts under the model and
+            under the file.
     """
 
     signature: str
@@ -72,12 +81,14 @@ class CaseReport:
     is_extreme: bool = False
     examples: int = 1
     lost: dict[str, Loss] = dataclasses.field(default_factory=dict)
+    likelihoods: Likelihoods | None = None
 
     def __str__(self) -> str:
+        found = f"{self.largest_difference:.2g}"
+        if self.likelihoods is not None:
+            found = f"{self.likelihoods.largest_loss:.2g} nats per token"
         text = f"{self.signature}, {self.inputs}: " + (
-            self.error
-            or f"{self.largest_difference:.2g}, "
-            f"{units.time(self.milliseconds / 1e3)}"
+            self.error or f"{found}, {units.time(self.milliseconds / 1e3)}"
         )
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
@@ -173,6 +184,11 @@ class VerificationReport:
             nothing.
         mediapipe: Number of texts for which MediaPipe itself gave the model's
             outputs, for a file of a task; None if MediaPipe was not run.
+        by_likelihood: Signatures of a quantized generator, whose likelihoods of
+            texts were compared instead of its outputs.
+        max_kl: Largest mean KL divergence allowed for these, in nats per token.
+        max_perplexity_ratio: Largest perplexity allowed for these, as a
+            multiple of the model's.
     """
 
     path: Path
@@ -202,11 +218,36 @@ class VerificationReport:
     mediapipe: int | None = None
     different_graph: list[str] = dataclasses.field(default_factory=list)
     allow_different_graph: bool = False
+    by_likelihood: list[str] = dataclasses.field(default_factory=list)
+    max_kl: float = MAX_KL
+    max_perplexity_ratio: float = MAX_PERPLEXITY_RATIO
+
+    @property
+    def likelihoods(self) -> Likelihoods | None:
+        """Likelihoods of texts under a generator and its file, if compared."""
+        found = [x.likelihoods for x in self.cases if x.likelihoods is not None]
+        return functools.reduce(operator.add, found) if found else None
+
+    @property
+    def is_less_likely(self) -> bool:
+        """Whether a quantized generator's file loses too much."""
+        found = self.likelihoods
+        if found is None or not self.by_likelihood:
+            return False
+        # NaN, without texts, is no loss.
+        return (
+            found.largest_loss > self.max_kl
+            or found.perplexity_ratio > self.max_perplexity_ratio
+        )
 
     @property
     def accuracy(self) -> Accuracy:
         """How far the file's outputs are from the model's."""
-        cases = self._usual
+        cases = [
+            case
+            for case in self._usual
+            if case.signature not in self.by_likelihood
+        ] or self._usual
         cases = [case for case in cases if case.is_sample] or cases
         rows = sum(case.rows for case in cases)
         return Accuracy(
@@ -277,7 +318,8 @@ class VerificationReport:
 
         Every difference must be within the tolerance. A quantized file's
         largest scores must agree as often as `agreement` requires, and its
-        vectors and logits may lose no more than `allowed_losses`. Outputs that
+        vectors and logits may lose no more than `allowed_losses`, a quantized
+        generator no more than `max_kl` and `max_perplexity_ratio`. Outputs that
         are NaN throughout fail: they prove nothing. Test inputs cannot reach
         every weight, so `different_values` and `different_graph` count too.
         """
@@ -285,6 +327,7 @@ class VerificationReport:
             self.largest_difference <= self.tolerance
             and self.agrees
             and not self.lost_too_much
+            and not self.is_less_likely
             and not self.different_values
             and (self.allow_different_graph or not self.different_graph)
             and not all(case.is_nan for case in self.cases)
@@ -333,7 +376,19 @@ class VerificationReport:
             "margin": jsonable(self.margin),
             "samples_only": self.samples_only,
             "accuracy": as_jsonable(self.accuracy),
+            "likelihoods": self._likelihoods_as_dict(),
             "cases": [as_jsonable(case) for case in self.cases],
+        }
+
+    def _likelihoods_as_dict(self) -> dict[str, Any] | None:
+        found = self.likelihoods
+        if found is None:
+            return None
+        names = "perplexity file_perplexity perplexity_ratio kl agreement"
+        return {
+            **{name: jsonable(getattr(found, name)) for name in names.split()},
+            "tokens": found.tokens,
+            "chosen": found.chosen,
         }
 
     def __repr__(self) -> str:
@@ -415,6 +470,16 @@ def failure(report: Any) -> str | None:
 def _wrong_outputs(report: Any) -> str | None:
     """Returns what is wrong with the outputs, or None."""
     worst = report.worst
+    if worst.largest_difference <= report.tolerance and report.is_less_likely:
+        return (
+            "The file is a worse language model: "
+            f"{of_likelihoods(report)}. That is more than "
+            f"{report.quantization} rounding explains. If the model was "
+            "trained after the export, export it again. Else use "
+            "quantization='float16' (--quantization float16), or allow it by a "
+            "larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
+            "(--max-perplexity-ratio)"
+        )
     if worst.largest_difference <= report.tolerance:
         if not report.agrees:
             return (
@@ -543,7 +608,10 @@ def remarks(report: Any) -> list[str]:
             f"needs operators that the plain runtime lacks: "
             f"{', '.join(report.foreign_operators)}"
         )
-    if report.quantization:
+    if report.likelihoods is not None and not report.is_less_likely:
+        lines.append(of_likelihoods(report))
+    names = {case.signature for case in report.cases}
+    if report.quantization and names - {*report.by_likelihood}:
         accuracy = report.accuracy
         inputs = "the samples" if accuracy.on_samples else "generated inputs"
         lines.append(
@@ -643,6 +711,40 @@ def _loss(report: Any, kind: str) -> str:
     )
 
 
+def of_likelihoods(report: Any) -> str:
+    """Returns perplexities, KL divergence and agreement, with their limits."""
+    found = report.likelihoods
+    is_limited = bool(report.by_likelihood)
+
+    def allowed(limit: float) -> str:
+        return f" (allowed {limit:g})" if is_limited else ""
+
+    parts = []
+    if found.tokens:
+        parts.append(
+            f"perplexity {found.file_perplexity:.4g}, and the model's "
+            f"{found.perplexity:.4g}, on "
+            f"{units.count(found.tokens, 'token')}: "
+            f"{found.perplexity_ratio:.4g} times"
+            + allowed(report.max_perplexity_ratio)
+        )
+    if found.drawn:
+        parts.append(
+            f"mean KL divergence {found.kl:.2g} nats{allowed(report.max_kl)}"
+        )
+    if found.chosen:
+        count = found.chosen
+        parts.append(
+            f"{found.most_likely:,} of {units.count(count, 'generated token')} "
+            "the model's most likely"
+            if found.most_likely
+            else units.count(count, "generated token")
+        )
+        loss = max(found.regret, found.misjudged) / count
+        parts[-1] += f", mean loss {loss:.2g} nats{allowed(report.max_kl)}"
+    return "; ".join(parts)
+
+
 def _cosine(loss: float) -> str:
     """Returns 1 minus a loss, with two digits of the loss."""
     if loss < 1e-7:  # 0 to float32
@@ -679,6 +781,15 @@ def summary(report: Any) -> str:
         examples = sum(case.examples for case in report.required_cases)
         on_samples = f" on the {units.count(examples, 'sample')}"
     verdict = "verified" if report.passed else "FAILED"
+    found = report.likelihoods
+    if {case.signature for case in report.cases} == {*report.by_likelihood} and (
+        found is not None and not math.isinf(report.largest_difference)
+    ):
+        return (
+            f"{report.path}: {verdict}: {units.count(count, 'case')}, "
+            f"{found.largest_loss:.2g} nats lost per token (allowed "
+            f"{report.max_kl:g}), {units.size(report.size_bytes)}"
+        )
     if report.passed and report.different_graph:
         verdict += " by outputs and weights only, not the graph"
     return (

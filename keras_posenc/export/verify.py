@@ -30,6 +30,8 @@ def verify(
     max_length: int | None = None,
     tolerance: float | None = None,
     agreement: float | None = None,
+    max_kl: float | None = None,
+    max_perplexity_ratio: float | None = None,
     allow_operators: Sequence[str] = (),
     allow_different_graph: bool = False,
     verbose: int = True,
@@ -112,6 +114,18 @@ def verify(
             a quantized file's scores or logits must be the model's, 0.99 by
             default. A score vector is decided if its largest score leads the
             second by more than rounding usually moves the two.
+        max_kl: What a quantized generator may lose: the largest mean KL
+            divergence from the model's probabilities, in nats per token, 0.1 by
+            default. Its file is compared by the likelihoods of texts, not token
+            by token, and `tolerance` and `agreement` do not apply. The
+            divergence is measured on texts that the model itself samples, after
+            the `samples` if there are any. The tokens that the file generates
+            may be less likely than the model's most likely ones by no more than
+            this in the mean, and half the squared error of their scores is
+            limited by it too.
+        max_perplexity_ratio: The largest perplexity of a quantized generator's
+            file on these texts, and on the second halves of the `samples`, as a
+            multiple of the model's; 1.1 by default.
         allow_operators: As for `export_saved_model`.
         allow_different_graph: Whether the graph may differ, as graphs do that
             other versions of TensorFlow, Keras or the model's code, or another
@@ -144,6 +158,8 @@ def verify(
         "max_length": max_length,
         "tolerance": tolerance,
         "agreement": agreement,
+        "max_kl": max_kl,
+        "max_perplexity_ratio": max_perplexity_ratio,
         "allow_operators": allow_operators,
         "allow_different_graph": allow_different_graph,
         "verbose": verbose,

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
+from keras_posenc.generation.likelihoods import drawn_pairs, rescored
 from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.scoring import Scoring
@@ -202,7 +203,7 @@ class Generator(NamedArguments, keras.Model):
         """The same generator from ids to ids: a Functional model."""
         ids = keras.Input((None,), dtype="int32", name="ids")
         model = self._model_of_scores(ids, self.search(ids), "from_ids")
-        model.retrace = self.retrace
+        model.retrace, model.rescore = self.retrace, self.rescore
         model.is_drawn = self.is_drawn
         return model
 
@@ -214,13 +215,25 @@ class Generator(NamedArguments, keras.Model):
         """
         if self.search.draw is None:
             default, from_ids = self, self.from_ids
+            if self.source_tokenizer is self.detokenize is None:
+                default = from_ids  # the same model: an export runs it once
         else:
             default, from_ids = self._with_noise(), self._with_noise(False)
         return {
             "serving_default": default,
             "from_ids": from_ids,
-            "score": self.scorer,
+            "score": self.scorer
+            if any(self._tokenizers().values())
+            else self.scorer_from_ids,
         }
+
+    def measures_quantized(self) -> dict[str, keras.Model]:
+        """Returns the models that a quantized file has in addition, by name.
+
+        With `score` a file's perplexity can be measured, and its divergence
+        from the model.
+        """
+        return {"score": self.scorer_from_ids}
 
     def retrace(
         self, inputs: dict[str, Any], outputs: dict[str, Any], tolerance: Any
@@ -255,6 +268,25 @@ class Generator(NamedArguments, keras.Model):
         if "ids" in outputs:
             return found
         return _of_texts(self.detokenize, found)
+
+    def rescore(
+        self, inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Returns how likely the model finds the sequences of other outputs.
+
+        Quantized exports are verified with this; see `rescored`.
+
+        Args:
+            inputs: As for `retrace`.
+            outputs: As for `retrace`.
+        """
+        ids = inputs.get("ids")
+        if ids is None:
+            ids = self.source_tokenizer(inputs["text"])
+        found = outputs.get("ids")
+        if found is None:
+            found = self._claimed(outputs["text"])
+        return rescored(self.search, self._scoring, ids, found)
 
     def _claimed(self, texts: Any) -> Any:
         """Returns the ids of generated texts, `(..., max_length)`."""
@@ -311,7 +343,7 @@ class Generator(NamedArguments, keras.Model):
         if texts and self.detokenize is not None:
             found = _of_texts(self.detokenize, found)
         model = self._model_of_scores([inputs, noise], found, "by_noise")
-        model.retrace = self.retrace
+        model.retrace, model.rescore = self.retrace, self.rescore
         return model
 
     @functools.cached_property
@@ -352,7 +384,11 @@ class Generator(NamedArguments, keras.Model):
             for side in ("source", "target")
         }
         scores = self._scoring(ids)
-        return self._model_of_scores(ids, scores, "scorer_from_ids")
+        model = self._model_of_scores(ids, scores, "scorer_from_ids")
+        model.drawn_pairs = functools.partial(
+            drawn_pairs, self.search, self._scoring
+        )
+        return model
 
     def _model_of_scores(
         self, inputs: Any, outputs: Any, name: str

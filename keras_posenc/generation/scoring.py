@@ -66,6 +66,27 @@ class Scoring(NamedArguments, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
+        logs, target, real = self.read(inputs)
+        listed = target if self.pad_id >= 0 else ops.where(real, target, 0)
+        scores = ops.take_along_axis(logs, ops.expand_dims(listed, 2), axis=2)
+        scores = ops.squeeze(scores, 2)
+        scores = ops.where(real, scores, ops.zeros_like(scores))
+        return {
+            "score": ops.cast(ops.sum(scores, axis=1), "float32"),
+            "token_score": ops.cast(scores, "float32"),
+        }
+
+    def read(self, inputs: Any) -> tuple[Any, Any, Any]:
+        """Returns what scores follow from.
+
+        Args:
+            inputs: As in a call.
+
+        Returns:
+            Log-probabilities of all ids at each place of the targets, `(batch,
+            target + 1, vocabulary)`; the targets, int32 `(batch, target + 1)`;
+            and bool, which of these are no padding.
+        """
         model = self.model
         source = refusable(
             inputs["source"], model.vocabulary_size, model.pad_id
@@ -89,19 +110,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
             )
             # Without a prompt, all ids are equally likely to be the first.
             logits = ops.where(places < 0, ops.zeros_like(logits), logits)
-        scores = ops.take_along_axis(
-            log_probabilities(logits),
-            ops.expand_dims(
-                target if self.pad_id >= 0 else ops.where(real, target, 0), 2
-            ),
-            axis=2,
-        )
-        scores = ops.squeeze(scores, 2)
-        scores = ops.where(real, scores, ops.zeros_like(scores))
-        return {
-            "score": ops.cast(ops.sum(scores, axis=1), "float32"),
-            "token_score": ops.cast(scores, "float32"),
-        }
+        return log_probabilities(logits), target, real
 
     def check_lengths(self, source: Any, target: Any) -> None:
         """Raises `ValueError` for a target longer than a table of positions.

@@ -24,6 +24,8 @@ class Side:
             positions, which may start again in each row.
         places: Integers `(batch, length)`: the place of each token among those
             of its row, which windows count in; by default the `index`.
+        known: What attention positions keep for the blocks that follow: see
+            `AttentionPosition.rotated`.
     """
 
     length: Any
@@ -32,6 +34,10 @@ class Side:
     segment_ids: Any = None
     index: Any = None
     places: Any = None
+    # Not copied: tensors of a function that is traced must stay within it.
+    known: dict[Any, Any] = dataclasses.field(
+        default_factory=dict, init=False, compare=False
+    )
 
     def some(self, rows: Any) -> "Side":
         """Returns the side of some of the tokens: integers `(rows,)`."""

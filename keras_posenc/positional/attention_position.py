@@ -69,6 +69,19 @@ class AttentionPosition(NamedArguments, keras.Layer):
     values: ClassVar[Callable[..., Any] | None] = None
     uses_length: bool = False
 
+    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+        """Returns `rotate(x, positions)`, in the same dtype or another.
+
+        Args:
+            x: As for `rotate`.
+            positions: As for `rotate`.
+            known: A dict that belongs to these positions. What is computed from
+                them alone can be kept there for other blocks, which are called
+                with the same dict.
+        """
+        assert self.rotate is not None
+        return self.rotate(x, positions)
+
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         # A hook is called by another layer, whose autocasting would otherwise
         # decide the dtype of the weights.

@@ -169,11 +169,22 @@ class RotaryEmbedding(AttentionPosition):
         self.built = True
 
     def rotate(self, x: Any, positions: Any) -> Any:
+        return self._turn(x, *self._phases_of_heads(x, positions))
+
+    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+        if type(self).rotate is not RotaryEmbedding.rotate:  # a subclass's own
+            return super().rotated(x, positions, known)
+        # Sines take most operators of a block. The layer itself is kept too:
+        # another one could get its id.
+        key = id(self), x.shape[-1], keras.backend.standardize_dtype(x.dtype)
+        if key not in known:
+            known[key] = self, self._phases_of_heads(x, positions)
+        return self._turn(x, *known[key][1])
+
+    def _phases_of_heads(self, x: Any, positions: Any) -> tuple[Any, Any]:
         sine, cosine = self._phases(x, positions)
         # (batch, seq, pairs) -> (batch, 1, seq, pairs)
-        return self._turn(
-            x, ops.expand_dims(sine, 1), ops.expand_dims(cosine, 1)
-        )
+        return ops.expand_dims(sine, 1), ops.expand_dims(cosine, 1)
 
     def call(
         self,

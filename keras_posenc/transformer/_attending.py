@@ -15,6 +15,7 @@ from keras_posenc.ops.attention import (
 )
 from keras_posenc.ops.recomputing import recomputed
 from keras_posenc.ops.sides import Side
+from keras_posenc.ops.traced_once import traced_once
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import project
@@ -30,7 +31,7 @@ def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
     turned = _check_hook(
         position,
         "rotate",
-        position.rotate(x, side.positions),
+        position.rotated(x, side.positions, side.known),
         x.shape,
         broadcasts=False,
     )
@@ -116,44 +117,58 @@ def _attend_unseen(
             return attend(query, key, value, mask=between[2], bias=bias)
         return _weigh(layer, query, key, value, between, seed)[0]
 
-    def all_at_once() -> Any:
+    def all_at_once(query: Any, key: Any, value: Any) -> Any:
         between = context.queries, context.keys, context.mask
         return attended(query, key, value, between, seed)
 
-    def some(rows: Any, columns: Any) -> Any:
-        def of_rows(query: Any, key: Any, value: Any, *positions: Any) -> Any:
-            between = context.some(rows, columns, positions)
-            own = None
-            if seed is not None:  # one for each block
-                own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
-            return attended(query, key, value, between, own)
+    def by_size(query: Any, key: Any, value: Any) -> Any:
+        def some(rows: Any, columns: Any) -> Any:
+            def of_rows(
+                query: Any, key: Any, value: Any, *positions: Any
+            ) -> Any:
+                between = context.some(rows, columns, positions)
+                own = None
+                if seed is not None:  # one for each block
+                    own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
+                return attended(query, key, value, between, own)
 
-        near = key, value
-        if columns is not None:
-            near = tuple(ops.take(x, columns, axis=2) for x in near)
-        given = (
-            ops.take(query, rows, axis=2),
-            *near,
-            context.queries.positions,
-            context.keys.positions,
+            near = key, value
+            if columns is not None:
+                near = tuple(ops.take(x, columns, axis=2) for x in near)
+            given = (
+                ops.take(query, rows, axis=2),
+                *near,
+                context.queries.positions,
+                context.keys.positions,
+            )
+            if not training:
+                return of_rows(*given)
+            return recomputed(of_rows, *given, values=values)
+
+        _, heads, _, dim = query.shape
+        return in_blocks(
+            (context.batch, heads, context.queries.length, dim),
+            keys=context.keys.length,
+            window=context.window if context.sees_windows_alone else None,
+            dtype=query.dtype,
+            is_trained=bool(training),
+            is_compiled=is_compiled_by_xla(query),
+            all_at_once=lambda: all_at_once(query, key, value),
+            some=some,
         )
-        if not training:
-            return of_rows(*given)
-        return recomputed(of_rows, *given, values=values)
 
     if not context.data_dependent_shapes:
-        return all_at_once()
-    _, heads, _, dim = query.shape
-    shape = context.batch, heads, context.queries.length, dim
-    return in_blocks(
-        shape,
-        keys=context.keys.length,
-        window=context.window if context.sees_windows_alone else None,
-        dtype=query.dtype,
-        is_trained=bool(training),
-        is_compiled=is_compiled_by_xla(query),
-        all_at_once=all_at_once,
-        some=some,
+        return all_at_once(query, key, value)
+    if training or isinstance(context.queries.length, int):
+        return by_size(query, key, value)
+    # The graph has both ways.
+    return traced_once(
+        by_size,
+        query,
+        key,
+        value,
+        known=context.queries.known,
+        key=("attention", id(position), id(context.keys), context.window),
     )
 
 

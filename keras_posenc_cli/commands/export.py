@@ -128,7 +128,9 @@ def _add_litert(kinds: Commands) -> None:
         metavar="FILE.npz",
         help="arrays to calibrate int8-static with, by input",
     )
-    add_options(parser, "--agreement")
+    add_options(
+        parser, "--agreement", "--max-kl", "--max-perplexity-ratio"
+    )
     parser.add_argument(
         "--task",
         choices=("text_classifier", "text_embedder"),
@@ -219,6 +221,8 @@ def run_litert(options: argparse.Namespace) -> int:
         quantization=options.quantization,
         representative=load_arrays("--representative", options.representative),
         agreement=options.agreement,
+        max_kl=options.max_kl,
+        max_perplexity_ratio=options.max_perplexity_ratio,
         task=options.task,
         labels=options.labels,
         allow_flex=options.allow_flex,

@@ -69,24 +69,36 @@ def run(options: argparse.Namespace) -> int:
     check_exists(options.exported)
     from keras_posenc.export.errors import ExportVerificationError
     from keras_posenc.export.inspect import inspect, locate
-    from keras_posenc.export.record import changes, digests
+    from keras_posenc.export.record import (
+        changes,
+        digests,
+        recorded_likelihoods,
+    )
 
     locate(options.exported)  # else the argument is wrong, not the file
     try:
         inspection = inspect(options.exported)
     except ValueError as error:
         raise ExportVerificationError(str(error)) from error
-    changed, unusable = None, None
+    changed, unusable, likelihoods = None, None, None
     try:
         changed = changes(inspection.path, digests(inspection.path))
+        if changed == []:
+            likelihoods = recorded_likelihoods(inspection.path)
     except ValueError as error:
         unusable = str(error)
     if options.json:
-        result = {**dataclasses.asdict(inspection), "changed": changed}
+        result = {
+            **dataclasses.asdict(inspection),
+            "changed": changed,
+            "likelihoods": likelihoods,
+        }
         print(json.dumps(result, default=str, indent=2))
     else:
         print(inspection.details() if options.details else inspection)
         print(unusable or _since_verified(changed))
+        if likelihoods is not None:
+            print(f"measured then: {likelihoods}")
     return EXIT_OK
 
 

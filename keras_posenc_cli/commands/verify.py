@@ -33,7 +33,13 @@ def add(commands: Commands) -> None:
     )
     add_options(parser, "model", "exported")
     add_verification(parser)
-    add_options(parser, "--agreement", "--allow-op")
+    add_options(
+        parser,
+        "--agreement",
+        "--max-kl",
+        "--max-perplexity-ratio",
+        "--allow-op",
+    )
     parser.add_argument(
         "--allow-different-graph",
         action="store_true",
@@ -63,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
         max_length=options.max_length,
         tolerance=options.tolerance,
         agreement=options.agreement,
+        max_kl=options.max_kl,
+        max_perplexity_ratio=options.max_perplexity_ratio,
         allow_operators=options.allow_operators,
         allow_different_graph=options.allow_different_graph,
     )

@@ -26,11 +26,13 @@ from keras_posenc.export.formats.mediapipe import (
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
 from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
+from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.keras_internals import layers_within
 
@@ -63,6 +65,11 @@ class LiteRT(Format):
             )
         if self.task is None:
             self.signatures = resolve_numeric_signatures(model, self.given)
+            if self.given is None:
+                self.signatures = [
+                    *self.signatures,
+                    *self._measuring(model, found),
+                ]
         else:
             self.samples, self.extra = self.task.probes(self.samples)
             self.signatures = [self.task.signature]
@@ -73,6 +80,19 @@ class LiteRT(Format):
             refuse_loops(self.signatures)
         by_keras = is_quantized(self.signatures)
         self.quantization = BY_KERAS if by_keras else self.mode
+
+    def _measuring(
+        self, model: keras.Model, found: Inspection | None
+    ) -> list[Signature]:
+        """Returns what a quantized file has to measure its loss with."""
+        offers = Offers.of(model).measures_quantized
+        if offers is None or not (self.mode or is_quantized(self.signatures)):
+            return []
+        return [
+            each
+            for each in resolve_numeric_signatures(model, offers())
+            if found is None or each.name in found.signatures
+        ]
 
     def _check(self) -> None:
         for signature in self.signatures:

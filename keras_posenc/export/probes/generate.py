@@ -20,6 +20,11 @@ from keras_posenc.keras_internals import layers_within
 
 # Longest test sequence if the model has no limit.
 LONGEST = 512
+# Of models with more weights (half a GB of float32) each case takes seconds, so
+# there are fewer cases, and weights times the tokens of a sequence are limited.
+MANY_WEIGHTS = 2**27
+_MOST_WORK = 2**37
+_LEAST_LONGEST = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Probe:
         outputs: The model's outputs, as arrays by name.
         is_required: Whether the model must accept the inputs.
         is_sample: Whether the inputs were given as a sample.
+        is_drawn: Whether the model has sampled the targets that it scores.
         text: The text that the inputs were made of, for a MediaPipe task.
         extremes: The extreme numbers of each example, as text, if it has some;
             see `extreme_probes`.
@@ -44,6 +50,7 @@ class Probe:
     outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_required: bool = True
     is_sample: bool = False
+    is_drawn: bool = False
     text: str | None = None
     extremes: Sequence[str] = ()
     rounding: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -100,6 +107,8 @@ class Probes:
             model is run.
         left_out: Default signatures without probes, because no valid ids are
             known for them.
+        max_kl: See `verify`.
+        max_perplexity_ratio: See `verify`.
     """
 
     signatures: list[Signature]
@@ -109,6 +118,8 @@ class Probes:
     agreement: float | None = None
     extra: Iterable[Probe] = ()
     left_out: Sequence[Signature] = ()
+    max_kl: float | None = None
+    max_perplexity_ratio: float | None = None
 
     @classmethod
     def fit(
@@ -122,6 +133,8 @@ class Probes:
         fitted: Mapping[str, Sequence[Inputs]] | None = None,
         are_default: bool = False,
         extra: Iterable[Probe] = (),
+        max_kl: float | None = None,
+        max_perplexity_ratio: float | None = None,
     ) -> Self:
         """Checks the arguments of `verify` and the exports, and fits samples.
 
@@ -136,6 +149,8 @@ class Probes:
                 after the first are left out if the ids that they take are not
                 known.
             extra: See above.
+            max_kl: See `verify`.
+            max_perplexity_ratio: See `verify`.
 
         Raises:
             ValueError: Arguments that no model can be run with.
@@ -143,7 +158,7 @@ class Probes:
         if max_length is None:
             limits = map(longest_text, signatures)
             known = [limit for limit in limits if limit is not None]
-            max_length = min([*known, LONGEST])
+            max_length = min([*known, LONGEST, *map(_affordable, signatures)])
         max_length = check_positive_int("max_length", max_length)
         if tolerance is not None and not (
             is_number(tolerance) and 0 <= tolerance < math.inf
@@ -176,6 +191,8 @@ class Probes:
             agreement,
             extra,
             [*left_out.values()],
+            max_kl,
+            max_perplexity_ratio,
         )
 
 
@@ -279,6 +296,9 @@ _BATCHES = (1, 3)
 
 _LENGTHS = (1, 2, 17)
 
+# With many weights: one token, a batch with padding, and the longest length.
+_FEW_SIZES = ((1, 1), (3, 17))
+
 # Most numbers of an input with several dynamic axes, 32 MB of float32: the
 # longest length along each axis would be far more.
 _GRID_NUMBERS = 2**23
@@ -318,7 +338,8 @@ def make_probes(
     inputs of several dynamic axes); examples with padding at their end, and
     examples of nothing else; the lowest and the highest id. Looked-up values
     come from the lookup's vocabulary. One text is longer than its tokenizer
-    allows.
+    allows. Of a model with `MANY_WEIGHTS`, the grid is `_FEW_SIZES`, and the
+    longest length in a batch of 1.
 
     The model must accept samples and the longest length; it may reject shorter
     ones. Integers that go to no embedding, and floats called a mask, are 1 for
@@ -396,9 +417,11 @@ def make_probes(
         }
 
     seen = set()
-    for batch, length in itertools.chain(
-        itertools.product(_BATCHES, lengths), programs
-    ):
+    grid: Iterable[tuple[int, int]] = itertools.product(_BATCHES, lengths)
+    if has_many_weights(signature):
+        few = {(batch, min(length, max_length)) for batch, length in _FEW_SIZES}
+        grid = sorted({*few, (1, max_length)}, key=lambda size: size[::-1])
+    for batch, length in itertools.chain(grid, programs):
         shapes = signature.shapes(batch, length)
         key = tuple(shapes.values())
         if key not in seen:  # a static shape has only one
@@ -410,6 +433,24 @@ def make_probes(
                 is_required = False
     tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
     yield from extreme_probes(signature, [*tried], invent, takes)
+
+
+def _weights(signature: Signature) -> int:
+    """Returns how many weights the model has."""
+    return sum(math.prod(each.shape) for each in signature.model.weights)
+
+
+def has_many_weights(signature: Signature) -> bool:
+    """Returns whether each run of its model takes seconds."""
+    return _weights(signature) > MANY_WEIGHTS
+
+
+def _affordable(signature: Signature) -> int:
+    """Returns the longest test sequence that its weights allow."""
+    if not has_many_weights(signature):
+        return LONGEST
+    longest = _MOST_WORK // _weights(signature)
+    return min(max(longest, _LEAST_LONGEST), LONGEST)
 
 
 def _in_batches(

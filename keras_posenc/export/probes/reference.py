@@ -34,7 +34,20 @@ from keras_posenc.export.probes.compare import (
     rounding,
     scales_of,
 )
-from keras_posenc.export.probes.generate import Probe, Probes, make_probes
+from keras_posenc.export.probes.generate import (
+    Probe,
+    Probes,
+    has_many_weights,
+    make_probes,
+)
+from keras_posenc.export.probes.likelihoods import (
+    MAX_KL,
+    MAX_PERPLEXITY_RATIO,
+    Rescore,
+    limit_of,
+    rescore_of,
+    scores_targets,
+)
 from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.probes.tolerance import (
     AGREEMENT,
@@ -59,12 +72,12 @@ class Memory:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[Any, Call] = {}
         self._known: dict[Any, tuple[dict[str, Any], float]] = {}
 
     def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
         """Returns a model's outputs; runs it once for the same inputs."""
-        model = id(signature)
+        model = _what_runs(signature)
         if model not in self._calls:
             self._calls[model] = _call_of(signature)
         key = model, hashlib.sha256(pickle.dumps(inputs)).digest()
@@ -84,7 +97,17 @@ class Memory:
 
     def run_again(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
         """Returns the outputs of one more call, after `run`."""
-        return self._calls[id(signature)](inputs)
+        return self._calls[_what_runs(signature)](inputs)
+
+
+def _what_runs(signature: Signature) -> tuple[Any, ...]:
+    """Returns what is equal for signatures that run one model unchanged."""
+    if signature != dataclasses.replace(
+        signature, oracle=None, cut_at=None, strings=None, add=dict
+    ):
+        return (id(signature),)
+    names = *signature.specs, *signature.own_names.items()
+    return id(signature.model), *names
 
 
 def runner_of(signature: Signature, memory: Memory) -> Call:
@@ -100,12 +123,13 @@ def runner_of(signature: Signature, memory: Memory) -> Call:
 
 
 def _call_of(signature: Signature) -> Call:
-    if any(
+    if has_many_weights(signature) or any(
         layer.compute_dtype in ("float16", "bfloat16")
         for layer in layers_within(signature.model)
     ):
         # Graphs round to low precision at other points than eager code does,
-        # and users see the graph: `model.predict` runs it.
+        # and users see the graph: `model.predict` runs it. A generator's graph
+        # takes a tenth of the time.
         return graph_of(signature)
     return lambda inputs: _call(signature, signature.call, inputs)
 
@@ -158,6 +182,11 @@ class Reference:
             logits, by kind: see `compare.losses`.
         retraces: How models of choices are run again, by the names of their
             signatures.
+        rescores: How likely models find a quantized file's choices, by the
+            names of their signatures.
+        max_kl: The largest mean loss of a quantized file's tokens, in nats.
+        max_perplexity_ratio: The largest perplexity of a quantized file, as a
+            multiple of the model's.
     """
 
     signatures: Sequence[Signature]
@@ -174,6 +203,20 @@ class Reference:
         default_factory=dict
     )
     retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
+    rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
+    max_kl: float = MAX_KL
+    max_perplexity_ratio: float = MAX_PERPLEXITY_RATIO
+
+    @functools.cached_property
+    def by_likelihood(self) -> set[str]:
+        """Signatures of a quantized file whose likelihoods are compared."""
+        if self.quantization is None:
+            return set()
+        return {
+            each.name
+            for each in self.signatures
+            if each.name in self.rescores or scores_targets(each)
+        }
 
     @property
     def usual(self) -> list[Probe]:
@@ -191,8 +234,12 @@ class Reference:
         there.
         """
         scales = {}
+        known: dict[int, dict[str, float]] = {}  # each runs the model
         for signature in self.signatures:
-            least = dict(Offers.of(signature.model).output_scales)
+            own_scales = Offers.of(signature.model).output_scales
+            if id(own_scales) not in known:
+                known[id(own_scales)] = dict(own_scales)
+            least = known[id(own_scales)]
             found = scales_of(
                 [
                     probe.outputs
@@ -225,13 +272,18 @@ class Reference:
             )
             for signature in self.signatures
             if self.quantization is not None
-            and signature.name not in self.retraces
+            and signature.name not in {*self.retraces, *self.by_likelihood}
         }
 
     @property
     def held(self) -> list[Probe]:
-        """The probes that a quantized file is compared on: samples, if any."""
-        return [each for each in self.probes if each.is_sample] or self.usual
+        """The probes that a quantized file is compared on: samples, if any.
+
+        Not those whose likelihoods are compared.
+        """
+        probes = [each for each in self.probes if each.is_sample] or self.usual
+        names = self.by_likelihood
+        return [each for each in probes if each.signature not in names]
 
     @property
     def constant_outputs(self) -> list[str]:
@@ -317,6 +369,13 @@ def _compute(
             "`agreement` (--agreement) applies to quantized files, and "
             f"this one is not. Received: agreement={agreement!r}"
         )
+    for name in ("max_kl", "max_perplexity_ratio"):
+        if getattr(probes, name) is not None and quantization is None:
+            raise ValueError(
+                f"`{name}` (--{name.replace('_', '-')}) applies to quantized "
+                "language models, and this file is not quantized. Received: "
+                f"{name}={getattr(probes, name)!r}"
+            )
     reference = Reference(
         signatures,
         [],
@@ -330,9 +389,24 @@ def _compute(
             if (retrace := retrace_of(signature)) is not None
         },
     )
+    if quantization is not None:
+        rescores = {each.name: rescore_of(each) for each in signatures}
+        reference = dataclasses.replace(
+            reference,
+            rescores={name: x for name, x in rescores.items() if x is not None},
+            max_kl=limit_of("max_kl", probes.max_kl, MAX_KL, 0),
+            max_perplexity_ratio=limit_of(
+                "max_perplexity_ratio",
+                probes.max_perplexity_ratio,
+                MAX_PERPLEXITY_RATIO,
+                1,
+            ),
+        )
     memory = Memory()
     for signature in signatures:
         _run(signature, probes, reference, memory)
+        if scores_targets(signature):
+            _run_pairs(signature, probes, reference, memory)
     check_repeatable(signatures, reference.probes, reference.tolerance, memory)
     began = time.process_time()
     reference.probes.extend(probes.extra)
@@ -342,7 +416,7 @@ def _compute(
         for signature in signatures
     )
     allowed, margin, losses = reference.tolerance, math.inf, {}
-    if quantization is not None:
+    if quantization is not None and reference.held:
         more, *moved = map(
             float,
             allowed_difference(signatures, quantization, _movement(reference)),
@@ -414,6 +488,40 @@ def _run(
         raise error
 
 
+def _run_pairs(
+    signature: Signature, probes: Probes, reference: Reference, memory: Memory
+) -> None:
+    """Adds texts to measure the likelihoods of: see `Offers.drawn_pairs`.
+
+    The model samples some only for a quantized file. Any other file gives the
+    same log-likelihoods as the model.
+    """
+    prompts = [
+        inputs[IDS]
+        for name, samples in probes.given.items()
+        if name in {each.name for each in probes.signatures}
+        for inputs in samples
+        if {*inputs} == {IDS}
+    ]
+    if reference.quantization is None and not prompts:
+        return
+    pairs = Offers.of(signature.model).drawn_pairs
+    assert pairs is not None
+    call = runner_of(signature, memory)
+    for inputs, is_drawn in pairs(prompts):
+        if is_drawn and reference.quantization is None:
+            continue
+        reference.probes.append(
+            Probe(
+                signature.name,
+                inputs,
+                call(inputs),
+                is_sample=True,
+                is_drawn=is_drawn,
+            )
+        )
+
+
 def _longest_taken(
     signature: Signature, most: int, takes: Callable[[Inputs], bool]
 ) -> int | None:
@@ -440,6 +548,7 @@ def _longest_taken(
 
 
 _PADDING = 8  # zeros added to see whether they change outputs
+_SHORT = 32  # ids of examples that are padded besides the shortest
 
 
 def _padding_matters(
@@ -460,6 +569,7 @@ def _padding_matters(
     scales = reference.scales[signature.name]
     # The same padding changes short examples most.
     alone = sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]
+    alone = [x for x in alone if x is alone[0] or x.inputs[IDS].size <= _SHORT]
     # All at once; one by one if other inputs differ in shape, or the longest is
     # too long for the model.
     for probes in [alone, *([probe] for probe in alone)]:
@@ -962,7 +1072,7 @@ def _movement(reference: Reference) -> Callable[[], np.ndarray]:
     models = {
         each.name: graph_of(each)
         for each in reference.signatures
-        if each.name not in retraces
+        if each.name not in {*retraces, *reference.by_likelihood}
     }
 
     def run(probe: Probe) -> dict[str, Any]:

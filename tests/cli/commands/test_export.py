@@ -294,13 +294,16 @@ class TestExport:
                 "litert",
                 "m.tflite",
                 "--task text_classifier --labels a,b --allow-flex "
-                "--quantization int8 --agreement 0.9",
+                "--quantization int8 --agreement 0.9 --max-kl 0.2 "
+                "--max-perplexity-ratio 1.2",
                 {
                     "task": "text_classifier",
                     "labels": ["a", "b"],
                     "allow_flex": True,
                     "quantization": "int8",
                     "agreement": 0.9,
+                    "max_kl": 0.2,
+                    "max_perplexity_ratio": 1.2,
                     "representative": None,
                     "allow_operators": ["Abc"],
                 },

@@ -66,7 +66,8 @@ class TestVerify:
         line = (
             "verify model.keras model.tflite --labels a,b --compiled lengths=4 "
             "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
-            "--allow-different-graph --json"
+            "--max-kl 0.2 --max-perplexity-ratio 1.2 --allow-different-graph "
+            "--json"
         )
         result = cli(*line.split())
         assert result.code == 0, result.err
@@ -78,6 +79,8 @@ class TestVerify:
             "max_length": 9,
             "tolerance": 0.5,
             "agreement": 0.9,
+            "max_kl": 0.2,
+            "max_perplexity_ratio": 1.2,
             "allow_operators": ["Abc"],
             "allow_different_graph": True,
         }

@@ -1,0 +1,230 @@
+"""Likelihoods of texts under a model and under its exported file.
+
+Token by token equality says little of a quantized language model: where two
+tokens are nearly equally likely it may choose the other one, and every later
+token then differs. What it should keep are probabilities.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.signatures.signature import Signature
+
+# Mean KL divergence from the model, in nats per token. Rounding to 8 bits
+# usually costs 0.001 to 0.05; from 0.1 on a reader would notice. One wrong
+# weight matrix costs more than 1.
+MAX_KL = 0.1
+# A perplexity above the model's by more than this factor.
+MAX_PERPLEXITY_RATIO = 1.1
+
+TOKEN_SCORE = "token_score"
+_EQUAL = 1e-4  # log-likelihoods that rounding may make of equal ones
+_HIGHEST = 500.0  # a difference whose exponential, squared, is finite
+
+Rescore = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Likelihoods:
+    """Sums over tokens, of log-likelihoods in nats.
+
+    Attributes:
+        tokens: Number of tokens of given or sampled texts.
+        model: Sum of their log-likelihoods under the model.
+        file: Sum of their log-likelihoods under the file.
+        drawn: Number of tokens that the model sampled itself.
+        divergence: Sum of the estimates of the KL divergence at these.
+        chosen: Number of tokens that the file generated.
+        most_likely: Number of those that the model finds the most likely, after
+            the file's own tokens.
+        regret: Sum of how much less likely than the most likely one the model
+            finds them.
+        misjudged: Sum of half the squared difference between the file's and the
+            model's log-likelihoods of them.
+    """
+
+    tokens: int = 0
+    model: float = 0.0
+    file: float = 0.0
+    drawn: int = 0
+    divergence: float = 0.0
+    chosen: int = 0
+    most_likely: int = 0
+    regret: float = 0.0
+    misjudged: float = 0.0
+
+    def __add__(self, other: "Likelihoods") -> "Likelihoods":
+        return Likelihoods(
+            *(
+                one + two
+                for one, two in zip(
+                    dataclasses.astuple(self),
+                    dataclasses.astuple(other),
+                    strict=True,
+                )
+            )
+        )
+
+    @property
+    def perplexity(self) -> float:
+        """The model's perplexity of the texts; NaN without any."""
+        return _perplexity(self.model, self.tokens)
+
+    @property
+    def file_perplexity(self) -> float:
+        """The file's perplexity of the same texts."""
+        return _perplexity(self.file, self.tokens)
+
+    @property
+    def perplexity_ratio(self) -> float:
+        """The file's perplexity, as a multiple of the model's."""
+        return _perplexity(self.file - self.model, self.tokens)
+
+    @property
+    def kl(self) -> float:
+        """Mean KL divergence of the file from the model, in nats per token."""
+        return self.divergence / self.drawn if self.drawn else math.nan
+
+    @property
+    def agreement(self) -> float:
+        """Share of generated tokens that the model would choose too."""
+        return self.most_likely / self.chosen if self.chosen else math.nan
+
+    @property
+    def largest_loss(self) -> float:
+        """The largest of `kl` and of what generated tokens lose, in nats."""
+        count = max(self.chosen, 1)
+        kl = self.kl if self.drawn else 0.0
+        return max(kl, self.regret / count, self.misjudged / count)
+
+
+def _perplexity(total: float, tokens: int) -> float:
+    return math.exp(min(-total / tokens, _HIGHEST)) if tokens else math.nan
+
+
+def of_targets(
+    wanted: Mapping[str, Any], got: Mapping[str, Any], is_drawn: bool
+) -> Likelihoods:
+    """Compares the log-likelihoods of given targets.
+
+    The mean of `log p/q` over tokens that the model p samples is the KL
+    divergence of q. The estimate `q/p - 1 - log q/p` has the same mean, is
+    never negative, and varies far less (Schulman, "Approximating KL
+    divergence", 2020).
+
+    Args:
+        wanted: The model's outputs.
+        got: The file's.
+        is_drawn: Whether the model has sampled the targets.
+    """
+    own, other = (
+        outputs[TOKEN_SCORE].astype("float64") for outputs in (wanted, got)
+    )
+    real = own != 0  # padding has exactly 0
+    own, other = own[real], other[real]
+    more = np.clip(other - own, -_HIGHEST, _HIGHEST)
+    found = Likelihoods(own.size, float(np.sum(own)), float(np.sum(other)))
+    if not is_drawn:
+        return found
+    divergence = float(np.sum(np.expm1(more) - more))
+    return dataclasses.replace(found, drawn=own.size, divergence=divergence)
+
+
+def of_choices(
+    inputs: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    got: Mapping[str, Any],
+    rescore: Rescore,
+) -> Likelihoods:
+    """Returns how likely the model finds what a file generated.
+
+    Args:
+        inputs: The inputs.
+        wanted: The model's outputs.
+        got: The file's outputs.
+        rescore: See `Offers`.
+    """
+    found = rescore(inputs, got)
+    real = found["is_token"]
+    scores = found[TOKEN_SCORE].astype("float64")
+    chosen = int(np.sum(real))
+    misjudged = 0.0
+    if TOKEN_SCORE in got:
+        file = got[TOKEN_SCORE].astype("float64")
+        file = file[:, 0] if file.ndim == 3 else file
+        misjudged = float(np.sum((file - scores)[real] ** 2) / 2)
+    most_likely, regret = 0, 0.0
+    if "best_score" in found:
+        loss = (found["best_score"].astype("float64") - scores)[real]
+        most_likely = int(np.sum(loss <= _EQUAL))
+        regret = float(np.sum(loss))
+    elif "noise" not in inputs:  # beams: the whole sequence counts
+        own = rescore(inputs, wanted)
+        total = np.sum(np.where(own["is_token"], own[TOKEN_SCORE], 0))
+        regret = max(float(total - np.sum(np.where(real, scores, 0))), 0.0)
+    return Likelihoods(
+        chosen=chosen,
+        most_likely=most_likely,
+        regret=regret,
+        misjudged=misjudged,
+    )
+
+
+def rescore_of(signature: Signature) -> Rescore | None:
+    """Returns `Offers.rescore`, from arrays to arrays, or None."""
+    oracle = signature.oracle
+    if oracle is not None:
+        inner = rescore_of(oracle.base)
+        if inner is None:
+            return None
+        return lambda inputs, outputs: inner(oracle.to_base(inputs), outputs)
+    method = Offers.of(signature.model).rescore
+    if method is None:
+        return None
+    import tensorflow as tf
+
+    call = tf.function(method, autograph=False, reduce_retracing=True)
+    own = signature.own_names
+
+    def rescore(
+        inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        with tf.device("CPU:0"):
+            found = call(
+                {name: tf.constant(value) for name, value in inputs.items()},
+                {
+                    own.get(name, name): tf.constant(value)
+                    for name, value in outputs.items()
+                },
+            )
+        return {name: value.numpy() for name, value in found.items()}
+
+    return rescore
+
+
+def scores_targets(signature: Signature) -> bool:
+    """Returns whether its outputs are log-likelihoods of its inputs."""
+    return Offers.of(signature.model).drawn_pairs is not None
+
+
+def limit_of(name: str, value: Any, default: float, least: float) -> float:
+    """Returns a limit that a caller gave, or the default.
+
+    Raises:
+        ValueError: It is no finite number above the least.
+    """
+    if value is None:
+        return default
+    if not isinstance(value, int | float | np.number) or not (
+        least < value < math.inf
+    ):
+        raise ValueError(
+            f"`{name}` must be a finite number above {least:g}, or None. "
+            f"Received: {name}={value!r}"
+        )
+    return float(value)
