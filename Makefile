@@ -60,6 +60,9 @@ demo: $(VENV)/.installed ## Run the example to start with
 # A file's tests stay in one process, which makes its fixtures once.
 TEST = -m pytest -n $(JOBS) --dist loadfile
 
+# Python keeps what it compiles: tests start many processes, and each of them
+# would compile the package anew.
+test test-slow coverage test-jax: export PYTHONDONTWRITEBYTECODE :=
 # What XLA compiles runs once: making it fast costs more than it saves.
 test test-jax: export XLA_FLAGS += --xla_backend_optimization_level=0 \
 	--xla_llvm_disable_expensive_passes=true

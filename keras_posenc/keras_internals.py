@@ -98,7 +98,6 @@ def unread_converter(
         signatures: Their names.
         is_compact: Takes the file's bytes; returns whether equal constants are
             stored once already, so that the file need not be packed again.
-            once.
     """
     import tensorflow as tf
     from tensorflow.lite.python import lite

@@ -25,6 +25,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 
+# Whether the disk has what was written shows after a power failure alone, and
+# each export waits for it ten times.
+os.fsync = lambda descriptor: None
+
 settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50
 )
@@ -69,9 +73,14 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def collected_garbage() -> Generator[None]:
-    """Circles of a file's objects go with it."""
+    """Circles of a file's objects go with it.
+
+    What stays is not looked at again: else each file takes longer than the one
+    before it.
+    """
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

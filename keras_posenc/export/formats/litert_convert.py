@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats import litert_quantize as modes
 from keras_posenc.export.frozen import FrozenModel
@@ -16,9 +18,7 @@ from keras_posenc.export.publish import working_folder
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
-from keras_posenc_worker.formats import unpack
-
-_LARGE = 2**26  # bytes of a file
+from keras_posenc_worker.formats import litert_schema
 
 
 def convert(
@@ -70,19 +70,19 @@ def convert(
 
 
 def _is_compact(content: bytes) -> bool:
-    """Returns whether a large file has almost no constant twice.
+    """Returns whether a file has almost no constant twice.
 
-    To merge equal constants, TensorFlow would pack the file again, and hold it
-    in memory four times.
+    To merge equal constants, TensorFlow would pack the file again, in Python,
+    and hold it in memory four times.
     """
-    if len(content) < _LARGE:
-        return False
+    model = litert_schema().Model.GetRootAs(content, 0)
     seen = set()
     repeated = 0
-    for buffer in unpack(content).buffers:
-        if buffer.data is not None and len(buffer.data):
-            found = hashlib.sha256(buffer.data).digest()
-            repeated += len(buffer.data) * (found in seen)
+    for number in range(model.BuffersLength()):
+        data = model.Buffers(number).DataAsNumpy()
+        if isinstance(data, np.ndarray):  # else it is 0, of no data
+            found = hashlib.sha256(data.data).digest()
+            repeated += data.size * (found in seen)
             seen.add(found)
     return 100 * repeated < len(content)
 

@@ -14,7 +14,6 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.formats import litert_convert as conversion
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.writing import write_saved_model
@@ -37,11 +36,7 @@ def export(model, path, **options):
 # ---- Size
 
 
-@pytest.mark.parametrize("large", [conversion._LARGE, 0])
-def test_weights_are_shared_by_two_signatures(
-    make, tmp_path, monkeypatch, large
-):
-    monkeypatch.setattr(conversion, "_LARGE", large)
+def test_weights_are_shared_by_two_signatures(make, tmp_path):
     ids = make.ids()
     table = layers.Embedding(50_000, 8)
     model = keras.Model(ids, table(ids))
@@ -54,9 +49,8 @@ def test_weights_are_shared_by_two_signatures(
     assert weights <= path.stat().st_size <= 1.1 * weights
 
 
-def test_a_large_file_is_in_memory_once(make, tmp_path, monkeypatch):
+def test_a_file_is_in_memory_once(make, tmp_path):
     """TensorFlow packs it anew, with three more in Python's memory."""
-    monkeypatch.setattr(conversion, "_LARGE", 2**20)
     ids = make.ids()
     model = keras.Model(ids, layers.Embedding(50_000, 16)(ids))
     # A search for traces lists all objects that are not frozen: here those of
