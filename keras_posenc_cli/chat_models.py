@@ -101,6 +101,7 @@ class _Exported:
         from keras_posenc.checkpoints.folder import Folder
         from keras_posenc.checkpoints.language_model import (
             special_tokens_of,
+            start_of,
             template_of,
         )
         from keras_posenc_cli.exported_generator import read_generator
@@ -110,6 +111,7 @@ class _Exported:
         if self._template is None:
             raise UsageError(f"--template: '{options.template}' has none")
         self._tokens = special_tokens_of(folder)
+        self._start = start_of(folder)
         self._seed = options.seed
         self._generator = read_generator(
             options.model, allow_operators=options.allow_operators
@@ -126,6 +128,13 @@ class _Exported:
         from keras_posenc.text.chat_template import render
 
         text = render(self._template or "", chat, tokens=self._tokens)
+        if not text.startswith(self._start):
+            raise UsageError(
+                f"The tokenizer of the exported model puts '{self._start}' "
+                "before each text, and the template does not begin with it. "
+                "Chat with the checkpoint, or a .keras file of it"
+            )
+        text = text.removeprefix(self._start)  # the tokenizer's own follows
         found = self._generator.run([text], ["the chat"], seed=self._seed)
         return _Whole(
             str(found["text"][0]), bool(found.get("ended", [True])[0])

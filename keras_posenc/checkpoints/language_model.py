@@ -12,6 +12,9 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.generation_config import generation_of
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.tokenizers import CONFIG, MODULES, tokenizer_of
+from keras_posenc.checkpoints.tokenizers import (
+    vocabulary_of as vocabulary_of_tokens,
+)
 from keras_posenc.checkpoints.translator import translator_of
 from keras_posenc.generation.search import vocabulary_of
 from keras_posenc.text.files import read_text
@@ -128,3 +131,16 @@ def special_tokens_of(folder: Folder) -> dict[str, str]:
             if name.endswith("_token") and isinstance(token, str):
                 found[name] = token
     return found
+
+
+def start_of(folder: Folder) -> str:
+    """Returns the token that the tokenizer puts before texts, or ""."""
+    if not vocabulary_of_tokens(folder):
+        return ""
+    any_model = SimpleNamespace(
+        pad_id=-1,
+        vocabulary_size=folder.mapping(CONFIG).get("vocab_size"),
+        input_position=None,
+    )
+    before, _ = tokenizer_of(folder, any_model, generates=True).frame
+    return special_tokens_of(folder).get("bos_token", "") if before else ""

@@ -311,13 +311,17 @@ class PretrainedGenerator(Generator):
 
     def _rounded(self, ids: np.ndarray) -> np.ndarray:
         """Pads ids to one of few lengths: each is compiled once."""
-        more = rounded_length(ids.shape[1]) - ids.shape[1]
+        length = rounded_length(ids.shape[1])
         # In front of a prompt padding takes no position, and is never read.
-        before, after = (0, more) if self.search.has_encoder else (more, 0)
+        before, after = length - ids.shape[1], 0
+        if self.search.has_encoder:
+            before, after = after, before
+            try:
+                self.model.check_source_length(length)
+            except ValueError:  # beyond its table of positions
+                return ids
         return np.pad(
-            ids,
-            ((0, 0), (before, after)),
-            constant_values=self.model.pad_id,
+            ids, ((0, 0), (before, after)), constant_values=self.model.pad_id
         )
 
     def chat(

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.search import Search
+from keras_posenc.generation.step import run_on_batch
 
 
 class Stream(Iterator[Any]):
@@ -66,22 +67,26 @@ class Stream(Iterator[Any]):
             prompt, ((0, 0), (0, room)), constant_values=search.pad_id
         )
         first, step = self._steps
-        state = first.predict_on_batch(source)
+        state = run_on_batch(first, source)
         for token in search.prefix_ids:
             self.ids.append(token)
             yield token
         for index in range(room):
-            found = step.predict_on_batch(
-                {**state, "noise": noise[:, index], "seen": seen}
+            found = run_on_batch(
+                step, {**state, "noise": noise[:, index], "seen": seen}
             )
-            search.check_scores(found.pop("score"), of_beams=False)
-            if found.pop("ended")[0]:
+            score, ended, token = (
+                ops.convert_to_numpy(found.pop(name))
+                for name in ("score", "ended", "token")
+            )
+            search.check_scores(score, of_beams=False)
+            if ended[0]:
                 self.ended = True
                 return
-            seen[0, prompt.shape[1] + index] = found["token"][0]
-            self.ids.append(int(found["token"][0]))
+            seen[0, prompt.shape[1] + index] = token[0]
+            self.ids.append(int(token[0]))
             yield self.ids[-1]
-            state.update(found)
+            state = {**state, **found, "token": token}
         self.ended = False
 
     def _pieces(

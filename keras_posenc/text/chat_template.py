@@ -11,8 +11,8 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
-from keras_posenc_worker import render_chat
 
+_WORKER = "keras_posenc_worker.render_chat"
 ROLES = ("system", "user", "assistant", "tool")
 # A template takes milliseconds. What it may use is limited all the same: it
 # comes from whoever wrote the checkpoint, and may loop without end.
@@ -51,7 +51,7 @@ def render(
         )
     try:
         found = run_in_worker(
-            render_chat.__name__,
+            _WORKER,
             template,
             chat,
             dict(tokens),

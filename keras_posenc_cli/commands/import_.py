@@ -20,8 +20,8 @@ def add(commands: Commands) -> None:
         run,
         summary="write a Hugging Face checkpoint as a .keras model",
         description="Writes an encoder or a language model that Hugging Face's "
-        "transformers, or sentence-transformers, saved as a .keras model. Nothing is "
-        "downloaded, and no code of the folder is run. Needs "
+        "transformers, or sentence-transformers, saved as a .keras model. "
+        "Nothing is downloaded, and no code of the folder is run. Needs "
         "keras-posenc[checkpoints].",
         usage="FOLDER [option ...]",
         example="keras-posenc import all-MiniLM-L6-v2 --out minilm.keras",

@@ -59,7 +59,7 @@ def test_generation_config_is_the_default(folder):
         eos_token="</s>",
     )
     model = load(folder)
-    assert model.end_ids == [3, 4]
+    assert model.search.end_ids == (3, 4)
     assert (model.start_id, model.max_length, model.min_length) == (1, 7, 2)
     assert (model.temperature, model.top_k, model.min_p) == (0.7, 50, 0.1)
     assert model.repetition_penalty == 1.2
@@ -146,43 +146,58 @@ def model():
     )
 
 
+def greedy(model, text):
+    """The most likely bytes after a text, each from all before it."""
+    ids = [each + 4 for each in text.encode()]
+    before = len(ids)
+    while len(ids) < before + model.max_length and ids[-1] != 3:
+        logits = np.array(model.model(np.array([ids])))[0, -1]
+        ids.append(1 + int(logits[1:].argmax()))  # 0 is padding
+    found = bytes(each - 4 for each in ids[before:] if each > 3)
+    return found.decode(errors="replace"), ids[-1] == 3
+
+
 @pytest.mark.tensorflow
 def test_a_chat_continues_its_text(model):
     """The template's text alone, without another start symbol before it."""
-    text = model.prompt_of(
-        [*HELLO, {"role": "assistant", "content": "ho"}, *HELLO]
-    )
-    assert text == "user:Hi\nassistant:ho\nuser:Hi\n"
-    ids = np.frombuffer(b"user:Hi\n", "uint8")[np.newaxis] + 4
-    bare = kp.Generator(model.model, max_length=9, end_ids=3, start_id=2)
-    found = bare.predict(ids, verbose=0)["ids"]
-    expected = model.target_tokenizer.detokenize(found).numpy()[0].decode()
-    assert model.chat(HELLO) == expected
-    stream = model.stream_chat(HELLO)
+    turns = [*HELLO, {"role": "assistant", "content": "ho"}, *HELLO]
+    text = "user:Hi\nassistant:ho\nuser:Hi\n"
+    assert model.prompt_of(turns) == text
+    expected, ended = greedy(model, text)
+    stream = model.stream_chat(turns)
     assert stream.ended is None
     assert "".join(stream) == expected
-    assert stream.ended is bool((found == 3).any())
+    assert stream.ended is ended
     # Cut before the first of the stop strings, wherever pieces end.
     stop = expected[2:4]
-    stream = model.stream_chat(HELLO, stop=[stop, "\x00" * 9])
+    stream = model.stream_chat(turns, stop=[stop, "\x00" * 9])
     assert "".join(stream) == expected[: expected.index(stop)]
     assert stream.ended is True
+    # A text alone has the tokenizer's start symbol before it.
     whole = model.generate(["Hi"])[0]
-    assert model.generate(["Hi"], stop=whole[3:]) == [whole[:3]]
+    stop = whole[1:]
+    assert model.generate(["Hi"], stop=stop) == [whole[: whole.index(stop)]]
 
 
 @pytest.mark.tensorflow
-def test_sampling_has_seeds_and_files_keep_all(model, tmp_path):
-    options = {"do_sample": True, "max_new_tokens": 6}
-    first = model.chat(HELLO, seed=1, **options)
-    assert model.chat(HELLO, seed=1, **options) == first
-    assert model.chat(HELLO, seed=2, **options) != first
-    texts = model.generate(["a", "b"], seed=1, **options)
-    assert model.generate(["a", "b"], seed=1, **options) == texts
+def test_sampling_has_seeds(model):
+    sampled = model.with_options(do_sample=True)
+    first = sampled.chat(HELLO, seed=1)
+    assert sampled.chat(HELLO, seed=1) == first
+    assert sampled.chat(HELLO, seed=2) != first
+    # The same generator, and the same compiled functions.
+    assert model.with_options(do_sample=True) is sampled
+
+
+@pytest.mark.tensorflow
+def test_files_keep_all(model, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.chat(HELLO, seed=1, **options) == first
-    assert again.origin == model.origin
+    assert again.get_config() == model.get_config()
+    assert again.origin == {"model_type": "llama"}
+    assert again.chat_template == TEMPLATE
+    assert again.sampling == {"top_k": 50}
+    assert again.search.max_length == 9
 
 
 @pytest.mark.tensorflow
@@ -199,12 +214,11 @@ def test_lengths_are_compiled_a_few_times(model, monkeypatch):
             return call(self, inputs, **options)
 
         monkeypatch.setattr(kind, "call", counted)
-    other = model.with_options(max_new_tokens=2)
-    for length in range(1, 99, 14):
-        other.chat([{"role": "user", "content": "x" * length}])
-        other.generate(["x" * length])
+    for length in (1, 9, 30, 50, 99):
+        model.chat([{"role": "user", "content": "x" * length}])
+        model.generate(["x" * length])
     # Once for the first length, and once for all others, on TensorFlow.
-    assert max(traced.values()) <= 3
+    assert max(traced.values()) <= 2
 
 
 @pytest.mark.tensorflow

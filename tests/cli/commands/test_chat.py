@@ -2,6 +2,7 @@
 
 import builtins
 import io
+import json
 import os
 import signal
 import sys
@@ -18,14 +19,13 @@ STRICT = "{{ raise_exception('no chats') if messages | length > 1 }}"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Language models of bytes, with random weights, and an export of one."""
+def models():
+    """Language models of bytes, with random weights, by names of files."""
     import keras
 
     import keras_posenc as kp
 
     keras.utils.set_random_seed(0)
-    folder = tmp_path_factory.mktemp("chat")
     model = kp.TransformerDecoderModel(
         260, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
     )
@@ -36,30 +36,30 @@ def folder(tmp_path_factory):
         "max_length": 9,
         "max_positions": 80,
     }
-    chats = kp.PretrainedGenerator(model, chat_template=TEMPLATE, **options)
-    chats.save(folder / "chats.keras")
-    kp.PretrainedGenerator(
-        model, chat_template=TEMPLATE + STRICT, **options
-    ).save(folder / "strict.keras")
-    kp.PretrainedGenerator(model, **options).save(folder / "plain.keras")
-    kp.export_saved_model(
-        chats,
-        folder / "exported",
-        signatures={"serving_default": chats},
-        verify=False,
-        verbose=False,
+    templates = {"chats": TEMPLATE, "strict": STRICT, "plain": None}
+    return {
+        f"{name}.keras": kp.PretrainedGenerator(
+            model, chat_template=template, **options
+        )
+        for name, template in templates.items()
+    }
+
+
+@pytest.fixture
+def folder(models, tmp_path, monkeypatch):
+    """Their files, which are not read: a loaded model is compiled again."""
+    for name in (*models, "exported"):
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.setattr(
+        "keras_posenc_cli.chat_models.load_model",
+        lambda path, imports: models[path.name],
     )
-    checkpoint = folder / "checkpoint"
-    checkpoint.mkdir()
-    (checkpoint / "chat_template.jinja").write_text(TEMPLATE)
-    return folder
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
-def model(folder):
-    import keras
-
-    return keras.saving.load_model(folder / "chats.keras")
+def model(models):
+    return models["chats.keras"]
 
 
 def user(text):
@@ -134,12 +134,46 @@ def test_ctrl_c_stops_the_reply_alone(folder, model, capfd, monkeypatch):
     assert found.err.splitlines()[-1] == "keras-posenc: stopped"
 
 
-def test_an_exported_model(folder, model, capfd):
-    given = [str(folder / "exported"), "--prompt", "Hi"]
-    assert main(["chat", *given, "--template", str(folder / "checkpoint")]) == 0
+def test_a_file(model, tmp_path, capfd):
+    model.save(tmp_path / "chats.keras")
+    assert main(["chat", str(tmp_path / "chats.keras"), "--prompt", "Hi"]) == 0
     assert capfd.readouterr().out == model.chat([user("Hi")]) + "\n"
-    assert main(["chat", *given]) == 2
+
+
+class Exported:
+    """In place of an inspected export, which runs in another process."""
+
+    takes_texts, noise_length = True, None
+
+    def run(self, texts, names, *, seed):
+        return {"text": [text.upper() for text in texts], "ended": [False]}
+
+
+def test_an_exported_model(folder, capfd, monkeypatch):
+    monkeypatch.setattr(
+        "keras_posenc_cli.exported_generator.read_generator",
+        lambda path, **options: Exported(),
+    )
+    given = ["chat", str(folder / "exported"), "--prompt", "Hi"]
+    assert main(given) == 2
     assert "--template FOLDER" in capfd.readouterr().err
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}" + TEMPLATE)
+    given += ["--template", str(folder)]
+    special = {"bos_token": "<s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(special))
+    assert main(given) == 0
+    found = capfd.readouterr()
+    assert found.out == "<S>USER:HI\n\n"
+    assert "cut off" in found.err
+    # A tokenizer that puts the start token before texts itself.
+    monkeypatch.setattr(
+        "keras_posenc.checkpoints.language_model.start_of", lambda _: "<s>"
+    )
+    assert main(given) == 0
+    assert capfd.readouterr().out == "USER:HI\n\n"
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    assert main(given) == 2
+    assert "puts '<s>' before each text" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
