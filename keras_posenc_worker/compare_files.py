@@ -12,6 +12,7 @@ from keras_posenc_worker.fingerprint import (
     Fingerprint,
     fingerprint,
 )
+from keras_posenc_worker.formats import litert_schema
 from keras_posenc_worker.litert_graph import read_litert
 from keras_posenc_worker.onnx_graph import read_onnx
 
@@ -20,6 +21,16 @@ _ROUNDING = 4  # units in the last place: how far processors fold apart
 _HALF = 0.5 * (1 + 1e-3)  # a step of rounding, as float32 may fall
 
 PREFIX = "weights/"  # of the model's weights, in a file of arrays
+
+
+def prepare(kind: str) -> None:
+    """Imports the modules of a kind's format ahead of time."""
+    import numpy  # noqa: F401
+
+    if kind == "litert":
+        litert_schema()
+    else:
+        import onnx.numpy_helper  # noqa: F401
 
 
 def main(

@@ -25,6 +25,8 @@ NOTES = (
     *("_read_only_resource_inputs", "_user_specified_name"),
 )
 
+_SHORT = 256  # bytes of an attribute that is worth remembering
+
 # Operators with a state that leave it as it is.
 _READERS = (
     *("LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"),
@@ -178,7 +180,7 @@ class GraphDigests:
         nodes = {node.name: node for node in function.node_def}
         digests: dict[str, str] = {}
         found = Computation()
-        found.effects += self._attributes(function.attr, {}, "", found)
+        found.effects += self._attributes(function.attr, "", found)
         held = _held(function, nodes) if is_held and is_ordered else set[str]()
         # What has happened when a node is done.
         done: dict[str, frozenset[str]] = dict.fromkeys(names, before)
@@ -222,8 +224,8 @@ class GraphDigests:
                         [hash_of(*sorted(done[name]), "and", *effects)]
                     )
             else:
-                usual, has_effects = _definition(node.op)
-                parts = self._attributes(node.attr, usual, node.op, found)
+                _, has_effects = _definition(node.op)
+                parts = self._attributes(node.attr, node.op, found)
                 if node.device:
                     parts.append(hash_of("on", node.device))
                 if has_effects and is_ordered:
@@ -245,45 +247,37 @@ class GraphDigests:
         return found
 
     def _attributes(
-        self,
-        attributes: Mapping[str, Any],
-        usual: Mapping[str, Any],
-        operator: str,
-        found: Computation,
+        self, attributes: Mapping[str, Any], operator: str, found: Computation
     ) -> list[str]:
         """Returns digests of attributes that differ from their defaults.
 
         Args:
             attributes: Those of a node, or of a function.
-            usual: The operator's defaults.
             operator: The node's operator; "" for a function.
             found: Receives constants among them, and in functions.
         """
-        import tensorflow as tf
-
         digests = []
         for name, value in sorted(attributes.items()):
-            kind = value.WhichOneof("value")
-            if name in NOTES or value == usual.get(name):
+            if name in NOTES:
                 continue
-            if kind == "tensor":  # there are several ways to write one
-                array = tf.make_ndarray(value.tensor)
-                shown = [digest(array)]
-                short = array.tolist() if array.size <= 4 else shown[0]
-                found.constants.add(f"{array.dtype} {[*array.shape]} {short}")
-            elif kind == "func":
-                shown = [self._function(value.func, found)]
-            elif kind == "list" and value.list.func:
-                shown = [self._function(x, found) for x in value.list.func]
-            else:
-                shown = [value.SerializeToString(deterministic=True).hex()]
-                values = value.list if kind == "list" else value
-                found.constants.update(
-                    f"{operator}.{name} {number}"
-                    for field, number in values.ListFields()
-                    if field.name in ("f", "i", "b", "s")
+            kind = value.WhichOneof("value")
+            called = [value.func] if kind == "func" else value.list.func
+            if not called:
+                own, constants = (
+                    _short_attribute(
+                        operator,
+                        name,
+                        value.SerializeToString(deterministic=True),
+                    )
+                    if value.ByteSize() < _SHORT
+                    else _attribute(operator, name, value)
                 )
-            digests.append(hash_of(name, *shown))
+                found.constants.update(constants)
+                if own is not None:
+                    digests.append(own)
+            elif value != _definition(operator)[0].get(name):
+                shown = [self._function(each, found) for each in called]
+                digests.append(hash_of(name, *shown))
         return digests
 
     def _function(self, called: Any, found: Computation) -> str:
@@ -300,6 +294,45 @@ class GraphDigests:
         found.constants |= inner.constants
         found.options |= inner.options
         return hash_of(*inner.results, "and", *sorted(inner.effects))
+
+
+def _attribute(
+    operator: str, name: str, value: Any
+) -> tuple[str | None, set[str]]:
+    """Returns the digest of an attribute, or None of a default; its constants.
+
+    It names no function.
+    """
+    import tensorflow as tf
+
+    kind = value.WhichOneof("value")
+    if value == _definition(operator)[0].get(name):
+        return None, set()
+    if kind == "tensor":  # there are several ways to write one
+        array = tf.make_ndarray(value.tensor)
+        shown = digest(array)
+        short = array.tolist() if array.size <= 4 else shown
+        constants = {f"{array.dtype} {[*array.shape]} {short}"}
+    else:
+        shown = value.SerializeToString(deterministic=True).hex()
+        values = value.list if kind == "list" else value
+        constants = {
+            f"{operator}.{name} {number}"
+            for field, number in values.ListFields()
+            if field.name in ("f", "i", "b", "s")
+        }
+    return hash_of(name, shown), constants
+
+
+@functools.lru_cache(2**12)
+def _short_attribute(
+    operator: str, name: str, content: bytes
+) -> tuple[str | None, set[str]]:
+    """Returns the same of a serialized attribute: most occur many times."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    value = attr_value_pb2.AttrValue.FromString(content)
+    return _attribute(operator, name, value)
 
 
 @functools.cache

@@ -773,9 +773,11 @@ def steps(model, goes_on, pause=0.0):
 @pytest.mark.parametrize(
     ("policy", "exports"),
     [
-        (None, ["saved_model"]),
+        (None, [None]),
         pytest.param(
-            None, ["onnx", None, "int8", "int8-static"], marks=pytest.mark.slow
+            None,
+            ["saved_model", "onnx", "int8", "int8-static"],
+            marks=pytest.mark.slow,
         ),
         pytest.param("mixed_bfloat16", ["saved_model"], marks=pytest.mark.slow),
     ],
@@ -790,7 +792,7 @@ def test_training_goes_on_as_if_nothing_were(tmp_path, policy, exports):
     over, found = threading.Event(), []
     thread = threading.Thread(
         target=lambda: found.extend(
-            steps(model, lambda step: not over.is_set() or step < 3, 0.03)
+            steps(model, lambda step: not over.is_set() or step < 3, 0.02)
         ),  # with pauses, or the exports take long
     )
     thread.start()

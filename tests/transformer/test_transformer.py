@@ -1,5 +1,6 @@
 """Models of ids: configs and files; masks and training of those that decode."""
 
+import functools
 import inspect
 import json
 
@@ -106,9 +107,9 @@ ENCODERS = {
 FEWER_OPTIONS = ("the-paper", "mixed", "decoder-only")
 
 
-@pytest.fixture(params=MODELS.values(), ids=MODELS)
+@pytest.fixture(params=MODELS)
 def model(request):
-    return made(*request.param)
+    return shared(request.param)
 
 
 def made(cls, options):
@@ -121,6 +122,12 @@ def made(cls, options):
     for weight in model.weights:
         weight.assign(rng.normal(size=weight.shape) / np.sqrt(8))
     return model
+
+
+@functools.cache
+def shared(name):
+    """The model of this name, for tests that change nothing of it."""
+    return made(*(MODELS | ENCODERS)[name])
 
 
 def inputs_of(model):
@@ -180,18 +187,17 @@ def test_the_arguments_of_the_encoder_model():
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    "name",
     [
         pytest.param(
-            *value,
-            id=name,
-            marks=pytest.mark.slow if name in FEWER_OPTIONS else (),
+            name, marks=pytest.mark.slow if name in FEWER_OPTIONS else ()
         )
-        for name, value in (MODELS | ENCODERS).items()
+        for name in MODELS | ENCODERS
     ],
 )
-def test_round_trip(kind, options, tmp_path):
-    model = made(kind, options)
+def test_round_trip(name, tmp_path):
+    kind, options = (MODELS | ENCODERS)[name]
+    model = shared(name)
     config = model.get_config()
     for name, value in options.items():
         assert callable(value) or name == "dtype" or config[name] == value

@@ -152,6 +152,7 @@ def run_comparison(
                 seconds=12 + size // (10 * MIB),
                 timeout=600,
             ),
+            prepare=[options["kind"]],
         )
     except WorkerError as error:
         raise ExportVerificationError(

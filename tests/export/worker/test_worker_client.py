@@ -440,7 +440,7 @@ def test_who_is_asked_for_a_copy_may_have_ended(served):
 
 def test_idle_process_is_ended(served, monkeypatch):
     """... long before its time is over, and none that works."""
-    monkeypatch.setattr(worker_client, "_IDLE", 1)
+    monkeypatch.setattr(worker_client, "_IDLE", 0.5)
     run = served(
         "import time, threading\n"
         "def prepare(x): pass\n"
@@ -449,7 +449,7 @@ def test_idle_process_is_ended(served, monkeypatch):
         "    end = time.monotonic() + 1.5\n"
         "    while time.monotonic() < end: pass\n"
     )
-    with pytest.raises(WorkerError, match="did nothing for 1 s"):
+    with pytest.raises(WorkerError, match="did nothing for 0.5 s"):
         run("waits")
     run("works")
 
