@@ -66,6 +66,10 @@ _ARGUMENTS: list[tuple[tuple[str, ...], str, str]] = [
         "attention_heads num_query_heads encoder_attention_heads",
     ),
     (("num_key_value_heads",), "", "n_kv_heads num_kv_heads kv_heads"),
+    (("head_dim",), "", "head_size d_head d_kv"),
+    (("query_key_norm",), "", "qk_norm use_qk_norm"),
+    (("query_key_value_bias",), "", "qkv_bias"),
+    (("attention_window",), "", "sliding_window"),
     (
         ("num_layers",),
         "",
