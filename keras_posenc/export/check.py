@@ -185,9 +185,8 @@ def _by_likelihood(
 
 def _of_targets(probe: Probe, got: Mapping[str, Any]) -> Likelihoods | None:
     """Returns the likelihoods of texts; None for made-up inputs."""
-    if not probe.is_sample or TOKEN_SCORE not in got or "target" not in (
-        probe.inputs
-    ):
+    is_text = probe.is_sample and "target" in probe.inputs
+    if not is_text or TOKEN_SCORE not in got:
         return None
     return of_targets(probe.outputs, got, probe.is_drawn)
 

@@ -782,9 +782,9 @@ def summary(report: Any) -> str:
         on_samples = f" on the {units.count(examples, 'sample')}"
     verdict = "verified" if report.passed else "FAILED"
     found = report.likelihoods
-    if {case.signature for case in report.cases} == {*report.by_likelihood} and (
-        found is not None and not math.isinf(report.largest_difference)
-    ):
+    others = {case.signature for case in report.cases} - {*report.by_likelihood}
+    has_ended = not math.isinf(report.largest_difference)
+    if found is not None and has_ended and not others:
         return (
             f"{report.path}: {verdict}: {units.count(count, 'case')}, "
             f"{found.largest_loss:.2g} nats lost per token (allowed "

@@ -128,9 +128,7 @@ def _add_litert(kinds: Commands) -> None:
         metavar="FILE.npz",
         help="arrays to calibrate int8-static with, by input",
     )
-    add_options(
-        parser, "--agreement", "--max-kl", "--max-perplexity-ratio"
-    )
+    add_options(parser, "--agreement", "--max-kl", "--max-perplexity-ratio")
     parser.add_argument(
         "--task",
         choices=("text_classifier", "text_embedder"),

@@ -419,6 +419,9 @@ def make_probes(
     seen = set()
     grid: Iterable[tuple[int, int]] = itertools.product(_BATCHES, lengths)
     if has_many_weights(signature):
+        # A source and a target together are as long as one sequence.
+        axes = [spec.shape[1:2] for spec in signature.specs.values()]
+        max_length = max(max_length // max(axes.count((None,)), 1), 1)
         few = {(batch, min(length, max_length)) for batch, length in _FEW_SIZES}
         grid = sorted({*few, (1, max_length)}, key=lambda size: size[::-1])
     for batch, length in itertools.chain(grid, programs):

@@ -432,7 +432,7 @@ def _compute(
             _check_allowed(reference, allowed, losses)
         # Rounding may lower one score and raise another by as much.
         margin = 2 * more / DEVIATIONS
-    return dataclasses.replace(
+    computed = dataclasses.replace(
         reference,
         tolerance=allowed,
         seconds=seconds,
@@ -441,6 +441,8 @@ def _compute(
         allowed_losses=losses,
         agreement=AGREEMENT if agreement is None else float(agreement),
     )
+    vars(computed)["scales"] = reference.scales  # they run the model
+    return computed
 
 
 def _run(
