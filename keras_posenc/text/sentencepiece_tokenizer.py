@@ -1,6 +1,7 @@
 """SentencePiece tokenization as a layer."""
 
 import base64
+import hashlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from keras_posenc.text.spelled_tokens import ids_around, spelling, starts_with
 
 # The mark of the start of a word.
 _SPACE = "▁"
+# Without the character that most models' rules delete before texts are split.
+_MOST_WHITE = r"\s\pZ\x{85}"
 _BLANK = rf"[{WHITE}\x{{1c}}-\x{{1f}}]+"  # as Python's `strip`
 # A language at the start of a text, as Marian's tokenizers know it.
 _CODE = r"(?s)\A(>>.*?<<)?(.*)\z"
@@ -208,6 +211,9 @@ class SentencepieceTokenizer(Tokenizer):
         }
         # That of a text, or a part of one, which is a space.
         self.space_id = ids.get(_SPACE, self.unknown_id)
+        self._white_space = WHITE
+        if self.whitespace == "split" and Rules(self.model).of("\v") == b"":
+            self._white_space = _MOST_WHITE
         self._graphemes: list[tuple[str, str]] = []
         if GRAPHEMES in self.normalization or (
             self.whitespace in ("collapse", "keep")
@@ -357,7 +363,7 @@ class SentencepieceTokenizer(Tokenizer):
         for pattern, by in self._graphemes:
             texts = replace(texts, pattern, by)
         if self.whitespace == "split":
-            return replace(texts, f"[{WHITE}]+", " ")
+            return replace(texts, f"[{self._white_space}]+", " ")
         if self.whitespace == "always":
             return replace(texts, rf"\A[^ {_SPACE}]", rf"{_SPACE}\0")
         if self.whitespace in ("model", "first"):
@@ -409,7 +415,11 @@ class SentencepieceTokenizer(Tokenizer):
         if self._is_plain:
             return tensorflow_text.FastSentencepieceTokenizer(self.model)
         kind = "int32" if self._lookup is None else "string"
-        return tensorflow_text.SentencepieceTokenizer(self.model, kind)
+        # Python shares models of one name between functions that it loads.
+        name = f"model_{hashlib.sha256(self.model).hexdigest()[:16]}"
+        return tensorflow_text.SentencepieceTokenizer(
+            self.model, kind, name=name
+        )
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
