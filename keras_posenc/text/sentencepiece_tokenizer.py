@@ -242,6 +242,8 @@ class SentencepieceTokenizer(Tokenizer):
         )
         import tensorflow as tf
 
+        # Those of pieces that are bytes; not in another vocabulary.
+        self._codes = read.codes if vocabulary is None else {}
         # Constants, made here once: outside the graph that happens to be
         # traced, and on the CPU, where strings are. A function, so that no
         # resource is tracked.
@@ -249,15 +251,15 @@ class SentencepieceTokenizer(Tokenizer):
             self._tokenize = self._made().tokenize
             self._texts = tf.constant(
                 [
-                    bytes([read.codes[index]])
-                    if index in read.codes
+                    bytes([self._codes[index]])
+                    if index in self._codes
                     else piece.replace(_SPACE, " ").encode()
                     for index, piece in enumerate(pieces)
                 ]
             )
             self._is_byte = None
-            if read.codes:
-                is_byte = [index in read.codes for index in range(len(pieces))]
+            if self._codes:
+                is_byte = [index in self._codes for index in range(len(pieces))]
                 self._is_byte = tf.constant(is_byte)
 
     @classmethod
@@ -436,6 +438,13 @@ class SentencepieceTokenizer(Tokenizer):
         for pattern, by in _CLEANED if self.clean_up_spaces else ():
             text = tf.strings.regex_replace(text, pattern, by)
         return text
+
+    def settled(self, ids: Sequence[int]) -> Sequence[int]:
+        count = len(ids)
+        # Neighbouring bytes are characters together, or not.
+        while count and ids[count - 1] in self._codes:
+            count -= 1
+        return ids[:count]
 
     def get_vocabulary(self) -> list[str]:
         """Returns the pieces, in the order of their ids."""

@@ -71,6 +71,28 @@ def test_ids_and_texts(made, name):
     assert checksums([text.decode() for text in back]) == case["texts"]
 
 
+@pytest.mark.parametrize("name", ["smollm2", "gemma", "t5"])
+def test_settled_ids_keep_their_text(made, name):
+    """... and all are settled where a text ends with a character that has one.
+
+    Letters of which the vocabularies have only bytes, whole and cut.
+    """
+    tokenizer = made(name)
+    (ids,) = ids_of(tokenizer, ["aไ👩b ไ e"])
+    text = tokenizer.detokenize([ids]).numpy()[0].decode()
+    seen = []
+    for count in range(len(ids) + 1):
+        kept = tokenizer.settled(ids[:count])
+        found = tokenizer.detokenize([[*kept, -1]]).numpy()[0].decode()
+        assert text.startswith(found)
+        assert "\ufffd" not in found
+        seen.append(len(kept))
+    assert seen == sorted(seen)
+    assert seen[-1] == len(ids)
+    assert len({*seen}) == len(seen) or name != "t5"
+    assert len({*seen}) < len(seen) or name == "t5"
+
+
 def test_targets_of_marian(made):
     tokenizer = made("marian", of_targets=True)
     assert checksums(ids_of(tokenizer, TEXTS)) == CASES["marian"]["targets"]
@@ -143,6 +165,7 @@ class TestRefusals:
             ("gemma", {"pre_tokenizer": {"type": "Punctuation"}}, "pre_token"),
             ("llama2", {"normalizer": {"type": "NFKC"}}, "normalizer={'type'"),
             ("llama2", {"normalizer": None}, "pre_tokenizer=None"),
+            ("qwen2", {"decoder": {"type": "Fuse"}}, "'type': 'Fuse' is not"),
         ],
     )
     def test_settings(self, made, name, changes, match):
