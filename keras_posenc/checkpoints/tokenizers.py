@@ -505,11 +505,20 @@ def _pieces(
     tokens = {index: token for token, index in ids.items()}
     options["pad_token"] = _padding(tokens, encoder.pad_id)
     if "skipped_tokens" in named:
+        if _kind(whole) == UNIGRAM:
+            _check_decoder(whole, "Metaspace")
         options["clean_up_spaces"] = bool(
             _kind(whole) == UNIGRAM
             and settings.take("clean_up_tokenization_spaces", None, *_PERHAPS)
         )
     return SentencepieceTokenizer(model, **{**options, **named})
+
+
+def _check_decoder(whole: Config, kind: str) -> None:
+    """Raises `ValueError` if the file joins tokens to texts in another way."""
+    decoder = whole.values.get("decoder")
+    if decoder is not None:
+        whole.part("decoder").expect("type", kind)
 
 
 def _marian(
@@ -565,6 +574,8 @@ def _byte_pairs(
     """Returns a tokenizer from `tokenizer.json`, or from its older files."""
     if folder.has(WHOLE):
         options = read_pairs(folder.mapping(WHOLE), folder.path / WHOLE)
+        if "skipped_tokens" in named:
+            _check_decoder(_opened(folder, WHOLE), "ByteLevel")
     else:
         options = _of_pairs(folder, settings)
     family = _opened(folder, CONFIG).values.get("model_type")
@@ -808,11 +819,14 @@ def _wordpieces(
                 "do_lower_case", f"true is not supported with {_ESM}"
             )
         options = _lowered(options)
-    return WordpieceTokenizer(
-        **{"normalization": "bert", **options},
-        pad_token=_padding(options["vocabulary"], encoder.pad_id),
-        **named,
-    )
+    if encoder.pad_id < 0:
+        raise ValueError(
+            f"the tokenizer of a model without padding must be {UNIGRAM} or "
+            f"{BYTE_PAIRS}, and this one is {WORDPIECE}: from_ids=True makes a "
+            "model that needs none"
+        )
+    options["pad_token"] = _padding(options["vocabulary"], encoder.pad_id)
+    return WordpieceTokenizer(**{"normalization": "bert", **options, **named})
 
 
 def _opened(folder: Folder, name: str) -> Config:
