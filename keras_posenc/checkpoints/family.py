@@ -203,13 +203,16 @@ class Family:
         scale = self.embedding_scale
         first_type = parts.first_type(width, model.second_text_embedding)
         if "position" in self.names:
-            parts.table(embedding, "embedding", scale=scale)
-            parts.table(
+            before = parts.table(
                 position,
                 "position",
                 skip=self.first_position,
                 offset=first_type,
             )
+            # Padding has the position before the first one, also within a
+            # text; here, where its positions are hidden, the first one.
+            more = {model.pad_id: before} if self.first_position else {}
+            parts.table(embedding, "embedding", scale=scale, more=more)
         else:
             parts.table(embedding, "embedding", scale=scale, offset=first_type)
         if model.embedding_norm:
@@ -330,7 +333,8 @@ class Parts:
         skip: int = 0,
         scale: float = 1.0,
         offset: Any = 0.0,
-    ) -> None:
+        more: Mapping[int, Any] | None = None,
+    ) -> Any:
         """Fills a table of embeddings.
 
         Args:
@@ -339,12 +343,22 @@ class Parts:
             skip: How many rows come before those of the table.
             scale: Factor of all rows.
             offset: Added to each row, after scaling.
+            more: Added to single rows, by their number.
+
+        Returns:
+            The last row that was skipped less the first one that was not; 0 if
+            none was skipped.
         """
         length, width = layer.embeddings.shape
-        rows = self.take(part, (skip + length, width))[skip:]
+        rows = self.take(part, (skip + length, width))
+        apart = rows[skip - 1] - rows[skip] if skip else 0.0
+        rows = rows[skip:]
         rows *= scale  # in place: this is the largest of all tensors
         rows += offset
+        for row, added in (more or {}).items():
+            rows[row] += added
         layer.embeddings.assign(rows)
+        return apart
 
     def take(
         self,

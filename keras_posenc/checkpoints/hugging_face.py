@@ -223,6 +223,8 @@ def load_hugging_face(
             )
         if is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
+            # A tokenizer pads at the end, and a text may spell "[PAD]".
+            options["keep_inner_padding"] = True
         elif family.model is TransformerEncoderModel:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_index
+from keras_posenc.checks import check_bool, check_index
 
 
 @keras.saving.register_keras_serializable(
@@ -18,15 +18,26 @@ class IdEmbedding(keras.layers.Embedding):
         input_dim: Number of ids.
         output_dim: Width of the embeddings.
         pad_id: The id of padding, which is masked.
+        keep_inner_padding: Whether that id counts as a token between others,
+            as in a text that spells the token of padding.
         **kwargs: As for `keras.layers.Embedding`.
     """
 
     def __init__(
-        self, input_dim: int, output_dim: int, *, pad_id: int = 0, **kwargs: Any
+        self,
+        input_dim: int,
+        output_dim: int,
+        *,
+        pad_id: int = 0,
+        keep_inner_padding: bool = False,
+        **kwargs: Any,
     ) -> None:
         kwargs.pop("mask_zero", None)
         super().__init__(input_dim, output_dim, mask_zero=True, **kwargs)
         self.pad_id = check_index("pad_id", pad_id, input_dim)
+        self.keep_inner_padding = check_bool(
+            "keep_inner_padding", keep_inner_padding
+        )
 
     def call(self, inputs: Any) -> Any:
         try:
@@ -45,7 +56,13 @@ class IdEmbedding(keras.layers.Embedding):
             raise type(raised)(raised.node_def, raised.op, message) from None
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return ops.not_equal(inputs, self.pad_id)
+        is_token = ops.not_equal(inputs, self.pad_id)
+        if not self.keep_inner_padding:
+            return is_token
+        counted = ops.cast(is_token, "int32")
+        so_far = ops.cumsum(counted, axis=-1)
+        left = ops.sum(counted, axis=-1, keepdims=True) - so_far + counted
+        return ops.logical_and(so_far > 0, left > 0)
 
     def int8_in_floats(self, inputs: Any, training: Any = None) -> Any:
         """Computes `quantized_call` with integers in float dtypes."""
@@ -74,4 +91,8 @@ class IdEmbedding(keras.layers.Embedding):
         return table
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "pad_id": self.pad_id}
+        return {
+            **super().get_config(),
+            "pad_id": self.pad_id,
+            "keep_inner_padding": self.keep_inner_padding,
+        }

@@ -6,6 +6,9 @@ from typing import Unpack
 import keras
 
 from keras_posenc.checks import check_bool, check_index, check_positive_int
+from keras_posenc.positional._counted_position_embedding import (
+    CountedPositionEmbedding,
+)
 from keras_posenc.transformer._id_embedding import IdEmbedding
 from keras_posenc.transformer._input_position import (
     check_input_position,
@@ -48,6 +51,9 @@ class TransformerEncoderModel(StackModel):
         embedding_norm: Whether the embeddings, with their positions, are
             normalized, as BERT's are.
         pad_id: The id of padding.
+        keep_inner_padding: Whether that id counts as a token between others,
+            as where a text spells the token of padding. At both ends of a
+            sequence it is padding.
         separator_id: For pairs of texts, the id that ends the first text: one
             learned vector is added to all tokens after it, as BERT does for
             tokens of type 1. None for single texts.
@@ -89,6 +95,7 @@ class TransformerEncoderModel(StackModel):
         embedding_dim: int | None = None,
         embedding_norm: bool = False,
         pad_id: int = 0,
+        keep_inner_padding: bool = False,
         separator_id: int | None = None,
         skip_padding: bool = True,
         **options: Unpack[ModelOptions],
@@ -118,12 +125,18 @@ class TransformerEncoderModel(StackModel):
             vocabulary_size,
             embedding_dim or d_model,
             pad_id=pad_id,
+            keep_inner_padding=keep_inner_padding,
             embeddings_initializer=options["embeddings_initializer"],
             embeddings_regularizer=options["embeddings_regularizer"],
             dtype=dtype,
             name="embedding",
         )
-        x = put_in(position, embedding(ids), name="input_position")
+        counted = None
+        if isinstance(position, CountedPositionEmbedding):
+            counted = keras.ops.not_equal(ids, pad_id)
+        x = put_in(
+            position, embedding(ids), name="input_position", mask=counted
+        )
         second_text = None
         if separator_id is not None:
             second_text = SecondTextEmbedding(
@@ -160,6 +173,7 @@ class TransformerEncoderModel(StackModel):
         self.embedding_dim = embedding_dim
         self.embedding_norm = embedding_norm
         self.pad_id = pad_id
+        self.keep_inner_padding = keep_inner_padding
         self.separator_id = separator_id
         self.attention_window = encoder.attention_window
         self.use_first_norm = encoder.use_first_norm

@@ -134,6 +134,35 @@ def test_no_family_masks_by_another_id_than_the_tokenizer(made, name):
     assert encoder.pad_id == encoder.embedding.pad_id == 10
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_text_that_spells_the_padding(name):
+    """Its token is attended to, as by transformers; also from the text's ids.
+
+    RoBERTa's has the position of padding, and none is counted for it.
+    """
+    spelled = json.loads((FIXTURES / "pairs" / "spelled.json").read_text())
+    texts, wanted = spelled[name]["texts"], np.array(spelled[name]["first"])
+    model = loaded(FIXTURES / "pairs" / name, encoder_only=True)
+    ids = np.array(model.layers[0](texts))
+    with_more = np.pad(ids, ((0, 0), (2, 3)), constant_values=ids[2][-1])
+    of_ids = kp.TransformerEncoderModel.from_config(model.encoder.get_config())
+    of_ids.set_weights(model.encoder.get_weights())
+    for found in (
+        model(texts)[:, 0],
+        of_ids(ids)[:, 0],
+        of_ids(with_more[:, 2:])[:, 0],
+    ):
+        error = np.abs(found[:, :8] - wanted).max()
+        assert error <= TOLERANCE * np.abs(wanted).max()
+    # Padding before a text is none of it either.
+    mask = model.encoder.embedding.compute_mask(with_more)
+    assert np.array_equal(
+        mask, np.pad(mask[:, 2:-3], ((0, 0), (2, 3)), constant_values=False)
+    )
+    by_id = loaded(FIXTURES / "pairs" / name, encoder_only=True, from_ids=True)
+    assert np.abs(by_id(ids)[:, 0, :8] - wanted).max() > 0.01
+
+
 class TestPaddedWithTheEnd:
     def test_ids_with_another_padding(self):
         """As the message says, which has a reserved token's id."""

@@ -95,21 +95,18 @@ def test_answers(name, model, expected):
     logits = answers_of(model, TEXTS, "logits")
     errors = np.abs(logits - expected["logits"]).max(1)
     errors /= np.abs(expected["logits"]).max()
-    # Padding that a text spells is padding; and a separator in the first one
-    # is where the second one begins.
-    plain = [
-        "[PAD]" not in first + second and "[SEP]" not in first
-        for first, second in TEXTS
-    ]
-    assert 290 < sum(plain) < len(TEXTS)
-    assert errors[plain].max() <= TOLERANCE
+    assert errors.max() <= TOLERANCE
 
 
 def test_ids_of_pairs_answer_alike(model, expected):
     folder = FIXTURES / model.origin["model_type"]
     found = loaded(folder, from_ids=True)(expected["ids_24"].astype("int32"))
     answers = answers_of(model, TEXTS)
-    np.testing.assert_allclose(found, answers, rtol=0, atol=TOLERANCE)
+    # In ids, padding that a text spells is padding.
+    plain = ["[PAD]" not in first + second for first, second in TEXTS]
+    assert 290 < sum(plain) < len(TEXTS)
+    errors = np.abs(found - answers)[plain]
+    assert errors.max() <= TOLERANCE
 
 
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
