@@ -148,14 +148,18 @@ class Family:
         `config.json` could ask for one of any size.
         """
         width = options["d_model"]
+        narrow = options.get("embedding_dim", width)
+        embedding = self.names.get("embedding")
+        name = f"{self.prefix_in(tensors)}{embedding}.weight"
+        if "vocabulary_size" in options and name in tensors:
+            # Says which of the two is wrong, as no product does.
+            tensors.check_shape(name, (options["vocabulary_size"], narrow))
         position = options.get("input_position")
         sizes = {
             "d_model": width * width,
-            "vocabulary_size": options.get("vocabulary_size", 0)
-            * options.get("embedding_dim", width),
+            "vocabulary_size": options.get("vocabulary_size", 0) * narrow,
             "intermediate_dim": options["intermediate_dim"] * width,
-            "positions": getattr(position, "sequence_length", 0)
-            * options.get("embedding_dim", width),
+            "positions": getattr(position, "sequence_length", 0) * narrow,
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)
             * width,

@@ -289,6 +289,8 @@ def load_hugging_face(
         front = _front(opened, encoder, from_ids, tokenizer)
         if max_length is not None:
             _limit(front[-1], max_length, encoder)
+        if is_of_texts:
+            _check_room(front[-1])
         origin = {
             "model_type": kind,
             "revision": opened.revision,
@@ -376,6 +378,17 @@ def _limit(tokenizer: Any, max_length: int, encoder: Any) -> None:
             f"Received: max_length={max_length}"
         )
     tokenizer.max_length = tokenizer._check_length("max_length", max_length)
+
+
+def _check_room(tokenizer: Any) -> None:
+    """Raises `ValueError` if only special tokens have place."""
+    empty = sum(tokenizer.frame) + (tokenizer.num_separators or 0)
+    if tokenizer.max_length == empty:
+        raise ValueError(
+            f"`max_length` must be at least {empty + 1}: {empty} ids are "
+            "special tokens, and nothing would be left of any text. "
+            f"Received: max_length={empty}, given or the checkpoint's own"
+        )
 
 
 def _front(

@@ -357,14 +357,21 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             sentences.append(f"Puts the prompt {own!r} before each text.")
         elif any(self.prompts.values()):
             sentences.append("Puts no prompt before texts.")
-        if any(self.prompts.values()):
-            listed = (f"{key} {text!r}" for key, text in self.prompts.items())
-            sentences.append(
-                f"Prompts of the checkpoint: {', '.join(listed)}. Token ids, "
-                "as `from_ids` takes them, must be those of the prompt and the "
-                "text together."
-            )
+        if note := self.ids_note:
+            sentences.append(f"{note}.")
         return {"signature": " ".join(sentences)} if sentences else {}
+
+    @property
+    def ids_note(self) -> str:
+        """What an export says of ids: the prompt that they begin with."""
+        named = {key: text for key, text in self.prompts.items() if text}
+        ids = "Token ids must be those of the prompt and the text together"
+        if own := self._own_prompt:
+            ids = f"Token ids must be those of {own!r} and the text together"
+        elif not named:
+            return ""
+        listed = ", ".join(f"{key} {text!r}" for key, text in named.items())
+        return f"Prompts of the checkpoint: {listed}. {ids}" if listed else ids
 
     def get_config(self) -> dict[str, Any]:
         return {

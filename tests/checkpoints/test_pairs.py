@@ -230,6 +230,10 @@ class TestAsAModel:
                 verbose=False,
             )
 
+    def test_no_place_for_texts(self):
+        with pytest.raises(ValueError, match="`max_length` must be at least 4"):
+            loaded(FIXTURES / "bert", max_length=3)
+
     def test_single_texts(self, cross_encoder):
         with pytest.raises(ValueError, match=r"pairs of strings, of shape \("):
             cross_encoder.layers[0](["a text"])

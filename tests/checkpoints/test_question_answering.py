@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -196,12 +197,33 @@ class TestAnswers:
             ({"top_k": 0}, "`top_k`"),
             ({"max_length": 65}, "`max_length` must be at most 64"),
             ({"max_length": 2}, "`max_length` must be at least 3"),
-            ({"max_length": 24, "stride": 60}, "a smaller `stride`"),
         ],
     )
     def test_options(self, bert, options, message):
         with pytest.raises(ValueError, match=message):
             bert.answer(PAIRS[:1], **options)
+
+    @pytest.mark.parametrize(
+        ("max_length", "stride", "count"), [(24, 60, 1), (24, 19, 2), (9, 9, 1)]
+    )
+    def test_a_question_that_fills_a_window(
+        self, bert, max_length, stride, count
+    ):
+        """Every remedy works when it is copied."""
+        question, context = "is a very old word", PAIRS[0][1] * 4
+        with pytest.raises(ValueError, match="The question takes") as raised:
+            bert.answer(
+                [[question, context]], max_length=max_length, stride=stride
+            )
+        remedies = re.findall(
+            r"max_length=(\d+), stride=(\d+)", str(raised.value)
+        )
+        assert len(remedies) == count
+        for longer, other in remedies:
+            (found,) = bert.answer(
+                [[question, context]], max_length=int(longer), stride=int(other)
+            )
+            assert found["text"]
 
     def test_a_model_of_ids(self):
         model = loaded(FIXTURES / "bert", from_ids=True)

@@ -11,6 +11,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
+from keras_posenc.export.report import _cut
+from keras_posenc.export.signatures.cut_strings import cut_strings
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = [
@@ -303,6 +305,18 @@ class TestExports:
         said = query.card["signature"]
         assert "Puts the prompt 'a query of a text: ' before each text" in said
         assert "prompt" not in models("several_keys").card["signature"]
+
+    def test_report_of_a_file_of_ids(self, searching):
+        """It says what the ids begin with."""
+        signature, *_ = resolve_serving_signatures(searching)
+        said = _cut(cut_strings(signature), "LiteRT")
+        assert "query 'a query of a text: '" in said
+        assert "must be those of the prompt and the text together" in said
+
+    def test_no_saved_model_without_graphs(self, searching, tmp_path):
+        """TensorFlow would save no function."""
+        with pytest.raises(ValueError, match=r"run_functions_eagerly\(False\)"):
+            kp.export_saved_model(searching, tmp_path / "m", verbose=False)
 
     @pytest.mark.slow
     def test_files(self, searching, tmp_path):
