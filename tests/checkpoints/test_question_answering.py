@@ -1,5 +1,7 @@
 """Question answering against `transformers`, on random weights."""
 
+import base64
+import gzip
 import inspect
 import json
 import re
@@ -19,6 +21,10 @@ from safetensors.numpy import load_file, save_file  # noqa: E402
 
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
+from keras_posenc.text.sentencepiece_model import (  # noqa: E402
+    convert_tokenizer,
+    model_class,
+)
 from keras_posenc.text.spans import token_spans  # noqa: E402
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "answers"
@@ -111,6 +117,34 @@ def test_characters_of_tokens(name, model):
             token = text[slice(*span)].strip()
             assert token == text[slice(*offset)].strip() or not token
             assert span[0] in range(offset[0] - 1, offset[1])
+
+
+def test_characters_that_become_several():
+    """A piece with a part of what one becomes has all of it."""
+    said = json.loads((FIXTURES / "expansions.json").read_text())
+    with gzip.open(FIXTURES.parent / "sentencepiece_parity.json.gz") as file:
+        rules = (
+            model_class()
+            .FromString(base64.b64decode(json.load(file)["model"]))
+            .normalizer_spec.precompiled_charsmap
+        )
+    encoded = base64.b64encode(rules).decode()
+    (normalizer,) = said["tokenizer"]["normalizer"]["normalizers"]
+    normalizer["precompiled_charsmap"] = encoded
+    model, options = convert_tokenizer(said["tokenizer"])
+    tokenizer = kp.SentencepieceTokenizer(model, **options)
+    found = token_spans(tokenizer, said["texts"])
+    assert [ids for ids, _ in found] == said["ids"]
+    for text, (ids, spans), offsets in zip(
+        said["texts"], found, said["offsets"], strict=True
+    ):
+        for index, span, offset in zip(ids, spans, offsets, strict=True):
+            token = text[slice(*span)].strip()
+            # There, a piece of white space has the character after it.
+            wanted = text[slice(*offset)].strip() * (
+                index != tokenizer.space_id
+            )
+            assert token == wanted
 
 
 @pytest.mark.parametrize(
@@ -232,6 +266,7 @@ class TestAnswers:
 
 
 class TestAsAModel:
+    @pytest.mark.filterwarnings("ignore:Cut to 64 tokens")
     def test_keras_file(self, bert, tmp_path):
         bert.save(tmp_path / "qa.keras")
         again = keras.saving.load_model(tmp_path / "qa.keras")
