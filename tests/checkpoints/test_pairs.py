@@ -230,6 +230,22 @@ class TestAsAModel:
                 verbose=False,
             )
 
+    def test_what_was_cut_is_told(self, cross_encoder):
+        """Once for each call, the next one too, which traces nothing."""
+        given = [
+            ["of it", "the end"],
+            ["the end " * 30, "it"],
+            ["it " * 40, ""],
+        ]
+        wanted = "Cut to 24 tokens: 2 of 3 pairs of texts. Split them, or load"
+        for run in (cross_encoder.predict, cross_encoder.predict):
+            with pytest.warns(UserWarning, match=wanted) as caught:
+                run(given[::-1], batch_size=2, verbose=0)
+            (each,) = caught
+            assert str(each.message).endswith("`max_length` of up to 64")
+            assert each.filename == __file__
+        cross_encoder.predict(given[:1], verbose=0)
+
     def test_no_place_for_texts(self):
         with pytest.raises(ValueError, match="`max_length` must be at least 4"):
             loaded(FIXTURES / "bert", max_length=3)

@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.tensorflow,
     # By `eager` below, of a dataset, which stays a graph.
     pytest.mark.filterwarnings("ignore:Even though the `tf.config"),
+    pytest.mark.filterwarnings("ignore:Cut to 24 tokens"),
 ]
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SAID = json.loads((FIXTURES / "sentences" / "variants.json").read_text())
@@ -110,6 +111,13 @@ def test_prompts(model, variant, expected, way):
 def test_a_prompt_of_ones_own(model, variant, expected):
     found = model.encode_query(TEXTS, prompt="find this: ", verbose=0)
     near(found, expected[f"{variant}/own"])
+
+
+def test_what_was_cut_is_told(searching):
+    with pytest.warns(UserWarning, match="Cut to 24 tokens: 1 of 5") as caught:
+        searching.encode_query(TEXTS, verbose=0)
+    (each,) = (x for x in caught if "Cut to" in str(x.message))
+    assert each.filename == __file__
 
 
 class TestPromptsOfModels:
