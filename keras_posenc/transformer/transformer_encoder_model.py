@@ -1,7 +1,7 @@
 """The Transformer encoder, from token ids to contextual embeddings."""
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import keras
 
@@ -180,3 +180,10 @@ class TransformerEncoderModel(StackModel):
         self.share_blocks = encoder.share_blocks
         self.skip_padding = encoder.skip_padding
         self.keep_options_of(encoder, embedding)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        # For symbolic inputs; other outputs carry a mask from the blocks. That
+        # of a tokenizer is by its id of padding, wherever it is.
+        if self.keep_inner_padding:
+            return self.embedding.compute_mask(inputs)
+        return previous_mask

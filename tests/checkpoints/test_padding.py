@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 import keras_posenc as kp  # noqa: E402
@@ -147,6 +148,16 @@ def test_a_text_that_spells_the_padding(name):
     with_more = np.pad(ids, ((0, 0), (2, 3)), constant_values=ids[2][-1])
     of_ids = kp.TransformerEncoderModel.from_config(model.encoder.get_config())
     of_ids.set_weights(model.encoder.get_weights())
+    # A layer after the encoder pools all tokens, of a model from texts too.
+    text, pooling = keras.Input((), dtype="string"), kp.MaskedAveragePooling1D()
+    pooled = keras.Sequential([text, *model.layers, pooling])
+    lengths = np.argmax(ids == model.layers[0].end_id, axis=1) + 1
+    for found, length, tokens in zip(
+        pooled(tf.constant(texts)), lengths, model(texts), strict=True
+    ):
+        np.testing.assert_allclose(
+            found, np.mean(tokens[:length], 0), atol=1e-6
+        )
     for found in (
         model(texts)[:, 0],
         of_ids(ids)[:, 0],

@@ -708,9 +708,7 @@ def test_an_allowance_by_which_anything_passes_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "layer", [kp.Int8Quantization, kp.BinaryQuantization]
-)
+@pytest.mark.parametrize("layer", [kp.Int8Quantization, kp.BinaryQuantization])
 def test_vectors_that_the_model_rounds(layer, tmp_path):
     """Held to what the quantization moves before they are rounded."""
     keras.utils.set_random_seed(4)
