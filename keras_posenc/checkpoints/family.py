@@ -152,14 +152,18 @@ class Family:
         `config.json` could ask for one of any size.
         """
         width = options["d_model"]
+        narrow = options.get("embedding_dim", width)
+        embedding = self.names.get("embedding")
+        name = f"{self.prefix_in(tensors)}{embedding}.weight"
+        if "vocabulary_size" in options and name in tensors:
+            # Says which of the two is wrong, as no product does.
+            tensors.check_shape(name, (options["vocabulary_size"], narrow))
         position = options.get("input_position")
         sizes = {
             "d_model": width * width,
-            "vocabulary_size": options.get("vocabulary_size", 0)
-            * options.get("embedding_dim", width),
+            "vocabulary_size": options.get("vocabulary_size", 0) * narrow,
             "intermediate_dim": options["intermediate_dim"] * width,
-            "positions": getattr(position, "sequence_length", 0)
-            * options.get("embedding_dim", width),
+            "positions": getattr(position, "sequence_length", 0) * narrow,
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)
             * width,
@@ -213,13 +217,16 @@ class Family:
         scale = self.embedding_scale
         first_type = parts.first_type(width, model.second_text_embedding)
         if "position" in self.names:
-            parts.table(embedding, "embedding", scale=scale)
-            parts.table(
+            before = parts.table(
                 position,
                 "position",
                 skip=self.first_position,
                 offset=first_type,
             )
+            # Padding has the position before the first one, also within a
+            # text; here, where its positions are hidden, the first one.
+            more = {model.pad_id: before} if self.first_position else {}
+            parts.table(embedding, "embedding", scale=scale, more=more)
         else:
             parts.table(embedding, "embedding", scale=scale, offset=first_type)
         if model.embedding_norm:
@@ -341,7 +348,8 @@ class Parts:
         skip: int = 0,
         scale: float = 1.0,
         offset: Any = 0.0,
-    ) -> None:
+        more: Mapping[int, Any] | None = None,
+    ) -> Any:
         """Fills a table of embeddings.
 
         Args:
@@ -350,12 +358,22 @@ class Parts:
             skip: How many rows come before those of the table.
             scale: Factor of all rows.
             offset: Added to each row, after scaling.
+            more: Added to single rows, by their number.
+
+        Returns:
+            The last row that was skipped less the first one that was not; 0 if
+            none was skipped.
         """
         length, width = layer.embeddings.shape
-        rows = self.take(part, (skip + length, width))[skip:]
+        rows = self.take(part, (skip + length, width))
+        apart = rows[skip - 1] - rows[skip] if skip else 0.0
+        rows = rows[skip:]
         rows *= scale  # in place: this is the largest of all tensors
         rows += offset
+        for row, added in (more or {}).items():
+            rows[row] += added
         layer.embeddings.assign(rows)
+        return apart
 
     def take(
         self,

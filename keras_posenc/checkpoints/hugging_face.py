@@ -251,6 +251,8 @@ def load_hugging_face(
                 )
         elif is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
+            # A tokenizer pads at the end, and a text may spell "[PAD]".
+            options["keep_inner_padding"] = True
         elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None
@@ -315,6 +317,8 @@ def load_hugging_face(
         front = _front(opened, encoder, from_ids, tokenizer)
         if max_length is not None:
             _limit(front[-1], max_length, encoder)
+        if is_of_texts:
+            _check_room(front[-1])
         origin = {
             "model_type": kind,
             "revision": opened.revision,
@@ -394,6 +398,17 @@ def _limit(tokenizer: Any, max_length: int, encoder: Any) -> None:
             f"Received: max_length={max_length}"
         )
     tokenizer.max_length = tokenizer._check_length("max_length", max_length)
+
+
+def _check_room(tokenizer: Any) -> None:
+    """Raises `ValueError` if only special tokens have place."""
+    empty = sum(tokenizer.frame) + (tokenizer.num_separators or 0)
+    if tokenizer.max_length == empty:
+        raise ValueError(
+            f"`max_length` must be at least {empty + 1}: {empty} ids are "
+            "special tokens, and nothing would be left of any text. "
+            f"Received: max_length={empty}, given or the checkpoint's own"
+        )
 
 
 def _front(

@@ -1,6 +1,8 @@
 """A model from a checkpoint, with its labels, prompts and origin."""
 
+import sys
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -16,6 +18,7 @@ from keras_posenc.checkpoints.zero_shot import (
 )
 from keras_posenc.checks import check_bool
 from keras_posenc.ops.named import NamedArguments
+from keras_posenc.text._tokenizer import Tokenizer, reporting_cuts
 from keras_posenc.text.prompt import Prompt
 from keras_posenc.transformer._after_prompt import AfterPrompt
 from keras_posenc.transformer.concatenated_pooling import ConcatenatedPooling1D
@@ -36,6 +39,7 @@ class TakesTexts(NamedArguments):
     inputs: list[Any]
     origin: Mapping[str, Any]
     _traced_with = -1  # how many weights `predict` was traced with
+    _num_cut = 0  # how many texts the last `predict` has cut
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         texts = self._texts_of(inputs)
@@ -55,9 +59,38 @@ class TakesTexts(NamedArguments):
                 lambda x: np.zeros([size or 0 for size in x.shape], x.dtype),
                 model.outputs[0] if is_sequential else model.output,
             )
+        self._num_cut = 0
         # Keras takes arrays of strings only if they have one axis.
-        return super().predict(  # type: ignore[misc]
+        found = super().predict(  # type: ignore[misc]
             ops.convert_to_tensor(texts), *args, **kwargs
+        )
+        if self._num_cut:
+            self._warn_of_cut(len(texts))
+        return found
+
+    def predict_step(self, data: Any) -> Any:
+        with reporting_cuts(self._add_cut):
+            return super().predict_step(data)  # type: ignore[misc]
+
+    def _add_cut(self, count: int) -> None:
+        self._num_cut += int(count)
+
+    def _warn_of_cut(self, total: int) -> None:
+        model: Any = self
+        tokenizer = next(x for x in model.layers if isinstance(x, Tokenizer))
+        longest = tokenizer.sequence_length or tokenizer.max_length
+        is_pair = tokenizer.num_separators is not None
+        remedy = "Split them"
+        position = getattr(self.encoder, "input_position", None)
+        most = getattr(position, "sequence_length", None)
+        if most is None or most > longest:
+            upto = "" if most is None else f" of up to {most}"
+            remedy += f", or load the model with a larger `max_length`{upto}"
+        warnings.warn(
+            f"Cut to {longest} tokens: {self._num_cut:,} of {total:,} "
+            f"{'pairs of texts' if is_pair else 'texts'}. {remedy}",
+            UserWarning,
+            stacklevel=_outside(),
         )
 
     def make_predict_function(self, force: bool = False) -> Any:
@@ -116,7 +149,8 @@ class PretrainedModel(TakesTexts, keras.Sequential):
     `VisionTransformerModel`; and the layers after it.
 
     A model of texts takes a list or an array of strings, called or by
-    `predict`; a model of pairs, a list of pairs.
+    `predict`; a model of pairs, a list of pairs. `predict` and `encode_query`
+    warn where texts were cut, with their number.
 
     Args:
         layers: The layers, as for a `Sequential`.
@@ -449,14 +483,21 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             sentences.append(f"Puts the prompt {own!r} before each text.")
         elif any(self.prompts.values()):
             sentences.append("Puts no prompt before texts.")
-        if any(self.prompts.values()):
-            listed = (f"{key} {text!r}" for key, text in self.prompts.items())
-            sentences.append(
-                f"Prompts of the checkpoint: {', '.join(listed)}. Token ids, "
-                "as `from_ids` takes them, must be those of the prompt and the "
-                "text together."
-            )
+        if note := self.ids_note:
+            sentences.append(f"{note}.")
         return {"signature": " ".join(sentences)} if sentences else {}
+
+    @property
+    def ids_note(self) -> str:
+        """What an export says of ids: the prompt that they begin with."""
+        named = {key: text for key, text in self.prompts.items() if text}
+        ids = "Token ids must be those of the prompt and the text together"
+        if own := self._own_prompt:
+            ids = f"Token ids must be those of {own!r} and the text together"
+        elif not named:
+            return ""
+        listed = ", ".join(f"{key} {text!r}" for key, text in named.items())
+        return f"Prompts of the checkpoint: {listed}. {ids}" if listed else ids
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -494,6 +535,15 @@ def origin_in_words(origin: Mapping[str, Any]) -> str:
     parts = [f"{key} {value}" for key, value in rest.items() if value]
     parts += [f"{name} of SHA-256 {digest}" for name, digest in files.items()]
     return f"From a checkpoint: {', '.join(parts)}." if parts else ""
+
+
+def _outside() -> int:
+    """Returns the `stacklevel` of the code that called this file's."""
+    frame = sys._getframe(1)
+    level = 1
+    while frame.f_back and frame.f_globals is globals():
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _counted(pooling: Any, start: int) -> Any:

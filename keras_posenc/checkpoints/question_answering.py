@@ -352,6 +352,7 @@ def _windows(
     stride: int,
 ) -> Iterator[_Window]:
     """Yields the windows of all pairs, framed as the tokenizer frames them."""
+    longest = tokenizer.max_length
     questions = tokenizer.split([question for question, _ in texts]).to_list()
     contexts = token_spans(tokenizer, [context for _, context in texts])
     between = [tokenizer.end_id] * tokenizer.num_separators
@@ -378,12 +379,19 @@ def _windows(
         framed = [*start, *question, *between]
         room = max_length - len(framed) - len(end)
         if room < 1 or len(ids) > room <= stride:
+            remedies = ["shorten the question"]
+            more = max_length - room + min(stride + 1, len(ids))
+            if longest is None or more <= longest:
+                remedies.append(f"give max_length={more}, stride={stride}")
+            if room > 1:
+                remedies.append(
+                    f"give max_length={max_length}, stride={room - 1}"
+                )
             raise ValueError(
                 f"The question takes {len(framed)} of the {max_length} ids of "
-                "a window, which leaves its context no more than `stride`, "
-                f"{stride}. Shorten the question, or give a larger "
-                f"`max_length` or a smaller `stride`. "
-                f"Received {where}"
+                f"a window, which leaves {max(room, 0)} to its context, and "
+                f"the next window repeats `stride`, {stride}: "
+                f"{', or '.join(remedies)}. Received {where}"
             )
         for first in range(0, len(ids), max(room - stride, 1)):
             last = first + room

@@ -35,7 +35,8 @@ _OF_NO_MATTER = frozenset(
     f"{of}_{what}"
     for of in ("kernel", "bias", "embeddings")
     for what in ("initializer", "regularizer", "constraint")
-) | {"dropout", "dtype", "name", "skip_padding", "trainable", "unknown"}
+) | {"dropout", "dtype", "keep_inner_padding", "name", "skip_padding"}
+_OF_NO_MATTER |= {"trainable", "unknown"}
 _POOLINGS = {FirstTokenPooling1D: "first", MaskedAveragePooling1D: "mean"}
 _PROBLEMS = {
     "linear": "regression",

@@ -111,9 +111,16 @@ def sentence_embedding(
         else module["type"]
         for module in modules
     ]
+    known = ["Transformer", *makers]
+    if unknown := [each for each in kinds if each not in known]:
+        raise ValueError(
+            f"'{folder.path / MODULES}': the module {shown(unknown[0])} is not "
+            f"supported, only {', '.join(known)}. Without it, "
+            "encoder_only=True loads the encoder"
+        )
     if (
         kinds[:2] != ["Transformer", "Pooling"]
-        or not {*kinds[2:]} <= {*makers}
+        or "Transformer" in kinds[2:]
         or modules[0].get("path", "") != ""
     ):
         raise ValueError(

@@ -89,6 +89,16 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
+    def check_shape(self, name: str, shape: Sequence[int]) -> None:
+        """Raises `ValueError` if a tensor of `names` has another shape."""
+        file = self._places[name]
+        found = tuple(self._files[file].get_slice(name).get_shape())
+        if found != tuple(shape):
+            raise ValueError(
+                f"'{self._folder.path / file}': tensor '{name}' must have "
+                f"shape {tuple(shape)}, as config.json has it, and has {found}"
+            )
+
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
         """Returns a tensor of floats, as float32 (float64 stays float64).
 
@@ -101,14 +111,9 @@ class Tensors:
                 f"{self._folder.path} has no tensor '{name}', of shape "
                 f"{tuple(shape)}, which the model needs"
             )
+        self.check_shape(name, shape)
         file = self._left.pop(name)
-        part = self._files[file].get_slice(name)
-        found, dtype = tuple(part.get_shape()), part.get_dtype()
-        if found != tuple(shape):
-            raise ValueError(
-                f"'{self._folder.path / file}': tensor '{name}' must have "
-                f"shape {tuple(shape)}, as config.json has it, and has {found}"
-            )
+        dtype = self._files[file].get_slice(name).get_dtype()
         if dtype not in _DTYPES:
             raise ValueError(
                 f"'{self._folder.path / file}': tensor '{name}' must be of "

@@ -475,8 +475,8 @@ def _pieces(
     steps = options["normalization"]
     # Classes that make a normalizer of these, whatever the file says.
     if kind_of(settings.values, None) in ("Albert", "DebertaV2"):
-        settings.expect("do_lower_case", "lowercase" in steps)
-        settings.expect("keep_accents", "strip_accents" not in steps)
+        _agree(settings, "do_lower_case", "lowercase" in steps, whole)
+        _agree(settings, "keep_accents", "strip_accents" not in steps, whole)
         settings.expect("split_by_punct", False)
     if _lowers(folder) and "lowercase" not in steps:
         options["normalization"] = ["lowercase", *steps]
@@ -854,7 +854,8 @@ def _of_whole(whole: Config, settings: Config) -> dict[str, Any]:
         ("strip_accents", "strip_accents", None),
         ("handle_chinese_chars", "tokenize_chinese_chars", True),
     ):  # present twice: some libraries read one, some the other
-        settings.expect(other, normalizer.values.get(key, usual))
+        value = normalizer.values.get(key, usual)
+        _agree(settings, other, value, normalizer)
     whole.part("pre_tokenizer").require("type", "BertPreTokenizer")
     lowercase = normalizer.take("lowercase", True, bool)
     ids = dict(model.part("vocab").values)
@@ -968,6 +969,17 @@ def _sentence_config(folder: Folder) -> Config:
     """Returns what sentence-transformers adds to the tokenizer's settings."""
     name = next((name for name in LENGTHS if folder.has(name)), LENGTHS[0])
     return _opened(folder, name)
+
+
+def _agree(settings: Config, key: str, value: Any, whole: Config) -> None:
+    """Raises `ValueError` if a key contradicts the normalizer of a file."""
+    found = settings.take(key, value)
+    if found != value:
+        raise settings.wrong(
+            key,
+            f"{shown(found)} contradicts the normalizer of '{whole.path}', "
+            f"which has {shown(value)}. Correct the file that is wrong",
+        )
 
 
 def _lowers(folder: Folder) -> bool:

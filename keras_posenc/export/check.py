@@ -1,6 +1,7 @@
 """Compares an exported model's outputs with the model's."""
 
 import math
+import os
 import re
 import reprlib
 import sys
@@ -431,7 +432,7 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
         memory=MEMORY
         + 512 * MIB * is_twice
         + 4 * (inspection.size_bytes + sum(sizes))
-        + 24 * constants
+        + _room(24 * constants)
         + 2 * max(0, _peak_memory() - 1024 * MIB),
         # The worker loads TensorFlow and runs each case up to six times.
         seconds=12
@@ -443,6 +444,16 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
         file=64 * MIB + 4 * sum(sizes),
         timeout=_TIMEOUT,
     )
+
+
+def _room(size: int) -> int:
+    """Returns a size in bytes, at most that of this machine's memory."""
+    try:
+        return min(
+            size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        )
+    except (AttributeError, OSError, ValueError):  # Windows
+        return size
 
 
 def _peak_memory() -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import (
     LOGITS,
     VECTORS,
@@ -902,4 +903,7 @@ def _cut(signature: Signature, kind: str) -> str:
         f"{name} = model.get_layer('{layer}')(texts)"
         for name, layer in signature.strings.layers.items()
     )
-    return f"{note}; in Python, {calls}" if calls else note
+    if calls:
+        note = f"{note}; in Python, {calls}"
+    more = Offers.of(signature.strings.signature.model).ids_note
+    return f"{note}. {more}" if more and are_ids else note

@@ -162,6 +162,7 @@ def export_saved_model(
             f"base_path='{path}'"
         )
     check_base(path)
+    _check_graphs()
     if version is not None:
         version = check_version(version, or_none=", or None")
         check_free(path, version)
@@ -186,3 +187,14 @@ def export_saved_model(
         ),
         path,
     )
+
+
+def _check_graphs() -> None:
+    import tensorflow as tf
+
+    if tf.config.functions_run_eagerly():
+        raise ValueError(
+            "A SavedModel holds graphs, and TensorFlow makes none after "
+            "tf.config.run_functions_eagerly(True). Call "
+            "tf.config.run_functions_eagerly(False) before the export"
+        )

@@ -1,7 +1,9 @@
 """The base of all tokenizers."""
 
+import contextlib
+import contextvars
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -9,6 +11,23 @@ import keras
 from keras_posenc.checks import check_positive_int
 from keras_posenc.keras_internals import carried_mask, carry_mask
 from keras_posenc.ops.named import NamedArguments
+
+_REPORT: contextvars.ContextVar[Callable[[int], None] | None] = (
+    contextvars.ContextVar("keras_posenc_cut_texts", default=None)
+)
+
+
+@contextlib.contextmanager
+def reporting_cuts(report: Callable[[int], None]) -> Iterator[None]:
+    """Within, tokenizers that are traced report how many texts they cut.
+
+    Only where they are run by Python: no exported graph may hold its function.
+    """
+    token = _REPORT.set(report)
+    try:
+        yield
+    finally:
+        _REPORT.reset(token)
 
 
 class Tokenizer(NamedArguments, keras.layers.Layer):
@@ -161,6 +180,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             pieces = self._joined(inputs, self.num_separators)
         else:
             pieces = self.split(inputs)
+            self._report_cuts(pieces.row_lengths(), 0)
             if self.max_length is not None:
                 pieces = pieces[:, : self.max_length - before - after]
         ids = pieces.to_tensor(
@@ -185,6 +205,18 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         carry_mask(ids, tf.not_equal(ids, self.pad_id))
         return ids
 
+    def _report_cuts(self, lengths: Any, num_separators: int) -> None:
+        """Reports rows of too many tokens, by `reporting_cuts`."""
+        report = _REPORT.get()
+        longest = self.sequence_length or self.max_length
+        if report is None or longest is None:
+            return
+        import tensorflow as tf
+
+        room = longest - sum(self.frame) - num_separators
+        count = tf.math.count_nonzero(lengths > room)
+        tf.numpy_function(report, [count], [])
+
     def _joined(self, texts: Any, num_separators: int) -> Any:
         """Returns the ids of pairs, (batch, 2), ragged, with separators."""
         import tensorflow as tf
@@ -198,6 +230,8 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         if longest is not None:
             room = longest - sum(self.frame) - num_separators
             lengths = pieces.row_lengths()
+            both = tf.reduce_sum(tf.reshape(lengths, (-1, 2)), axis=1)
+            self._report_cuts(both, num_separators)
             kept = tf.reshape(
                 _longest_first(tf.reshape(lengths, (-1, 2)), room), (-1,)
             )

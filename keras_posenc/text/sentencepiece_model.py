@@ -2,7 +2,7 @@
 
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 # Types of models, and of pieces.
@@ -141,21 +141,46 @@ class Rules:
 
     def of(self, text: str) -> bytes | None:
         """Returns the replacement of a string, or None."""
-        units = self._units
+        data = text.encode()
+        size, replacement = self._longest(data, 0)
+        return replacement if size and size == len(data) else None
+
+    def applied(self, text: str) -> Iterator[tuple[str, int]]:
+        """Yields the characters that a text becomes, each with its end.
+
+        That is the end, in bytes, of what the rules replace by the character,
+        or by several.
+        """
+        data, at = text.encode(), 0
+        while at < len(data):
+            size, replacement = self._longest(data, at)
+            if not size:  # one character, as it is
+                size = 1
+                while at + size < len(data) and data[at + size] & 0xC0 == 0x80:
+                    size += 1
+                replacement = data[at : at + size]
+            at += size
+            for character in replacement.decode():
+                yield character, at
+
+    def _longest(self, data: bytes, at: int) -> tuple[int, bytes]:
+        """Returns the size of the longest string with a rule, and that."""
+        units, size, found = self._units, 0, 0
         if not units:
-            return None
-        place, unit = _children(units, 0), 0
-        for byte in text.encode():
-            place ^= byte
-            if place >= len(units) or units[place] & 0x800000FF != byte:
-                return None
-            unit = units[place]
+            return 0, b""
+        place = _children(units, 0)
+        for end in range(at, len(data)):
+            place ^= data[end]
+            if place >= len(units) or units[place] & 0x800000FF != data[end]:
+                break
+            is_rule = units[place] & 0x100
             place = _children(units, place)
-        if not unit & 0x100:  # no rule ends here
-            return None
-        start = units[place] & 0x7FFFFFFF
-        end = self._replacements.index(b"\0", start)
-        return self._replacements[start:end]
+            if is_rule:
+                size, found = end + 1 - at, units[place] & 0x7FFFFFFF
+        if not size:
+            return 0, b""
+        stop = self._replacements.index(b"\0", found)
+        return size, self._replacements[found:stop]
 
     def of_characters(self) -> dict[int, bytes]:
         """Returns, by code point, the replacements of single characters."""

@@ -322,39 +322,44 @@ class SentencepieceTokenizer(Tokenizer):
         if self.whitespace == "first":
             begins = starts_with(self.special_tokens, rf"[ {_SPACE}]|\z", x)
             x = tf.where(begins, x, tf.strings.join([_SPACE, x]))
-        return ids_around(self.special_tokens, self._ids, x, self._normalized)
+        return self._after(x, self.steps())
 
-    def _normalized(self, texts: Any) -> Any:
-        ids = self.added_ids()
-        return ids_around(
-            [*ids],
-            {spelling(token): index for token, index in ids.items()},
-            self.normalize(texts),
-            self._pieces,
-        )
+    def steps(self) -> list[Any]:
+        """Returns what happens to texts before the model reads them, in order.
 
-    def special_ids(self) -> dict[str, int]:
-        """Returns the ids of tokens, as texts spell them."""
-        return {
+        Each is a function of texts, or the ids of tokens by their spelling, at
+        which texts are divided.
+        """
+        special = {
             token: self._ids[spelling(token)] for token in self.special_tokens
         }
-
-    def added_ids(self) -> dict[str, int]:
-        """Returns the ids of tokens, as normalized texts spell them."""
         is_lowered = "lowercase" in self.normalization
-        return {
+        added = {
             token.lower() if is_lowered else token: self._ids[spelling(token)]
             for token in self.added_tokens
         }
+        return [special, self._normalize, added, self._prepare]
 
-    def normalize(self, texts: Any) -> Any:
+    def _after(self, texts: Any, steps: Sequence[Any]) -> Any:
+        """Returns the ids of texts, ragged, after these steps."""
+        if not steps:
+            return self._pieces(texts)
+        step, *rest = steps
+        if callable(step):
+            return self._after(step(texts), rest)
+        ids = {spelling(token): index for token, index in step.items()}
+        return ids_around(
+            [*step], ids, texts, lambda between: self._after(between, rest)
+        )
+
+    def _normalize(self, texts: Any) -> Any:
         """Returns texts after the steps before the model's own rules."""
         for step in self.normalization:
             if step != GRAPHEMES:
                 texts = STEPS[step](texts)
         return texts
 
-    def prepare(self, texts: Any) -> Any:
+    def _prepare(self, texts: Any) -> Any:
         """Returns texts as the model's own rules get them.
 
         A first space is kept, which `_pieces` removes where the model adds it.
@@ -380,7 +385,6 @@ class SentencepieceTokenizer(Tokenizer):
     def _pieces(self, texts: Any) -> Any:
         import tensorflow as tf
 
-        texts = self.prepare(texts)
         if self.whitespace not in ("collapse", "keep"):
             return self._cut(texts)
         # A space that the model adds first again, but not to an empty text.

@@ -4,8 +4,6 @@ The layers give ids alone. Here the ids of one text are traced back to its
 characters, with what the kind of tokenizer keeps of them: the normalized
 characters of each piece, the bytes, or SentencePiece's own offsets. What was
 traced is compared with the ids and the text, and an error if it does not fit.
-One span may end early: that of a piece which joins characters to a part of one
-that normalization makes several.
 """
 
 import functools
@@ -18,6 +16,7 @@ from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import marked
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.files import shown
+from keras_posenc.text.sentencepiece_model import Rules
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.spelled_tokens import spelling
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
@@ -262,13 +261,13 @@ def _by_offsets(
         _Part(text, [(c, (i, i + 1)) for i, c in enumerate(text)])
         for text in dict.fromkeys(texts)
     ]
-    parts = _around(parts, tokenizer.special_ids())
-    parts = _changed(parts, tokenizer.normalize)
-    parts = _around(parts, tokenizer.added_ids())
-    parts = _changed(parts, tokenizer.prepare)
+    for step in tokenizer.steps():
+        change = _changed if callable(step) else _around
+        parts = change(parts, step)
     if tokenizer.whitespace in ("collapse", "keep"):
         parts = _without_first_space(parts, tokenizer)
-    slow = _with_offsets(tokenizer.model)
+    slow, rules = _with_offsets(tokenizer.model)
+    numbers = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     found: dict[str, tuple[list[int], list[Span]]] = {
         text: ([], []) for text in texts
     }
@@ -279,13 +278,26 @@ def _by_offsets(
         strict=True,
     ):
         ids, spans = found[part.source]
-        if part.token is not None:
-            tokens = [[part.token], [0], [len(part.text.encode())]]
         # Of each byte.
         places = [span for c, span in part.characters for _ in c.encode()]
-        for index, first, last in zip(*tokens, strict=True):
-            if first == last and tokenizer.vocabulary[index] != "▁":
-                last += 1  # a part of what one character becomes, as of ½
+        if part.token is not None:
+            ids.append(part.token)
+            spans.append((places[0][0], places[-1][1]))
+            continue
+        # TF-Text ends a piece before what becomes its last character, if that
+        # becomes several, as ½ does.
+        letters = [
+            each for each in rules.applied(part.text) if each[0] not in " ▁"
+        ]
+        pieces = [piece.decode() for piece in tokens[0]]
+        if "".join(pieces).replace("▁", "") != "".join(c for c, _ in letters):
+            raise _untraced(part.source)
+        count = 0
+        for piece, first, last in zip(pieces, *tokens[1:], strict=True):
+            if text := piece.replace("▁", ""):
+                count += len(text)
+                last = max(last, letters[count - 1][1])
+            index = numbers.get(piece, tokenizer.unknown_id)
             at = places[first][0] if first < len(places) else _end(spans)
             here = places[first:last] or [(at, at)]
             ids.append(index)
@@ -482,4 +494,5 @@ def _with_offsets(model: bytes) -> Any:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        return tensorflow_text.SentencepieceTokenizer(model)
+        slow = tensorflow_text.SentencepieceTokenizer(model, out_type=tf.string)
+    return slow, Rules(model)

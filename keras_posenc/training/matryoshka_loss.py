@@ -16,9 +16,10 @@ class MatryoshkaLoss(NamedOptions, keras.losses.Loss):
     """Trains vectors whose first numbers alone are good vectors, too.
 
     A sum of another loss over truncated vectors: of each, the first `dim`
-    numbers, divided by their length. Search with short vectors takes less
-    memory and time; cut them as the loss does, and divide them by their length.
-    sentence-transformers' `MatryoshkaLoss` is the same sum.
+    numbers, divided by their length unless the loss has `similarity="dot"`.
+    Search with short vectors takes less memory and time; cut them as the loss
+    does, and divide them by their length. sentence-transformers'
+    `MatryoshkaLoss` is the same sum, but always divides by the length.
 
     Args:
         loss: a `keras.losses.Loss` of vectors, such as `ContrastiveLoss`. It
@@ -92,10 +93,12 @@ class MatryoshkaLoss(NamedOptions, keras.losses.Loss):
                 f"Received: dims={self.dims}"
             )
         weights = self.weights or [1.0] * len(self.dims)
-        losses = [
-            self.loss(y_true, unit_vectors(vectors[..., :dim]), sample_weight)
-            for dim in self.dims
-        ]
+        losses = []
+        for dim in self.dims:
+            kept = vectors[..., :dim]
+            if getattr(self.loss, "similarity", None) != "dot":
+                kept = unit_vectors(kept)
+            losses.append(self.loss(y_true, kept, sample_weight))
         return sum(w * x for w, x in zip(weights, losses, strict=True))
 
     def get_config(self) -> dict[str, Any]:

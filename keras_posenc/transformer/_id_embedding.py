@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import as_integer
+from keras_posenc.checks import as_integer, check_bool
 
 # As `pad_id`: no id of the vocabulary is padding.
 NO_ID = -1
@@ -22,6 +22,8 @@ class IdEmbedding(keras.layers.Embedding):
         output_dim: Width of the embeddings.
         pad_id: The id of padding, which is masked; -1 if all ids from 0 on are
             tokens, and -1 is padding. None leaves the mask that ids carry.
+        keep_inner_padding: Whether that id counts as a token between others,
+            as in a text that spells the token of padding.
         **kwargs: As for `keras.layers.Embedding`.
     """
 
@@ -31,6 +33,7 @@ class IdEmbedding(keras.layers.Embedding):
         output_dim: int,
         *,
         pad_id: int | None = 0,
+        keep_inner_padding: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs.pop("mask_zero", None)
@@ -39,6 +42,9 @@ class IdEmbedding(keras.layers.Embedding):
             None
             if pad_id is None
             else check_pad_id("pad_id", pad_id, input_dim)
+        )
+        self.keep_inner_padding = check_bool(
+            "keep_inner_padding", keep_inner_padding
         )
 
     def call(self, inputs: Any) -> Any:
@@ -59,7 +65,15 @@ class IdEmbedding(keras.layers.Embedding):
             raise type(raised)(raised.node_def, raised.op, message) from None
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return mask if self.pad_id is None else is_token(inputs, self.pad_id)
+        if self.pad_id is None:
+            return mask
+        tokens = is_token(inputs, self.pad_id)
+        if not self.keep_inner_padding:
+            return tokens
+        counted = ops.cast(tokens, "int32")
+        so_far = ops.cumsum(counted, axis=-1)
+        left = ops.sum(counted, axis=-1, keepdims=True) - so_far + counted
+        return ops.logical_and(so_far > 0, left > 0)
 
     def _found(self, ids: Any) -> Any:
         """Returns ids that are all in the table."""
@@ -95,7 +109,11 @@ class IdEmbedding(keras.layers.Embedding):
         return table
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "pad_id": self.pad_id}
+        return {
+            **super().get_config(),
+            "pad_id": self.pad_id,
+            "keep_inner_padding": self.keep_inner_padding,
+        }
 
 
 @keras.saving.register_keras_serializable(

@@ -71,11 +71,16 @@ def check_input_position(
     )
 
 
-def put_in(position: keras.Layer | None, x: Any, *, name: str) -> Any:
-    """Adds positions to embeddings, `(batch, seq, dim)`."""
+def put_in(
+    position: keras.Layer | None, x: Any, *, name: str, mask: Any = None
+) -> Any:
+    """Adds positions to embeddings, `(batch, seq, dim)`.
+
+    A `mask` is that of tokens with positions, where it is not that of `x`.
+    """
     if position is None:
         return x
-    x = position(x)
+    x = position(x) if mask is None else position(x, mask=mask)
     if len(x.shape) != 3:
         raise ValueError(
             f"`{name}` must give (batch, seq, dim). Received: "

@@ -2,13 +2,13 @@
 
 A number within rounding of the middle between two integers may become either of
 them: runtimes that agree except in the last bit then differ by a whole step. A
-verification runs the model again, and has it take the other runtime's integer
-where both are equally near, and nowhere else.
+verification runs the model without this last layer's rounding, and takes the
+other runtime's integer where both are equally near, and nowhere else.
 """
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -18,10 +18,10 @@ from keras_posenc.ops.arguments import check_inputs
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.ops.reductions import largest
 
-# By layer, the outputs of another runtime and a tolerance. Of one thread, so
-# that a verification changes nothing for a model that is in use in another.
-_GIVEN: contextvars.ContextVar[Mapping[int, tuple[Any, Any]] | None] = (
-    contextvars.ContextVar("keras_posenc_rounded_vectors", default=None)
+# The layers that do not round. Of one thread, so that a verification changes
+# nothing for a model that is in use in another.
+_UNROUNDED: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar(
+    "keras_posenc_unrounded_vectors", default=frozenset()
 )
 
 
@@ -29,8 +29,10 @@ class RoundedVectors(NamedArguments, keras.Layer):
     """Base of layers that round vectors `(batch, dim)` to integers.
 
     A subclass has `rounded_dtype`, that of its outputs; `width(dim)`, how many
-    integers a vector becomes; and `rounded(x, given)`, which rounds floats, by
-    what `choosing` was given, if not None.
+    integers a vector becomes; `rounded(x)`, which rounds floats; `relative(x)`,
+    floats over the largest one of their vector, which decide what is near; and
+    `settled(x, outputs, tolerance)`, which rounds those, but where a number is
+    as near to what it is in `outputs`, of this layer's shape, as that.
     """
 
     takes_vectors = False  # inputs need the axis `dim`
@@ -39,7 +41,13 @@ class RoundedVectors(NamedArguments, keras.Layer):
     def width(self, dim: int) -> int:
         raise NotImplementedError
 
-    def rounded(self, x: Any, given: Any) -> Any:
+    def rounded(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def relative(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def settled(self, x: Any, outputs: Any, tolerance: Any) -> Any:
         raise NotImplementedError
 
     @staticmethod
@@ -54,29 +62,26 @@ class RoundedVectors(NamedArguments, keras.Layer):
         """Returns the largest absolute number of each vector, `(batch, 1)`."""
         return largest(ops.absolute(x), axis=-1, keepdims=True)
 
+    @staticmethod
+    def divisor(size: Any) -> Any:
+        """Returns sizes with 1 instead of 0."""
+        return ops.where(size > 0, size, ops.ones_like(size))
+
     @contextlib.contextmanager
-    def choosing(self, outputs: Any, tolerance: Any) -> Iterator[None]:
-        """Within, near-ties are decided as in the outputs given.
-
-        Exports are verified with this.
-
-        Args:
-            outputs: The outputs of another runtime, of this layer's shape.
-            tolerance: How far a number may be off, relative to the largest one
-                of its vector.
-        """
-        given = {**(_GIVEN.get() or {}), id(self): (outputs, tolerance)}
-        token = _GIVEN.set(given)
+    def unrounded(self) -> Iterator[None]:
+        """Within, the layer returns `relative` floats, for a verification."""
+        token = _UNROUNDED.set(_UNROUNDED.get() | {id(self)})
         try:
             yield
         finally:
-            _GIVEN.reset(token)
+            _UNROUNDED.reset(token)
 
     def call(self, inputs: Any) -> Any:
         check_inputs(self, inputs, ("batch", "dim"))
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        given = (_GIVEN.get() or {}).get(id(self))
-        return ops.cast(self.rounded(x, given), self.rounded_dtype)
+        if id(self) in _UNROUNDED.get():
+            return self.relative(x)
+        return ops.cast(self.rounded(x), self.rounded_dtype)
 
     def compute_output_spec(self, inputs: Any) -> Any:
         check_inputs(self, inputs, ("batch", "dim"))

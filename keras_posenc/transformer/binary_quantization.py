@@ -7,6 +7,8 @@ from keras import ops
 
 from keras_posenc.transformer._rounded_vectors import RoundedVectors
 
+_VALUES = (128, 64, 32, 16, 8, 4, 2, 1)  # of the bits of an integer
+
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class BinaryQuantization(RoundedVectors):
@@ -43,21 +45,33 @@ class BinaryQuantization(RoundedVectors):
     def width(self, dim: int) -> int:
         return -(-dim // 8)
 
-    def rounded(self, x: Any, given: Any) -> Any:
-        # 0 or 1 times a power of 2 in floats, which each runtime adds exactly.
-        values = ops.cast([128, 64, 32, 16, 8, 4, 2, 1], x.dtype)
+    def relative(self, x: Any) -> Any:
+        return x / self.divisor(self.size(self.finite(x)))
+
+    def rounded(self, x: Any) -> Any:
+        return self._packed(self._in_eights(x) > 0, x)
+
+    def settled(self, x: Any, outputs: Any, tolerance: Any) -> Any:
+        size = ops.expand_dims(self.size(self.finite(x)), -1)  # 1, or 0
+        values = ops.cast(_VALUES, "int32")
+        others = ops.cast(ops.expand_dims(outputs, -1), "int32")
+        others = ops.bitwise_and(others, values) > 0
+        dim = x.shape[-1]
+        bits = self._in_eights(x)
+        is_tie = ops.absolute(bits) < ops.cast(tolerance, x.dtype) * size
+        is_real = ops.arange(8 * self.width(dim)) < dim
+        is_tie = ops.logical_and(is_tie, ops.reshape(is_real, (1, -1, 8)))
+        found = self._packed(ops.where(is_tie, others, bits > 0), x)
+        return ops.cast(found, self.rounded_dtype)
+
+    def _in_eights(self, x: Any) -> Any:
+        """Returns vectors as (batch, width, 8), with zeros at the end."""
         batch, dim = ops.shape(x)[0], x.shape[-1]
-        size = ops.expand_dims(self.size(self.finite(x)), -1)
         count = self.width(dim)
         filled = ops.pad(x, ((0, 0), (0, 8 * count - dim)))
-        x = ops.reshape(filled, (batch, count, 8))
-        bits = x > 0
-        if given is not None:
-            outputs, tolerance = given
-            outputs = ops.expand_dims(ops.cast(outputs, "int32"), -1)
-            others = ops.bitwise_and(outputs, ops.cast(values, "int32")) > 0
-            is_tie = ops.absolute(x) < ops.cast(tolerance, x.dtype) * size
-            is_real = ops.reshape(ops.arange(8 * count) < dim, (1, count, 8))
-            is_tie = ops.logical_and(is_tie, is_real)
-            bits = ops.where(is_tie, others, bits)
-        return ops.sum(ops.where(bits, values, ops.zeros_like(x)), axis=-1)
+        return ops.reshape(filled, (batch, count, 8))
+
+    def _packed(self, bits: Any, x: Any) -> Any:
+        # 0 or 1 times a power of 2 in floats, which each runtime adds exactly.
+        values = ops.cast(_VALUES, x.dtype)
+        return ops.sum(ops.where(bits, values, ops.zeros_like(values)), axis=-1)

@@ -45,16 +45,18 @@ class Int8Quantization(RoundedVectors):
     def width(self, dim: int) -> int:
         return dim
 
-    def rounded(self, x: Any, given: Any) -> Any:
+    def relative(self, x: Any) -> Any:
         x = self.finite(x)
-        size = self.size(x)
-        exact = x / ops.where(size > 0, size, ops.ones_like(size)) * 127
-        found = ops.round(exact)
-        if given is None:
-            return found
-        outputs, tolerance = given
-        outputs = ops.cast(outputs, x.dtype)
+        return x / self.divisor(self.size(x))
+
+    def rounded(self, x: Any) -> Any:
+        return ops.round(self.relative(x) * 127)
+
+    def settled(self, x: Any, outputs: Any, tolerance: Any) -> Any:
+        exact = x * 127
+        others = ops.cast(outputs, x.dtype)
         # A number and its vector's largest may each be off by the tolerance.
         near = 0.5 + 2 * 127 * ops.cast(tolerance, x.dtype)
-        is_tie = ops.absolute(exact - outputs) <= near
-        return ops.where(is_tie, outputs, found)
+        is_tie = ops.absolute(exact - others) <= near
+        found = ops.where(is_tie, others, ops.round(exact))
+        return ops.cast(found, self.rounded_dtype)

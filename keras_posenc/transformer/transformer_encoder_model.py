@@ -1,11 +1,14 @@
 """The Transformer encoder, from token ids to contextual embeddings."""
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import keras
 
 from keras_posenc.checks import check_bool, check_index, check_positive_int
+from keras_posenc.positional._counted_position_embedding import (
+    CountedPositionEmbedding,
+)
 from keras_posenc.transformer._id_embedding import IdEmbedding, check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
@@ -51,6 +54,9 @@ class TransformerEncoderModel(StackModel):
             normalized, as BERT's are.
         pad_id: The id of padding; -1 if all ids from 0 on are tokens, and
             shorter texts are padded with -1.
+        keep_inner_padding: Whether that id counts as a token between others,
+            as where a text spells the token of padding. At both ends of a
+            sequence it is padding.
         separator_id: For pairs of texts, the id that ends the first text: one
             learned vector is added to all tokens after it, as BERT does for
             tokens of type 1. None for single texts.
@@ -93,6 +99,7 @@ class TransformerEncoderModel(StackModel):
         embedding_dim: int | None = None,
         embedding_norm: bool = False,
         pad_id: int = 0,
+        keep_inner_padding: bool = False,
         separator_id: int | None = None,
         skip_padding: bool = True,
         **options: Unpack[ModelOptions],
@@ -123,12 +130,18 @@ class TransformerEncoderModel(StackModel):
             vocabulary_size,
             embedding_dim or d_model,
             pad_id=pad_id,
+            keep_inner_padding=keep_inner_padding,
             embeddings_initializer=options["embeddings_initializer"],
             embeddings_regularizer=options["embeddings_regularizer"],
             dtype=dtype,
             name="embedding",
         )
-        x = put_in(position, embedding(ids), name="input_position")
+        counted = None
+        if isinstance(position, CountedPositionEmbedding):
+            counted = keras.ops.not_equal(ids, pad_id)
+        x = put_in(
+            position, embedding(ids), name="input_position", mask=counted
+        )
         second_text = None
         if separator_id is not None:
             second_text = SecondTextEmbedding(
@@ -166,6 +179,7 @@ class TransformerEncoderModel(StackModel):
         self.embedding_dim = embedding_dim
         self.embedding_norm = embedding_norm
         self.pad_id = pad_id
+        self.keep_inner_padding = keep_inner_padding
         self.separator_id = separator_id
         self.attention_window = encoder.attention_window
         self.use_causal_mask = use_causal_mask
@@ -173,3 +187,10 @@ class TransformerEncoderModel(StackModel):
         self.share_blocks = encoder.share_blocks
         self.skip_padding = encoder.skip_padding
         self.keep_options_of(encoder, embedding)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        # For symbolic inputs; other outputs carry a mask from the blocks. That
+        # of a tokenizer is by its id of padding, wherever it is.
+        if self.keep_inner_padding:
+            return self.embedding.compute_mask(inputs)
+        return previous_mask

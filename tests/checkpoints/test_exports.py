@@ -35,6 +35,7 @@ def model_of(families):
         num_layers=1,
         num_heads=4,
         intermediate_dim=32,
+        keep_inner_padding=True,
         separator_id=47,  # the highest one is among those that are asked
         name="pairs",
     )

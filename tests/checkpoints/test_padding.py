@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 import keras_posenc as kp  # noqa: E402
@@ -132,6 +133,45 @@ def test_no_family_masks_by_another_id_than_the_tokenizer(made, name):
         return
     encoder = loaded(folder, from_ids=True, encoder_only=True).encoder
     assert encoder.pad_id == encoder.embedding.pad_id == 10
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_text_that_spells_the_padding(name):
+    """Its token is attended to, as by transformers; also from the text's ids.
+
+    RoBERTa's has the position of padding, and none is counted for it.
+    """
+    spelled = json.loads((FIXTURES / "pairs" / "spelled.json").read_text())
+    texts, wanted = spelled[name]["texts"], np.array(spelled[name]["first"])
+    model = loaded(FIXTURES / "pairs" / name, encoder_only=True)
+    ids = np.array(model.layers[0](texts))
+    with_more = np.pad(ids, ((0, 0), (2, 3)), constant_values=ids[2][-1])
+    of_ids = kp.TransformerEncoderModel.from_config(model.encoder.get_config())
+    of_ids.set_weights(model.encoder.get_weights())
+    # A layer after the encoder pools all tokens, of a model from texts too.
+    text, pooling = keras.Input((), dtype="string"), kp.MaskedAveragePooling1D()
+    pooled = keras.Sequential([text, *model.layers, pooling])
+    lengths = np.argmax(ids == model.layers[0].end_id, axis=1) + 1
+    for found, length, tokens in zip(
+        pooled(tf.constant(texts)), lengths, model(texts), strict=True
+    ):
+        np.testing.assert_allclose(
+            found, np.mean(tokens[:length], 0), atol=1e-6
+        )
+    for found in (
+        model(texts)[:, 0],
+        of_ids(ids)[:, 0],
+        of_ids(with_more[:, 2:])[:, 0],
+    ):
+        error = np.abs(found[:, :8] - wanted).max()
+        assert error <= TOLERANCE * np.abs(wanted).max()
+    # Padding before a text is none of it either.
+    mask = model.encoder.embedding.compute_mask(with_more)
+    assert np.array_equal(
+        mask, np.pad(mask[:, 2:-3], ((0, 0), (2, 3)), constant_values=False)
+    )
+    by_id = loaded(FIXTURES / "pairs" / name, encoder_only=True, from_ids=True)
+    assert np.abs(by_id(ids)[:, 0, :8] - wanted).max() > 0.01
 
 
 class TestPaddedWithTheEnd:

@@ -1,7 +1,10 @@
 """Question answering against `transformers`, on random weights."""
 
+import base64
+import gzip
 import inspect
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -18,6 +21,10 @@ from safetensors.numpy import load_file, save_file  # noqa: E402
 
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
+from keras_posenc.text.sentencepiece_model import (  # noqa: E402
+    convert_tokenizer,
+    model_class,
+)
 from keras_posenc.text.spans import token_spans  # noqa: E402
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "answers"
@@ -112,6 +119,34 @@ def test_characters_of_tokens(name, model):
             assert span[0] in range(offset[0] - 1, offset[1])
 
 
+def test_characters_that_become_several():
+    """A piece with a part of what one becomes has all of it."""
+    said = json.loads((FIXTURES / "expansions.json").read_text())
+    with gzip.open(FIXTURES.parent / "sentencepiece_parity.json.gz") as file:
+        rules = (
+            model_class()
+            .FromString(base64.b64decode(json.load(file)["model"]))
+            .normalizer_spec.precompiled_charsmap
+        )
+    encoded = base64.b64encode(rules).decode()
+    (normalizer,) = said["tokenizer"]["normalizer"]["normalizers"]
+    normalizer["precompiled_charsmap"] = encoded
+    model, options = convert_tokenizer(said["tokenizer"])
+    tokenizer = kp.SentencepieceTokenizer(model, **options)
+    found = token_spans(tokenizer, said["texts"])
+    assert [ids for ids, _ in found] == said["ids"]
+    for text, (ids, spans), offsets in zip(
+        said["texts"], found, said["offsets"], strict=True
+    ):
+        for index, span, offset in zip(ids, spans, offsets, strict=True):
+            token = text[slice(*span)].strip()
+            # There, a piece of white space has the character after it.
+            wanted = text[slice(*offset)].strip() * (
+                index != tokenizer.space_id
+            )
+            assert token == wanted
+
+
 @pytest.mark.parametrize(
     ("options", "text", "tokens"),
     [
@@ -196,12 +231,33 @@ class TestAnswers:
             ({"top_k": 0}, "`top_k`"),
             ({"max_length": 65}, "`max_length` must be at most 64"),
             ({"max_length": 2}, "`max_length` must be at least 3"),
-            ({"max_length": 24, "stride": 60}, "a smaller `stride`"),
         ],
     )
     def test_options(self, bert, options, message):
         with pytest.raises(ValueError, match=message):
             bert.answer(PAIRS[:1], **options)
+
+    @pytest.mark.parametrize(
+        ("max_length", "stride", "count"), [(24, 60, 1), (24, 19, 2), (9, 9, 1)]
+    )
+    def test_a_question_that_fills_a_window(
+        self, bert, max_length, stride, count
+    ):
+        """Every remedy works when it is copied."""
+        question, context = "is a very old word", PAIRS[0][1] * 4
+        with pytest.raises(ValueError, match="The question takes") as raised:
+            bert.answer(
+                [[question, context]], max_length=max_length, stride=stride
+            )
+        remedies = re.findall(
+            r"max_length=(\d+), stride=(\d+)", str(raised.value)
+        )
+        assert len(remedies) == count
+        for longer, other in remedies:
+            (found,) = bert.answer(
+                [[question, context]], max_length=int(longer), stride=int(other)
+            )
+            assert found["text"]
 
     def test_a_model_of_ids(self):
         model = loaded(FIXTURES / "bert", from_ids=True)
@@ -210,6 +266,7 @@ class TestAnswers:
 
 
 class TestAsAModel:
+    @pytest.mark.filterwarnings("ignore:Cut to 64 tokens")
     def test_keras_file(self, bert, tmp_path):
         bert.save(tmp_path / "qa.keras")
         again = keras.saving.load_model(tmp_path / "qa.keras")

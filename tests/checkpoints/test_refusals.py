@@ -92,8 +92,9 @@ NOT_NUMBERS = (None, "12", -1, [], float("nan"))
         ("vocab_size", GONE, ["has no key"]),
         *(("vocab_size", value, ["positive integer"]) for value in NOT_NUMBERS),
         # Before anything so large is made.
-        ("vocab_size", 10**30, ["vocabulary_size", "the largest has 768"]),
-        ("hidden_size", 10**6, ["d_model"]),
+        ("vocab_size", 10**30, [f"({10**30}, 16), as", "has (48, 16)"]),
+        ("hidden_size", 10**6, [f"(48, {10**6}), as", "has (48, 16)"]),
+        ("hidden_size", 20, ["word_embeddings.weight' must have", "(48, 20)"]),
         ("intermediate_size", 10**9, ["intermediate_dim"]),
         ("max_position_embeddings", 10**9, ["positions"]),
         ("num_hidden_layers", 10**30, ["blocks, but "]),
@@ -551,7 +552,7 @@ class TestTokenizer:
     )
     def test_what_two_files_say_otherwise(self, made, other, said):
         files = {"tokenizer": TOKENIZER, "tokenizer_config": {other: said}}
-        refused(lambda: made(**files), f"'{other}'")
+        refused(lambda: made(**files), f"'{other}': False contra")
 
     @pytest.mark.parametrize(
         ("settings", "word"),
@@ -641,7 +642,10 @@ class TestModules:
     )
     def test_others(self, tmp_path, listed):
         (tmp_path / "modules.json").write_text(json.dumps(listed))
-        refused(lambda: sentence_embedding(Folder(tmp_path), 16), "modules.j")
+        words = ["modules.j"]
+        if listed == modules("Transformer", "Pooling", "LSTM"):
+            words.append("the module 'LSTM' is not supported, only Transformer")
+        refused(lambda: sentence_embedding(Folder(tmp_path), 16), *words)
 
     @pytest.mark.parametrize("path", ["..", "/etc", "a/../.."])
     def test_outside(self, tmp_path, path):

@@ -11,12 +11,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
+from keras_posenc.export.report import _cut
+from keras_posenc.export.signatures.cut_strings import cut_strings
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = [
     pytest.mark.tensorflow,
     # By `eager` below, of a dataset, which stays a graph.
     pytest.mark.filterwarnings("ignore:Even though the `tf.config"),
+    pytest.mark.filterwarnings("ignore:Cut to 24 tokens"),
 ]
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SAID = json.loads((FIXTURES / "sentences" / "variants.json").read_text())
@@ -108,6 +111,13 @@ def test_prompts(model, variant, expected, way):
 def test_a_prompt_of_ones_own(model, variant, expected):
     found = model.encode_query(TEXTS, prompt="find this: ", verbose=0)
     near(found, expected[f"{variant}/own"])
+
+
+def test_what_was_cut_is_told(searching):
+    with pytest.warns(UserWarning, match="Cut to 24 tokens: 1 of 5") as caught:
+        searching.encode_query(TEXTS, verbose=0)
+    (each,) = (x for x in caught if "Cut to" in str(x.message))
+    assert each.filename == __file__
 
 
 class TestPromptsOfModels:
@@ -303,6 +313,18 @@ class TestExports:
         said = query.card["signature"]
         assert "Puts the prompt 'a query of a text: ' before each text" in said
         assert "prompt" not in models("several_keys").card["signature"]
+
+    def test_report_of_a_file_of_ids(self, searching):
+        """It says what the ids begin with."""
+        signature, *_ = resolve_serving_signatures(searching)
+        said = _cut(cut_strings(signature), "LiteRT")
+        assert "query 'a query of a text: '" in said
+        assert "must be those of the prompt and the text together" in said
+
+    def test_no_saved_model_without_graphs(self, searching, tmp_path):
+        """TensorFlow would save no function."""
+        with pytest.raises(ValueError, match=r"run_functions_eagerly\(False\)"):
+            kp.export_saved_model(searching, tmp_path / "m", verbose=False)
 
     @pytest.mark.slow
     def test_files(self, searching, tmp_path):

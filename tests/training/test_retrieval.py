@@ -47,6 +47,15 @@ LOSSES = {
 }
 
 
+def test_matryoshka_of_dot_products(expected):
+    """Their vectors keep their length."""
+    vectors = expected["vectors"][:, :2].astype("float32")
+    dot = LOSSES["dot"]()
+    loss = training.MatryoshkaLoss(dot, dims=(8, 4))
+    wanted = sum(numpy(dot(None, vectors[..., :dim])) for dim in (8, 4))
+    np.testing.assert_allclose(numpy(loss(None, vectors)), wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_and_gradients_are_sentence_transformers(expected, name):
     gradient = expected[f"gradient/{name}"]

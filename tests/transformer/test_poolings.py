@@ -79,6 +79,18 @@ def test_the_maximum_is_of_a_token(largest, dtype):
     )
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-30, 1e-20, 1e20, 1e37])
+def test_vectors_of_any_length(size):
+    """... also those whose squares are no float32 numbers."""
+    x = np.random.default_rng(3).normal(size=(8, 384)) * size
+    x = x.astype("float32")
+    found = ops.convert_to_numpy(kp.L2Normalization()(x))
+    exact = x.astype("float64")
+    exact /= np.linalg.norm(exact, axis=-1, keepdims=True)
+    # A sum of 384 squares, its root and a quotient.
+    np.testing.assert_allclose(found, exact, rtol=1e-6)
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("pooling", POOLINGS)

@@ -5,7 +5,9 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Pooler
-from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.positional._counted_position_embedding import (
+    CountedPositionEmbedding,
+)
 
 
 class Roberta(Bert):
@@ -26,11 +28,10 @@ class Roberta(Bert):
         options["input_position"] = self.after(options["pad_id"], config)
         return {**options, "embedding_norm": True}
 
-    def after(self, pad_id: int, config: Config) -> PositionEmbedding:
+    def after(self, pad_id: int, config: Config) -> Any:
         """Returns positions that count tokens from `pad_id` + 1, no padding."""
         self.first_position = pad_id + 1
-        return PositionEmbedding(
+        return CountedPositionEmbedding(
             config.size("max_position_embeddings") - self.first_position,
-            skip_masked=True,
             name="position_embedding",
         )

@@ -450,36 +450,62 @@ def retrace_of(signature: Signature) -> Retrace | None:
     return retrace
 
 
-def _rounded_again(signature: Signature) -> Callable[..., Any] | None:
-    """Returns a `retrace` of a model whose last layers round, or None.
+def unrounded(signature: Signature) -> Signature | None:
+    """Returns a signature of what the model's last layers round, or None.
 
-    Such a layer has a method `choosing(outputs, tolerance)`, a context in which
-    it takes the other outputs where the model's numbers are as near to them.
+    Such a layer has a method `unrounded()`, a context in which it returns
+    floats, relative to the largest one of their vector, and a method
+    `settled(floats, outputs, tolerance)`, which rounds them, but takes the
+    other outputs where the floats are as near to them.
     """
-    model = signature.model
-    if not getattr(model, "inputs", None):
-        return None
-    own = {name: key for key, name in signature.own_names.items()}
-    names = named_outputs(model, output_of(model))
-    makers = {
-        name: maker
-        for name in names
-        if hasattr(maker := _maker(signature, own.get(name, name)), "choosing")
-    }
+    makers = rounding_layers(signature)
     if not makers:
         return None
+
+    def call(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        with contextlib.ExitStack() as stack:
+            for maker in makers.values():
+                stack.enter_context(maker.unrounded())
+            return signature.call(inputs)
+
+    return dataclasses.replace(signature, call=call)
+
+
+def rounding_layers(signature: Signature) -> dict[str, Any]:
+    """Returns the layers that round outputs, by the signature's names."""
+    model = signature.model
+    if not getattr(model, "inputs", None):
+        return {}
+    new = {own: name for name, own in signature.own_names.items()}
+    names = [
+        new.get(own, own) for own in named_outputs(model, output_of(model))
+    ]
+    makers = {name: _maker(signature, name) for name in names}
+    return {
+        name: maker
+        for name, maker in makers.items()
+        if hasattr(maker, "unrounded")
+    }
+
+
+def _rounded_again(signature: Signature) -> Callable[..., Any] | None:
+    """Returns a `retrace` of a model whose last layers round, or None."""
+    floats = unrounded(signature)
+    if floats is None:
+        return None
+    makers = rounding_layers(signature)
 
     def retrace(
         inputs: Mapping[str, Any], outputs: Mapping[str, Any], tolerance: Any
     ) -> dict[str, Any]:
-        with contextlib.ExitStack() as stack:
-            for name, maker in makers.items():
-                stack.enter_context(maker.choosing(outputs[name], tolerance))
-            found = signature.call(inputs)
-        return {
-            signature.own_names.get(name, name): each
-            for name, each in found.items()
-        }
+        found = {}
+        for name, value in floats.call(inputs).items():
+            own = signature.own_names.get(name, name)
+            found[own] = value
+            if name in makers:
+                settle = makers[name].settled
+                found[own] = settle(value, outputs[own], tolerance)
+        return found
 
     return retrace
 

@@ -32,7 +32,9 @@ from keras_posenc.export.probes.compare import (
     movement,
     retrace_of,
     rounding,
+    rounding_layers,
     scales_of,
+    unrounded,
 )
 from keras_posenc.export.probes.generate import (
     Probe,
@@ -1019,9 +1021,14 @@ def _check_allowed(
     reference: Reference, allowed: float, losses: Mapping[str, float]
 ) -> None:
     """Raises `ExportVerificationError` if any outputs would pass."""
-    for signature, kinds in reference.kinds.items():
+    rounded = {x.name: rounding_layers(x) for x in reference.signatures}
+    for signature, kinds in {**rounded, **reference.kinds}.items():
         for name, kind in kinds.items():
-            if kind.name == SCORES and allowed >= 1:
+            if name in rounded[signature]:
+                if allowed < 0.5:
+                    continue
+                limit = f"rounded vectors by {allowed:.2g} of their largest"
+            elif kind.name == SCORES and allowed >= 1:
                 limit = f"scores by up to {allowed:.3g}"
             elif kind.name == VECTORS and losses[VECTORS] >= 1:
                 limit = (
@@ -1071,20 +1078,25 @@ def _movement(reference: Reference) -> Callable[[], np.ndarray]:
     """
     # They run often, so as graphs, which read the weights at each run.
     retraces = reference.retraces
+    floats = {each.name: unrounded(each) for each in reference.signatures}
     models = {
-        each.name: graph_of(each)
+        each.name: graph_of(floats[each.name] or each)
         for each in reference.signatures
-        if each.name not in {*retraces, *reference.by_likelihood}
+        if each.name not in reference.by_likelihood
+        and (floats[each.name] or each.name not in retraces)
     }
 
     def run(probe: Probe) -> dict[str, Any]:
-        retrace = retraces.get(probe.signature)
-        if retrace is None:
+        if probe.signature in models:
             return models[probe.signature](probe.inputs)
         # Force the choices: after a different one nothing can be compared.
+        retrace = retraces[probe.signature]
         return retrace(probe.inputs, probe.outputs, FORCED)
 
-    scales = reference.scales
+    scales = {name: dict(each) for name, each in reference.scales.items()}
+    for name, signature in floats.items():
+        if signature is not None:  # relative to the largest of a vector
+            scales[name] |= dict.fromkeys(rounding_layers(signature), 1.0)
     kinds = reference.kinds
 
     # Compare with outputs of the same graph, so that only the weights differ.

@@ -706,3 +706,25 @@ def test_an_allowance_by_which_anything_passes_is_refused(
     assert ("`samples`" in str(caught.value)) == (not samples)
     assert "quantization='float16'" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("layer", [kp.Int8Quantization, kp.BinaryQuantization])
+def test_vectors_that_the_model_rounds(layer, tmp_path):
+    """Held to what the quantization moves before they are rounded."""
+    keras.utils.set_random_seed(4)
+    first, second = layers.Dense(64, activation="gelu"), layers.Dense(32)
+    model = keras.Sequential([keras.Input((40,)), first, second, layer()])
+    path = tmp_path / "rounded.tflite"
+    options = {
+        "samples": np.random.default_rng(2).normal(size=(32, 40)),
+        "verbose": False,
+    }
+    artifact = kp.export_litert(model, path, quantization="int8", **options)
+    assert 1e-4 < artifact.report.tolerance < 0.2
+    assert sum(case.near_ties for case in artifact.report.cases) > 0
+    # Eight of the columns are others'.
+    kernel, bias = second.get_weights()
+    kernel[:, :8] = kernel[:, 8:16]
+    second.set_weights([kernel, bias])
+    report = kp.verify(model, path, allow_different_graph=True, **options)
+    assert not report.passed

@@ -628,3 +628,26 @@ def test_copy_ends_with_the_process_that_it_is_of(served, tmp_path):
     while stat.exists() and stat.read_text().split()[2] not in "ZX":
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_memory_for_constants(monkeypatch):
+    """436 MB of them needed 7.0 GB; more than the machine has is no limit."""
+    monkeypatch.setattr(
+        check.os,
+        "sysconf",
+        lambda name: {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**22}[name],
+        raising=False,
+    )
+
+    def memory(size):
+        file = types.SimpleNamespace(
+            kind="saved_model",
+            has_variables=False,
+            weight_bytes=size,
+            size_bytes=size,
+        )
+        return check.limits_of(None, file).memory
+
+    assert memory(436 * 10**6) > 7.0e9
+    assert memory(2 * 10**9) - memory(10**9) == 4 * 10**9
+    assert memory(2 * 10**9) < 2**34 + 4 * 2e9 + 4e9
