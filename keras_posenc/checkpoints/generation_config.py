@@ -137,10 +137,12 @@ def generation_of(
     elif longest is not None:
         max_positions = min(longest, max_positions or longest)
     if new is None:
-        new = min(_NEW_TOKENS, (max_positions or 2 * _NEW_TOKENS) // 2)
+        most = max_positions or 2 * _NEW_TOKENS
+        # Half of them, where the prompt needs some too.
+        new = min(_NEW_TOKENS, most if has_encoder else most // 2)
     options = {
         "max_length": new,
-        "max_positions": max_positions,
+        "max_positions": None if has_encoder else max_positions,
         "min_length": int(config.checked("min_new_tokens", check_count, least)),
         "start_id": start,
         "end_ids": ids("eos_token_id"),

@@ -72,14 +72,16 @@ def language_model(
                 folder, of_targets, generates=True, of_targets=True
             )
     values = folder.mapping(CONFIG)
-    positions = (values[key] for key in _POSITIONS if key in values)
     has_encoder = hasattr(model, "encode")
+    positions: Any = [values[key] for key in _POSITIONS if key in values]
+    # An encoder and a decoder have limits only where they have tables.
+    most = model.max_positions if has_encoder else next(iter(positions), None)
     options = generation_of(
         folder,
         values,
         vocabulary=vocabulary_of(model),
         has_encoder=has_encoder,
-        max_positions=None if has_encoder else next(positions, None),
+        max_positions=most,
     )
     return PretrainedGenerator(
         model,

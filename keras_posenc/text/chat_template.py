@@ -76,8 +76,8 @@ def render(
     text: str = found["text"]
     for number, each in enumerate(chat):
         # A model's own earlier thoughts may be left out on purpose.
-        if each["role"] in ("system", "user") and (
-            each["content"].strip() not in text
+        if each["role"] in ("system", "user") and not _has(
+            text, each["content"]
         ):
             raise ValueError(
                 f"{source} leaves out message {number}, of the role "
@@ -85,6 +85,13 @@ def render(
                 "its content into a message of the role 'user'"
             )
     return text
+
+
+def _has(text: str, content: str) -> bool:
+    """Returns whether a text has a content, whatever its white space is."""
+    as_json = json.dumps(content, ensure_ascii=False)[1:-1]
+    whole = "".join(text.split())
+    return any("".join(x.split()) in whole for x in (content, as_json))
 
 
 def check_messages(messages: Any) -> list[dict[str, str]]:

@@ -20,19 +20,11 @@ def test_texts_are_those_of_transformers():
         assert found == chat["text"]
 
 
-def test_what_transformers_gives_templates():
-    """By hand, from transformers' `_cached_compile_jinja_template`."""
-    template = """\
-    {% for each in messages %}
-        {% if loop.last %}{% break %}{% endif %}
-    {{ bos_token }}{{ each.content | tojson }}
-        {% generation %}{% set _ = namespace(a=1) %}{% endgeneration %}
-    {% endfor %}
-    {{- messages[-1].content }}{{ strftime_now('%Y')[:2] }}
-    {%- if add_generation_prompt %} go{% endif %}"""
-    chat = [{"role": "user", "content": "<'한\""}, REPLY, HELLO]
-    found = render(template, chat, tokens={"bos_token": "<s>"})
-    assert found == '    <s>"<\'한\\""\n    <s>"Hi"Hello20 go'
+def test_what_transformers_adds_to_jinja():
+    odd = EXPECTED["odd"]
+    tokens = {"bos_token": "<s>"}
+    found = render(odd["template"], odd["messages"], tokens=tokens)
+    assert found == odd["text"]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +32,7 @@ def test_what_transformers_gives_templates():
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must altern"),
         ("{% if %}", "no valid Jinja: line 1"),
-        ("{{ ''.__class__ }}Hello", "SecurityError"),
+        ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{{ messages.append(1) }}Hello", "SecurityError"),
         ("{{ missing.attribute }}", "'missing' is undefined"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
