@@ -53,7 +53,7 @@ def checksums(rows):
 
 
 def ids_of(tokenizer, texts):
-    rows = tf.function(tokenizer)(tf.constant(texts)).numpy()
+    rows = np.array(tokenizer(texts))
     return [row[row != -1].tolist() for row in rows]
 
 
@@ -67,7 +67,7 @@ def test_ids_and_texts(made, name):
     case = CASES[name]
     assert found == case["ids"]
     ids = tf.ragged.constant([*rows, *case["random"]])
-    back = tf.function(again.detokenize)(ids.to_tensor(-1)).numpy()
+    back = again.detokenize(ids).numpy()
     assert checksums([text.decode() for text in back]) == case["texts"]
 
 
