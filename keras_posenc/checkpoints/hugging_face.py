@@ -9,6 +9,8 @@ import keras
 
 from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.decoders import decoder_of
 from keras_posenc.checkpoints.encoder_decoder import as_read
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
@@ -45,9 +47,12 @@ from keras_posenc.checkpoints.tokenizers import (
     tokenizer_of,
     vocabulary_of,
 )
+from keras_posenc.checkpoints.translator import translator_of
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
+from keras_posenc.transformer._id_embedding import check_pad_id
+from keras_posenc.transformer.transformer import Transformer
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -188,6 +193,12 @@ def load_hugging_face(
     is_of_images = family.model is VisionTransformerModel
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
+        if isinstance(family, DecoderFamily):
+            if not encoder_only and not opened.has(MODULES):
+                return decoder_of(opened, ignore_keys=ignored, dtype=dtype)[0]
+            family = family.as_encoder()
+        if family.model is Transformer:
+            return translator_of(opened, ignore_keys=ignored, dtype=dtype)[0]
         tensors = Tensors(opened)
         path = opened.path / CONFIG
         # Blocks may share their tensors, but at most a few do.
@@ -215,7 +226,13 @@ def load_hugging_face(
                 "`pad_id` must be None for a model that takes no ids. "
                 f"Received: pad_id={pad_id!r}"
             )
-        if is_of_texts:
+        if isinstance(family, DecoderFamily):
+            # Every id is a token: no other padding is masked by mistake.
+            if pad_id is not None:
+                options["pad_id"] = check_pad_id(
+                    "pad_id", pad_id, options["vocabulary_size"]
+                )
+        elif is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
         elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
@@ -251,7 +268,7 @@ def load_hugging_face(
         after: list[Any] = []
         architecture = labels = None
         said: dict[str, Any] = {}
-        if not encoder_only:
+        if not encoder_only and not isinstance(family, DecoderFamily):
             architecture = architecture_of(values)
             labels = labels_of(architecture, values)
         if encoder_only:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,10 @@ from keras_posenc.checkpoints.sentencepiece_files import described, kind_of
 from keras_posenc.checks import check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
-from keras_posenc.text.byte_pair_file import padding_of, read_tokenizer
+from keras_posenc.text.byte_pair_file import padding_of, read_pairs
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.files import shown
-from keras_posenc.text.sentencepiece_model import read_unigram
+from keras_posenc.text.sentencepiece_file import read_pieces
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
@@ -45,17 +46,28 @@ _CLASSES = {
     f"{name}Tokenizer{fast}"
     for name in (
         "Albert",
+        "Bart",
         "Bert",
         "Camembert",
         "DebertaV2",
         "DistilBert",
         "Electra",
+        "GPT2",
+        "Gemma",
+        "Llama",
+        "MBart",
+        "MBart50",
         "MPNet",
+        "Marian",
+        "Qwen2",
         "Roberta",
+        "T5",
         "XLMRoberta",
     )
     for fast in ("", "Fast")
 }
+# Those of byte-level BPE, besides those that are as the file says.
+_OF_BYTES = ("Bart", "GPT2", "Llama", "Qwen2", "Roberta")
 _CLASSES |= {_ESM} | _AS_THE_FILE_SAYS
 # Names of special tokens, which texts may spell, in all files.
 _NAMES = (
@@ -65,6 +77,8 @@ _NAMES = (
 )
 CONFIG = "config.json"
 BYTE_PAIRS, WORDPIECE, UNIGRAM = "BPE", "WordPiece", "Unigram"
+# With characters, and bytes for those that have no token.
+FALLBACK = "BPE with byte_fallback"
 # Classes of tokenizers in whose pairs all tokens have one type.
 _UNTYPED = (
     "Camembert",
@@ -74,6 +88,8 @@ _UNTYPED = (
     "TokenizersBackend",
     "XLMRoberta",
 )
+# A language, as in mBART ("en_XX") and NLLB ("eng_Latn").
+_LANGUAGE = re.compile("[a-z]{2,3}_[A-Z][A-Za-z]+")
 # Lengths from here on mean that there is no limit.
 _NO_LENGTH = 10**6
 # Defaults and types of values: of a required string, and an optional bool.
@@ -136,49 +152,84 @@ def _types(template: Sequence[Any]) -> list[tuple[str, int]]:
 
 
 def tokenizer_of(
-    folder: Folder, encoder: Any, *, num_separators: int | None = None
+    folder: Folder,
+    encoder: Any,
+    *,
+    num_separators: int | None = None,
+    generates: bool = False,
+    framed: bool = True,
+    language: str | None = None,
+    of_targets: bool = False,
 ) -> Tokenizer:
-    """Returns a layer that gives the ids that the encoder was trained on.
+    """Returns a layer that gives the ids that the model was trained on.
 
     Texts are cut at the length in the checkpoint, and never beyond the
-    encoder's table of positions.
+    model's table of positions.
 
     Args:
         folder: The folder with the tokenizer's files.
-        encoder: A `TransformerEncoderModel`, or an object with its attributes
-            `pad_id`, `vocabulary_size` and `input_position`.
+        encoder: A model, or an object with its attributes `pad_id`,
+            `vocabulary_size` and `input_position`. With `pad_id` -1 no token
+            is padding.
         num_separators: As for the layer.
+        generates: Whether the model generates. Then texts are cut at the table
+            of positions alone; `detokenize` leaves out special tokens, as
+            `decode(skip_special_tokens=True)` of transformers does; and added
+            tokens beyond the model's table of tokens, which texts need not
+            have, are left out.
+        framed: Whether texts get the tokens before and after them.
+        language: The language of texts for tokenizers that mark it, such as
+            "en_XX" for mBART; None for the one that the files say.
+        of_targets: Whether it is for the texts that a model generates, where
+            these have a tokenizer of their own, as in Marian.
 
     Raises:
         FileNotFoundError: The folder has no tokenizer.
-        ValueError: The tokenizer is not WordPiece, Unigram or byte-level BPE,
-            has settings that are not supported, or has more tokens than the
-            encoder.
+        ValueError: The tokenizer is not WordPiece, Unigram or BPE, has settings
+            that are not supported, or has more tokens than the model.
     """
     complete(folder)
-    check_size(folder, encoder.vocabulary_size)
     settings = _opened(folder, SETTINGS)
+    whole = _opened(folder, WHOLE) if folder.has(WHOLE) else None
+    listed = [] if whole is None else whole.values.get("added_tokens") or []
+    if whole is not None and generates:
+        _leave_out(folder, settings, encoder.vocabulary_size)
+        whole = _opened(folder, WHOLE)
+    check_size(folder, encoder.vocabulary_size)
     settings.expect("tokenizer_class", None, *sorted(_CLASSES))
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
-    for side in ("truncation_side", "padding_side"):
-        settings.expect(side, "right")
+    # A model that generates cuts nothing. One in which every id is a token
+    # takes texts that are padded on either side.
+    if not generates:
+        settings.expect("truncation_side", "right")
+    if not generates and encoder.pad_id >= 0:
+        settings.expect("padding_side", "right")
     layer: Tokenizer
     named: dict[str, Any] = {
-        "max_length": _longest(folder, settings, encoder),
+        "max_length": _longest(folder, settings, encoder, generates),
         "num_separators": num_separators,
         "name": "tokenizer",
     }
-    whole = _opened(folder, WHOLE) if folder.has(WHOLE) else None
     try:
         if whole is not None:
             for key in ("truncation", "padding"):
                 setting = whole.take(key, None, dict, type(None)) or {}
+                if key == "padding" and encoder.pad_id < 0:
+                    continue
                 Config(setting, f"{whole.path}', '{key}").expect(
                     "direction", "Right"
                 )
-        if whole is not None and _kind(whole) == UNIGRAM:
-            layer = _unigram(folder, whole, settings, encoder, named)
+        if generates:
+            named |= _way_back(folder, settings, whole)
+        if not framed:
+            named |= {"start_token": None, "end_token": None}
+        if language is not None and (
+            whole is None or _kind(whole) not in (UNIGRAM, FALLBACK)
+        ):
+            raise _no_language(language)
+        if whole is not None and _kind(whole) in (UNIGRAM, FALLBACK):
+            layer = _pieces(folder, whole, settings, encoder, named, language)
         elif (
             folder.has(PAIRED) and not folder.has(VOCABULARY)
             if whole is None
@@ -187,15 +238,15 @@ def tokenizer_of(
             layer = _byte_pairs(folder, settings, encoder, named)
         else:
             layer = _wordpieces(folder, whole, settings, encoder, named)
-        _check_frame(folder, settings, layer)
+        if framed:
+            _check_frame(folder, settings, layer, generates)
         if whole is not None:
-            listed = whole.values.get("added_tokens") or []
             _check_added(folder, settings, listed)
     except ValueError as error:
         raise ValueError(
             f"'{folder.path}' makes no tokenizer: {error}"
         ) from error
-    if layer.pad_id in (layer.start_id, layer.end_id):
+    if layer.pad_id >= 0 and layer.pad_id in (layer.start_id, layer.end_id):
         raise ValueError(
             f"'{folder.path}' pads with id {layer.pad_id}, which also starts "
             "or ends each text, where it would be masked as padding: "
@@ -203,6 +254,65 @@ def tokenizer_of(
             "model that needs no tokenizer"
         )
     return layer
+
+
+def _leave_out(folder: Folder, settings: Config, size: int) -> None:
+    """Gives a folder a `tokenizer.json` without tokens beyond the model's.
+
+    Such as that of images, of Gemma 3's models of text. The tokenizer of
+    another model has too many tokens that are not only added, or ends texts
+    with one that the model has not. The sides of padding and of cutting do not
+    matter either.
+    """
+    values = folder.mapping(WHOLE)
+    added = values.get("added_tokens")
+    used = [
+        token.get("content") if isinstance(token, dict) else token
+        for name in ("bos", "eos", "unk")
+        for token in [settings.values.get(f"{name}_token")]
+    ]
+    kept = [
+        each
+        for each in (added if isinstance(added, list) else [])
+        if not isinstance(each, dict)
+        or type(each.get("id")) is not int
+        or each["id"] < size
+        or each.get("content") in used
+    ]
+    folder.give(
+        WHOLE,
+        {
+            **values,
+            "added_tokens": kept if isinstance(added, list) else added,
+            "padding": None,
+            "truncation": None,
+        },
+    )
+
+
+def _way_back(
+    folder: Folder, settings: Config, whole: Config | None
+) -> dict[str, Any]:
+    """Returns the arguments of tokens that `detokenize` leaves out."""
+    known = vocabulary_of(folder)
+    special = [
+        each.get("content")
+        for each in (whole.values.get("added_tokens") or [] if whole else [])
+        if isinstance(each, dict) and each.get("special")
+    ]
+    for file in (settings, _opened(folder, SPECIAL)):
+        for key in _NAMES:
+            found = file.values.get(key)
+            if isinstance(found, dict) and "content" not in found:
+                found = [*found.values()]
+            special += [
+                each.get("content") if isinstance(each, dict) else each
+                for each in (found if isinstance(found, list) else [found])
+            ]
+    skipped = [
+        each for each in special if isinstance(each, str) and each in known
+    ]
+    return {"skipped_tokens": [*dict.fromkeys(skipped)]}
 
 
 def complete(folder: Folder) -> None:
@@ -319,6 +429,8 @@ def _kind(whole: Config) -> str:
     usual = WORDPIECE if "unk_token" in model.values else ""
     usual = BYTE_PAIRS if "merges" in model.values else usual
     kind = model.take("type", usual, str)
+    if kind == BYTE_PAIRS and model.values.get("byte_fallback") is True:
+        return FALLBACK
     if kind not in (BYTE_PAIRS, WORDPIECE, UNIGRAM):
         raise model.wrong(
             "type",
@@ -329,15 +441,16 @@ def _kind(whole: Config) -> str:
     return str(kind)
 
 
-def _unigram(
+def _pieces(
     folder: Folder,
     whole: Config,
     settings: Config,
     encoder: Any,
     named: Mapping[str, Any],
+    language: str | None,
 ) -> SentencepieceTokenizer:
     """Returns a tokenizer from `tokenizer.json`."""
-    model, options = read_unigram(whole.values, whole.path)
+    model, options = read_pieces(whole.values, whole.path)
     steps = options["normalization"]
     # Classes that make a normalizer of these, whatever the file says.
     if kind_of(settings.values, None) in ("Albert", "DebertaV2"):
@@ -347,9 +460,42 @@ def _unigram(
     if _lowers(folder) and "lowercase" not in steps:
         options["normalization"] = ["lowercase", *steps]
     ids = vocabulary_of(folder)
+    # Where the file marks the language of a text, if it does.
+    place = next(
+        (
+            key
+            for key in ("start_token", "language_token")
+            if _LANGUAGE.fullmatch(options[key] or "")
+        ),
+        None,
+    )
+    if language is not None:
+        if place is None:
+            raise _no_language(language)
+        if language not in ids or not _LANGUAGE.fullmatch(language):
+            known = [each for each in ids if _LANGUAGE.fullmatch(each)]
+            raise ValueError(
+                f"`language` must be one of {', '.join(sorted(known))}. "
+                f"Received: language={language!r}"
+            )
+        options[place] = language
+    if named.get("end_token", "") is None:
+        options["language_token"] = None
     tokens = {index: token for token, index in ids.items()}
     options["pad_token"] = _padding(tokens, encoder.pad_id)
+    if "skipped_tokens" in named:
+        options["clean_up_spaces"] = bool(
+            _kind(whole) == UNIGRAM
+            and settings.take("clean_up_tokenization_spaces", None, *_PERHAPS)
+        )
     return SentencepieceTokenizer(model, **{**options, **named})
+
+
+def _no_language(language: str) -> ValueError:
+    return ValueError(
+        "`language` must be None for a tokenizer that does not mark the "
+        f"language of texts. Received: language={language!r}"
+    )
 
 
 def _byte_pairs(
@@ -360,17 +506,23 @@ def _byte_pairs(
 ) -> BytePairTokenizer:
     """Returns a tokenizer from `tokenizer.json`, or from its older files."""
     if folder.has(WHOLE):
-        options = read_tokenizer(folder.file(WHOLE))
+        options = read_pairs(folder.mapping(WHOLE), folder.path / WHOLE)
     else:
         options = _of_pairs(folder, settings)
     family = _opened(folder, CONFIG).values.get("model_type")
     # The class where the settings name none.
-    usual_class = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+    usual_class = {
+        "bart": "Bart",
+        "roberta": "Roberta",
+        "xlm-roberta": "XLMRoberta",
+    }
     setting = settings.values.get("tokenizer_class")
     setting = str(setting or usual_class.get(str(family), ""))
     # This class takes only the tokens from the file, and adds the rest itself.
-    is_roberta = setting.startswith("Roberta")
-    if setting and not is_roberta and setting not in _AS_THE_FILE_SAYS:
+    is_roberta = setting.startswith(("Bart", "Roberta"))
+    if not setting.startswith(_OF_BYTES) and (
+        setting and setting not in _AS_THE_FILE_SAYS
+    ):
         raise settings.wrong(
             "tokenizer_class", f"{setting} is not byte-level BPE"
         )
@@ -396,16 +548,22 @@ def _byte_pairs(
             "do_lower_case", "true is not supported with byte-level BPE"
         )
     spaced = options["add_prefix_space"]
-    if settings.take("add_prefix_space", not is_roberta and spaced) != spaced:
+    usual_space = not is_roberta and spaced
+    setting = settings.take("add_prefix_space", usual_space, *_PERHAPS)
+    if bool(setting) != spaced:
         raise settings.wrong("add_prefix_space", f"{WHOLE} says {spaced}")
-    pad_id = text_padding(folder, encoder.pad_id)
+    pad_id = encoder.pad_id
+    if pad_id >= 0:
+        pad_id = text_padding(folder, pad_id)
     options["pad_token"] = _padding(options["vocabulary"], pad_id)
     return BytePairTokenizer(**{**options, **named})
 
 
 def _of_pairs(folder: Folder, settings: Config) -> dict[str, Any]:
     """Returns arguments from the older files of RoBERTa."""
-    settings.expect("tokenizer_class", "RobertaTokenizer", None)
+    settings.expect(
+        "tokenizer_class", "RobertaTokenizer", "BartTokenizer", None
+    )
     ids = folder.mapping(PAIRED)
     framing = []
     special = []
@@ -463,7 +621,9 @@ def _named(
     return Config(best, f"{settings.path}', '{key}")
 
 
-def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
+def _check_frame(
+    folder: Folder, settings: Config, layer: Any, generates: bool
+) -> None:
     """Raises `ValueError` if settings add other tokens to a text than `layer`.
 
     Some versions of transformers read these settings, others the template in
@@ -475,17 +635,20 @@ def _check_frame(folder: Folder, settings: Config, layer: Any) -> None:
             min(flags), f"pairs of texts get other special tokens by {WHOLE}"
         )
     # Whether the class adds tokens of its own.
-    is_own = not isinstance(layer, BytePairTokenizer) and (
+    is_own = not (generates or isinstance(layer, BytePairTokenizer)) and (
         settings.values.get("tokenizer_class") not in _AS_THE_FILE_SAYS
     )
     is_bert = isinstance(layer, WordpieceTokenizer)
+    # A class that never adds a token which the settings do not name.
+    is_qwen = str(settings.values.get("tokenizer_class")).startswith("Qwen2")
     for added, other, token in (
         ("bos", "cls", layer.start_token),
         ("eos", "sep", layer.end_token),
     ):
         contents = {}
-        if flags:
-            key, usual = f"add_{added}_token", None if is_bert else token
+        key = f"add_{added}_token"
+        if key in settings.values or (flags and not is_qwen):
+            usual = None if is_bert else token
             found = _named(folder, settings, f"{added}_token", usual)
             adds = settings.take(key, False, *_PERHAPS)
             contents[key] = found.take("content") if adds else None
@@ -546,8 +709,12 @@ def _check_added(
                     check(file, key, name)
 
 
-def _padding(tokens: Mapping[int, str] | Sequence[str], pad_id: int) -> str:
-    """Returns the token of the encoder's padding."""
+def _padding(
+    tokens: Mapping[int, str] | Sequence[str], pad_id: int
+) -> str | None:
+    """Returns the token of the encoder's padding; None if no token is."""
+    if pad_id < 0:
+        return None
     try:
         return tokens[pad_id]
     except LookupError:
@@ -736,7 +903,9 @@ def _lowers(folder: Folder) -> bool:
     return bool(_sentence_config(folder).take("do_lower_case", False, bool))
 
 
-def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
+def _longest(
+    folder: Folder, settings: Config, encoder: Any, generates: bool
+) -> int | None:
     """Returns how many ids a text may have; None for any number."""
     lengths = _sentence_config(folder)
     keys = [(lengths, "max_seq_length")]
@@ -747,7 +916,7 @@ def _longest(folder: Folder, settings: Config, encoder: Any) -> int | None:
     limits = [
         config.checked(key, check_positive)
         for config, key in keys
-        if config.values.get(key) is not None
+        if config.values.get(key) is not None and not generates
     ]
     if isinstance(encoder.input_position, PositionEmbedding):
         limits.append(encoder.input_position.sequence_length)

@@ -22,7 +22,10 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     The two texts of a pair are tokenized separately, then joined.
     """
 
+    # -1 where no token is padding, as in models of `pad_id=-1`.
     pad_id = 0
+    # What `detokenize` leaves out, besides padding and the start.
+    skipped_ids: Sequence[int] = ()
     takes_vectors = False
     unknown_id: int
     start_id: int
@@ -63,6 +66,11 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     def frame(self) -> tuple[int, int]:
         """How many ids come before those of a text, and how many after."""
         return 1, 1
+
+    @property
+    def ending(self) -> Sequence[int]:
+        """The ids after those of a text, as many as `frame` says."""
+        return [self.end_id]
 
     def _check_length(self, name: str, value: Any) -> int | None:
         if value is None:
@@ -170,7 +178,8 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
             ids = tf.where(column == 0, self.start_id, ids)
         if after:
             end = tf.expand_dims(last + before, 1)
-            ids = tf.where(column == end, self.end_id, ids)  # (batch, seq)
+            for place, index in enumerate(self.ending):
+                ids = tf.where(column == end + place, index, ids)
         # Keras looks for a mask here. `compute_mask` gets only the strings
         # and would tokenize them a second time.
         carry_mask(ids, tf.not_equal(ids, self.pad_id))
@@ -263,8 +272,13 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         ends = tf.cast(tf.equal(ids, self.end_id), "int32")
         # Ids from the end symbol on do not count, whatever they are.
         ids = tf.where(tf.cumsum(ends, axis=-1) > 0, self.pad_id, ids)
-        self._check_ids(ids)
         kept = (ids != self.pad_id) & (ids != self.start_id)
+        if self.skipped_ids:
+            skipped = tf.constant([*self.skipped_ids], ids.dtype)
+            kept &= tf.reduce_all(tf.expand_dims(ids, -1) != skipped, -1)
+        if self.pad_id < 0:
+            ids = tf.where(ids == self.pad_id, tf.zeros_like(ids), ids)
+        self._check_ids(ids)
         return self.join(ids, kept)
 
     def _check_ids(self, ids: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_posenc.text.byte_pair_words import pattern_of
+from keras_posenc.text.byte_pairs import BYTES
 from keras_posenc.text.files import read_json, shown
 
 # Values that these keys of a model may have.
@@ -33,7 +34,15 @@ def read_tokenizer(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"`path` must be a file. Received: path={str(path)!r}, which is "
             "not a file."
         )
-    whole = read_json(file)
+    return read_pairs(read_json(file), path)
+
+
+def read_pairs(whole: Any, path: Any) -> dict[str, Any]:
+    """Returns what `read_tokenizer` does, of the content of a file.
+
+    Raises:
+        ValueError: if the file has a setting that is not supported.
+    """
     try:
         return _arguments(whole)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
@@ -77,6 +86,9 @@ def _arguments(whole: Mapping[str, Any]) -> dict[str, Any]:
         # Which of the two takes white space depends on what is around.
         if white and any(" " == name[0] and name.strip() for name in group):
             raise _unsupported("added_tokens", white[0])
+    if model.get("unk_token") is not None and not BYTES.keys() <= ids.keys():
+        # In place of bytes that are left out here.
+        raise _unsupported("model.unk_token", model["unk_token"])
     tokens = {number: token for token, number in ids.items()}
     if sorted(tokens) != list(range(len(ids))):
         raise _unsupported("model.vocab", "ids that are not 0, 1, 2, ...")
@@ -129,6 +141,11 @@ def _words(pre_tokenizer: Any) -> dict[str, Any]:
             "add_prefix_space"
         ):
             pass
+        case [
+            {"type": "Digits", "individual_digits": True},
+            {"type": "ByteLevel", **rest},
+        ] if rest.get("use_regex", True) and not rest["add_prefix_space"]:
+            pattern = "smollm2"
         case _:
             raise _unsupported("pre_tokenizer", pre_tokenizer)
     return {

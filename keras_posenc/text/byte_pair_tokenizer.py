@@ -1,7 +1,8 @@
 """Byte-level BPE tokenization as a layer."""
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -18,8 +19,9 @@ from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
 class BytePairTokenizer(Tokenizer):
     """Turns strings into ids of a byte-level BPE vocabulary, inside the model.
 
-    The tokenizers of RoBERTa, ModernBERT, EuroBERT, GPT-2 and Llama 3, from
-    Hugging Face's `tokenizer.json` by `from_tokenizer_json`. A text is split
+    The tokenizers of RoBERTa, ModernBERT, EuroBERT, GPT-2, Llama 3, Qwen 2 and
+    3 and SmolLM2, from Hugging Face's `tokenizer.json` by
+    `from_tokenizer_json`. A text is split
     into words by a regular expression; the space before a word belongs to the
     word. Each word starts as bytes, of which neighbours are merged in the
     order of `merges`. No text is unknown. The ids are those of the library
@@ -40,7 +42,8 @@ class BytePairTokenizer(Tokenizer):
     Args:
         vocabulary: tokens in the order of their ids, spelled as in GPT-2's
             `vocab.json`: with one character for each byte, "Ġ" for the space.
-            It must contain all 256 bytes.
+            Bytes that it lacks, such as those of control characters, are left
+            out of texts.
         merges: pairs of tokens, with a space in between, in order of priority,
             as in `merges.txt`.
         sequence_length: number of ids per text: longer texts are cut, keeping
@@ -51,20 +54,25 @@ class BytePairTokenizer(Tokenizer):
         num_separators: for pairs of texts, the number of end tokens between the
             two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
             at the end of the longer text. None for single texts.
-        pattern: how words are found: `"gpt2"` or `"llama3"`, where a word may
-            start with any one character, and has at most three digits.
+        pattern: how words are found: `"gpt2"`; `"llama3"`, where a word may
+            start with any one character, and has at most three digits;
+            `"qwen2"`, as that with single digits; `"smollm2"`, as `"gpt2"`
+            with single digits.
         normalization: None, or `"nfc"`, which composes letters and marks.
         add_prefix_space: whether to add a space before texts without one.
         ignore_merges: whether a word that is a token stays one, whatever the
             merges make of it.
         start_token: the token before each text, or None for none.
         end_token: the token after each text, or None for none.
-        pad_token: the token of padding.
+        pad_token: the token of padding; None pads with -1, for models of
+            `pad_id=-1`, where every token is one of a text.
         special_tokens: tokens that become one id wherever a text contains
             them; the parts before and after are tokenized separately. One with
             a space in front, `" <mask>"`, also takes all white space there.
         added_tokens: as `special_tokens`, but found in the normalized text,
             between the special ones. They may be white space.
+        skipped_tokens: tokens that `detokenize` leaves out, such as those that
+            mark the turns of a chat.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -96,6 +104,10 @@ class BytePairTokenizer(Tokenizer):
     """
 
     unknown_id = -1  # no id: no text is unknown
+    vocabulary: Sequence[str]
+    merges: Sequence[str]
+    _ids: Mapping[str, int]
+    _spelled: Sequence[bytes]
 
     def __init__(
         self,
@@ -111,9 +123,10 @@ class BytePairTokenizer(Tokenizer):
         ignore_merges: bool = False,
         start_token: str | None = "<s>",
         end_token: str | None = "</s>",
-        pad_token: str = "<pad>",
+        pad_token: str | None = "<pad>",
         special_tokens: Sequence[str] = (),
         added_tokens: Sequence[str] = (),
+        skipped_tokens: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         # First: the base checks lengths against `frame`, which needs them.
@@ -124,16 +137,23 @@ class BytePairTokenizer(Tokenizer):
             num_separators=num_separators,
             **kwargs,
         )
-        # Tuples: Keras and TensorFlow would wrap lists to track their items.
-        self.vocabulary, self.merges = tuple(vocabulary), tuple(merges)
+        # Past Keras, which looks at each item to track it: for seconds.
+        keep = functools.partial(object.__setattr__, self)
+        keep("vocabulary", tuple(vocabulary))
+        keep("merges", tuple(merges))
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
         self.added_tokens = tuple(added_tokens)
         spelled = [*map(spelling, (*self.special_tokens, *self.added_tokens))]
+        self.skipped_tokens = tuple(skipped_tokens)
         framing = [
-            each for each in (start_token, end_token) if each is not None
+            each
+            for each in (start_token, end_token, pad_token)
+            if each is not None
         ]
-        check_vocabulary(self.vocabulary, [*framing, pad_token, *spelled])
+        check_vocabulary(
+            self.vocabulary, [*framing, *spelled, *self.skipped_tokens]
+        )
         places = sum(map(len, self.vocabulary))
         if len(self.merges) > places:
             raise ValueError(
@@ -141,13 +161,13 @@ class BytePairTokenizer(Tokenizer):
                 f"can be split, fewer than {places}. "
                 f"Received: {len(self.merges)} merges."
             )
-        self._ids = {token: i for i, token in enumerate(self.vocabulary)}
-        self.pad_id = self._ids[pad_token]
+        keep("_ids", {token: i for i, token in enumerate(self.vocabulary)})
         # A token that is None has no id.
-        self.start_id, self.end_id = (
+        self.start_id, self.end_id, self.pad_id = (
             -1 if token is None else self._ids[token]
-            for token in (start_token, end_token)
+            for token in (start_token, end_token, pad_token)
         )
+        self.skipped_ids = tuple(self._ids[t] for t in self.skipped_tokens)
         self.pattern = check_choice("pattern", pattern, PATTERNS)
         self.normalization = check_choice(
             "normalization", normalization, (None, "nfc")
@@ -156,7 +176,7 @@ class BytePairTokenizer(Tokenizer):
             import_tensorflow_text("BytePairTokenizer")
         self.add_prefix_space = check_bool("add_prefix_space", add_prefix_space)
         self.ignore_merges = check_bool("ignore_merges", ignore_merges)
-        named = {*framing, pad_token, *spelled}
+        named = {*framing, *spelled}
         parts = {each for pair in self.merges for each in pair.split(" ")}
         if clash := sorted(named & (parts | {*BYTES})):
             raise ValueError(
@@ -168,10 +188,18 @@ class BytePairTokenizer(Tokenizer):
             self.merges,
             ignore_merges,
         )
-        self._spelled = [
-            token.encode() if token in named else spelled_bytes(token)
-            for token in self.vocabulary
-        ]
+        keep(
+            "_spelled",
+            [
+                token.encode() if token in named else spelled_bytes(token)
+                for token in self.vocabulary
+            ],
+        )
+        import tensorflow as tf
+
+        # Made once: it takes long for large vocabularies.
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._pieces_of_ids = tf.constant(self._spelled)
 
     @classmethod
     def from_tokenizer_json(
@@ -247,7 +275,7 @@ class BytePairTokenizer(Tokenizer):
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
 
-        pieces = tf.where(kept, tf.gather(tf.constant(self._spelled), ids), "")
+        pieces = tf.where(kept, tf.gather(self._pieces_of_ids, ids), "")
         text = tf.strings.reduce_join(pieces, axis=-1)
         if self.add_prefix_space:
             text = tf.strings.regex_replace(text, "^ ", "")
@@ -275,4 +303,5 @@ class BytePairTokenizer(Tokenizer):
             "pad_token": self.pad_token,
             "special_tokens": list(self.special_tokens),
             "added_tokens": list(self.added_tokens),
+            "skipped_tokens": list(self.skipped_tokens),
         }

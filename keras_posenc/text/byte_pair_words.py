@@ -1,10 +1,11 @@
 """The words that byte-level BPE splits into pieces, in TensorFlow.
 
-The same as in the library "tokenizers", by the regular expressions of GPT-2 and
-of Llama 3. Both end with two alternatives for white space: first a run without
-its last character, where something follows (that character belongs to the next
-word), then any run. TensorFlow's RE2 cannot look ahead. So that last character
-is cut off first, and a single alternative for any run remains.
+The same as in the library "tokenizers", by the regular expressions of GPT-2,
+Llama 3, Qwen 2 and SmolLM2. All end with two alternatives for white space:
+first a run without its last character, where something follows (that character
+belongs to the next word), then any run. TensorFlow's RE2 cannot look ahead. So
+that last character is cut off first, and a single alternative for any run
+remains.
 """
 
 import re
@@ -40,32 +41,57 @@ _NUMBERS = _with(
 CUT = b"\xff"
 
 _SHORT = "'s|'t|'re|'ve|'m|'ll|'d"
-# The expression of "tokenizers"; the same without looking ahead; and the white
-# space to cut off. Not line breaks for Llama 3: there they end a run.
-_EXPRESSIONS = {
-    "gpt2": (
+
+
+def _before(last: str, next_: str) -> str:
+    """Returns white space, the last of it, and what may follow."""
+    return f"([{WHITE}])([{last}][^{next_}])"
+
+
+def _gpt2(digits: str, next_: str = WHITE) -> tuple[str, str, str]:
+    return (
         rf"{_SHORT}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+"
         r"|\s+(?!\S)|\s+",
-        rf"{_SHORT}| ?[{_LETTERS}]+| ?[{_NUMBERS}]+"
+        rf"{_SHORT}| ?[{_LETTERS}]+|{digits}"
         rf"| ?[^{WHITE}{_LETTERS}{_NUMBERS}]+|[{WHITE}]+",
-        WHITE,
-    ),
-    "llama3": (
-        rf"(?i:{_SHORT})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}"
+        _before(WHITE, next_),
+    )
+
+
+def _llama3(digits: str) -> tuple[str, str, str]:
+    return (
+        rf"(?i:{_SHORT})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         rf"(?i:{_SHORT})|[^\r\n{_LETTERS}{_NUMBERS}]?[{_LETTERS}]+"
-        rf"|[{_NUMBERS}]{{1,3}}| ?[^{WHITE}{_LETTERS}{_NUMBERS}]+[\r\n]*"
+        rf"|[{_NUMBERS}]{digits}| ?[^{WHITE}{_LETTERS}{_NUMBERS}]+[\r\n]*"
         rf"|[{WHITE}]*[\r\n]+|[{WHITE}]+",
-        WHITE.replace(r"\t-\r", r"\t\x{b}\x{c}"),
-    ),
+        # Not line breaks: here they end a run.
+        _before(WHITE.replace(r"\t-\r", r"\t\x{b}\x{c}"), WHITE),
+    )
+
+
+# The expression of "tokenizers"; the same without looking ahead; and where to
+# cut off the last of several characters of white space. "smollm2" is that of
+# GPT-2 between digits, each of which is a word.
+_EXPRESSIONS = {
+    "gpt2": _gpt2(f" ?[{_NUMBERS}]+"),
+    "llama3": _llama3("{1,3}"),
+    "qwen2": _llama3(""),
+    "smollm2": _gpt2(f"[{_NUMBERS}]", WHITE + _NUMBERS),
 }
 PATTERNS = tuple(_EXPRESSIONS)
 
 
 def pattern_of(expression: str) -> str | None:
     """Returns the pattern of an expression of "tokenizers", or None."""
-    names = {known: name for name, (known, *_) in _EXPRESSIONS.items()}
-    return names.get(expression)
+    return next(
+        (
+            name
+            for name, (known, *_) in _EXPRESSIONS.items()
+            if known == expression
+        ),
+        None,
+    )
 
 
 def byte_pair_words(texts: Any, pattern: str) -> Any:
@@ -82,8 +108,6 @@ def byte_pair_words(texts: Any, pattern: str) -> Any:
 
     replace = tf.strings.regex_replace
     _, words, last = _EXPRESSIONS[pattern]
-    x = replace(
-        texts, f"([{WHITE}])([{last}][^{WHITE}])", rb"\1" + CUT + rb"\2"
-    )
+    x = replace(texts, last, rb"\1" + CUT + rb"\2")
     x = tf.strings.split(replace(x, words, rb"\0" + CUT), CUT)
     return tf.ragged.boolean_mask(x, x != "")

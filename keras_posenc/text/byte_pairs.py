@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.text.lookup import Lookup
+
 # Longest token that is looked up, in bytes; longer ones (few) are merged.
 _LONGEST = 128
 _LARGEST = np.iinfo(np.int64).max
@@ -20,6 +22,9 @@ def _byte_characters() -> dict[str, int]:
 
 
 BYTES = _byte_characters()
+# Those that every vocabulary has: of ASCII, and the space. Some lack bytes of
+# control characters and of planes that are hardly used.
+_PRINTED = {*map(chr, range(33, 127)), "Ġ"}
 
 
 def spelled_bytes(token: str) -> bytes:
@@ -39,7 +44,8 @@ class BytePairs:
     step merges one pair of each.
 
     Args:
-        ids: the tokens with their ids, each byte among them.
+        ids: the tokens with their ids, bytes among them. A byte without a
+            token is left out of the words, as in the library "tokenizers".
         merges: pairs of tokens, with a space in between, in order of priority.
         ignore_merges: whether a word that is a token stays one, whatever the
             merges make of it.
@@ -53,18 +59,21 @@ class BytePairs:
     ) -> None:
         import tensorflow as tf
 
-        missing = [character for character in BYTES if character not in ids]
+        missing = [c for c in BYTES if c in _PRINTED and c not in ids]
         if missing:
             raise ValueError(
-                "`vocabulary` must hold all 256 bytes. "
-                f"Missing: {''.join(missing):.20}."
+                "`vocabulary` must hold the bytes of letters, digits and "
+                f"signs. Missing: {''.join(missing):.20}."
             )
         self._size = 1 + max(ids.values())
         # A key that no pair has, so that the search is never empty.
         known = {-1: (0, 0), **self._numbered(ids, merges)}
         keys = sorted(known)
         ranks, merged = np.array([known[key] for key in keys], np.int64).T
-        of_bytes = [ids[c] for c in sorted(BYTES, key=BYTES.__getitem__)]
+        of_bytes = [
+            ids.get(c, -1) for c in sorted(BYTES, key=BYTES.__getitem__)
+        ]
+        self._lacks_bytes = -1 in of_bytes
         # Constants, made here once and on the CPU, where strings are. Sorted
         # arrays, not tables: a graph would have to be given those resources.
         with tf.init_scope(), tf.device("CPU:0"):
@@ -89,11 +98,9 @@ class BytePairs:
                 is_whole = self._merge_eagerly(words).row_lengths() == 1
                 words = tf.boolean_mask(words, is_whole)
                 numbers = tf.boolean_mask(numbers, is_whole)
-            hashes = _hashed(words)
-            order = tf.argsort(hashes)
-            self._hashes = tf.gather(hashes, order)
-            self._words = tf.gather(words, order)
-            self._numbers = tf.gather(numbers, order)
+        self._whole = Lookup(
+            dict(zip(words.numpy(), numbers.numpy().tolist(), strict=True)), -1
+        )
 
     def _numbered(
         self, ids: Mapping[str, int], merges: Sequence[str]
@@ -124,11 +131,10 @@ class BytePairs:
         """
         import tensorflow as tf
 
-        found = tf.searchsorted(self._hashes, _hashed(words))
-        found = tf.minimum(found, tf.size(self._hashes) - 1)
-        is_whole = tf.gather(self._words, found) == words
+        found = self._whole(words)
+        is_whole = found >= 0
         whole = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(tf.gather(self._numbers, found), is_whole),
+            tf.boolean_mask(found, is_whole),
             tf.cast(is_whole, "int64"),
             validate=False,
         )
@@ -144,8 +150,12 @@ class BytePairs:
         count = tf.size(words)
         data = tf.io.decode_raw(tf.strings.reduce_join(words), "uint8")
         bytes_ = tf.gather(self._of_bytes, tf.cast(data, "int32"))
-        places = tf.range(tf.size(bytes_))
         word_of = tf.repeat(tf.range(count), tf.strings.length(words))
+        if self._lacks_bytes:
+            is_known = bytes_ >= 0
+            bytes_ = tf.boolean_mask(bytes_, is_known)
+            word_of = tf.boolean_mask(word_of, is_known)
+        places = tf.range(tf.size(bytes_))
 
         def step(found: Any, tokens: Any, places: Any, rows: Any) -> Any:
             """Merges one pair of each word; words without a pair leave."""
@@ -189,9 +199,3 @@ class BytePairs:
             ),
             validate=False,
         )
-
-
-def _hashed(words: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.strings.to_hash_bucket_fast(words, int(_LARGEST))

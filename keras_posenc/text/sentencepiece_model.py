@@ -1,20 +1,13 @@
-"""SentencePiece models: reading, checking, and making from Hugging Face's."""
+"""SentencePiece models: their fields, pieces and rules."""
 
-import base64
 import functools
 import struct
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
-
-from keras_posenc.text.files import shown
-from keras_posenc.text.normalization_steps import steps_of
-
-# A step of `SentencepieceTokenizer`: see graphemes.py.
-GRAPHEMES = "graphemes"
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 # Types of models, and of pieces.
-_UNIGRAM = 1
-_NORMAL, _UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+UNIGRAM, PAIRS = 1, 2
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
 # Numbers and types of the fields that are used here; protobuf keeps the others
 # unchanged. The module of the library "sentencepiece" is not used: it may need
@@ -73,12 +66,30 @@ def model_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("Model"))
 
 
-def pieces_of(model: bytes) -> tuple[list[str], int]:
-    """Returns the pieces of a model in the order of their ids, and the unknown.
+class Pieces(NamedTuple):
+    """What is read of a model.
+
+    Attributes:
+        pieces: in the order of their ids.
+        unknown: the id of the unknown piece.
+        codes: the bytes of pieces that are one, by their ids.
+        is_plain: whether it is Unigram without such pieces.
+        adds_space: whether it adds a space before a text.
+    """
+
+    pieces: list[str]
+    unknown: int
+    codes: dict[int, int]
+    is_plain: bool
+    adds_space: bool
+
+
+def pieces_of(model: bytes) -> Pieces:
+    """Returns what a layer needs to know of a model.
 
     Raises:
-        ValueError: if the bytes are not a model, or one that is not Unigram,
-            or has a fallback to bytes.
+        ValueError: if the bytes are not a model, or one that is neither
+            Unigram nor BPE.
     """
     from google.protobuf.message import DecodeError
 
@@ -87,47 +98,29 @@ def pieces_of(model: bytes) -> tuple[list[str], int]:
     except DecodeError:
         read = model_class()()
     pieces = [each.piece for each in read.pieces]
-    unknown = [i for i, each in enumerate(read.pieces) if each.type == _UNKNOWN]
+    unknown = [i for i, each in enumerate(read.pieces) if each.type == UNKNOWN]
     if not pieces or len(unknown) != 1:
         raise ValueError(
             "`model` must be a SentencePiece model, with one unknown piece. "
             f"Received: {len(model)} bytes, which are not one."
         )
     spec = read.trainer_spec
-    if spec.model_type not in (0, _UNIGRAM) or spec.byte_fallback:
+    if spec.model_type not in (0, UNIGRAM, PAIRS):
         raise ValueError(
-            "`model` must be a Unigram model without a fallback to bytes. "
-            f"Received: model_type={spec.model_type}, "
-            f"byte_fallback={spec.byte_fallback}."
+            "`model` must be a Unigram model or one of BPE. "
+            f"Received: model_type={spec.model_type}."
         )
-    return pieces, unknown[0]
-
-
-def read_unigram(
-    whole: Any, path: Any, is_forgeable: bool = True
-) -> tuple[bytes, dict[str, Any]]:
-    """Returns what `convert_tokenizer` does of the content of a file.
-
-    Raises:
-        ValueError: if the file is not whole, or not supported.
-    """
-    try:
-        return convert_tokenizer(whole, is_forgeable)
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"'{path}' is not a complete tokenizer.json of type Unigram: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-
-
-def _spelled(
-    added: Sequence[Mapping[str, Any]], is_normalized: bool
-) -> list[str]:
-    return [
-        " " * bool(each["lstrip"]) + each["content"]
-        for each in added
-        if each["normalized"] == is_normalized
-    ]
+    return Pieces(
+        pieces,
+        unknown[0],
+        {
+            i: int(each.piece[3:5], 16)
+            for i, each in enumerate(read.pieces)
+            if each.type == BYTE
+        },
+        spec.model_type != PAIRS and not spec.byte_fallback,
+        read.normalizer_spec.add_dummy_prefix,
+    )
 
 
 class Rules:
@@ -175,168 +168,3 @@ def _children(units: Sequence[int], place: int) -> int:
     """Returns the offset of a unit's children, without their own byte."""
     unit = units[place]
     return place ^ (unit >> 10 << ((unit & 0x200) >> 6))
-
-
-def convert_tokenizer(
-    tokenizer: Mapping[str, Any], is_forgeable: bool = True
-) -> tuple[bytes, dict[str, Any]]:
-    """Returns a model from Hugging Face's `tokenizer.json`, and arguments.
-
-    Args:
-        tokenizer: the content of the file.
-        is_forgeable: whether a text whose normalized form spells a special
-            token has that token there, as in the library "tokenizers".
-
-    Returns:
-        The model, and arguments of `SentencepieceTokenizer` that it does not
-        contain: the tokens around a text, padding, those that texts can spell,
-        and how white space is read.
-
-    Raises:
-        ValueError: if the file has a setting that SentencePiece does not.
-    """
-    unigram = tokenizer["model"]
-    if unigram.get("type") != "Unigram" or unigram.get("byte_fallback"):
-        raise _unsupported("model", unigram.get("type"))
-    added = tokenizer.get("added_tokens") or []
-    for each in added:
-        # The library looks for the normalized form of such a token.
-        is_other = each["normalized"] and not each["content"].isascii()
-        if each["single_word"] or each["rstrip"] or is_other:
-            raise _unsupported("added_tokens", each)
-    scores = dict(enumerate(unigram["vocab"]))
-    for each in added:
-        scores.setdefault(each["id"], (each["content"], 0.0))
-    if sorted(scores) != list(range(len(scores))):
-        raise _unsupported("added_tokens", added[-1])
-    spelled = {each["content"] for each in added}
-    model = model_class()()
-    for index in range(len(scores)):
-        piece, score = scores[index]
-        is_hidden = piece in spelled and not is_forgeable
-        kind = CONTROL if is_hidden else _NORMAL
-        if index == unigram["unk_id"]:
-            kind = _UNKNOWN
-        model.pieces.add(piece=piece, score=score, type=kind)
-    model.trainer_spec.model_type = _UNIGRAM
-    model.trainer_spec.unk_id = unigram["unk_id"]
-    steps, charsmap, whitespace = _normalization(tokenizer)
-    for each in added:
-        # Around them are spaces, which are pieces already.
-        if each["normalized"] and whitespace == "model":
-            raise _unsupported("added_tokens", each)
-    spec = model.normalizer_spec
-    spec.precompiled_charsmap = charsmap
-    spec.add_dummy_prefix = spec.escape_whitespaces = True
-    spec.remove_extra_whitespaces = whitespace in ("model", "split")
-    ids = {piece: index for index, (piece, _) in scores.items()}
-    start, end = _frame(tokenizer.get("post_processor"), ids)
-    return model.SerializeToString(), {
-        "start_token": start,
-        "end_token": end,
-        "pad_token": _padding(tokenizer, spelled),
-        "special_tokens": _spelled(added, False),
-        "added_tokens": _spelled(added, True),
-        "normalization": steps,
-        "whitespace": whitespace,
-    }
-
-
-def _normalization(
-    tokenizer: Mapping[str, Any],
-) -> tuple[Sequence[str], bytes, str]:
-    """Returns the steps before the model's rules, these, and of white space."""
-    normalizers = _parts(tokenizer.get("normalizer"), "normalizers")
-    kinds = [part["type"] for part in normalizers]
-    # What the model does itself.
-    first = len(kinds)
-    if "Precompiled" in kinds:
-        first = kinds.index("Precompiled")
-    elif {"Regex": " {2,}"} in [part.get("pattern") for part in normalizers]:
-        first = 0
-    steps = steps_of(normalizers[:first])
-    if steps is None:
-        raise _unsupported("normalizer", normalizers[:first])
-    charsmap, strips, collapses = b"", False, False
-    for part in normalizers[first:]:
-        match part:
-            case {"type": "Precompiled", "precompiled_charsmap": encoded}:
-                charsmap = base64.b64decode(encoded)
-                steps.append(GRAPHEMES)
-            case {"type": "Strip", "strip_right": True}:
-                strips = True
-            case {"type": "Replace", "pattern": {"Regex": " {2,}"}}:
-                collapses = True
-            case _:
-                raise _unsupported("normalizer", part)
-    parts = _parts(tokenizer.get("pre_tokenizer"), "pretokenizers")
-    splits = parts[:1] == [{"type": "WhitespaceSplit"}]
-    match parts[splits:]:
-        case [{"type": "Metaspace", "replacement": "▁", **rest}] if rest.get(
-            "prepend_scheme", "always"
-        ) == "always" and rest.get("add_prefix_space", True):
-            pass
-        case _:
-            raise _unsupported("pre_tokenizer", tokenizer.get("pre_tokenizer"))
-    if splits:
-        return steps, charsmap, "split"
-    if collapses:
-        return steps, charsmap, "model" if strips else "collapse"
-    if strips:
-        raise _unsupported("normalizer", "Strip without Replace")
-    return steps, charsmap, "keep"
-
-
-def _padding(tokenizer: Mapping[str, Any], names: Collection[str]) -> str:
-    if setting := tokenizer.get("padding"):
-        return setting["pad_token"]
-    return "[PAD]" if "[PAD]" in names else "<pad>"
-
-
-def _frame(
-    processor: Any, ids: Mapping[str, int]
-) -> tuple[str | None, str | None]:
-    """Returns the tokens before and after a text, with the ids of pieces."""
-    match processor:
-        case None:
-            return None, None
-        case {"type": "TemplateProcessing", "single": template}:
-            special = processor.get("special_tokens")
-            names = [
-                each["SpecialToken"]["id"] if "SpecialToken" in each else None
-                for each in template
-            ]
-            for name in names:
-                if name is not None and (
-                    special[name]["ids"] != [ids.get(name)]
-                ):
-                    raise _unsupported("post_processor", processor)
-            match names:
-                case [None]:
-                    return None, None
-                case [None, end]:
-                    return None, end
-                case [start, None]:
-                    return start, None
-                case [start, None, end]:
-                    return start, end
-        case {
-            "type": "RobertaProcessing" | "BertProcessing",
-            "cls": [start, first],
-            "sep": [end, last],
-        } if (first, last) == (ids.get(start), ids.get(end)):
-            return start, end
-    raise _unsupported("post_processor", processor)
-
-
-def _parts(part: Any, name: str) -> Sequence[Any]:
-    if part is None:
-        return []
-    return part[name] if part["type"] == "Sequence" else [part]
-
-
-def _unsupported(name: str, value: Any) -> ValueError:
-    return ValueError(
-        "`model` must be a tokenizer.json of type Unigram, such as that of "
-        f"XLM-R. Received: {name}={shown(value)}."
-    )

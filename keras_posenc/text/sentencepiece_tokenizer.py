@@ -8,31 +8,39 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.checks import check_choice
+from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
+from keras_posenc.text.byte_fallback import join_with_bytes
 from keras_posenc.text.files import read_bytes, read_json
 from keras_posenc.text.graphemes import character_class, grapheme_rules
+from keras_posenc.text.lookup import Lookup
 from keras_posenc.text.normalization_steps import STEPS
-from keras_posenc.text.sentencepiece_model import (
-    GRAPHEMES,
-    Rules,
-    pieces_of,
-    read_unigram,
-)
-from keras_posenc.text.spelled_tokens import ids_around, spelling
+from keras_posenc.text.sentencepiece_file import GRAPHEMES, read_pieces
+from keras_posenc.text.sentencepiece_model import Rules, pieces_of
+from keras_posenc.text.spelled_tokens import ids_around, spelling, starts_with
 
 # The mark of the start of a word.
 _SPACE = "▁"
 _WHITE = r"\s\pZ\x{85}"
+_BLANK = rf"[{_WHITE}\x{{1c}}-\x{{1f}}]+"  # as Python's `strip`
+# A language at the start of a text, as Marian's tokenizers know it.
+_CODE = r"(?s)\A(>>.*?<<)?(.*)\z"
+# What Hugging Face's `clean_up_tokenization` replaces, in this order.
+_CLEANED = [
+    *((rf" \{mark}", mark) for mark in ".?!,"),
+    (" ' ", "'"),
+    *((f" {end}", end) for end in ("n't", "'m", "'s", "'ve", "'re")),
+]
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class SentencepieceTokenizer(Tokenizer):
     """Turns strings into ids of a SentencePiece model, inside the model.
 
-    The Unigram models of XLM-R, multilingual E5, T5 and others, from a
-    `.model` file of SentencePiece or, by `from_tokenizer_json`, from Hugging
-    Face's `tokenizer.json`. The two may number the same pieces differently:
+    The Unigram models of XLM-R, multilingual E5, T5 and others, and BPE with a
+    fallback to bytes as in Llama 2 and Gemma, from a `.model` file of
+    SentencePiece or, by `from_tokenizer_json`, from Hugging Face's
+    `tokenizer.json`. The two may number the same pieces differently:
     `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3 in the latter file of XLM-R,
     and pretrained models of Hugging Face know those ids.
 
@@ -59,7 +67,8 @@ class SentencepieceTokenizer(Tokenizer):
             at the end of the longer text. None for single texts.
         start_token: the piece before each text, or None for none.
         end_token: the piece after each text, or None for none.
-        pad_token: the piece of padding.
+        pad_token: the piece of padding; None pads with -1, for models of
+            `pad_id=-1`, where every piece is one of a text.
         special_tokens: pieces that become one id wherever a text contains
             them; the parts before and after are tokenized separately. One with
             a space in front, `" <mask>"`, also takes all white space there.
@@ -75,7 +84,19 @@ class SentencepieceTokenizer(Tokenizer):
             marks as Hugging Face's library does.
         whitespace: `"model"` reads white space as the model says, `"split"`
             splits at all of Unicode's white space, `"collapse"` makes several
-            spaces one and keeps the last, `"keep"` keeps all.
+            spaces one and keeps the last, `"keep"` keeps all. `"first"` is
+            `"model"` with a space before a text that starts without one,
+            `"always"` with one before each part around special tokens.
+        skipped_tokens: pieces that `detokenize` leaves out, such as those that
+            mark the turns of a chat.
+        language_token: the piece after the end of each text, as in mBART, or
+            None for none.
+        clean_up_spaces: whether `detokenize` removes spaces before marks and
+            in English contractions, as Hugging Face's
+            `clean_up_tokenization_spaces` does.
+        vocabulary: tokens in the order of their ids, where these are not the
+            model's pieces: those of Marian's `vocab.json`. A piece that is not
+            among them is unknown, and `>>fra<<` at the start of a text is one.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -88,9 +109,9 @@ class SentencepieceTokenizer(Tokenizer):
     Raises:
         ImportError: if TF-Text is missing.
         FileNotFoundError: if `model` is a path with no file.
-        ValueError: if the model is invalid or not Unigram; if a token is not a
-            piece; if `sequence_length` is too short for an empty text; if the
-            inputs are not strings of shape (batch,).
+        ValueError: if the model is invalid, or neither Unigram nor BPE; if a
+            token is not a piece; if `sequence_length` is too short for an empty
+            text; if the inputs are not strings of shape (batch,).
 
     Example:
         >>> from keras_posenc import SentencepieceTokenizer
@@ -105,6 +126,8 @@ class SentencepieceTokenizer(Tokenizer):
           https://arxiv.org/abs/1808.06226)
     """
 
+    vocabulary: Sequence[str]
+
     def __init__(
         self,
         model: bytes | str | os.PathLike[str],
@@ -114,15 +137,20 @@ class SentencepieceTokenizer(Tokenizer):
         num_separators: int | None = None,
         start_token: str | None = "<s>",
         end_token: str | None = "</s>",
-        pad_token: str = "<pad>",
+        pad_token: str | None = "<pad>",
         special_tokens: Sequence[str] = (),
         added_tokens: Sequence[str] = (),
         normalization: Sequence[str] = (),
         whitespace: str = "model",
+        skipped_tokens: Sequence[str] = (),
+        language_token: str | None = None,
+        clean_up_spaces: bool = False,
+        vocabulary: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         # First: the base checks lengths against `frame`, which needs them.
         self.start_token, self.end_token = start_token, end_token
+        self.language_token = language_token
         super().__init__(
             sequence_length=sequence_length,
             max_length=max_length,
@@ -132,11 +160,20 @@ class SentencepieceTokenizer(Tokenizer):
         self.model = (
             model if isinstance(model, bytes) else read_bytes(_existing(model))
         )
-        pieces, self.unknown_id = pieces_of(self.model)
-        # A tuple: Keras and TensorFlow would wrap a list to track its items.
-        self.vocabulary = tuple(pieces)
+        read = pieces_of(self.model)
+        pieces, self.unknown_id = read.pieces, read.unknown
+        self._is_plain = read.is_plain and vocabulary is None
+        self._lookup = None
+        if vocabulary is not None:
+            pieces = [*vocabulary]
         # Of a piece that occurs twice the first one counts.
         ids = {piece: i for i, piece in reversed([*enumerate(pieces)])}
+        if vocabulary is not None:
+            unknown = read.pieces[read.unknown]
+            self.unknown_id = _id_of(ids, "vocabulary", unknown)
+            self._lookup = Lookup(ids, self.unknown_id)
+        # Past Keras, which looks at each item to track it: for seconds.
+        object.__setattr__(self, "vocabulary", tuple(pieces))
         self.pad_token = pad_token
         self.special_tokens = tuple(special_tokens)
         self.added_tokens = tuple(added_tokens)
@@ -145,16 +182,24 @@ class SentencepieceTokenizer(Tokenizer):
             for step in normalization
         )
         self.whitespace = check_choice(
-            "whitespace", whitespace, ("model", "split", "collapse", "keep")
+            "whitespace",
+            whitespace,
+            ("model", "split", "collapse", "keep", "first", "always"),
         )
-        self.pad_id = _id_of(ids, "pad_token", pad_token)
+        self.skipped_tokens = tuple(skipped_tokens)
+        self.clean_up_spaces = check_bool("clean_up_spaces", clean_up_spaces)
         # A token that is None has no id.
-        self.start_id, self.end_id = (
+        self.start_id, self.end_id, self.language_id, self.pad_id = (
             -1 if token is None else _id_of(ids, name, token)
             for name, token in (
                 ("start_token", start_token),
                 ("end_token", end_token),
+                ("language_token", language_token),
+                ("pad_token", pad_token),
             )
+        )
+        self.skipped_ids = tuple(
+            _id_of(ids, "skipped_tokens", token) for token in skipped_tokens
         )
         self._ids = {
             spelling(token): _id_of(ids, name, spelling(token))
@@ -185,7 +230,29 @@ class SentencepieceTokenizer(Tokenizer):
             self._white, self._deleted = map(character_class, (white, deleted))
             self._more_white = self._white + character_class(parting)
             self.first_space = f"^[ {_SPACE}{self._white}]"
-        self._tokenizer = _fast_tokenizer(self.model)
+        # The first space is added, and removed on the way back.
+        self._adds_space = read.is_plain or (
+            read.adds_space or whitespace in ("first", "always")
+        )
+        import tensorflow as tf
+
+        # Constants, made here once: outside the graph that happens to be
+        # traced, and on the CPU, where strings are. A function, so that no
+        # resource is tracked.
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._tokenize = self._made().tokenize
+            self._texts = tf.constant(
+                [
+                    bytes([read.codes[index]])
+                    if index in read.codes
+                    else piece.replace(_SPACE, " ").encode()
+                    for index, piece in enumerate(pieces)
+                ]
+            )
+            self._is_byte = None
+            if read.codes:
+                is_byte = [index in read.codes for index in range(len(pieces))]
+                self._is_byte = tf.constant(is_byte)
 
     @classmethod
     def from_tokenizer_json(
@@ -198,14 +265,15 @@ class SentencepieceTokenizer(Tokenizer):
     ) -> Self:
         """Returns a tokenizer that gives the ids of Hugging Face's file.
 
-        They differ in three cases: where two ways to split a word are equally
-        likely; for a token that is looked for in the normalized text
-        (`normalized`), which is found before the model's own rules, so not in
-        characters that these turn into it; and where lowercasing turns a text
-        into the spelling of the unknown token.
+        Those of a Unigram model differ in three cases: where two ways to split
+        a word are equally likely; for a token that is looked for in the
+        normalized text (`normalized`), which is found before the model's own
+        rules, so not in characters that these turn into it; and where
+        lowercasing turns a text into the spelling of the unknown token.
 
         Args:
-            path: a `tokenizer.json` of type Unigram.
+            path: a `tokenizer.json` of type Unigram, or of BPE with a fallback
+                to bytes.
             sequence_length: as for the constructor.
             max_length: as for the constructor.
             **kwargs: as for the constructor; the file's by default.
@@ -217,7 +285,7 @@ class SentencepieceTokenizer(Tokenizer):
             FileNotFoundError: if there is no such file.
             ValueError: if the file has a setting that is not supported.
         """
-        model, options = read_unigram(
+        model, options = read_pieces(
             read_json(_existing(path, "path")),
             path,
             is_forgeable="special_tokens" not in kwargs,
@@ -231,14 +299,21 @@ class SentencepieceTokenizer(Tokenizer):
 
     @property
     def frame(self) -> tuple[int, int]:
-        return int(self.start_token is not None), int(
-            self.end_token is not None
-        )
+        after = (self.end_token, self.language_token)
+        return int(self.start_token is not None), 2 - after.count(None)
+
+    @property
+    def ending(self) -> Sequence[int]:
+        after = (self.end_id, self.language_id)
+        return [index for index in after if index >= 0]
 
     def split(self, texts: Any) -> Any:
         import tensorflow as tf
 
         x = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+        if self.whitespace == "first":
+            begins = starts_with(self.special_tokens, rf"[ {_SPACE}]|\z", x)
+            x = tf.where(begins, x, tf.strings.join([_SPACE, x]))
         return ids_around(self.special_tokens, self._ids, x, self._normalized)
 
     def _normalized(self, texts: Any) -> Any:
@@ -283,7 +358,11 @@ class SentencepieceTokenizer(Tokenizer):
             texts = replace(texts, pattern, by)
         if self.whitespace == "split":
             return replace(texts, f"[{_WHITE}]+", " ")
-        if self.whitespace != "model" and self._deleted:
+        if self.whitespace == "always":
+            return replace(texts, rf"\A[^ {_SPACE}]", rf"{_SPACE}\0")
+        if self.whitespace in ("model", "first"):
+            return texts
+        if self._deleted:
             texts = replace(texts, f"[{self._deleted}]+", "")
         if self.whitespace == "collapse":
             several = f"[ {self._white}][ {self._more_white}]*"
@@ -294,7 +373,7 @@ class SentencepieceTokenizer(Tokenizer):
         import tensorflow as tf
 
         texts = self.prepare(texts)
-        if self.whitespace in ("model", "split"):
+        if self.whitespace not in ("collapse", "keep"):
             return self._cut(texts)
         # A space that the model adds first again, but not to an empty text.
         is_space = tf.strings.regex_full_match(texts, self.first_space)
@@ -306,16 +385,47 @@ class SentencepieceTokenizer(Tokenizer):
         return tf.concat([self._cut(texts), space], axis=1)
 
     def _cut(self, texts: Any) -> Any:
-        pieces = self._tokenizer.tokenize(texts)
+        import tensorflow as tf
+
+        tokenize = self._tokenize
+        if not (self._is_plain or tf.executing_eagerly()):
+            # A part of the graph, which no resource made outside is.
+            with tf.device("CPU:0"):
+                tokenize = self._made().tokenize
+        if self._lookup is not None:
+            code = tf.strings.regex_replace(texts, _CODE, r"\1")
+            rest = tf.strings.regex_replace(texts, _CODE, r"\2")
+            codes = tf.RaggedTensor.from_row_lengths(
+                tf.boolean_mask(code, code != ""),
+                tf.cast(code != "", "int64"),
+            )
+            pieces = tf.concat([codes, tokenize(rest)], 1)
+            return pieces.with_flat_values(self._lookup(pieces.flat_values))
+        pieces = tokenize(texts)
         return pieces.with_row_splits_dtype("int64")  # as other ragged tensors
+
+    def _made(self) -> Any:
+        tensorflow_text = import_tensorflow_text("SentencepieceTokenizer")
+        if self._is_plain:
+            return tensorflow_text.FastSentencepieceTokenizer(self.model)
+        kind = "int32" if self._lookup is None else "string"
+        return tensorflow_text.SentencepieceTokenizer(self.model, kind)
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
 
-        pieces = [piece.replace(_SPACE, " ") for piece in self.vocabulary]
-        found = tf.where(kept, tf.gather(tf.constant(pieces), ids), "")
-        text = tf.strings.reduce_join(found, axis=-1)
-        return tf.strings.regex_replace(text, "^ ", "")
+        if self._is_byte is None:
+            found = tf.where(kept, tf.gather(self._texts, ids), "")
+            text = tf.strings.reduce_join(found, axis=-1)
+        else:
+            text = join_with_bytes(self._texts, self._is_byte, ids, kept)
+        if self._lookup is not None:
+            text = tf.strings.regex_replace(text, rf"\A{_BLANK}|{_BLANK}\z", "")
+        elif self._adds_space:
+            text = tf.strings.regex_replace(text, "^ ", "")
+        for pattern, by in _CLEANED if self.clean_up_spaces else ():
+            text = tf.strings.regex_replace(text, pattern, by)
+        return text
 
     def get_vocabulary(self) -> list[str]:
         """Returns the pieces, in the order of their ids."""
@@ -336,6 +446,12 @@ class SentencepieceTokenizer(Tokenizer):
             "added_tokens": list(self.added_tokens),
             "normalization": list(self.normalization),
             "whitespace": self.whitespace,
+            "skipped_tokens": list(self.skipped_tokens),
+            "language_token": self.language_token,
+            "clean_up_spaces": self.clean_up_spaces,
+            "vocabulary": None
+            if self._lookup is None
+            else list(self.vocabulary),
         }
 
     @classmethod
@@ -362,13 +478,3 @@ def _existing(
             "which is not a file."
         )
     return file
-
-
-def _fast_tokenizer(model: bytes) -> Any:
-    tensorflow_text = import_tensorflow_text("SentencepieceTokenizer")
-    import tensorflow as tf
-
-    # The model is a constant, made here once: outside the graph that happens
-    # to be traced, and on the CPU, where its operators run.
-    with tf.init_scope(), tf.device("CPU:0"):
-        return tensorflow_text.FastSentencepieceTokenizer(model)

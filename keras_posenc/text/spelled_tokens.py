@@ -12,6 +12,20 @@ def spelling(token: str) -> str:
     return token[1:] if token.startswith(" ") and token.strip() else token
 
 
+def starts_with(tokens: Sequence[str], others: str, texts: Any) -> Any:
+    """Returns whether texts start with one of some tokens, or another match.
+
+    Args:
+        tokens: as for `ids_around`.
+        others: an expression.
+        texts: strings of shape (batch,).
+    """
+    import tensorflow as tf
+
+    either = "|".join([*map(_expression, tokens), others])
+    return tf.strings.regex_full_match(texts, f"(?s)(?:{either}).*")
+
+
 def ids_around(
     tokens: Sequence[str],
     ids: Mapping[str, int],

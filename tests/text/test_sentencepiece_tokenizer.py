@@ -184,8 +184,8 @@ class TestRefusals:
 
     def test_other_kinds_of_models(self):
         model = model_class().FromString(MODEL)
-        model.trainer_spec.model_type = 2
-        with pytest.raises(ValueError, match=r"a Unigram .*model_type=2"):
+        model.trainer_spec.model_type = 3
+        with pytest.raises(ValueError, match=r"a Unigram .*model_type=3"):
             SentencepieceTokenizer(model.SerializeToString())
 
     @pytest.mark.parametrize("key", ["model", "added_tokens"])
@@ -205,7 +205,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("key", "value"),
         [
-            ("model", {"type": "BPE"}),
+            ("model", {"type": "WordLevel"}),
             ("normalizer", {"type": "Prepend", "prepend": "x"}),
             ("pre_tokenizer", {"type": "Whitespace"}),
             ("post_processor", {"type": "RobertaProcessing"}),
