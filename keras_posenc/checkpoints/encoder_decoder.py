@@ -152,7 +152,7 @@ class EncoderDecoder(Family):
             self._target = _only(tensors, [target], (of_target, shape[1]))
         if self.model is not Transformer:
             return options
-        self._kernel = None
+        self._kernel: np.ndarray | None = None
         has_kernel = _HEAD in tensors and names != [_HEAD]
         if has_kernel or not (self.is_tied or self.may_tie):
             kernel = tensors.take(_HEAD, self._target.shape)
@@ -196,7 +196,7 @@ class EncoderDecoder(Family):
         )
         if model.target_embedding is not model.embedding:
             model.target_embedding.embeddings.assign(self._target)
-        if model.head is not None:
+        if self._kernel is not None:
             model.head.kernel.assign(self._kernel.T)
         if model.logits_bias is not None:
             shape = (1, model.target_vocabulary_size)

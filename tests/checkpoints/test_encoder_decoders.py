@@ -49,16 +49,6 @@ def largest(found, arrays):
     return np.abs(found - logits).max() / np.abs(logits).max()
 
 
-@pytest.fixture
-def policy(request):
-    """Layers of positions, which have no dtype of their own, in float64 too."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(request.getfixturevalue("dtype"))
-    yield
-    keras.config.set_dtype_policy(before)
-
-
-@pytest.mark.usefixtures("policy")
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_computes_what_transformers_does(name, dtype):
     arrays = expected(name)
