@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
+from keras_posenc.checkpoints import pretrained_model
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = [
@@ -108,6 +109,22 @@ def test_prompts(model, variant, expected, way):
 def test_a_prompt_of_ones_own(model, variant, expected):
     found = model.encode_query(TEXTS, prompt="find this: ", verbose=0)
     near(found, expected[f"{variant}/own"])
+
+
+def test_many_texts_are_sorted_by_ids(models, monkeypatch):
+    """Not by characters: a word of 150 letters has one id."""
+    texts = ["x" * 150, "a b c", "a b c d e"]
+    given = []
+
+    def predict(self, texts, **options):
+        given.extend(texts)
+        return np.arange(len(texts))
+
+    monkeypatch.setattr(pretrained_model, "_MANY", 2)
+    monkeypatch.setattr(kp.PretrainedModel, "predict", predict)
+    found = models("lasttoken").encode_document(texts, prompt="")
+    assert given == texts[::-1]
+    assert found.tolist() == [2, 1, 0]
 
 
 class TestPromptsOfModels:
