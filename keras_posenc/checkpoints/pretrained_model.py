@@ -30,6 +30,10 @@ from keras_posenc.transformer.weighted_average_pooling import (
 _OF_QUERIES = ("query",)
 _OF_DOCUMENTS = ("document", "passage", "corpus")
 
+# From as many texts on, batches are made by the number of ids: counting takes a
+# hundredth of the model's time, where tokenizers are given many texts at once.
+_MANY = 1000
+
 
 class TakesTexts(NamedArguments):
     """Base of models from checkpoints, before Keras's: inputs may be texts."""
@@ -384,7 +388,7 @@ class PretrainedModel(TakesTexts, keras.Sequential):
                 f"texts, to put {prompt!r} before each. Received: {texts!r:.60}"
             )
         # Longest first: texts of a batch then are of about one length.
-        order = np.argsort([-len(each) for each in found], kind="stable")
+        order = np.argsort(-self._lengths(found), kind="stable")
         given: Any = found[order]
         model: Any = self
         if not self.include_prompt:
@@ -402,6 +406,21 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         sorted_back = np.empty_like(vectors)
         sorted_back[order] = vectors
         return sorted_back
+
+    def _lengths(self, texts: np.ndarray) -> np.ndarray:
+        """Returns how long texts are: in ids if there are many, see `_MANY`.
+
+        Among docstrings, those with as many characters differ so much in ids
+        that a third of each batch would be padding.
+        """
+        tokenizers = [x for x in self.layers if isinstance(x, Tokenizer)]
+        if len(texts) < _MANY or not tokenizers:
+            return np.array([len(each) for each in texts])
+        counted = (
+            tokenizers[0].split(ops.convert_to_tensor(some)).row_lengths()
+            for some in np.split(texts, range(_MANY, len(texts), _MANY))
+        )
+        return np.concatenate([each.numpy() for each in counted])
 
     @property
     def _takes_texts(self) -> bool:

@@ -13,6 +13,7 @@ import keras_posenc as kp
 from keras_posenc.checkpoints.model_types import DECODERS, FAMILIES, VARIANTS
 from keras_posenc.checkpoints.tensors import CONVERSION
 from tests.checkpoints.folders import add_modules
+from tests.checkpoints.public import LIST, described
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
@@ -43,6 +44,12 @@ def test_table_of_decoders():
         paper = re.match(r"\[.*?\]\(.*?\)", DECODERS[kind].__doc__)[0]
         assert line.startswith(f"| `{kind}` | ")
         assert line.endswith(f" | {paper} |")
+
+
+def test_list_of_checkpoints():
+    found = LIST.search(PAGE)[0].removeprefix("### Public checkpoints\n\n")
+    again = "write it by `python -m tests.checkpoints.public`"
+    assert found == described(), again
 
 
 def test_conversion(tmp_path, monkeypatch):

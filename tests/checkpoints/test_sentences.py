@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
+from keras_posenc.checkpoints import pretrained_model
 from keras_posenc.export.report import _cut
 from keras_posenc.export.signatures.cut_strings import cut_strings
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
@@ -118,6 +119,22 @@ def test_what_was_cut_is_told(searching):
         searching.encode_query(TEXTS, verbose=0)
     (each,) = (x for x in caught if "Cut to" in str(x.message))
     assert each.filename == __file__
+
+
+def test_many_texts_are_sorted_by_ids(models, monkeypatch):
+    """Not by characters: a word of 150 letters has one id."""
+    texts = ["x" * 150, "a b c", "a b c d e"]
+    given = []
+
+    def predict(self, texts, **options):
+        given.extend(texts)
+        return np.arange(len(texts))
+
+    monkeypatch.setattr(pretrained_model, "_MANY", 2)
+    monkeypatch.setattr(kp.PretrainedModel, "predict", predict)
+    found = models("lasttoken").encode_document(texts, prompt="")
+    assert given == texts[::-1]
+    assert found.tolist() == [2, 1, 0]
 
 
 class TestPromptsOfModels:
