@@ -11,6 +11,7 @@ import pytest
 from keras import ops
 
 from keras_posenc.keras_internals import (
+    called,
     carried_mask,
     carry_mask,
     forgotten_calls,
@@ -25,6 +26,7 @@ from keras_posenc.keras_internals import (
     separate_traces,
     set_policy,
     sources_of,
+    traced_once,
     unread_converter,
     variable_within,
 )
@@ -271,3 +273,47 @@ def test_functions_are_traced_apart(tmp_path):
     assert inner() == 1.0
     assert inner.experimental_get_tracing_count() == 1
     assert never.experimental_get_tracing_count() == 0
+
+
+@pytest.mark.tensorflow
+def test_a_function_is_traced_once_for_all_calls():
+    """And computes the same, with gradients, as the function itself."""
+    tf = importlib.import_module("tensorflow")
+    runs = []
+
+    def double(x, y):
+        runs.append(None)
+        return 2 * x * y
+
+    @tf.function(autograph=False)
+    def in_graph(x):
+        known = {}
+        y = traced_once(double, x, x, known=known, key=("double",))
+        y = traced_once(double, y, x, known=known, key=("double",))
+        return traced_once(double, y, x, known=known, key=("other",))
+
+    with tf.GradientTape() as tape:
+        x = tf.constant([1.0, 2.0])
+        tape.watch(x)
+        found = in_graph(x)
+    assert len(runs) == 2  # one for each key
+    np.testing.assert_array_equal(found, [8.0, 128.0])  # 8 x^4
+    np.testing.assert_array_equal(tape.gradient(found, x), [32.0, 256.0])
+    np.testing.assert_array_equal(
+        traced_once(double, x, x, known={}, key=()), [2.0, 8.0]
+    )
+    assert len(runs) == 3  # outside of graphs each time
+
+
+@pytest.mark.tensorflow
+def test_what_is_called_stays_a_call():
+    tf = importlib.import_module("tensorflow")
+
+    @tf.function(autograph=False)
+    def in_graph(x):
+        return called(lambda: x + 1)
+
+    graph = in_graph.get_concrete_function(tf.TensorSpec(())).graph
+    (inner,) = graph.as_graph_def().library.function
+    assert inner.attr["_noinline"].b
+    assert in_graph(tf.constant(1.0)) == called(lambda: tf.constant(2.0)) == 2

@@ -207,6 +207,15 @@ def rescore_of(signature: Signature) -> Rescore | None:
     return rescore
 
 
+def in_graph(call: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    """Returns what a function of tensors gives, computed in a graph."""
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        function = tf.function(call, autograph=False)
+        return function(*map(tf.constant, arrays)).numpy()
+
+
 def scores_targets(signature: Signature) -> bool:
     """Returns whether its outputs are log-likelihoods of its inputs."""
     return Offers.of(signature.model).drawn_pairs is not None
