@@ -94,7 +94,7 @@ def unread_converter(
 
     TensorFlow's public converter loads the SavedModel twice and imports its
     graph once more, to look for fake quantization and for debug information.
-    Without quantization neither is needed.
+    The former needs only the graph, without its weights.
 
     Args:
         folder: The SavedModel.
@@ -104,11 +104,18 @@ def unread_converter(
             once.
     """
     import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
     from tensorflow.lite.python import lite
 
     class Converter(lite.TFLiteSavedModelConverterV2):
         def convert(self) -> bytes:
-            content: bytes = self._convert_from_saved_model(None)
+            graph = None
+            if self.optimizations:
+                message = saved_model_pb2.SavedModel()
+                file = folder / "saved_model.pb"
+                message.ParseFromString(file.read_bytes())
+                graph = message.meta_graphs[0].graph_def
+            content: bytes = self._convert_from_saved_model(graph)
             return content
 
         def _optimize_tflite_model(

@@ -156,27 +156,37 @@ def test_a_loop_tells_that_xla_compiles_it(jit_compile):
 
 
 @pytest.mark.tensorflow
-def test_a_converter_that_reads_nothing_converts_the_same(tmp_path):
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_a_converter_that_reads_nothing_converts_the_same(
+    tmp_path, is_quantized
+):
     """Else a LiteRT file takes twice the time, or is not made."""
     import tensorflow as tf
     from ai_edge_litert.interpreter import Interpreter
 
+    x = np.linspace(-1, 1, 64, dtype="float32")[np.newaxis]
     module = tf.Module()
-    module.weight = tf.Variable([2.0, 3.0])
-    function = tf.function(lambda x: {"y": x * module.weight})
+    kernel = np.cos(np.arange(4096)).reshape(64, 64).astype("float32")
+    module.weight = tf.Variable(kernel)
+    function = tf.function(lambda x: {"y": x @ module.weight})
     tf.saved_model.save(
         module,
         str(tmp_path),
-        function.get_concrete_function(x=tf.TensorSpec((None, 2))),
+        function.get_concrete_function(x=tf.TensorSpec((None, 64))),
     )
     public = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path))
-    answers = []
+    outputs = []
     for converter in public, unread_converter(tmp_path, ["serving_default"]):
-        run = Interpreter(
-            model_content=converter.convert()
-        ).get_signature_runner()
-        answers.append(run(x=np.float32([[4.0, 5.0]]))["y"].tolist())
-    assert answers == 2 * [[[8.0, 15.0]]]
+        if is_quantized:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        content = converter.convert()
+        assert (len(content) < 2**13) == is_quantized  # 16 kB in float32
+        run = Interpreter(model_content=content).get_signature_runner()
+        outputs.append(run(x=x)["y"])
+    np.testing.assert_array_equal(*outputs)
+    error = 0.01 if is_quantized else 1e-6
+    wanted = x @ kernel
+    np.testing.assert_allclose(outputs[0], wanted, atol=error * 64)
 
 
 def test_a_variable_holds_what_it_is_lent():
@@ -278,7 +288,8 @@ def test_functions_are_traced_apart(tmp_path):
 @pytest.mark.tensorflow
 def test_a_function_is_traced_once_for_all_calls():
     """And computes the same, with gradients, as the function itself."""
-    tf = importlib.import_module("tensorflow")
+    import tensorflow as tf
+
     runs = []
 
     def double(x, y):
@@ -307,7 +318,7 @@ def test_a_function_is_traced_once_for_all_calls():
 
 @pytest.mark.tensorflow
 def test_what_is_called_stays_a_call():
-    tf = importlib.import_module("tensorflow")
+    import tensorflow as tf
 
     @tf.function(autograph=False)
     def in_graph(x):
