@@ -182,7 +182,9 @@ def rescore_of(signature: Signature) -> Rescore | None:
         inner = rescore_of(oracle.base)
         if inner is None:
             return None
-        return lambda inputs, outputs: inner(oracle.to_base(inputs), outputs)
+        return lambda inputs, outputs: inner(
+            oracle.to_base(dict(inputs)), outputs
+        )
     method = Offers.of(signature.model).rescore
     if method is None:
         return None
