@@ -4,6 +4,9 @@ No other file may. Keras has no public way to read or write a tensor's mask
 outside a layer, to learn which layer made a symbolic tensor and who compiles
 it, or to give a variable of several processes a value of one. Each function
 here has its own test, which fails when Keras or TensorFlow changes the name.
+
+TensorFlow's own functions are here too, where layers need them: no layer
+imports TensorFlow.
 """
 
 import contextlib
@@ -91,7 +94,7 @@ def unread_converter(
 
     TensorFlow's public converter loads the SavedModel twice and imports its
     graph once more, to look for fake quantization and for debug information.
-    Without quantization neither is needed.
+    The former needs only the graph, without its weights.
 
     Args:
         folder: The SavedModel.
@@ -100,11 +103,18 @@ def unread_converter(
             stored once already, so that the file need not be packed again.
     """
     import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
     from tensorflow.lite.python import lite
 
     class Converter(lite.TFLiteSavedModelConverterV2):
         def convert(self) -> bytes:
-            content: bytes = self._convert_from_saved_model(None)
+            graph = None
+            if self.optimizations:
+                message = saved_model_pb2.SavedModel()
+                file = folder / "saved_model.pb"
+                message.ParseFromString(file.read_bytes())
+                graph = message.meta_graphs[0].graph_def
+            content: bytes = self._convert_from_saved_model(graph)
             return content
 
         def _optimize_tflite_model(
@@ -254,3 +264,55 @@ def _forget_traces(policy: Any) -> None:
         for key in list(cache._dispatch_dict):
             if key.context.variable_policy is policy:
                 cache._dispatch_dict.pop(key, None)
+
+
+def traced_once(
+    function: Callable[..., Any],
+    *tensors: Any,
+    known: dict[Any, Any],
+    key: tuple[Any, ...],
+) -> Any:
+    """Returns `function(*tensors)`; in a graph it is one call of a function.
+
+    The blocks of a model make the same operators again and again. Tracing these
+    takes most of the time until a deep model first runs.
+
+    Args:
+        function: Computes nothing else from the same tensors, key and `known`.
+        *tensors: Its arguments, at least one.
+        known: Keeps what was traced: a dict of all calls that may share it,
+            which are in one graph.
+        key: Tells apart other functions in the same dict.
+    """
+    import keras
+
+    if keras.config.backend() != "tensorflow":
+        return function(*tensors)
+    import tensorflow as tf
+
+    if not tf.is_symbolic_tensor(tensors[0]) or is_compiled_by_xla(tensors[0]):
+        return function(*tensors)
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in tensors]
+    key = (*key, *((tuple(spec.shape), spec.dtype) for spec in specs))
+    if key not in known:
+        traced = tf.function(function, autograph=False)
+        known[key] = traced.get_concrete_function(*specs)
+    return known[key](*tensors)
+
+
+def called(function: Callable[[], Any]) -> Any:
+    """Returns `function()`, which remains a call in a TensorFlow graph.
+
+    TensorFlow prepares everything for the first run, also what hardly ever
+    runs; but a function that remains a call only as it is called, and once for
+    all its calls.
+    """
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return function()
+    return tf.function(
+        function,
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    )()

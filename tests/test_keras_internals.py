@@ -11,6 +11,7 @@ import pytest
 from keras import ops
 
 from keras_posenc.keras_internals import (
+    called,
     carried_mask,
     carry_mask,
     forgotten_calls,
@@ -25,6 +26,7 @@ from keras_posenc.keras_internals import (
     separate_traces,
     set_policy,
     sources_of,
+    traced_once,
     unread_converter,
     variable_within,
 )
@@ -154,27 +156,37 @@ def test_a_loop_tells_that_xla_compiles_it(jit_compile):
 
 
 @pytest.mark.tensorflow
-def test_a_converter_that_reads_nothing_converts_the_same(tmp_path):
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_a_converter_that_reads_nothing_converts_the_same(
+    tmp_path, is_quantized
+):
     """Else a LiteRT file takes twice the time, or is not made."""
     import tensorflow as tf
     from ai_edge_litert.interpreter import Interpreter
 
+    x = np.linspace(-1, 1, 64, dtype="float32")[np.newaxis]
     module = tf.Module()
-    module.weight = tf.Variable([2.0, 3.0])
-    function = tf.function(lambda x: {"y": x * module.weight})
+    kernel = np.cos(np.arange(4096)).reshape(64, 64).astype("float32")
+    module.weight = tf.Variable(kernel)
+    function = tf.function(lambda x: {"y": x @ module.weight})
     tf.saved_model.save(
         module,
         str(tmp_path),
-        function.get_concrete_function(x=tf.TensorSpec((None, 2))),
+        function.get_concrete_function(x=tf.TensorSpec((None, 64))),
     )
     public = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path))
-    answers = []
+    outputs = []
     for converter in public, unread_converter(tmp_path, ["serving_default"]):
-        run = Interpreter(
-            model_content=converter.convert()
-        ).get_signature_runner()
-        answers.append(run(x=np.float32([[4.0, 5.0]]))["y"].tolist())
-    assert answers == 2 * [[[8.0, 15.0]]]
+        if is_quantized:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        content = converter.convert()
+        assert (len(content) < 2**13) == is_quantized  # 16 kB in float32
+        run = Interpreter(model_content=content).get_signature_runner()
+        outputs.append(run(x=x)["y"])
+    np.testing.assert_array_equal(*outputs)
+    error = 0.01 if is_quantized else 1e-6
+    wanted = x @ kernel
+    np.testing.assert_allclose(outputs[0], wanted, atol=error * 64)
 
 
 def test_a_variable_holds_what_it_is_lent():
@@ -271,3 +283,48 @@ def test_functions_are_traced_apart(tmp_path):
     assert inner() == 1.0
     assert inner.experimental_get_tracing_count() == 1
     assert never.experimental_get_tracing_count() == 0
+
+
+@pytest.mark.tensorflow
+def test_a_function_is_traced_once_for_all_calls():
+    """And computes the same, with gradients, as the function itself."""
+    import tensorflow as tf
+
+    runs = []
+
+    def double(x, y):
+        runs.append(None)
+        return 2 * x * y
+
+    @tf.function(autograph=False)
+    def in_graph(x):
+        known = {}
+        y = traced_once(double, x, x, known=known, key=("double",))
+        y = traced_once(double, y, x, known=known, key=("double",))
+        return traced_once(double, y, x, known=known, key=("other",))
+
+    with tf.GradientTape() as tape:
+        x = tf.constant([1.0, 2.0])
+        tape.watch(x)
+        found = in_graph(x)
+    assert len(runs) == 2  # one for each key
+    np.testing.assert_array_equal(found, [8.0, 128.0])  # 8 x^4
+    np.testing.assert_array_equal(tape.gradient(found, x), [32.0, 256.0])
+    np.testing.assert_array_equal(
+        traced_once(double, x, x, known={}, key=()), [2.0, 8.0]
+    )
+    assert len(runs) == 3  # outside of graphs each time
+
+
+@pytest.mark.tensorflow
+def test_what_is_called_stays_a_call():
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def in_graph(x):
+        return called(lambda: x + 1)
+
+    graph = in_graph.get_concrete_function(tf.TensorSpec(())).graph
+    (inner,) = graph.as_graph_def().library.function
+    assert inner.attr["_noinline"].b
+    assert in_graph(tf.constant(1.0)) == called(lambda: tf.constant(2.0)) == 2

@@ -31,8 +31,9 @@ class Offers:
             tokens)`; `token_score`, the log-likelihood of each token; and, if
             it is always the most likely one that is chosen, `best_score`.
         drawn_pairs: Of a model that scores targets, as `token_score`: takes a
-            list of prompts, and yields pairs of inputs, a dict of arrays, and
-            whether the model has sampled these targets itself.
+            list of prompts and a function that runs another one on arrays, and
+            yields pairs of inputs, a dict of arrays, and whether the model has
+            sampled these targets itself.
         measures_quantized: Returns models by name that a quantized file has in
             addition, so that what it loses can be measured.
         output_scales: Least size of an output's numbers, by its name, for

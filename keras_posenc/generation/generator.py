@@ -385,9 +385,7 @@ class Generator(NamedArguments, keras.Model):
         }
         scores = self._scoring(ids)
         model = self._model_of_scores(ids, scores, "scorer_from_ids")
-        model.drawn_pairs = functools.partial(
-            drawn_pairs, self.search, self._scoring
-        )
+        model.drawn_pairs = functools.partial(drawn_pairs, self.search)
         return model
 
     def _model_of_scores(

@@ -5,11 +5,11 @@ and every later token may then differ. So its sequences are not compared with
 the model's, but read by the model.
 """
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -62,7 +62,9 @@ def rescored(
 
 
 def drawn_pairs(
-    search: Search, scoring: Scoring, given: Sequence[np.ndarray]
+    search: Search,
+    given: Sequence[np.ndarray],
+    run: Callable[..., np.ndarray],
 ) -> Iterator[tuple[dict[str, np.ndarray], bool]]:
     """Yields sources with targets, to measure likelihoods on.
 
@@ -72,9 +74,9 @@ def drawn_pairs(
 
     Args:
         search: The generator's search.
-        scoring: As for `rescored`.
         given: Prompts or sources, integers `(batch, seq)` each; none for some
             that are made up.
+        run: Takes a function of tensors, and arrays; returns an array.
 
     Yields:
         A dict of `source` and `target`, and whether the model has sampled the
@@ -100,7 +102,8 @@ def drawn_pairs(
             generated_ids=search.generated_ids,
         )
         noise = np.random.default_rng(0).random((len(ids), room), "float32")
-        target = _run(sampled, ids, noise)
+        ids = ids.astype("int32")
+        target = run(functools.partial(_ids, sampled), ids, noise)
         yield {"source": ids, "target": target}, True
         # One alone, and after a long text, of which the others are pieces.
         yield {"source": ids[:1], "target": target[:1]}, True
@@ -111,6 +114,10 @@ def drawn_pairs(
             yield {"source": long, "target": target[:1]}, False
 
 
+def _ids(search: Search, ids: Any, noise: Any) -> Any:
+    return search(ids, noise=noise)["ids"]
+
+
 def _invented(search: Search) -> np.ndarray:
     """Returns one token for each text, or some for each source."""
     rng = np.random.default_rng(0)
@@ -119,17 +126,3 @@ def _invented(search: Search) -> np.ndarray:
     ids = rng.integers(1, vocabulary, shape, "int32")
     # Nothing follows an end symbol.
     return np.where(np.isin(ids, search.end_ids), vocabulary - 1, ids)
-
-
-def _run(search: Search, ids: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Returns the ids that a search samples: in a graph, which is faster."""
-    import tensorflow as tf
-
-    with tf.device("CPU:0"):
-        run = tf.function(
-            lambda ids, noise: search(ids, noise=noise)["ids"], autograph=False
-        )
-        found: np.ndarray = keras.ops.convert_to_numpy(
-            run(tf.constant(ids, "int32"), tf.constant(noise))
-        )
-    return found

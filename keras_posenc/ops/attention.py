@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.traced_once import called
+from keras_posenc.keras_internals import called
 
 # The score of all keys for a query that may attend to none. Within float16's
 # range, since converters may round constants to float16.

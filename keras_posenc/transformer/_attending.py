@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import is_compiled_by_xla
+from keras_posenc.keras_internals import is_compiled_by_xla, traced_once
 from keras_posenc.ops.attention import (
     attend,
     attention_weights,
@@ -15,7 +15,6 @@ from keras_posenc.ops.attention import (
 )
 from keras_posenc.ops.recomputing import recomputed
 from keras_posenc.ops.sides import Side
-from keras_posenc.ops.traced_once import traced_once
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import project

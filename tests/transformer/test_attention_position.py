@@ -521,3 +521,37 @@ def test_hooks_that_have_nothing_to_say(hook, answer):
     outputs = layer(x)
     layer.attention_position = None
     np.testing.assert_array_equal(outputs, layer(x))
+
+
+def test_blocks_share_the_sines_of_one_call(monkeypatch):
+    """A subclass that rotates in its own way does so in each block."""
+    computed = []
+    phases = kp.RotaryEmbedding._phases
+
+    def counted(*args):
+        computed.append(None)
+        return phases(*args)
+
+    monkeypatch.setattr(kp.RotaryEmbedding, "_phases", counted)
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    sizes = {"num_heads": 2, "intermediate_dim": 8}
+    rotary = kp.RotaryEmbedding()
+    stack = kp.TransformerEncoder(3, attention_position=rotary, **sizes)
+    stack.build(x.shape)
+    found = stack(x)
+    assert len(computed) == 1
+    for block in stack.blocks:
+        x = block(x)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(found), ops.convert_to_numpy(x)
+    )
+
+    class Backwards(kp.RotaryEmbedding):
+        def rotate(self, x, positions):
+            return super().rotate(x, -positions)
+
+    other = kp.TransformerEncoder(3, attention_position=Backwards(), **sizes)
+    other.build(x.shape)
+    computed.clear()
+    other(x)
+    assert len(computed) == 2 * 3

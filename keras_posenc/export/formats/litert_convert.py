@@ -54,7 +54,7 @@ def convert(
         names = [signature.name for signature in signatures]
         converter = (
             unread_converter(saved_model, names, _is_compact)
-            if quantization is None
+            if quantization != "int8-static"
             else tf.lite.TFLiteConverter.from_saved_model(
                 str(saved_model), signature_keys=names
             )

@@ -182,7 +182,9 @@ def rescore_of(signature: Signature) -> Rescore | None:
         inner = rescore_of(oracle.base)
         if inner is None:
             return None
-        return lambda inputs, outputs: inner(oracle.to_base(inputs), outputs)
+        return lambda inputs, outputs: inner(
+            oracle.to_base(dict(inputs)), outputs
+        )
     method = Offers.of(signature.model).rescore
     if method is None:
         return None
@@ -205,6 +207,15 @@ def rescore_of(signature: Signature) -> Rescore | None:
         return {name: value.numpy() for name, value in found.items()}
 
     return rescore
+
+
+def in_graph(call: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    """Returns what a function of tensors gives, computed in a graph."""
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        function = tf.function(call, autograph=False)
+        return function(*map(tf.constant, arrays)).numpy()
 
 
 def scores_targets(signature: Signature) -> bool:

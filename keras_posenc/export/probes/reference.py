@@ -46,6 +46,7 @@ from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
     MAX_PERPLEXITY_RATIO,
     Rescore,
+    in_graph,
     limit_of,
     rescore_of,
     scores_targets,
@@ -512,7 +513,7 @@ def _run_pairs(
     pairs = Offers.of(signature.model).drawn_pairs
     assert pairs is not None
     call = runner_of(signature, memory)
-    for inputs, is_drawn in pairs(prompts):
+    for inputs, is_drawn in pairs(prompts, in_graph):
         if is_drawn and reference.quantization is None:
             continue
         reference.probes.append(

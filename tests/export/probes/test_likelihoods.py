@@ -91,7 +91,9 @@ def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
     assert "nats lost per token (allowed 0.1)" in str(report)
     # The perplexity is that of the texts, by Python alone.
     total, tokens = 0.0, 0
-    pairs = drawn_pairs(made.search, made._scoring, [prompts])
+    pairs = drawn_pairs(
+        made.search, [prompts], lambda call, *x: np.asarray(call(*x))
+    )
     for pair, _ in pairs:
         target = pair["target"]
         tokens += int(np.sum(target != 0))
