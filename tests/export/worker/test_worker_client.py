@@ -449,7 +449,7 @@ def test_idle_process_is_ended(served, monkeypatch):
         "    end = time.monotonic() + 1.5\n"
         "    while time.monotonic() < end: pass\n"
     )
-    with pytest.raises(WorkerError, match="did nothing for 0.5 s"):
+    with pytest.raises(WorkerError, match=r"did nothing for 0\.5 s"):
         run("waits")
     run("works")
 
