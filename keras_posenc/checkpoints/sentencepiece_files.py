@@ -1,8 +1,9 @@
 """The `tokenizer.json` of a folder that has a SentencePiece model alone.
 
 As transformers 5 makes it: it takes the pieces from the model, renumbers those
-of XLM-R and CamemBERT, and has normalizers of its own for DeBERTa, which
-ignore the model's rules, and for ALBERT.
+of XLM-R, mBART and CamemBERT, adds languages to mBART's and sentinels to T5's,
+and has normalizers of its own for ALBERT, and for DeBERTa and mBART, where it
+ignores the model's rules.
 """
 
 import base64
@@ -23,18 +24,28 @@ from keras_posenc.text.sentencepiece_model import (
 # tokens at the start and the end of a text, of padding, unknown and masked.
 _BERT = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
 _XLM = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
-_KINDS: dict[str, tuple[str, Sequence[str]]] = {
+_KINDS: dict[str, tuple[str, Sequence[str | None]]] = {
     "Albert": ("spiece.model", ("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")),
     "Camembert": ("sentencepiece.bpe.model", _XLM),
     "DebertaV2": ("spm.model", _BERT),
+    "MBart": ("sentencepiece.bpe.model", _XLM),
+    "T5": ("spiece.model", (None, "</s>", "<pad>", "<unk>", None)),
     "XLMRoberta": ("sentencepiece.bpe.model", _XLM),
 }
 _OF_TYPES = {
     "albert": "Albert",
     "camembert": "Camembert",
     "deberta-v2": "DebertaV2",
+    "mbart": "MBart",
+    "t5": "T5",
     "xlm-roberta": "XLMRoberta",
 }
+# Of mBART, after the pieces.
+_LANGUAGES = """
+    ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX
+    kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN
+    zh_CN
+""".split()
 _SPLIT = {"type": "WhitespaceSplit"}
 _META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
 
@@ -74,26 +85,37 @@ def described(
     model = model_class().FromString(content)
     settings.expect("add_prefix_space", True)
     settings.expect("split_by_punct", False)
-    tokens = {}
-    for name, token in zip(
-        ("cls", "sep", "pad", "unk", "mask"), usual, strict=True
-    ):
+    tokens: dict[str, dict[str, Any]] = {}
+    names = ("cls", "eos" if kind == "T5" else "sep", "pad", "unk", "mask")
+    for name, token in zip(names, usual, strict=True):
+        if token is None:
+            tokens[name] = {"content": None}
+            continue
         values = dict(named(f"{name}_token", token).values)
-        if kind == "Camembert" and name == "mask":
+        if kind in ("Camembert", "MBart") and name == "mask":
             values = {"lstrip": True, **values}
         if name == "mask" and _is_only_added(folder, settings, token):
             values = {"normalized": True, **values}
         tokens[name] = values
     start, end, padding, unknown, masked = (
-        str(values.get("content")) for values in tokens.values()
+        values.get("content") for values in tokens.values()
     )
     vocabulary = [[each.piece, each.score] for each in model.pieces]
     unk_id = model.trainer_spec.unk_id
-    if kind == "XLMRoberta":
+    more: Sequence[str] = ()
+    language = []
+    if kind in ("XLMRoberta", "MBart"):
         first = [start, padding, end, unknown]
         vocabulary = [*([each, 0.0] for each in first), *vocabulary[3:]]
-        vocabulary.append([masked, 0.0])
+        if kind == "MBart":
+            more = _LANGUAGES
+            language = [(settings.take("src_lang", "en_XX", str), 0)]
+        vocabulary += [[each, 0.0] for each in (*more, masked)]
         unk_id = 3
+    elif kind == "T5":
+        count = settings.take("extra_ids", 100, int)
+        more = [f"<extra_id_{i}>" for i in reversed(range(count))]
+        vocabulary += [[each, 0.0] for each in more]
     elif kind == "Camembert":
         first = ["<s>NOTUSED", padding, "</s>NOTUSED", unknown]
         vocabulary = [*([each, 0.0] for each in first), *vocabulary[1:]]
@@ -105,17 +127,23 @@ def described(
     elif [unknown, 0.0] in vocabulary:
         unk_id = vocabulary.index([unknown, 0.0])
     ids = {piece: i for i, (piece, _) in reversed([*enumerate(vocabulary)])}
-    ids.setdefault(masked, len(vocabulary))
-    special = {
+    if masked is not None:
+        ids.setdefault(masked, len(vocabulary))
+    special: dict[Any, dict[str, Any]] = {
         each.piece: {"content": each.piece}
         for each in model.pieces
         if each.type in (CONTROL, USER_DEFINED)
     }
-    special |= {str(each["content"]): each for each in tokens.values()}
-    frame = [(start, 0), ("A", 0), (end, 0)]
+    special |= {
+        each["content"]: each
+        for each in (*tokens.values(), *({"content": each} for each in more))
+        if each["content"] is not None
+    }
+    has_start = kind not in ("MBart", "T5")
+    frame = [*[(start, 0)] * has_start, ("A", 0), (end, 0), *language]
     is_typed = kind in ("Albert", "DebertaV2")
     pair = [*frame, ("B", int(is_typed)), (end, int(is_typed))]
-    if not is_typed:
+    if not is_typed and has_start:
         pair[3:3] = [(end, 0)]
     charsmap = model.normalizer_spec.precompiled_charsmap
     rules = {
@@ -140,7 +168,8 @@ def described(
             "type": "Sequence",
             "normalizers": [
                 *_normalizers(kind, settings),
-                *[rules] * bool(charsmap and kind != "DebertaV2"),
+                *[rules]
+                * bool(charsmap and kind not in ("DebertaV2", "MBart")),
             ],
         },
         "pre_tokenizer": {
@@ -153,7 +182,8 @@ def described(
             "pair": [_part(*each) for each in pair],
             "special_tokens": {
                 each: {"id": each, "ids": [ids.get(each)], "tokens": [each]}
-                for each in (start, end)
+                for each, _ in frame
+                if each != "A"
             },
         },
         "padding": {"pad_token": padding, "pad_id": ids.get(padding)},

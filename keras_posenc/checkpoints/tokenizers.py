@@ -24,6 +24,8 @@ PAIRED, MERGES, SPECIAL = "vocab.json", "merges.txt", "special_tokens_map.json"
 SETTINGS, ADDED = "tokenizer_config.json", "added_tokens.json"
 # A SentencePiece model whose pieces XLM-R and CamemBERT renumber.
 _PIECES = "sentencepiece.bpe.model"
+# The pieces of Marian, whose ids are those of PAIRED.
+_SOURCE = "source.spm"
 DECODER = "added_tokens_decoder"  # in the settings: tokens by their ids
 # Where sentence-transformers writes the length: the name depends on the model.
 LENGTHS = tuple(
@@ -224,11 +226,16 @@ def tokenizer_of(
             named |= _way_back(folder, settings, whole)
         if not framed:
             named |= {"start_token": None, "end_token": None}
+        is_marian = folder.has(_SOURCE)
         if language is not None and (
-            whole is None or _kind(whole) not in (UNIGRAM, FALLBACK)
+            is_marian
+            or whole is None
+            or _kind(whole) not in (UNIGRAM, FALLBACK)
         ):
             raise _no_language(language)
-        if whole is not None and _kind(whole) in (UNIGRAM, FALLBACK):
+        if is_marian:
+            layer = _marian(folder, settings, encoder, named, of_targets)
+        elif whole is not None and _kind(whole) in (UNIGRAM, FALLBACK):
             layer = _pieces(folder, whole, settings, encoder, named, language)
         elif (
             folder.has(PAIRED) and not folder.has(VOCABULARY)
@@ -484,11 +491,57 @@ def _pieces(
     tokens = {index: token for token, index in ids.items()}
     options["pad_token"] = _padding(tokens, encoder.pad_id)
     if "skipped_tokens" in named:
+        if _kind(whole) == UNIGRAM:
+            _check_decoder(whole, "Metaspace")
         options["clean_up_spaces"] = bool(
             _kind(whole) == UNIGRAM
             and settings.take("clean_up_tokenization_spaces", None, *_PERHAPS)
         )
     return SentencepieceTokenizer(model, **{**options, **named})
+
+
+def _check_decoder(whole: Config, kind: str) -> None:
+    """Raises `ValueError` if the file joins tokens to texts in another way."""
+    decoder = whole.values.get("decoder")
+    if decoder is not None:
+        whole.part("decoder").expect("type", kind)
+
+
+def _marian(
+    folder: Folder,
+    settings: Config,
+    encoder: Any,
+    named: Mapping[str, Any],
+    of_targets: bool,
+) -> SentencepieceTokenizer:
+    """Returns a tokenizer of Marian: pieces of a model, ids of another file."""
+    settings.expect("sp_model_kwargs", None, {})
+    settings.expect("split_special_tokens", False)
+    name = PAIRED
+    if settings.take("separate_vocabs", False, bool) and of_targets:
+        name = "target_vocab.json"
+    vocabulary = _in_order(folder.mapping(name), folder.path / name)
+    end, unknown, padding = (
+        _named(folder, settings, f"{key}_token", usual).take("content", *_TEXT)
+        for key, usual in (("eos", "</s>"), ("unk", "<unk>"), ("pad", "<pad>"))
+    )
+    special = [*dict.fromkeys((end, unknown, padding))]
+    options = {
+        "vocabulary": vocabulary,
+        "start_token": None,
+        "end_token": end,
+        "pad_token": _padding(vocabulary, encoder.pad_id),
+        "special_tokens": special,
+    }
+    if "skipped_tokens" in named:
+        options["skipped_tokens"] = special
+        options["clean_up_spaces"] = bool(
+            settings.take("clean_up_tokenization_spaces", None, *_PERHAPS)
+        )
+    return SentencepieceTokenizer(
+        folder.file("target.spm" if of_targets else _SOURCE),
+        **{**named, **options, "end_token": named.get("end_token", end)},
+    )
 
 
 def _no_language(language: str) -> ValueError:
@@ -507,6 +560,8 @@ def _byte_pairs(
     """Returns a tokenizer from `tokenizer.json`, or from its older files."""
     if folder.has(WHOLE):
         options = read_pairs(folder.mapping(WHOLE), folder.path / WHOLE)
+        if "skipped_tokens" in named:
+            _check_decoder(_opened(folder, WHOLE), "ByteLevel")
     else:
         options = _of_pairs(folder, settings)
     family = _opened(folder, CONFIG).values.get("model_type")
@@ -750,11 +805,14 @@ def _wordpieces(
                 "do_lower_case", f"true is not supported with {_ESM}"
             )
         options = _lowered(options)
-    return WordpieceTokenizer(
-        **{"normalization": "bert", **options},
-        pad_token=_padding(options["vocabulary"], encoder.pad_id),
-        **named,
-    )
+    if encoder.pad_id < 0:
+        raise ValueError(
+            f"the tokenizer of a model without padding must be {UNIGRAM} or "
+            f"{BYTE_PAIRS}, and this one is {WORDPIECE}: from_ids=True makes a "
+            "model that needs none"
+        )
+    options["pad_token"] = _padding(options["vocabulary"], encoder.pad_id)
+    return WordpieceTokenizer(**{"normalization": "bert", **options, **named})
 
 
 def _opened(folder: Folder, name: str) -> Config:

