@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import graphlib
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ NOTES = (
 _READERS = (
     *("LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"),
     *("ReadVariableOp", "ResourceGather", "ResourceGatherNd"),
+    # The model is an attribute: the state is made of it alone.
+    *("SentencepieceOp", "SentencepieceTokenizeOp"),
     *("VarIsInitializedOp", "VariableShape"),
 )
 
@@ -223,7 +226,7 @@ class GraphDigests:
                     )
             else:
                 usual, has_effects = _definition(node.op)
-                parts = self._attributes(node.attr, usual, node.op, found)
+                parts = self._attributes(_unnamed(node), usual, node.op, found)
                 if node.device:
                     parts.append(hash_of("on", node.device))
                 if has_effects and is_ordered:
@@ -316,6 +319,20 @@ def _definition(operator: str) -> tuple[dict[str, Any], bool]:
         if each.HasField("default_value")
     }
     return usual, definition.is_stateful
+
+
+def _unnamed(node: Any) -> dict[str, Any]:
+    """Returns attributes without the name that Python gives to a resource.
+
+    When it loads a function, it names a SentencePiece model after its node.
+    """
+    attributes = dict(node.attr)
+    name = attributes["shared_name"].s if "shared_name" in attributes else b""
+    if node.op == "SentencepieceOp" and (
+        re.sub(rb"_load_\d+\Z", b"", name) == node.name.encode()
+    ):
+        del attributes["shared_name"]
+    return attributes
 
 
 def _held(function: Any, nodes: Mapping[str, Any]) -> set[str]:

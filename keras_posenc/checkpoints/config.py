@@ -34,7 +34,8 @@ _OF_OTHERS = frozenset(
 _OF_NO_MATTER = _OF_OTHERS | frozenset(
     """
     _attn_implementation _attn_implementation_autoset _commit_hash
-    _model_name_or_path _name_or_path _num_labels attention_dropout attention_probs_dropout_prob
+    _model_name_or_path _name_or_path _num_labels attention_dropout
+    attention_probs_dropout_prob
     attn_implementation attn_pdrop auto_map bad_words_ids base_model_tp_plan
     begin_suppress_tokens classifier_dropout classifier_dropout_prob
     decoder_start_token_id deterministic_flash_attn directionality

@@ -436,7 +436,8 @@ class Parts:
         of_norm = getattr(layer, "gamma", None)
         if of_norm is None:  # RMS, without an offset
             weights = self._tensors.take(f"{name}.{scale}", layer.scale.shape)
-            layer.scale.assign((weights + self._family.norm_offset) * factor)
+            weights = weights.astype("float64") + self._family.norm_offset
+            layer.scale.assign(weights * factor)
             return
         of_norm.assign(self._tensors.take(f"{name}.{scale}", of_norm.shape))
         layer.beta.assign(

@@ -10,6 +10,7 @@ import keras
 
 from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.encoder_decoder import as_read
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
@@ -51,6 +52,7 @@ from keras_posenc.checkpoints.tokenizers import (
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
+from keras_posenc.transformer._id_embedding import check_pad_id
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -212,6 +214,8 @@ def load_hugging_face(
                 dtype=dtype,
                 name=name or _name_of(opened),
             )
+        if isinstance(family, DecoderFamily):
+            family = family.as_encoder()
         tensors = Tensors(opened)
         path = opened.path / CONFIG
         # Blocks may share their tensors, but at most a few do.
@@ -239,7 +243,13 @@ def load_hugging_face(
                 "`pad_id` must be None for a model that takes no ids. "
                 f"Received: pad_id={pad_id!r}"
             )
-        if is_of_texts:
+        if isinstance(family, DecoderFamily):
+            # Every id is a token: no other padding is masked by mistake.
+            if pad_id is not None:
+                options["pad_id"] = check_pad_id(
+                    "pad_id", pad_id, options["vocabulary_size"]
+                )
+        elif is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
         elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
@@ -275,7 +285,7 @@ def load_hugging_face(
         after: list[Any] = []
         architecture = labels = None
         said: dict[str, Any] = {}
-        if not encoder_only:
+        if not encoder_only and not isinstance(family, DecoderFamily):
             architecture = architecture_of(values)
             labels = labels_of(architecture, values)
         if encoder_only:

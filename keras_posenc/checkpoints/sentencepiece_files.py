@@ -85,7 +85,7 @@ def described(
     model = model_class().FromString(content)
     settings.expect("add_prefix_space", True)
     settings.expect("split_by_punct", False)
-    tokens = {}
+    tokens: dict[str, dict[str, Any]] = {}
     names = ("cls", "eos" if kind == "T5" else "sep", "pad", "unk", "mask")
     for name, token in zip(names, usual, strict=True):
         if token is None:
@@ -129,7 +129,7 @@ def described(
     ids = {piece: i for i, (piece, _) in reversed([*enumerate(vocabulary)])}
     if masked is not None:
         ids.setdefault(masked, len(vocabulary))
-    special = {
+    special: dict[Any, dict[str, Any]] = {
         each.piece: {"content": each.piece}
         for each in model.pieces
         if each.type in (CONTROL, USER_DEFINED)

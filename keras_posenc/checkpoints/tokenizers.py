@@ -201,9 +201,12 @@ def tokenizer_of(
     settings.expect("tokenizer_class", None, *sorted(_CLASSES))
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
-    for side in ("truncation_side", "padding_side"):
-        if not generates:  # which cuts nothing, and takes any padding
-            settings.expect(side, "right")
+    # A model that generates cuts nothing. One in which every id is a token
+    # takes texts that are padded on either side.
+    if not generates:
+        settings.expect("truncation_side", "right")
+    if not generates and encoder.pad_id >= 0:
+        settings.expect("padding_side", "right")
     layer: Tokenizer
     named: dict[str, Any] = {
         "max_length": _longest(folder, settings, encoder, generates),
@@ -214,6 +217,8 @@ def tokenizer_of(
         if whole is not None:
             for key in ("truncation", "padding"):
                 setting = whole.take(key, None, dict, type(None)) or {}
+                if key == "padding" and encoder.pad_id < 0:
+                    continue
                 Config(setting, f"{whole.path}', '{key}").expect(
                     "direction", "Right"
                 )
@@ -486,11 +491,20 @@ def _pieces(
     tokens = {index: token for token, index in ids.items()}
     options["pad_token"] = _padding(tokens, encoder.pad_id)
     if "skipped_tokens" in named:
+        if _kind(whole) == UNIGRAM:
+            _check_decoder(whole, "Metaspace")
         options["clean_up_spaces"] = bool(
             _kind(whole) == UNIGRAM
             and settings.take("clean_up_tokenization_spaces", None, *_PERHAPS)
         )
     return SentencepieceTokenizer(model, **{**options, **named})
+
+
+def _check_decoder(whole: Config, kind: str) -> None:
+    """Raises `ValueError` if the file joins tokens to texts in another way."""
+    decoder = whole.values.get("decoder")
+    if decoder is not None:
+        whole.part("decoder").expect("type", kind)
 
 
 def _marian(
@@ -546,6 +560,8 @@ def _byte_pairs(
     """Returns a tokenizer from `tokenizer.json`, or from its older files."""
     if folder.has(WHOLE):
         options = read_pairs(folder.mapping(WHOLE), folder.path / WHOLE)
+        if "skipped_tokens" in named:
+            _check_decoder(_opened(folder, WHOLE), "ByteLevel")
     else:
         options = _of_pairs(folder, settings)
     family = _opened(folder, CONFIG).values.get("model_type")
@@ -678,13 +694,16 @@ def _check_frame(
         settings.values.get("tokenizer_class") not in _AS_THE_FILE_SAYS
     )
     is_bert = isinstance(layer, WordpieceTokenizer)
+    # A class that never adds a token which the settings do not name.
+    is_qwen = str(settings.values.get("tokenizer_class")).startswith("Qwen2")
     for added, other, token in (
         ("bos", "cls", layer.start_token),
         ("eos", "sep", layer.end_token),
     ):
         contents = {}
-        if flags:
-            key, usual = f"add_{added}_token", None if is_bert else token
+        key = f"add_{added}_token"
+        if key in settings.values or (flags and not is_qwen):
+            usual = None if is_bert else token
             found = _named(folder, settings, f"{added}_token", usual)
             adds = settings.take(key, False, *_PERHAPS)
             contents[key] = found.take("content") if adds else None
@@ -786,11 +805,14 @@ def _wordpieces(
                 "do_lower_case", f"true is not supported with {_ESM}"
             )
         options = _lowered(options)
-    return WordpieceTokenizer(
-        **{"normalization": "bert", **options},
-        pad_token=_padding(options["vocabulary"], encoder.pad_id),
-        **named,
-    )
+    if encoder.pad_id < 0:
+        raise ValueError(
+            f"the tokenizer of a model without padding must be {UNIGRAM} or "
+            f"{BYTE_PAIRS}, and this one is {WORDPIECE}: from_ids=True makes a "
+            "model that needs none"
+        )
+    options["pad_token"] = _padding(options["vocabulary"], encoder.pad_id)
+    return WordpieceTokenizer(**{"normalization": "bert", **options, **named})
 
 
 def _opened(folder: Folder, name: str) -> Config:

@@ -236,7 +236,10 @@ def in_blocks(
         _, whole = ops.while_loop(
             lambda start, _: start < seq,
             step,
-            (0, ops.zeros((seq + size, batch, heads, dim), dtype)),
+            (
+                ops.zeros((), "int32"),  # also outside graphs
+                ops.zeros((seq + size, batch, heads, dim), dtype),
+            ),
             # XLA needs a limit of steps, to reserve memory for gradients.
             maximum_iterations=(seq + size - 1) // size,
         )

@@ -42,9 +42,10 @@ _ARGUMENTS: list[tuple[tuple[str, ...], str, str]] = [
     ),
     (("d_model", "intermediate_dim"), _NO_WIDTH, "hidden_dim"),
     (
-        (),
+        ("head_dim",),
         _NO_HEAD_WIDTH,
-        "key_dim value_dim head_dim d_k d_v size_per_head dim_head",
+        "key_dim value_dim head_dim d_k d_v d_kv size_per_head dim_head "
+        "head_size d_head",
     ),
     (
         ("intermediate_dim",),
@@ -66,6 +67,8 @@ _ARGUMENTS: list[tuple[tuple[str, ...], str, str]] = [
         "attention_heads num_query_heads encoder_attention_heads",
     ),
     (("num_key_value_heads",), "", "n_kv_heads num_kv_heads kv_heads"),
+    (("query_key_norm",), "", "qk_norm use_qk_norm"),
+    (("query_key_value_bias",), "", "qkv_bias"),
     (
         ("num_layers",),
         "",

@@ -281,6 +281,17 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         self._check_ids(ids)
         return self.join(ids, kept)
 
+    def settled(self, ids: Sequence[int]) -> Sequence[int]:
+        """Returns the first of some ids, whose text later ids do not change.
+
+        For texts that are shown while they are generated: the others are a
+        part of a character.
+
+        Args:
+            ids: the ids of one text so far.
+        """
+        return ids
+
     def _check_ids(self, ids: Any) -> None:
         import tensorflow as tf
 

@@ -1,5 +1,6 @@
 """Byte-level BPE tokenization as a layer."""
 
+import codecs
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -234,9 +235,10 @@ class BytePairTokenizer(Tokenizer):
         options = {**read_tokenizer(path), **kwargs}
         if "pad_token" not in options:
             raise ValueError(
-                "`pad_token=` must be given, a special token that no text has: "
-                "the file has none, or one that is also at the start or end of "
-                f"texts. Received: path='{path}'."
+                "`pad_token=` must be given, a special token that no text has, "
+                "or None for a model of pad_id=-1: the file has none, or one "
+                "that is also at the start or end of texts. "
+                f"Received: path='{path}'."
             )
         if (sequence_length, max_length) == (None, None):
             max_length = options.get("max_length")
@@ -280,6 +282,17 @@ class BytePairTokenizer(Tokenizer):
         if self.add_prefix_space:
             text = tf.strings.regex_replace(text, "^ ", "")
         return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+
+    def settled(self, ids: Sequence[int]) -> Sequence[int]:
+        spelled = [b"" if i < 0 else self._spelled[i] for i in ids]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder.decode(b"".join(spelled))
+        pending, _ = decoder.getstate()
+        count, left = len(ids), len(pending)
+        while left > 0:
+            count -= 1
+            left -= len(spelled[count])
+        return ids[:count]
 
     def get_vocabulary(self) -> list[str]:
         """Returns the tokens, in the order of their ids."""

@@ -60,7 +60,11 @@ def pieces_of_pairs(
         elif re.fullmatch("<0x[0-9A-F]{2}>", name):
             kind = BYTE
         pieces.append((name, float(-order.get(name, 0)), kind))
-    return pieces, ids[made["unk_token"]]
+    # Bytes come in its place, but a SentencePiece model must have one.
+    unknown = ids.get(made.get("unk_token") or "<unk>")
+    if unknown is None:
+        raise unsupported("model.unk_token", made.get("unk_token"))
+    return pieces, unknown
 
 
 def white_space_of_pairs(tokenizer: Mapping[str, Any]) -> tuple[str, bool]:

@@ -1,6 +1,7 @@
 """SentencePiece tokenization as a layer."""
 
 import base64
+import hashlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from keras_posenc.text.spelled_tokens import ids_around, spelling, starts_with
 
 # The mark of the start of a word.
 _SPACE = "▁"
+# Without the character that most models' rules delete before texts are split.
+_MOST_WHITE = r"\s\pZ\x{85}"
 _BLANK = rf"[{WHITE}\x{{1c}}-\x{{1f}}]+"  # as Python's `strip`
 # A language at the start of a text, as Marian's tokenizers know it.
 _CODE = r"(?s)\A(>>.*?<<)?(.*)\z"
@@ -208,6 +211,9 @@ class SentencepieceTokenizer(Tokenizer):
         }
         # That of a text, or a part of one, which is a space.
         self.space_id = ids.get(_SPACE, self.unknown_id)
+        self._white_space = WHITE
+        if self.whitespace == "split" and Rules(self.model).of("\v") == b"":
+            self._white_space = _MOST_WHITE
         self._graphemes: list[tuple[str, str]] = []
         if GRAPHEMES in self.normalization or (
             self.whitespace in ("collapse", "keep")
@@ -236,6 +242,8 @@ class SentencepieceTokenizer(Tokenizer):
         )
         import tensorflow as tf
 
+        # Those of pieces that are bytes; not in another vocabulary.
+        self._codes = read.codes if vocabulary is None else {}
         # Constants, made here once: outside the graph that happens to be
         # traced, and on the CPU, where strings are. A function, so that no
         # resource is tracked.
@@ -243,15 +251,15 @@ class SentencepieceTokenizer(Tokenizer):
             self._tokenize = self._made().tokenize
             self._texts = tf.constant(
                 [
-                    bytes([read.codes[index]])
-                    if index in read.codes
+                    bytes([self._codes[index]])
+                    if index in self._codes
                     else piece.replace(_SPACE, " ").encode()
                     for index, piece in enumerate(pieces)
                 ]
             )
             self._is_byte = None
-            if read.codes:
-                is_byte = [index in read.codes for index in range(len(pieces))]
+            if self._codes:
+                is_byte = [index in self._codes for index in range(len(pieces))]
                 self._is_byte = tf.constant(is_byte)
 
     @classmethod
@@ -357,7 +365,7 @@ class SentencepieceTokenizer(Tokenizer):
         for pattern, by in self._graphemes:
             texts = replace(texts, pattern, by)
         if self.whitespace == "split":
-            return replace(texts, f"[{WHITE}]+", " ")
+            return replace(texts, f"[{self._white_space}]+", " ")
         if self.whitespace == "always":
             return replace(texts, rf"\A[^ {_SPACE}]", rf"{_SPACE}\0")
         if self.whitespace in ("model", "first"):
@@ -409,7 +417,11 @@ class SentencepieceTokenizer(Tokenizer):
         if self._is_plain:
             return tensorflow_text.FastSentencepieceTokenizer(self.model)
         kind = "int32" if self._lookup is None else "string"
-        return tensorflow_text.SentencepieceTokenizer(self.model, kind)
+        # Python shares models of one name between functions that it loads.
+        name = f"model_{hashlib.sha256(self.model).hexdigest()[:16]}"
+        return tensorflow_text.SentencepieceTokenizer(
+            self.model, kind, name=name
+        )
 
     def join(self, ids: Any, kept: Any) -> Any:
         import tensorflow as tf
@@ -426,6 +438,13 @@ class SentencepieceTokenizer(Tokenizer):
         for pattern, by in _CLEANED if self.clean_up_spaces else ():
             text = tf.strings.regex_replace(text, pattern, by)
         return text
+
+    def settled(self, ids: Sequence[int]) -> Sequence[int]:
+        count = len(ids)
+        # Neighbouring bytes are characters together, or not.
+        while count and ids[count - 1] in self._codes:
+            count -= 1
+        return ids[:count]
 
     def get_vocabulary(self) -> list[str]:
         """Returns the pieces, in the order of their ids."""

@@ -7,7 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
+from keras_posenc.checks import (
+    check_count,
+    check_integer,
+    check_positive_int,
+)
 from keras_posenc.ops.arguments import check_integers, check_shape, known_values
 from keras_posenc.ops.named import NamedArguments
 
@@ -22,14 +26,15 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
     a start symbol, as a tokenizer adds it; it is not a target. Inputs are
     padding where targets are, and in place of the end symbol.
 
-    Both carry the Keras mask `!= 0`.
+    Both carry the Keras mask `!= pad_id`.
 
     Args:
-        start_id: the id to start with, above 0, or None if ids have it.
+        start_id: the id to start with, or None if ids have it.
+        pad_id: the id of padding, as of the model.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
-        inputs: integer ids of shape (batch, seq); 0 is padding, left or right.
+        inputs: integer ids of shape (batch, seq), padded left or right.
         segment_ids: the segment of each token of a packed row, of shape
             (batch, seq).
 
@@ -39,8 +44,8 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         `positions[:, :-1]` with them.
 
     Raises:
-        ValueError: if `start_id` is not a positive integer or None, or all rows
-            start with it already; if the ids are not integers with two axes, or
+        ValueError: if `start_id` is not an id or None, or all rows start with
+            it already; if the ids are not integers with two axes, or
             `segment_ids` do not fit them.
 
     Example:
@@ -58,10 +63,14 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
 
     takes_vectors = False
 
-    def __init__(self, *, start_id: int | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, start_id: int | None = None, pad_id: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        self.pad_id = check_integer("pad_id", pad_id)
         if start_id is not None:
-            start_id = check_positive_int("start_id", start_id)
+            check = check_positive_int if pad_id == 0 else check_count
+            start_id = check("start_id", start_id)
         self.start_id = start_id
         self.supports_masking = True
         self.autocast = False
@@ -94,9 +103,9 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
             segments = ops.cast(segment_ids, "int32")
             apart = ops.not_equal(segments[:, :-1], segments[:, 1:])
         # Starts: no real token of the same segment is before.
-        begins = ops.logical_or(ops.equal(before, 0), apart)
+        begins = ops.logical_or(ops.equal(before, self.pad_id), apart)
         if self.start_id is None:
-            targets = ops.where(begins, 0, targets)
+            targets = ops.where(begins, self.pad_id, targets)
             given = before
         else:
             targets = ids
@@ -105,16 +114,16 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
                 ((0, 0), (1, 0)),
                 constant_values=self.start_id,
             )
-        given = ops.where(ops.equal(targets, 0), 0, given)
+        given = ops.where(ops.equal(targets, self.pad_id), self.pad_id, given)
         return given, targets
 
     def _check_start(self, inputs: Any) -> None:
         """Raises `ValueError` if known ids start with `start_id`."""
         values = None if self.start_id is None else known_values(inputs)
-        if values is None or not values.any():
+        if values is None or not (values != self.pad_id).any():
             return
-        rows = values[values.any(axis=1)]
-        first = (rows != 0).argmax(axis=1)[:, np.newaxis]
+        rows = values[(values != self.pad_id).any(axis=1)]
+        first = (rows != self.pad_id).argmax(axis=1)[:, np.newaxis]
         if np.all(np.take_along_axis(rows, first, axis=1) == self.start_id):
             raise ValueError(
                 f"`start_id` is put before ids without a start symbol, but "
@@ -126,7 +135,7 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         self, inputs: Any, previous_mask: Any = None
     ) -> tuple[Any, Any]:
         given, targets = self.call(inputs)
-        return ops.not_equal(given, 0), ops.not_equal(targets, 0)
+        return tuple(ops.not_equal(x, self.pad_id) for x in (given, targets))
 
     def build(self, input_shape: Any) -> None:
         self.built = True
@@ -140,4 +149,8 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         return (batch, length), (batch, length)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "start_id": self.start_id}
+        return {
+            **super().get_config(),
+            "start_id": self.start_id,
+            "pad_id": self.pad_id,
+        }

@@ -1,5 +1,6 @@
 """The Keras layers that attention and blocks are made of."""
 
+import math
 from typing import Any
 
 import keras
@@ -121,6 +122,10 @@ class _LayerNormalization(keras.layers.LayerNormalization):
 @keras.saving.register_keras_serializable(package="keras_posenc")
 def gelu_tanh(x: Any) -> Any:
     """Computes GELU by its approximation with a hyperbolic tangent."""
+    if keras.backend.standardize_dtype(x.dtype) == "float64":
+        # TensorFlow rounds its constant to float32.
+        inner = (2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x)
+        return 0.5 * x * (1.0 + ops.tanh(inner))
     return keras.activations.gelu(x, approximate=True)
 
 

@@ -41,6 +41,8 @@ class TransformerEncoderModel(StackModel):
             no positions. `PositionalEncoding(scale_inputs=True)` scales the
             embeddings as the paper does.
         attention_window: As `TransformerEncoder` takes it.
+        use_causal_mask: Whether no token attends to later ones, as in a
+            decoder whose vectors are compared.
         use_first_norm: As `TransformerEncoder` takes it.
         share_blocks: As `TransformerEncoder` takes it.
         embedding_dim: Width of the embeddings, if they are projected to
@@ -85,6 +87,7 @@ class TransformerEncoderModel(StackModel):
         *,
         input_position: keras.Layer | str | None = "sinusoidal",
         attention_window: int | Sequence[int | None] | None = None,
+        use_causal_mask: bool = False,
         use_first_norm: bool = True,
         share_blocks: bool = False,
         embedding_dim: int | None = None,
@@ -100,6 +103,7 @@ class TransformerEncoderModel(StackModel):
         if embedding_dim is not None:
             check_positive_int("embedding_dim", embedding_dim)
         check_bool("embedding_norm", embedding_norm)
+        check_bool("use_causal_mask", use_causal_mask)
         check_pad_id("pad_id", pad_id, vocabulary_size)
         if separator_id is not None:
             check_index("separator_id", separator_id, vocabulary_size)
@@ -144,9 +148,10 @@ class TransformerEncoderModel(StackModel):
         x = dropout_layer(x)
         if embedding_dim is not None:
             x = make_dense(encoder, d_model, "embedding_projection")(x)
+        causal = {"use_causal_mask": True} if use_causal_mask else {}
         super().__init__(
             inputs=ids,
-            outputs=encoder(x),
+            outputs=encoder(x, **causal),
             name=options["name"],
             trainable=options["trainable"],
         )
@@ -163,6 +168,7 @@ class TransformerEncoderModel(StackModel):
         self.pad_id = pad_id
         self.separator_id = separator_id
         self.attention_window = encoder.attention_window
+        self.use_causal_mask = use_causal_mask
         self.use_first_norm = encoder.use_first_norm
         self.share_blocks = encoder.share_blocks
         self.skip_padding = encoder.skip_padding

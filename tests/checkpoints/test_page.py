@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.checkpoints.model_types import FAMILIES, VARIANTS
+from keras_posenc.checkpoints.model_types import DECODERS, FAMILIES, VARIANTS
 from keras_posenc.checkpoints.tensors import CONVERSION
 from tests.checkpoints.folders import add_modules
 
@@ -34,6 +34,15 @@ def rows():
 def test_table_of_families():
     table = re.search(r"\| `model_type` .*\n\|-.*\n((?:\|.*\n)+)", PAGE)
     assert table[1].splitlines() == list(rows())
+
+
+def test_table_of_decoders():
+    _, table = re.findall(r"\| `model_type` .*\n\|-.*\n((?:\|.*\n)+)", PAGE)
+    lines = table.splitlines()
+    for line, kind in zip(lines, sorted(DECODERS), strict=True):
+        paper = re.match(r"\[.*?\]\(.*?\)", DECODERS[kind].__doc__)[0]
+        assert line.startswith(f"| `{kind}` | ")
+        assert line.endswith(f" | {paper} |")
 
 
 def test_conversion(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from keras_posenc import training
 from tests.layers import randomised
 
 SIZES = {
@@ -127,7 +128,22 @@ def test_source_and_target_with_padding_of_their_own():
     )
     again = type(plain.model).from_config(plain.model.get_config())
     again.set_weights(plain.model.get_weights())
-    np.testing.assert_array_equal(again(given), found)
+    np.testing.assert_array_equal(
+        *map(ops.convert_to_numpy, (again(given), found))
+    )
+
+
+@pytest.mark.parametrize("start", [None, 0])
+def test_teacher_forcing(start):
+    segments = [[1, 1, 2, 2, 0], [0, 0, 1, 2, 2], [0] * 5]
+    packed = {"segment_ids": np.array(segments)}
+    shifted = training.TeacherForcing(start_id=None if start is None else 1)
+    plain = training.TeacherForcing(start_id=start, pad_id=-1)
+    ids = np.where(IDS == 0, 2, IDS)  # none begins with the start
+    for expected, found in zip(
+        shifted(ids + 1, **packed), plain(ids, **packed), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected - 1)
 
 
 def test_other_ids_are_refused():

@@ -62,6 +62,8 @@ VALUES = {
     "max_position": 7,
     "scaling": {"rope_type": "linear", "factor": 2.0},
     "num_key_value_heads": 2,
+    "head_dim": 4,
+    "query_key_value_bias": True,
     "target_vocabulary_size": 9,
     "memory_dim": 8,
     "d_model": 8,

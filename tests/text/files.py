@@ -9,9 +9,12 @@ import pathlib
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 
 
+def zipped(path):
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
 def content(name):
-    file = FIXTURES / f"{name}_parity.json.gz"
-    return json.loads(gzip.decompress(file.read_bytes()))
+    return zipped(FIXTURES / f"{name}_parity.json.gz")
 
 
 def sentencepiece_json(whitespace="model"):

@@ -46,19 +46,8 @@ AT_THE_INPUT = {
     "time": lambda: kp.TimeEncoding(kind="learned"),
     "halves": lambda: kp.PositionalEncoding(layout="halves"),
 }
-BLOCKS = {
-    "post": {},
-    "pre-rms-grouped": {
-        "normalize_first": True,
-        "norm": "rms",
-        "num_key_value_heads": 2,
-        "embeddings": "separate",
-    },
-}
-
-
-# Everything that blocks of recent decoders have, and windows.
-GEMMA = {
+# What blocks of recent decoders have.
+NORMS = {
     "num_key_value_heads": 2,
     "head_dim": 6,
     "use_bias": False,
@@ -67,9 +56,18 @@ GEMMA = {
     "normalize_first": True,
     "normalize_outputs": True,
     "norm": "rms",
-    "attention_window": [2, None],
-    "pad_id": -1,
 }
+BLOCKS = {
+    "post": {},
+    "pre-rms-grouped": {
+        "normalize_first": True,
+        "norm": "rms",
+        "num_key_value_heads": 2,
+        "embeddings": "separate",
+    },
+    "norms": NORMS,
+}
+WINDOWS = {**NORMS, "attention_window": [2, None], "pad_id": -1}
 
 
 def whole(**options):
@@ -153,7 +151,11 @@ def test_a_prompt_in_parts():
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(
     ("make", "options"),
-    [(kp.RotaryEmbedding, {}), (kp.FireBias, {}), (kp.RotaryEmbedding, GEMMA)],
+    [
+        (kp.RotaryEmbedding, {}),
+        (kp.FireBias, {}),
+        (kp.RotaryEmbedding, WINDOWS),
+    ],
 )
 def test_ragged_prompts_are_each_alone(make, options, left):
     """Slots are not positions; what padding holds is nobody's business."""

@@ -15,6 +15,7 @@ from keras_posenc.ops import attention
 from keras_posenc.ops.sides import Side
 from keras_posenc.transformer._attending import attend_between, rotated
 from keras_posenc.transformer._context import Context
+from tests.layers import randomised
 
 BATCH, SEQ, DIM, HEADS = 2, 11, 16, 4
 ROWS = np.array([3, 4, 9], "int32")
@@ -122,3 +123,43 @@ def test_blocks_of_queries_among_more_keys(position, monkeypatch):
     monkeypatch.setattr(attention, "MAX_SCORES", scores - SEQ)
     near(of_some(layer, return_attention_scores=False), want)
     assert blocks
+
+
+def test_reading_itself_is_self_attention():
+    """With heads of their own width, norms of them, and biases of some."""
+    options = {
+        "num_key_value_heads": 2,
+        "head_dim": 6,
+        "query_key_norm": True,
+        "query_key_value_bias": True,
+        "use_bias": False,
+        "attention_position": kp.RotaryEmbedding(),
+    }
+    one = kp.SelfAttention(HEADS, **options)
+    one.build((None, None, DIM))
+    randomised(one)
+    other = kp.CrossAttention(HEADS, **options)
+    other.build((None, None, DIM))
+    for name in "query_norm", "key_norm":
+        getattr(other, name).set_weights(getattr(one, name).get_weights())
+    kernel, bias = one.query_key_value.get_weights()
+    queries = HEADS * 6
+    other.query.set_weights([kernel[:, :queries], bias[:queries]])
+    other.key_value.set_weights([kernel[:, queries:], bias[queries:]])
+    other.output_projection.set_weights(one.output_projection.get_weights())
+    assert len(other.output_projection.weights) == 1  # without a bias
+    x, tokens, _, _ = given()
+    near(other(x, memory=x, memory_mask=tokens), one(x, padding_mask=tokens))
+
+
+def test_windows_of_a_long_text_outside_graphs():
+    """In blocks; a mask of the same windows attends all at once."""
+    layer = kp.SelfAttention(1, attention_window=2)
+    plain = kp.SelfAttention(1)
+    x = np.random.default_rng(0).normal(size=(1, 600, 2)).astype("float32")
+    for each in layer, plain:
+        each.build(x.shape)
+    plain.set_weights(layer.get_weights())
+    places = np.arange(600)
+    mask = np.abs(places[:, np.newaxis] - places) <= 2
+    near(layer(x), plain(x, attention_mask=mask[np.newaxis]))

@@ -9,7 +9,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 
 
 class GPT2(DecoderFamily):
-    """Radford et al., 2019: Language Models are Unsupervised Multitask ..."""
+    """[Radford et al., 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)."""
 
     prefix = "transformer."
     names = {
@@ -47,8 +47,9 @@ class GPT2(DecoderFamily):
             "norm_epsilon": config.positive("layer_norm_epsilon", 1e-5),
             "normalize_first": True,
             "dropout": config.rate("resid_pdrop", 0.1),
+            # Padding on the left counts no more than in generation.
             "input_position": PositionEmbedding(
-                positions, name="position_embedding"
+                positions, skip_masked=True, name="position_embedding"
             ),
             "embeddings": "tied" if is_tied else "separate",
             "scale_inputs": False,

@@ -35,6 +35,8 @@ class Llama(DecoderFamily):
 
     def own_options(self, config: Config) -> dict[str, Any]:
         attention = config.expect("attention_bias", False, True)
+        config.take("is_llama_config", None)  # of SmolLM2's training
+        config.expect("rope_interleaved", False)
         return {
             **self.shared_options(config),
             **self.biases(

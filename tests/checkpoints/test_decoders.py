@@ -1,0 +1,193 @@
+"""Decoders against `transformers`, on random weights; and their configs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keras import ops
+from safetensors.numpy import load_file, save_file
+
+import keras_posenc as kp
+from keras_posenc.checkpoints.decoders import decoder_of
+from keras_posenc.checkpoints.folder import Folder
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "language_models"
+ENCODERS = ("embedding_gemma", "qwen3_embedding")
+NAMES = sorted({folder.name for folder in FIXTURES.iterdir()} - {*ENCODERS})
+TEXTS = [  # as in the script that wrote the fixtures
+    "how tall is a tree, and how tall are the other trees of the forest?",
+    "A tree of 12 metres,  caf\u00e9 and \u6728.\n",
+    "",
+    "The answer isn't here",
+]
+# Relative to the largest logit.
+TOLERANCES = {"float32": 5e-6, "float64": 1e-10}
+
+
+def expected_of(name):
+    with np.load(FIXTURES / name / "expected.npz") as arrays:
+        return arrays["ids"], arrays["logits"]
+
+
+def by_steps(model, ids, prompt=6):
+    cache = model.build_cache(len(ids), ids.shape[1])
+    logits, cache = model.call_with_cache(ids[:, :prompt], cache)
+    parts = [logits]
+    for step in range(prompt, ids.shape[1]):
+        logits, cache = model.call_with_cache(ids[:, step : step + 1], cache)
+        parts.append(logits)
+    return ops.concatenate(parts, axis=1)
+
+
+def check(model, name, dtype, compute=None):
+    ids, expected = expected_of(name)
+    found = (compute or model)(ids)
+    found = ops.convert_to_numpy(found) * (ids != -1)[..., None]
+    difference = np.abs(found - expected).max() / np.abs(expected).max()
+    assert difference <= TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_transformers(name, dtype):
+    """Texts are padded on the right and on the left; id 0 is a token."""
+    ids, _ = expected_of(name)
+    assert (ids == 0).any()
+    model, origin = decoder_of(Folder(FIXTURES / name), dtype=dtype)
+    assert model.pad_id == -1
+    assert origin["model_type"] == name
+    check(model, name, dtype)
+    if dtype == "float64":
+        check(model, name, dtype, lambda ids: by_steps(model, ids))
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Copies a fixture with other keys, None without, and other tensors."""
+
+    def changed(name, change=None, **keys):
+        folder = shutil.copytree(FIXTURES / name, tmp_path / name)
+        config = json.loads((folder / "config.json").read_text())
+        for key, value in keys.items():
+            config.pop(key, None)
+            if value is not Ellipsis:
+                config[key] = value
+        (folder / "config.json").write_text(json.dumps(config))
+        if change is not None:
+            file = folder / "model.safetensors"
+            save_file(change(load_file(file)), file)
+        return Folder(folder)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("llama", {"model_type": ..., "pretraining_tp": 1}),
+        ("gpt2", {"n_ctx": 16, "reorder_and_upcast_attn": True}),
+        (
+            "gemma3_text",
+            {
+                "rope_parameters": ...,
+                "rope_theta": 80.0,
+                "rope_local_base_freq": 50.0,
+                "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+                "_sliding_window_pattern": 6,
+                "cache_implementation": "hybrid",
+            },
+        ),
+        ("qwen2", {"layer_types": ...}),
+    ],
+)
+def test_older_keys(changed, name, keys):
+    model, _ = decoder_of(changed(name, **keys))
+    check(model, name, "float32")
+
+
+def test_a_head_that_is_stored_though_it_is_tied(changed):
+    def stored(tensors, factor=1):
+        return tensors | {"lm_head.weight": factor * tensors["wte.weight"]}
+
+    def unprefixed(tensors):
+        return {k.removeprefix("transformer."): x for k, x in tensors.items()}
+
+    folder = changed("gpt2", lambda tensors: stored(unprefixed(tensors)))
+    check(decoder_of(folder)[0], "gpt2", "float32")
+    file = folder.path / "model.safetensors"
+    save_file(stored(load_file(file), 2), file)
+    with pytest.raises(ValueError, match=r"'lm_head\.weight' differs"):
+        decoder_of(Folder(folder.path))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "words"),
+    [
+        ("llama", {"hidden_act": "gelu_new_2"}, "'gelu_new_2' is not"),
+        ("llama", {"tie_word_embeddings": True}, "'lm_head.weight' differs"),
+        ("llama", {"rope_scaling": {"type": "dynamic"}}, "'dynamic' is not"),
+        (
+            "llama",
+            {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}},
+            "needs the keys 'low_freq_factor'",
+        ),
+        ("llama", {"rope_parameters": {"rope_type": "default"}}, "differs"),
+        ("llama", {"attention_multiplier": 2.0}, "not supported: attention_m"),
+        ("llama", {"head_dim": 10**9}, "its head_dim would take a tensor"),
+        (
+            "llama",
+            {"architectures": ["LlamaForSequenceClassification"]},
+            "must be one that generates text",
+        ),
+        ("mistral", {"tie_word_embeddings": True, "sliding_window": 1}, "posi"),
+        ("qwen2", {"use_sliding_window": False}, "there is no window"),
+        ("qwen2", {"layer_types": ["full_attention"]}, "each of 2 blocks"),
+        ("gemma3_text", {"final_logit_softcapping": 30.0}, "30.0 is not"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "no text"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "True is not"),
+        ("gpt2", {"n_positions": 15}, "must have shape .15, 16."),
+    ],
+)
+def test_what_is_refused(changed, name, keys, words):
+    with pytest.raises(ValueError, match=words):
+        decoder_of(changed(name, **keys))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_vectors_are_those_of_sentence_transformers(name):
+    with np.load(FIXTURES / name / "expected.npz") as arrays:
+        arrays = dict(arrays)
+    model = kp.load_hugging_face(FIXTURES / name, from_ids=True, verbose=False)
+    found = ops.convert_to_numpy(model(arrays["ids"]))
+    np.testing.assert_allclose(found, arrays["embedding"], rtol=0, atol=2e-6)
+    again = type(model).from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    again = ops.convert_to_numpy(again(arrays["ids"]))
+    np.testing.assert_array_equal(again, found)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", ENCODERS)
+def test_vectors_of_texts(name):
+    with np.load(FIXTURES / name / "expected.npz") as arrays:
+        arrays = dict(arrays)
+    model = kp.load_hugging_face(FIXTURES / name, verbose=False)
+    for prompt, found in (
+        ("embedding", model.predict(ops.convert_to_tensor(TEXTS), verbose=0)),
+        ("query", model.encode_query(TEXTS)),
+    ):
+        np.testing.assert_allclose(found, arrays[prompt], rtol=0, atol=2e-6)
+
+
+def test_hidden_states_of_a_decoder():
+    """Ids may be padded with one of them."""
+    folder = FIXTURES / "llama"
+    options = {"from_ids": True, "encoder_only": True, "verbose": False}
+    ids = np.array([[3, 0, 7, 39]])
+    model = kp.load_hugging_face(folder, **options)
+    expected = ops.convert_to_numpy(model(ids))
+    model = kp.load_hugging_face(folder, pad_id=5, **options)
+    found = ops.convert_to_numpy(model(np.array([[3, 0, 7, 39, 5, 5]])))
+    np.testing.assert_allclose(found[:, :4], expected, rtol=0, atol=1e-5)
