@@ -59,6 +59,8 @@ class EncoderDecoder(Family):
     # What `options` finds in the config.
     is_tied = True
     start_id: int | None = None
+    # The kernel of logits, where it is no table of embeddings.
+    _kernel: np.ndarray | None = None
 
     def as_encoder(self) -> Self:
         """Returns the family of the same checkpoints, read without decoder."""
@@ -196,7 +198,7 @@ class EncoderDecoder(Family):
         )
         if model.target_embedding is not model.embedding:
             model.target_embedding.embeddings.assign(self._target)
-        if model.head is not None:
+        if self._kernel is not None:
             model.head.kernel.assign(self._kernel.T)
         if model.logits_bias is not None:
             shape = (1, model.target_vocabulary_size)

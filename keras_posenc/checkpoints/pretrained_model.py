@@ -285,7 +285,7 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             return np.zeros((0, len(labels)), "float32")
         # Longest first: pairs of a batch then are of about one length.
         order = np.argsort([-len(pair[0]) for pair in pairs], kind="stable")
-        found = self._logits.predict(
+        found = self._up_to_logits().predict(
             np.array(pairs, "object")[order], **options
         )
         logits = np.empty_like(found, "float64")
@@ -294,9 +294,9 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         scores = scores_of(logits, places, several=multi_label)
         return scores.astype("float32")
 
-    @property
-    def _logits(self) -> Self:
-        """The model of the same layers up to its logits."""
+    # No property: Keras would make it to save it, and again within it.
+    def _up_to_logits(self) -> Self:
+        """Returns the model of the same layers up to its logits."""
         made: dict[Any, Any] = self._others.by_prompt
         key = ("logits", *map(id, self.layers))
         if key not in made:

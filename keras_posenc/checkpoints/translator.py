@@ -61,6 +61,10 @@ def translator_of(
     config.finish(ignore_keys)
     family.check(options, tensors, path)
     options = family.settle(options, tensors)
+    position = options["input_position"]
+    if position is not None and dtype is not None:
+        of_dtype = position.get_config() | {"dtype": dtype}
+        options["input_position"] = type(position).from_config(of_dtype)
     try:
         model = blank(family, **options, dtype=dtype, name=name)
     except ValueError as error:

@@ -49,16 +49,6 @@ def largest(found, arrays):
     return np.abs(found - logits).max() / np.abs(logits).max()
 
 
-@pytest.fixture
-def policy(request):
-    """Layers of positions, which have no dtype of their own, in float64 too."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(request.getfixturevalue("dtype"))
-    yield
-    keras.config.set_dtype_policy(before)
-
-
-@pytest.mark.usefixtures("policy")
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_computes_what_transformers_does(name, dtype):
     arrays = expected(name)
@@ -99,7 +89,7 @@ def test_generates_what_transformers_does(name):
     assert any(end in row for row in found)
 
 
-@pytest.mark.parametrize("name", ["t5", "bart", "marian"])
+@pytest.mark.parametrize("name", ["t5", "bart"])
 def test_the_encoder_alone(name):
     arrays = expected(name)
     model = kp.load_hugging_face(
@@ -141,8 +131,7 @@ class TestTables:
     @pytest.mark.parametrize(
         ("name", "add", "drop"),
         [
-            ("t5", ["encoder.embed_tokens", "lm_head"], []),
-            ("t5", ["decoder.embed_tokens"], ["shared"]),
+            ("t5", ["decoder.embed_tokens", "lm_head"], ["shared"]),
             ("bart", ["lm_head"], ["model.shared"]),
         ],
     )
@@ -201,27 +190,31 @@ class TestTables:
             loaded(folder)
 
 
+@pytest.fixture(scope="module")
+def said():
+    path = FOLDER / "zero_shot.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Models of entailment of one tokenizer."""
+    pytest.importorskip("tensorflow_text")
+    pairs = FIXTURES / "pairs" / "roberta"
+    bart = tmp_path_factory.mktemp("zero_shot") / "bart"
+    shutil.copytree(FOLDER / "bart_mnli", bart)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(pairs / file, bart)
+    return {
+        name: kp.load_hugging_face(
+            folder, pairs=True, max_length=60, verbose=False
+        )
+        for name, folder in {"bart": bart, "roberta": pairs}.items()
+    }
+
+
 @pytest.mark.tensorflow
 class TestZeroShot:
-    @pytest.fixture(scope="class")
-    def said(self):
-        path = FOLDER / "zero_shot.json"
-        return json.loads(path.read_text(encoding="utf-8"))
-
-    @pytest.fixture(scope="class")
-    def models(self):
-        pytest.importorskip("tensorflow_text")
-        folders = {
-            "bart": FOLDER / "bart_mnli",
-            "roberta": FIXTURES / "pairs" / "roberta",
-        }
-        return {
-            name: kp.load_hugging_face(
-                folder, pairs=True, max_length=60, verbose=False
-            )
-            for name, folder in folders.items()
-        }
-
     @pytest.mark.parametrize("name", ["bart", "roberta"])
     def test_scores_of_the_pipeline(self, said, models, name):
         for key in ("one", "several"):

@@ -75,8 +75,12 @@ NOT_NUMBERS = (None, "12", -1, [], float("nan"))
     ("key", "value", "words"),
     [
         ("model_type", "xlnet", ["'xlnet' is not supported, only albert, b"]),
-        ("model_type", "t5", ["'t5' is an encoder and a decoder", "albert, b"]),
-        ("model_type", "olmo", ["'olmo' is a decoder", "albert, bert"]),
+        (
+            "model_type",
+            "pegasus",
+            ["'pegasus' is an encoder and a decoder", "albert, b"],
+        ),
+        ("model_type", "olmo", ["'olmo' is a decoder", "albert, bart"]),
         ("model_type", "deberta", ["'deberta' is DeBERTa of version 1"]),
         ("model_type", [], ["must be a string"]),
         ("surprise", 3, ["surprise=3", "ignore_keys=['surprise'] passes"]),

@@ -487,3 +487,43 @@ def test_a_memory_of_another_width():
     attention = kp.CrossAttention(2, memory_dim=6)
     outputs = attention(ops.ones((1, 3, 8)), memory=ops.ones((1, 5, 6)))
     assert tuple(outputs.shape) == (1, 3, 8)
+
+
+def test_norms_of_embeddings_and_a_bias_of_logits():
+    model = kp.Transformer(
+        9,
+        d_model=8,
+        num_layers=1,
+        num_heads=2,
+        intermediate_dim=8,
+        embeddings="shared_inputs",
+        embedding_norm=True,
+        use_logits_bias=True,
+    )
+    assert model.target_embedding is model.embedding
+    for norm in (model.source_embedding_norm, model.target_embedding_norm):
+        norm.gamma.assign(np.zeros(8))  # so that all tokens are alike
+    model.head.kernel.assign(np.zeros((8, 9)))
+    model.logits_bias.bias.assign(np.arange(9))
+    source, target = np.array([[1, 2, 3, 0]]), np.array([[4, 5]])
+    weights = model.attention_weights(source, target)
+    for name, even in (
+        ("source", np.full((3, 3), 1 / 3)),
+        ("target", np.array([[1, 0], [0.5, 0.5]])),
+        ("cross", np.full((2, 3), 1 / 3)),
+    ):
+        found = ops.convert_to_numpy(weights[name][0])[0]
+        rows, columns = even.shape
+        np.testing.assert_allclose(
+            found[:, :rows, :columns], [even, even], atol=1e-6
+        )
+    expected = np.broadcast_to(np.arange(9.0), (1, 2, 9))
+    logits = model({"source": source, "target": target})
+    np.testing.assert_array_equal(ops.convert_to_numpy(logits), expected)
+    cache = model.build_cache(source, 2)
+    logits, _ = model.call_with_cache(target, cache)
+    np.testing.assert_array_equal(ops.convert_to_numpy(logits), expected)
+    again = kp.Transformer.from_config(model.get_config())
+    assert [w.path for w in again.weights] == [w.path for w in model.weights]
+    with pytest.raises(ValueError, match="'shared_inputs' is one table"):
+        kp.Transformer(9, target_vocabulary_size=8, embeddings="shared_inputs")

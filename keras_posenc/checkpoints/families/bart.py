@@ -1,5 +1,6 @@
 """BART, and mBART, whose norms come first."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -28,8 +29,10 @@ class Bart(EncoderDecoder):
         "feed_forward_output": "layers.{}.fc2",
         "feed_forward_norm": "layers.{}.final_layer_norm",
     }
-    unused = (r"(model\.)?(encoder|decoder)\.version",)
-    pooler = Pooler("classification_head.dense", "tanh", pooling="last")
+    unused: Sequence[str] = (r"(model\.)?(encoder|decoder)\.version",)
+    pooler: Pooler | None = Pooler(
+        "classification_head.dense", "tanh", pooling="last"
+    )
     classifier = "classification_head.out_proj"
     first_position = 2
     # What other keys say of the norms: nothing else is supported.

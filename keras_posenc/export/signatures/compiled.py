@@ -182,7 +182,8 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
 
     program = tf.function(signature.call, autograph=False, jit_compile=True)
     next_sizes = _next(sizes.batch_sizes), _next(sizes.lengths)
-    specs, pad_id = signature.specs, padding_of(signature)
+    specs = signature.specs
+    pad_ids = {name: padding_of(signature, name) for name in specs}
     ids = max(
         (
             layer.input_dim
@@ -227,7 +228,7 @@ def _by_programs(signature: Signature, sizes: Sizes) -> Call:
                 for axis, size in enumerate(spec.shape):
                     if size is None:
                         widths[axis][1] = more[min(axis, 1)]
-                value = _padding_value(name, spec, pad_id)
+                value = _padding_value(name, spec, pad_ids[name])
                 # Padding loses static sizes, such as the channels.
                 padded[name] = tf.ensure_shape(
                     tf.pad(tensors[name], widths, constant_values=value),

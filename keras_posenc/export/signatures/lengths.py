@@ -91,12 +91,20 @@ def with_lengths(signature: Signature) -> Signature | None:
     )
 
 
-def padding_of(signature: Signature) -> int:
-    """Returns the id of padding: the tokenizer's, all embeddings', or 0."""
+def padding_of(signature: Signature, name: str = IDS) -> int:
+    """Returns the id of padding of an input.
+
+    It is the tokenizer's, that of a model that generates, which has another
+    one for its `target`, all embeddings', or 0.
+    """
     if signature.cut_at is not None:
         tokenizer = layer_of(signature.cut_at)
         if isinstance(pad_id := getattr(tokenizer, "pad_id", None), int):
             return pad_id
+    for layer in layers_within(signature.model):
+        of_target = getattr(layer, "target_pad_id", None)
+        if isinstance(of_target, int):
+            return of_target if name == "target" else int(layer.pad_id)
     found = {
         getattr(layer, "pad_id", 0)
         for layer in layers_within(signature.model)
