@@ -49,7 +49,6 @@ from keras_posenc.checkpoints.tokenizers import (
     tokenizer_of,
     vocabulary_of,
 )
-from keras_posenc.checkpoints.translator import translator_of
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress

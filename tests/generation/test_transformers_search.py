@@ -40,6 +40,6 @@ def test_ids_are_those_of_transformers(models, case):
 def test_what_follows_must_have_positions(models):
     model = models["language_model"]
     ids = np.full((1, 30), 5)
-    with pytest.raises(ValueError, match="30 tokens.*=3 after.*32 positions"):
+    with pytest.raises(ValueError, match=r"30 tokens.*=3 after.*32 positions"):
         model.generate(ids, max_new_tokens=3)
     assert model.generate(ids, max_new_tokens=2).shape == (1, 2)
