@@ -51,7 +51,11 @@ def __dir__() -> list[str]:
 # that scores files loads none, and has forbidden Keras, which takes seconds.
 if sys.modules.get("keras", sys) is not None:
     training = importlib.import_module("keras_posenc.training")
-    for _name in ("_after_prompt", "_first_and_average_pooling"):
+    for _name in (
+        "_after_prompt",
+        "_first_and_average_pooling",
+        "_two_pass_reader",
+    ):
         importlib.import_module(f"keras_posenc.transformer.{_name}")
     for _name in __all__:
         if not _MODULES[_name].startswith(_LATE):

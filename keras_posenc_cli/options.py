@@ -56,20 +56,18 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--agreement": {
         "type": arguments.share,
         "metavar": "X",
-        "help": "least share of clear cases whose largest score is "
-        "the model's, in a quantized file (default: 0.99)",
+        "help": "quantized: least share of equal classes (default: 0.99)",
     },
     "--max-kl": {
         "type": float,
         "metavar": "X",
-        "help": "largest mean KL divergence of a quantized generator from the "
-        "model, in nats per token (default: 0.1)",
+        "help": "quantized generator: most nats lost per token (default: 0.1)",
     },
-    "--max-perplexity-ratio": {
+    "--max-perplexity": {
+        "dest": "max_perplexity_ratio",
         "type": float,
         "metavar": "X",
-        "help": "largest perplexity of a quantized generator, as a multiple of "
-        "the model's (default: 1.1)",
+        "help": "... its perplexity, times the model's (default: 1.1)",
     },
     "--import": {
         "dest": "imports",
@@ -83,8 +81,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "action": "append",
         "default": [],
         "metavar": "NAME",
-        "help": "an operator to allow that may do more than compute; may be "
-        "repeated",
+        "help": "an operator that may do more than compute; repeatable",
     },
     "--no-verify": {"action": "store_true"},
     "--details": {"action": "store_true"},

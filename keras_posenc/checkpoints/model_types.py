@@ -179,8 +179,8 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
         more = "; keras-hub has decoders" * ("decoder" in _OTHERS[kind])
         raise config.wrong(
             "model_type",
-            f"'{kind}' is {_OTHERS[kind]}. load_hugging_face reads models of "
-            f"the types {types}{more}",
+            f"'{kind}' is {_OTHERS[kind]}, which is not supported. "
+            f"load_hugging_face reads models of the types {types}{more}",
         )
     families: Mapping[str, type[Family]]
     for families in (DECODERS, ENCODER_DECODERS):

@@ -479,7 +479,7 @@ def _wrong_outputs(report: Any) -> str | None:
             "trained after the export, export it again. Else use "
             "quantization='float16' (--quantization float16), or allow it by a "
             "larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
-            "(--max-perplexity-ratio)"
+            "(--max-perplexity)"
         )
     if worst.largest_difference <= report.tolerance:
         if not report.agrees:

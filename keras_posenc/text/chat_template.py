@@ -5,18 +5,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_posenc.export.worker_client import (
-    MIB,
-    Limits,
-    WorkerError,
-    run_in_worker,
-)
-
 _WORKER = "keras_posenc_worker.render_chat"
+# A template takes milliseconds. What it may use is limited all the same:
+# whoever wrote the checkpoint wrote it too, and it may loop without end.
+_LIMITS = {"memory": 2**28, "seconds": 4, "timeout": 30}
 ROLES = ("system", "user", "assistant", "tool")
-# A template takes milliseconds. What it may use is limited all the same: it
-# comes from whoever wrote the checkpoint, and may loop without end.
-_LIMITS = Limits(memory=256 * MIB, seconds=4, timeout=30)
 
 
 def render(
@@ -49,13 +42,19 @@ def render(
         raise ImportError(
             "Chats need the library jinja2: pip install 'keras-posenc[chat]'"
         )
+    from keras_posenc.export.worker_client import (
+        Limits,
+        WorkerError,
+        run_in_worker,
+    )
+
     try:
         found = run_in_worker(
             _WORKER,
             template,
             chat,
             dict(tokens),
-            limits=_LIMITS,
+            limits=Limits(**_LIMITS),
             prepare=(),
         )
     except WorkerError as error:

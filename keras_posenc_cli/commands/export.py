@@ -119,8 +119,7 @@ def _add_litert(kinds: Commands) -> None:
         "--quantization",
         choices=("float16", "int8", "int8-static"),
         metavar="KIND",
-        help="fewer bits: float16, int8, or int8-static, calibrated by "
-        "--representative",
+        help="float16, int8, or int8-static (with --representative)",
     )
     parser.add_argument(
         "--representative",
@@ -128,13 +127,12 @@ def _add_litert(kinds: Commands) -> None:
         metavar="FILE.npz",
         help="arrays to calibrate int8-static with, by input",
     )
-    add_options(parser, "--agreement", "--max-kl", "--max-perplexity-ratio")
+    add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
     parser.add_argument(
         "--task",
         choices=("text_classifier", "text_embedder"),
         metavar="TASK",
-        help="MediaPipe task from raw text: text_classifier or text_embedder; "
-        "needs keras-posenc[mediapipe]",
+        help="for MediaPipe: text_classifier or text_embedder",
     )
     add_options(
         parser,

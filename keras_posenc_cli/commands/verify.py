@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         parser,
         "--agreement",
         "--max-kl",
-        "--max-perplexity-ratio",
+        "--max-perplexity",
         "--allow-op",
     )
     parser.add_argument(

@@ -74,7 +74,7 @@ def test_a_release_leads_to_its_repository(tmp_path):
     assert "\nWith Python 3.11 or later." in readme
     assert "\npip install keras-posenc   # installs Keras" in readme
     assert "checkout" not in readme.partition("## A.")[0]
-    assert "pip install 'keras-posenc[checkpoints," in readme
+    assert "pip install 'keras-posenc[chat,checkpoints," in readme
     settings = tomllib.loads((tmp_path / "pyproject.toml").read_text())
     assert settings["project"]["urls"]["Repository"] == "https://example.org/a"
     citation = yaml.safe_load((tmp_path / "CITATION.cff").read_text())

@@ -176,9 +176,11 @@ def test_the_arguments_of_the_encoder_model():
         "attention_window",
         "embedding_dim",
         "embedding_norm",
+        "keep_inner_padding",
         "pad_id",
         "separator_id",
         "share_blocks",
+        "use_causal_mask",
         "use_first_norm",
     }
     assert theirs <= set(inspect.signature(kp.Transformer).parameters)

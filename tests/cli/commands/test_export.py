@@ -295,7 +295,7 @@ class TestExport:
                 "m.tflite",
                 "--task text_classifier --labels a,b --allow-flex "
                 "--quantization int8 --agreement 0.9 --max-kl 0.2 "
-                "--max-perplexity-ratio 1.2",
+                "--max-perplexity 1.2",
                 {
                     "task": "text_classifier",
                     "labels": ["a", "b"],

@@ -70,6 +70,7 @@ class TestInspect:
             "unsafe_operators": [],
             "has_variables": is_saved_model,
             "quantization": None,
+            "likelihoods": None,
             "has_metadata": False,
             "metadata": None,
         }

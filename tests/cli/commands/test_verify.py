@@ -66,7 +66,7 @@ class TestVerify:
         line = (
             "verify model.keras model.tflite --labels a,b --compiled lengths=4 "
             "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
-            "--max-kl 0.2 --max-perplexity-ratio 1.2 --allow-different-graph "
+            "--max-kl 0.2 --max-perplexity 1.2 --allow-different-graph "
             "--json"
         )
         result = cli(*line.split())
