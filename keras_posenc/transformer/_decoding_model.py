@@ -62,8 +62,8 @@ class DecodingModel(StackModel):
     target_pad_id: int
     target_input_position: keras.Layer | None
     head: keras.layers.Dense | None
-    target_embedding_norm: keras.Layer | None = None
-    logits_bias: keras.Layer | None = None
+    target_embedding_norm: keras.Layer | None
+    logits_bias: keras.Layer | None
 
     def call_with_cache(
         self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None

@@ -144,6 +144,7 @@ class TransformerDecoderModel(DecodingModel):
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.input_position = self.target_input_position = position
+        self.target_embedding_norm = self.logits_bias = None
         self.decoder = decoder
         self.embedding = self.target_embedding = embedding
         self.head = head
