@@ -53,7 +53,7 @@ LATEX = {
     ),
     "sqrt(dim)": r"\sqrt{\mathrm{dim}}",
     "1 / sqrt(dim)": r"1/\sqrt{\mathrm{dim}}",
-    "1 / sqrt(dim / num_heads)": r"1/\sqrt{\mathrm{dim}/\mathrm{num\_heads}}",
+    "1 / sqrt(head_dim)": r"1/\sqrt{\mathrm{head\_dim}}",
     "sqrt(d_model)": r"\sqrt{d_\mathrm{model}}",
     "x = norm(x + attention(x))": (
         r"x = \mathrm{norm}(x + \mathrm{attention}(x))"

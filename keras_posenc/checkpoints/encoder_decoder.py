@@ -59,6 +59,8 @@ class EncoderDecoder(Family):
     # What `options` finds in the config.
     is_tied = True
     start_id: int | None = None
+    # The kernel of logits, where it is no table of embeddings.
+    _kernel: np.ndarray | None = None
 
     def as_encoder(self) -> Self:
         """Returns the family of the same checkpoints, read without decoder."""
@@ -152,7 +154,7 @@ class EncoderDecoder(Family):
             self._target = _only(tensors, [target], (of_target, shape[1]))
         if self.model is not Transformer:
             return options
-        self._kernel: np.ndarray | None = None
+        self._kernel = None
         has_kernel = _HEAD in tensors and names != [_HEAD]
         if has_kernel or not (self.is_tied or self.may_tie):
             kernel = tensors.take(_HEAD, self._target.shape)

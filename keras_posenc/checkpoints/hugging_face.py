@@ -53,6 +53,9 @@ from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
 from keras_posenc.transformer._id_embedding import check_pad_id
+from keras_posenc.transformer.transformer_encoder_model import (
+    TransformerEncoderModel,
+)
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -251,8 +254,9 @@ def load_hugging_face(
                 )
         elif is_of_texts:
             options["pad_id"] = padding_of_texts(opened, options)
-            # A tokenizer pads at the end, and a text may spell "[PAD]".
-            options["keep_inner_padding"] = True
+            if family.model is TransformerEncoderModel:
+                # A tokenizer pads at the end; a text may spell "[PAD]".
+                options["keep_inner_padding"] = True
         elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None

@@ -52,9 +52,12 @@ def rescored(
         and search.draw is None
         and search.repetition_penalty == 1
         and search.least == 0
+        and not getattr(search, "rules", None)
     )
     if is_greedy:
-        forbidden = Forbidden(search.end_ids, 0, 0, search.forbidden_ids)
+        forbidden = Forbidden(
+            search.end_ids, scoring.pad_id, 0, search.forbidden_ids
+        )
         rows = forbidden(ops.reshape(logs, (-1, logs.shape[-1])), 0)
         best = ops.reshape(ops.max(rows, axis=-1), ops.shape(target))
         found["best_score"] = best

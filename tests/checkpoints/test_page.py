@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.checkpoints.model_types import DECODERS, FAMILIES, VARIANTS
+from keras_posenc.checkpoints.model_types import (
+    DECODERS,
+    ENCODER_DECODERS,
+    FAMILIES,
+    VARIANTS,
+)
 from keras_posenc.checkpoints.tensors import CONVERSION
 from tests.checkpoints.folders import add_modules
 from tests.checkpoints.public import LIST, described
@@ -37,13 +42,17 @@ def test_table_of_families():
     assert table[1].splitlines() == list(rows())
 
 
-def test_table_of_decoders():
-    _, table = re.findall(r"\| `model_type` .*\n\|-.*\n((?:\|.*\n)+)", PAGE)
-    lines = table.splitlines()
-    for line, kind in zip(lines, sorted(DECODERS), strict=True):
-        paper = re.match(r"\[.*?\]\(.*?\)", DECODERS[kind].__doc__)[0]
-        assert line.startswith(f"| `{kind}` | ")
-        assert line.endswith(f" | {paper} |")
+def test_tables_of_language_models():
+    pattern = r"\| `model_type` \| is \| from \|\n\|-.*\n((?:\|.*\n)+)"
+    tables = re.findall(pattern, PAGE)
+    for table, families in zip(
+        tables, (DECODERS, ENCODER_DECODERS), strict=True
+    ):
+        lines = table.splitlines()
+        for line, kind in zip(lines, sorted(families), strict=True):
+            paper = re.match(r"\[.*?\]\(.*?\)", families[kind].__doc__)[0]
+            assert line.startswith(f"| `{kind}` | ")
+            assert line.endswith(f" | {paper} |")
 
 
 def test_list_of_checkpoints():

@@ -21,10 +21,8 @@ from safetensors.numpy import load_file, save_file  # noqa: E402
 
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
-from keras_posenc.text.sentencepiece_model import (  # noqa: E402
-    convert_tokenizer,
-    model_class,
-)
+from keras_posenc.text.sentencepiece_file import convert_tokenizer  # noqa: E402
+from keras_posenc.text.sentencepiece_model import model_class  # noqa: E402
 from keras_posenc.text.spans import token_spans  # noqa: E402
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "answers"

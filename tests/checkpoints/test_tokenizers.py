@@ -120,7 +120,12 @@ def test_characters_of_tokens(name, tokens, tmp_path):
     ("name", "file", "setting", "word"),
     [
         ("deberta", "tokenizer_config.json", "split_by_punct", "True is not"),
-        ("albert_saved", "tokenizer_config.json", "keep_accents", "True is no"),
+        (
+            "albert_saved",
+            "tokenizer_config.json",
+            "keep_accents",
+            "True contra",
+        ),
         ("esm", "sentence_bert_config.json", "do_lower_case", "EsmTokenizer"),
         ("esm", "tokenizer_config.json", "do_lower_case", "True is not supp"),
     ],

@@ -74,6 +74,7 @@ def test_the_model_reads_what_was_generated(made):
         np.testing.assert_allclose(best[row][: len(most)], most, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
     prompts = np.array([[5, 6, 7, 8], [9, 10, 11, 12]], "int32")
     path = tmp_path / "made.tflite"
