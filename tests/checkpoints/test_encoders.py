@@ -1,7 +1,7 @@
 """Public checkpoints, by the keys of their configs: what loads, what not.
 
-`checkpoints.json` lists them, as `public.py` says. Sizes are made small there, and
-tensors drawn when they are asked for. `tokenizer_kinds.json` has a tiny
+`checkpoints.json` lists them, as `public.py` says. Sizes are made small there,
+and tensors drawn when they are asked for. `tokenizer_kinds.json` has a tiny
 tokenizer of each kind, and what transformers computes with it. Models that
 generate text are made here; what they compute is compared in other tests.
 """
@@ -70,7 +70,9 @@ class Drawn:
         patterns = [re.compile(each) for each in of_no_matter]
         for name in self.listed:
             is_known = any(each.fullmatch(name) for each in patterns)
-            assert is_known or name in self.taken, f"{name} is not accounted for"
+            assert is_known or name in self.taken, (
+                f"{name} is not accounted for"
+            )
 
     def digests(self):
         return {}
@@ -94,6 +96,7 @@ def loading(tmp_path_factory):
 
     Returns the model, or the error.
     """
+
     @functools.cache
     def loading(config, also, kind, options, is_of_sentences):
         folder = tmp_path_factory.mktemp("checkpoint")
@@ -155,7 +158,7 @@ def test_public_checkpoint(name, loading):
         ends = config["eos_token_id"]
         assert list(np.ravel(ends)) == list(found.search.end_ids)
         return
-    assert (does == "classifies") <= bool(found.labels)
+    assert found.labels or does != "classifies"
     labels, shape = found.labels, found.output_shape
     expected = list(config["id2label"].values()) if labels else None
     assert (labels and list(labels)) == expected
@@ -179,5 +182,6 @@ def test_outputs_from_texts(work, loading):
 
 
 def test_list_is_of_many():
-    assert sum(each["does"] in (LOADS, *DOES) for each in LISTED.values()) >= 155
+    done = [each["does"] for each in LISTED.values()]
+    assert sum(does in (LOADS, *DOES) for does in done) >= 155
     assert {each.get("like", "") for each in LISTED.values()} <= {"", *LISTED}
