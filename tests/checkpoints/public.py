@@ -1,13 +1,15 @@
 """Public checkpoints, by the keys of their configs, made small.
 
-`encoders.json` says of each checkpoint on the Hugging Face Hub:
+`checkpoints.json` says of each checkpoint on the Hugging Face Hub:
 
 - `config`: its config.json, with the values in use; `like` names a checkpoint
   with the same keys except these, and `without` keys that only that one has;
 - `also`: names of tensors that no model here needs, or that tell what it is;
-- `tokenizer`: the kind of its tokenizer, one of `tokenizer_kinds.json`;
+- `tokenizer`: the kind of its tokenizer, one of `tokenizer_kinds.json` or, for
+  those that generate, of `generator_tokenizers.json.gz`;
 - `options`: arguments of `load_hugging_face`, for ids or images;
-- `does`: "loads", or words of the error;
+- `does`: "loads"; of a language model "generates", "encodes" (with the
+  modules.json of a sentence encoder) or "classifies"; or words of the error;
 - `texts`: words of the error, where it loads from ids and not from texts.
 
 What follows `like` also has its `also`, `tokenizer`, `options` and `texts`.
@@ -24,18 +26,32 @@ from pathlib import Path
 import numpy as np
 
 LISTED = json.loads(
-    Path(__file__).with_name("encoders.json").read_text("utf-8")
+    Path(__file__).with_name("checkpoints.json").read_text("utf-8")
 )
 LOADS = "loads"
+# What a language model does that loads, and how the page says it.
+DOES = {
+    "generates": "generates text",
+    "encodes": "encodes texts",
+    "classifies": "classifies texts",
+}
 SMALL = {
-    **dict.fromkeys(("hidden_size", "dim", "n_embd"), 16),
+    **dict.fromkeys(("hidden_size", "dim", "n_embd", "d_model"), 16),
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "num_heads"), 4),
+    "decoder_attention_heads": 4,
     **dict.fromkeys(("num_key_value_heads", "head_dim", "patch_size"), 4),
     **dict.fromkeys(("intermediate_size", "hidden_dim", "n_inner"), 32),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "d_ff"), 32),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer"), 1),
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_layers"), 1),
+    "num_decoder_layers": 1,
+    "d_kv": 4,
     "attention_head_size": 4,
     "image_size": 8,
+    "max_length": 40,
     "max_position_embeddings": 60,
+    "min_length": 10,
     "pad_vocab_size_multiple": 16,
     "pooler_hidden_size": 16,
     "position_buckets": 6,
@@ -69,16 +85,33 @@ def shrunk(config):
     if "embedding_size" in config:
         is_narrow = config["embedding_size"] < config["hidden_size"]
         small["embedding_size"] = 8 if is_narrow else 16
+    small |= {key: "" for key in NOTES if key in config}
+    if "layer_types" in config:
+        small["layer_types"] = config["layer_types"][:1]
     ids = {
         key: value
         for key, value in config.items()
-        if key.endswith("token_id") and isinstance(value, int) and value >= 44
+        if key.endswith("token_id") or key == "bad_words_ids"
     }
-    small |= {key: "" for key in NOTES if key in config}
-    for number, value in enumerate(sorted(set(ids.values()))):
-        for key in (key for key in ids if ids[key] == value):
-            small[key] = 44 + number
-    return small
+    found = sorted({each for each in within(ids.values()) if each >= 44})
+    fewer = {large: 44 + number for number, large in enumerate(found)}
+    return small | {key: replaced(value, fewer) for key, value in ids.items()}
+
+
+def within(value):
+    """Yields the numbers of nested lists."""
+    if isinstance(value, int):
+        yield value
+    elif value is not None:
+        for each in value:
+            yield from within(each)
+
+
+def replaced(value, by):
+    """Returns nested lists with other numbers."""
+    if isinstance(value, list):
+        return [replaced(each, by) for each in value]
+    return by.get(value, value)
 
 
 def drawn(name, shape):
@@ -117,12 +150,15 @@ def described():
 
     Names with " of " are older or newer configs of the same checkpoint.
     """
-    loads, others = {}, {}
+    loads, generators, others = {}, {}, {}
     for name, said in LISTED.items():
         does, texts = said["does"], inherited(name, "texts", None)
         if " of " in name:
             continue
-        if does != LOADS:
+        if does in DOES:
+            kind = config_of(name)["model_type"]
+            generators.setdefault((f"`{kind}`", DOES[does]), []).append(name)
+        elif does != LOADS:
             others.setdefault(does.removesuffix(", only"), []).append(name)
         elif texts is not None:
             why = f"{texts} is not supported; `from_ids=True` loads it"
@@ -130,17 +166,22 @@ def described():
         else:
             kind = config_of(name).get("model_type", "bert")
             loads.setdefault(f"`{kind}`", []).append(name)
-    count = sum(map(len, loads.values()))
+    count = sum(len(x) for x in (*loads.values(), *generators.values()))
     tried = count + sum(map(len, others.values()))
     return f"""\
 {count} of {tried} checkpoints load from texts or images. They were tried with
 the keys of their `config.json` and the kind of their tokenizer, but small sizes
-and random weights. For each model type with each of its kinds of tokenizers,
-outputs from texts equal those of `transformers` within 5e-6 of the largest.
+and random weights. For each model type of encoders with each of its kinds of
+tokenizers, outputs from texts equal those of `transformers` within 5e-6 of the
+largest.
 
 | `model_type` | loads |
 |---|---|
 {rows(sorted(loads.items()))}
+
+| `model_type` | what it does | language models |
+|---|---|---|
+{rows(sorted(((" | ".join(k), v) for k, v in generators.items())))}
 
 | the error says | checkpoints |
 |---|---|

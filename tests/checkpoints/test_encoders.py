@@ -1,8 +1,9 @@
 """Public checkpoints, by the keys of their configs: what loads, what not.
 
-`encoders.json` lists them, as `public.py` says. Sizes are made small there, and
-tensors drawn when they are asked for. `tokenizer_kinds.json` has a tiny
-tokenizer of each kind, and what transformers computes with it.
+`checkpoints.json` lists them, as `public.py` says. Sizes are made small there,
+and tensors drawn when they are asked for. `tokenizer_kinds.json` has a tiny
+tokenizer of each kind, and what transformers computes with it. Models that
+generate text are made here; what they compute is compared in other tests.
 """
 
 import base64
@@ -15,8 +16,16 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.checkpoints import hugging_face, model_types
+from keras_posenc.checkpoints import (
+    decoders,
+    hugging_face,
+    model_types,
+    translator,
+)
+from keras_posenc.generation.search import vocabulary_of
+from tests.checkpoints.folders import add_modules
 from tests.checkpoints.public import (
+    DOES,
     LISTED,
     LOADS,
     config_of,
@@ -25,11 +34,14 @@ from tests.checkpoints.public import (
     shrunk,
     works,
 )
+from tests.checkpoints.test_tokenizers import write as write_zipped
+from tests.text.files import FIXTURES, zipped
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow_text")
 FILE = Path(__file__).parents[1] / "fixtures" / "tokenizer_kinds.json"
 FIXTURE = json.loads(FILE.read_text("utf-8"))
+GENERATORS = zipped(FIXTURES / "generator_tokenizers.json.gz")["cases"]
 # Relative to the largest sum of a text's vectors.
 TOLERANCE = 5e-6
 
@@ -42,35 +54,32 @@ class Drawn:
     def __init__(self, folder):
         self.names = list(self.listed) or [""]
         self.largest = 10**6
+        self.taken = set()
 
     def __contains__(self, name):
         return name in self.names
 
     def take(self, name, shape):
+        self.taken.add(name)
         return drawn(name, shape)
+
+    def check_shape(self, name, shape):
+        """Accepts all: tensors are of any shape."""
 
     def finish(self, of_no_matter):
         patterns = [re.compile(each) for each in of_no_matter]
         for name in self.listed:
             is_known = any(each.fullmatch(name) for each in patterns)
-            is_taken = name in TAKEN
-            assert is_known or is_taken, f"{name} is not accounted for"
+            assert is_known or name in self.taken, (
+                f"{name} is not accounted for"
+            )
 
     def digests(self):
         return {}
 
 
-# Names that are listed to tell the type, and are in the model too.
-TAKEN = {
-    "bert.embeddings.word_embeddings.weight",
-    "bert.encoder.layer.0.attention.self.query.weight",
-}
-
-
 def write(folder, files):
-    """Writes files of a tokenizer, in place of those of another."""
-    for path in folder.iterdir():
-        path.unlink()
+    """Writes files of a tokenizer."""
     for name, content in files.items():
         path = folder / name
         if isinstance(content, str):
@@ -87,11 +96,16 @@ def loading(tmp_path_factory):
 
     Returns the model, or the error.
     """
-    folder = tmp_path_factory.mktemp("encoder")
 
     @functools.cache
-    def loading(config, also, kind, options):
-        write(folder, FIXTURE["kinds"][kind] if kind else {})
+    def loading(config, also, kind, options, is_of_sentences):
+        folder = tmp_path_factory.mktemp("checkpoint")
+        if kind in GENERATORS:
+            write_zipped(folder, GENERATORS[kind]["files"])
+        elif kind:
+            write(folder, FIXTURE["kinds"][kind])
+        if is_of_sentences:
+            add_modules(folder)
         (folder / "config.json").write_text(config)
         Drawn.listed = also
         try:
@@ -102,9 +116,18 @@ def loading(tmp_path_factory):
             return str(error)
 
     with pytest.MonkeyPatch.context() as patched:
-        for module in (hugging_face, model_types):
+        for module in (decoders, hugging_face, model_types, translator):
             patched.setattr(module, "Tensors", Drawn)
         yield loading
+
+
+def small_config(name):
+    """A checkpoint's config, made small; with as many ids as tokens."""
+    config = shrunk(config_of(name))
+    if inherited(name, "tokenizer", None) in GENERATORS:
+        sizes = ("vocab_size", "decoder_vocab_size")
+        config |= {key: 2000 for key in sizes if key in config}
+    return config
 
 
 def loaded(loading, name, from_texts, **more):
@@ -113,10 +136,11 @@ def loaded(loading, name, from_texts, **more):
         options.pop("pad_id", None)
     else:
         options = {"from_ids": True, **options}
-    config = json.dumps(shrunk(config_of(name)), sort_keys=True)
+    config = json.dumps(small_config(name), sort_keys=True)
     kind = inherited(name, "tokenizer", None) if from_texts else None
     also = tuple(inherited(name, "also", ()))
-    return loading(config, also, kind, json.dumps(options))
+    is_of_sentences = LISTED[name]["does"] == "encodes"
+    return loading(config, also, kind, json.dumps(options), is_of_sentences)
 
 
 @pytest.mark.parametrize("name", LISTED)
@@ -124,11 +148,17 @@ def test_public_checkpoint(name, loading):
     does, refused = LISTED[name]["does"], inherited(name, "texts", None)
     has_texts = inherited(name, "tokenizer", None) is not None
     found = loaded(loading, name, has_texts and refused is None)
-    if does != LOADS:
+    if does not in (LOADS, *DOES):
         assert does in found
         return
     assert not isinstance(found, str), found
-    config = shrunk(config_of(name))
+    config = small_config(name)
+    if does == "generates":
+        assert vocabulary_of(found.model) == config["vocab_size"]
+        ends = config["eos_token_id"]
+        assert list(np.ravel(ends)) == list(found.search.end_ids)
+        return
+    assert found.labels or does != "classifies"
     labels, shape = found.labels, found.output_shape
     expected = list(config["id2label"].values()) if labels else None
     assert (labels and list(labels)) == expected
@@ -152,5 +182,6 @@ def test_outputs_from_texts(work, loading):
 
 
 def test_list_is_of_many():
-    assert sum(each["does"] == LOADS for each in LISTED.values()) >= 130
+    done = [each["does"] for each in LISTED.values()]
+    assert sum(does in (LOADS, *DOES) for does in done) >= 155
     assert {each.get("like", "") for each in LISTED.values()} <= {"", *LISTED}
