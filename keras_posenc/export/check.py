@@ -1,5 +1,6 @@
 """Compares an exported model's outputs with the model's."""
 
+import dataclasses
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from keras_posenc.export.probes.likelihoods import (
     Likelihoods,
     of_choices,
     of_targets,
+    wrong_scores,
 )
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, describe_example
@@ -140,7 +142,7 @@ def compare(
         is_extreme=bool(probe.extremes),
         examples=probe.examples,
         lost=found.lost,
-        likelihoods=_of_targets(probe, got),
+        likelihoods=_of_targets(probe, got, reference.target_tokens(probe)),
     )
 
 
@@ -158,8 +160,7 @@ def _by_likelihood(
         if (
             error is None
             and "float" in value.dtype.name
-            and np.all(np.isfinite(value))
-            and not np.all(np.isfinite(got[name]))
+            and np.any(_is_finite(value) & ~_is_finite(got[name]))
         ):
             where, error = name, f"{name} is not finite"
         if error is not None:
@@ -167,10 +168,17 @@ def _by_likelihood(
                 signature, str(probe), math.inf, where, 0.0, error
             )
     rescore = reference.rescores.get(signature)
+    found: Likelihoods | None
     if rescore is None:
-        found = _of_targets(probe, got)
+        is_token = reference.target_tokens(probe)
+        found = _of_targets(probe, got, is_token)
+        error = None if is_token is None else wrong_scores(got, is_token)
     else:
-        found = of_choices(probe.inputs, expected, got, rescore)
+        found, error = of_choices(probe.inputs, expected, got, rescore)
+    if error is not None:
+        return CaseReport(signature, str(probe), math.inf, "", 0.0, error)
+    if found is not None and probe.extremes:  # noise outside [0, 1) too
+        found = dataclasses.replace(found, drew=0, near=0)
     return CaseReport(
         signature,
         str(probe),
@@ -184,12 +192,20 @@ def _by_likelihood(
     )
 
 
-def _of_targets(probe: Probe, got: Mapping[str, Any]) -> Likelihoods | None:
+def _is_finite(values: Any) -> np.ndarray:
+    return np.isfinite(values.astype("float64"))  # bfloat16 too
+
+
+def _of_targets(
+    probe: Probe, got: Mapping[str, Any], is_token: np.ndarray | None
+) -> Likelihoods | None:
     """Returns the likelihoods of texts; None for made-up inputs."""
     is_text = probe.is_sample and "target" in probe.inputs
     if not is_text or TOKEN_SCORE not in got:
         return None
-    return of_targets(probe.outputs, got, probe.is_drawn)
+    if is_token is None:
+        is_token = probe.outputs[TOKEN_SCORE] != 0
+    return of_targets(probe.outputs, got, probe.is_drawn, is_token)
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
@@ -291,6 +307,7 @@ def check(
         unverified=sorted(
             {*inspection.signatures}.difference(names)
             | unknown_labels(reference, inspection)
+            | unmeasured(reference, cases)
             | {
                 f"{name} (for Python only)"
                 for name in response.get("python_functions", [])
@@ -323,6 +340,23 @@ def check(
         allow_different_graph=allow_different_graph,
         notes=list(notes(reference, inspection, allow_operators)),
     )
+
+
+def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:
+    """Returns signatures of a quantized generator of which no loss is known."""
+    found = set()
+    samplers = {x.signature for x in reference.probes if "noise" in x.inputs}
+    for name in reference.by_likelihood:
+        measured = [
+            case.likelihoods
+            for case in cases
+            if case.signature == name and case.likelihoods is not None
+        ]
+        if not any(each.tokens or each.chosen for each in measured):
+            found.add(f"{name} (no token to measure)")
+        elif name in samplers and not any(each.drew for each in measured):
+            found.add(f"{name} (its choice of samples)")
+    return found
 
 
 def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:

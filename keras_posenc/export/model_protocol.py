@@ -28,12 +28,14 @@ class Offers:
         rescore: How likely the model finds other sequences than its own, such
             as a quantized file's. It takes dicts of tensors by the names of
             inputs and outputs, and returns a dict of `is_token`, bool `(batch,
-            tokens)`; `token_score`, the log-likelihood of each token; and, if
-            it is always the most likely one that is chosen, `best_score`.
+            tokens)`; `token_score`, the log-likelihood of each token; and
+            what else `rescored` of the generators returns.
         drawn_pairs: Of a model that scores targets, as `token_score`: takes a
             list of prompts and a function that runs another one on arrays, and
             yields pairs of inputs, a dict of arrays, and whether the model has
             sampled these targets itself.
+        target_tokens: Of such a model: takes its inputs, and returns bool of
+            the shape of `token_score`: which are of no padding.
         measures_quantized: Returns models by name that a quantized file has in
             addition, so that what it loses can be measured.
         output_scales: Least size of an output's numbers, by its name, for
@@ -56,6 +58,7 @@ class Offers:
     drawn_pairs: Callable[..., Iterable[tuple[dict[str, Any], bool]]] | None = (
         None
     )
+    target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()

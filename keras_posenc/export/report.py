@@ -24,6 +24,7 @@ from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
     MAX_PERPLEXITY_RATIO,
+    MIN_NEAR,
     Likelihoods,
 )
 from keras_posenc.export.probes.reference import Reference
@@ -231,15 +232,21 @@ class VerificationReport:
 
     @property
     def is_less_likely(self) -> bool:
-        """Whether a quantized generator's file loses too much."""
-        found = self.likelihoods
-        if found is None or not self.by_likelihood:
-            return False
-        # NaN, without texts, is no loss.
-        return (
-            found.largest_loss > self.max_kl
-            or found.perplexity_ratio > self.max_perplexity_ratio
+        """Whether a signature of a quantized generator loses too much."""
+        return any(
+            found.exceeds(self.max_kl, self.max_perplexity_ratio)
+            for found in self.likelihoods_of.values()
         )
+
+    @property
+    def likelihoods_of(self) -> dict[str, Likelihoods]:
+        """The likelihoods of each signature in `by_likelihood`."""
+        found: dict[str, Likelihoods] = {}
+        for case in self.cases:
+            name, own = case.signature, case.likelihoods
+            if name in self.by_likelihood and own is not None:
+                found[name] = found.get(name, Likelihoods()) + own
+        return found
 
     @property
     def accuracy(self) -> Accuracy:
@@ -474,7 +481,7 @@ def _wrong_outputs(report: Any) -> str | None:
     if worst.largest_difference <= report.tolerance and report.is_less_likely:
         return (
             "The file is a worse language model: "
-            f"{of_likelihoods(report)}. That is more than "
+            f"{_worse(report)}. That is more than "
             f"{report.quantization} rounding explains. If the model was "
             "trained after the export, export it again. Else use "
             "quantization='float16' (--quantization float16), or allow it by a "
@@ -712,9 +719,23 @@ def _loss(report: Any, kind: str) -> str:
     )
 
 
-def of_likelihoods(report: Any) -> str:
-    """Returns perplexities, KL divergence and agreement, with their limits."""
-    found = report.likelihoods
+def _worse(report: Any) -> str:
+    """Returns what each signature that is less likely loses."""
+    return ". ".join(
+        f"signature '{name}': {of_likelihoods(report, found)}"
+        for name, found in report.likelihoods_of.items()
+        if found.exceeds(report.max_kl, report.max_perplexity_ratio)
+    )
+
+
+def of_likelihoods(report: Any, found: Likelihoods | None = None) -> str:
+    """Returns perplexities, KL divergence and agreement, with their limits.
+
+    Args:
+        report: The report.
+        found: Those of one signature; by default of all together.
+    """
+    found = found or report.likelihoods
     is_limited = bool(report.by_likelihood)
 
     def allowed(limit: float) -> str:
@@ -743,6 +764,11 @@ def of_likelihoods(report: Any) -> str:
         )
         loss = max(found.regret, found.misjudged) / count
         parts[-1] += f", mean loss {loss:.2g} nats{allowed(report.max_kl)}"
+    if found.drew:
+        parts.append(
+            f"{100 * found.near / found.drew:.3g}% of sampled tokens near the "
+            f"model's ({100 * MIN_NEAR:g}% required)"
+        )
     return "; ".join(parts)
 
 
@@ -788,7 +814,7 @@ def summary(report: Any) -> str:
     if found is not None and has_ended and not others:
         return (
             f"{report.path}: {verdict}: {units.count(count, 'case')}, "
-            f"{found.largest_loss:.2g} nats lost per token (allowed "
+            f"{_largest_loss(report):.2g} nats lost per token (allowed "
             f"{report.max_kl:g}), {units.size(report.size_bytes)}"
         )
     if report.passed and report.different_graph:
@@ -798,6 +824,11 @@ def summary(report: Any) -> str:
         f"difference {report.largest_difference:.2g} (allowed "
         f"{report.tolerance:.2g}){on_samples}, {units.size(report.size_bytes)}"
     )
+
+
+def _largest_loss(report: Any) -> float:
+    found = report.likelihoods_of.values() or [report.likelihoods]
+    return max(each.largest_loss for each in found)
 
 
 _FORMATS = {"litert": "LiteRT", "onnx": "ONNX"}

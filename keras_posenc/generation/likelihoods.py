@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.generated import Forbidden
+from keras_posenc.generation.generated import Forbidden, is_any
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search
 
@@ -22,8 +22,13 @@ _TEXTS = 8
 _TOKENS = 64
 
 
+# Two distributions with a divergence of 0.1 nats have cumulative probabilities
+# that differ by at most sqrt(0.1 / 2) (Pinsker).
+_NEAR = 0.22
+
+
 def rescored(
-    search: Search, scoring: Scoring, source: Any, ids: Any
+    search: Search, scoring: Scoring, source: Any, ids: Any, noise: Any = None
 ) -> dict[str, Any]:
     """Returns how likely the model finds generated tokens.
 
@@ -32,36 +37,98 @@ def rescored(
         scoring: The layer that scores targets of its model.
         source: Integers `(batch, seq)`: what they were generated from.
         ids: Integers `(batch, max_length)`, or with the axis of `n_best`, of
-            which the first is read.
+            each is a row more here.
+        noise: Floats `(batch, max_length)` that they were sampled with.
 
     Returns:
-        A dict of `is_token`, bool `(batch, max_length)`: which have a score;
-        `token_score`, float32 of the same shape; and, if the search takes the
-        most likely token each time, `best_score`, that of this token.
+        A dict of `is_token`, bool `(rows, max_length)`: which have a score;
+        `token_score`, float32 of the same shape; `is_known`, bool `(rows,)`:
+        whether each id is one that may be generated; `is_whole`, whether a row
+        ends with an end symbol or is full, with padding only at its end;
+        `has_end`, whether it has an end symbol; `divisor`, float32 `(rows,)`:
+        what its score is divided by; if this is exact, `is_divisor`. If the
+        search takes the most likely token each time, also `best_score`, that
+        of this token. If it samples, also `is_near`, whether noise changed by
+        at most 0.22 samples the token, bool `(rows, max_length)`.
     """
     ids = ops.cast(ids, "int32")
     if len(ids.shape) == 3:
-        ids = ids[:, 0]
+        source = ops.repeat(source, ops.shape(ids)[1], axis=0)
+        ids = ops.reshape(ids, (-1, ops.shape(ids)[2]))
+    prefix, pad_id = len(search.prefix_ids), scoring.pad_id
+    is_padding = ops.equal(ids, pad_id)
+    is_end = is_any(ids, search.end_ids)
+    place = ops.arange(ops.shape(ids)[1], dtype="int32")
+    is_id = ops.logical_and(ids >= 0, ids < search.vocabulary)
+    is_unlisted = ops.logical_not(is_any(ids, search.forbidden_ids))
+    is_known = ops.logical_and(
+        is_id, ops.logical_or(is_unlisted, place < prefix)
+    )
+    is_known = ops.logical_or(is_known, is_padding)
+    # Nothing follows padding, nor an end symbol after the prefix.
+    ends = ops.logical_or(is_padding, ops.logical_and(is_end, place >= prefix))
+    follows = ops.logical_and(ends[:, :-1], ops.logical_not(is_padding[:, 1:]))
+    is_cut = ops.logical_and(
+        is_padding[:, 1:],
+        ops.logical_not(ops.logical_or(ends[:, :-1], is_end[:, :-1])),
+    )
+    is_whole = ops.logical_not(
+        ops.logical_or(
+            ops.any(ops.logical_or(follows, is_cut), axis=1), is_padding[:, 0]
+        )
+    )
+    count = ops.sum(ops.cast(~is_padding, "float32"), axis=1) - prefix
+    is_listed = not hasattr(search, "rules")
+    divisor = (5 + count) / 6 if is_listed else ops.maximum(count, 1.0)
+    divisor = ops.power(ops.maximum(divisor, 0.5), search.length_penalty)
+    is_own = is_listed or search.length_penalty == 0
+    of_rows = {
+        "is_known": ops.all(is_known, axis=1),
+        "is_whole": is_whole,
+        "has_end": ops.any(is_end, axis=1),
+        "divisor": divisor if search.beams > 1 else ops.ones_like(divisor),
+        "is_divisor": ops.full_like(is_whole, is_own or search.beams == 1),
+    }
+    ids = ops.where(is_known, ids, pad_id)
     logs, target, real = scoring.read({"source": source, "target": ids})
     scores = ops.take_along_axis(logs, ops.expand_dims(target, 2), axis=2)
     place = ops.arange(ops.shape(target)[1], dtype="int32")
     real = ops.logical_and(real, place >= len(search.prefix_ids))
     found = {"is_token": real, "token_score": ops.squeeze(scores, 2)}
-    is_greedy = (
+    is_plain = (
         search.beams == 1
-        and search.draw is None
         and search.repetition_penalty == 1
-        and search.least == 0
         and not getattr(search, "rules", None)
     )
-    if is_greedy:
-        forbidden = Forbidden(
-            search.end_ids, scoring.pad_id, 0, search.forbidden_ids
+    if is_plain:
+        flat = ops.reshape(logs, (-1, logs.shape[-1]))
+        early, late = (
+            Forbidden(search.end_ids, pad_id, least, search.forbidden_ids)(
+                flat, 0
+            )
+            for least in (1, 0)
         )
-        rows = forbidden(ops.reshape(logs, (-1, logs.shape[-1])), 0)
-        best = ops.reshape(ops.max(rows, axis=-1), ops.shape(target))
-        found["best_score"] = best
-    return {name: x[:, : search.max_length] for name, x in found.items()}
+        is_early = ops.broadcast_to(
+            place - prefix < search.least, ops.shape(target)
+        )
+        rows = ops.where(ops.reshape(is_early, (-1, 1)), early, late)
+        if search.draw is None:
+            best = ops.reshape(ops.max(rows, axis=-1), ops.shape(target))
+            found["best_score"] = best
+        elif noise is not None:
+            width = ops.shape(target)[1] - ops.shape(noise)[1]
+            level = ops.pad(ops.clip(noise, 0, 1), ((0, 0), (0, width)))
+            # The first column of noise is that of the first token.
+            level = ops.roll(level, prefix, axis=1)
+            is_near = search.draw.nearly_draws(
+                rows,
+                ops.reshape(level, (-1,)),
+                ops.reshape(target, (-1,)),
+                _NEAR,
+            )
+            found["is_near"] = ops.reshape(is_near, ops.shape(target))
+    found = {name: x[:, : search.max_length] for name, x in found.items()}
+    return {**found, **of_rows}
 
 
 def drawn_pairs(

@@ -18,6 +18,8 @@ from keras_posenc.export.signatures.signature import Signature
 # Mean KL divergence from the model, in nats per token. Rounding to 8 bits costs
 # 0.05 in SmolLM2-135M; one wrong kernel in a model of two small blocks, 0.34.
 MAX_KL = 0.1
+# Share of sampled tokens that the model nearly samples with the same noise.
+MIN_NEAR = 0.9
 # A perplexity above the model's by more than this factor.
 MAX_PERPLEXITY_RATIO = 1.1
 
@@ -45,6 +47,8 @@ class Likelihoods:
             finds them.
         misjudged: Sum of half the squared difference between the file's and the
             model's log-likelihoods of them.
+        drew: Number of those that were sampled with given noise.
+        near: Number of those that the model nearly samples with this noise.
     """
 
     tokens: int = 0
@@ -56,6 +60,8 @@ class Likelihoods:
     most_likely: int = 0
     regret: float = 0.0
     misjudged: float = 0.0
+    drew: int = 0
+    near: int = 0
 
     def __add__(self, other: "Likelihoods") -> "Likelihoods":
         return Likelihoods(
@@ -99,7 +105,19 @@ class Likelihoods:
         """The largest of `kl` and of what generated tokens lose, in nats."""
         count = max(self.chosen, 1)
         kl = self.kl if self.drawn else 0.0
-        return max(kl, self.regret / count, self.misjudged / count)
+        losses = kl, self.regret / count, self.misjudged / count
+        # `max` would pass over NaN.
+        return math.inf if any(map(math.isnan, losses)) else max(losses)
+
+    def exceeds(self, max_kl: float, max_perplexity_ratio: float) -> bool:
+        """Returns whether a file loses more than is allowed; NaN is more."""
+        return not (
+            self.largest_loss <= max_kl
+            and (
+                not self.tokens or self.perplexity_ratio <= max_perplexity_ratio
+            )
+            and self.near >= MIN_NEAR * self.drew
+        )
 
 
 def _perplexity(total: float, tokens: int) -> float:
@@ -107,7 +125,10 @@ def _perplexity(total: float, tokens: int) -> float:
 
 
 def of_targets(
-    wanted: Mapping[str, Any], got: Mapping[str, Any], is_drawn: bool
+    wanted: Mapping[str, Any],
+    got: Mapping[str, Any],
+    is_drawn: bool,
+    is_token: np.ndarray,
 ) -> Likelihoods:
     """Compares the log-likelihoods of given targets.
 
@@ -120,12 +141,12 @@ def of_targets(
         wanted: The model's outputs.
         got: The file's.
         is_drawn: Whether the model has sampled the targets.
+        is_token: Bool of the scores' shape: which are of no padding.
     """
     own, other = (
         outputs[TOKEN_SCORE].astype("float64") for outputs in (wanted, got)
     )
-    real = own != 0  # padding has exactly 0
-    own, other = own[real], other[real]
+    own, other = own[is_token], other[is_token]
     more = np.clip(other - own, -_HIGHEST, _HIGHEST)
     found = Likelihoods(own.size, float(np.sum(own)), float(np.sum(other)))
     if not is_drawn:
@@ -139,7 +160,7 @@ def of_choices(
     wanted: Mapping[str, Any],
     got: Mapping[str, Any],
     rescore: Rescore,
-) -> Likelihoods:
+) -> tuple[Likelihoods, str | None]:
     """Returns how likely the model finds what a file generated.
 
     Args:
@@ -147,31 +168,127 @@ def of_choices(
         wanted: The model's outputs.
         got: The file's outputs.
         rescore: See `Offers`.
+
+    Returns:
+        The likelihoods, and what is wrong with the outputs, or None.
     """
-    found = rescore(inputs, got)
+    found, own = rescore(inputs, got), None
     real = found["is_token"]
     scores = found[TOKEN_SCORE].astype("float64")
-    chosen = int(np.sum(real))
+    count = len(scores)
+    # A search with several beams may find fewer sequences than it returns.
+    is_none = np.zeros(count, bool)
+    if "best_score" not in found and "noise" not in inputs:
+        own = rescore(inputs, wanted)
+        is_none = ~own["is_whole"]
+    error = _wrong(found, got, is_none)
+    if error is not None:
+        return Likelihoods(), error
     misjudged = 0.0
     if TOKEN_SCORE in got:
-        file = got[TOKEN_SCORE].astype("float64")
-        file = file[:, 0] if file.ndim == 3 else file
+        file = got[TOKEN_SCORE].astype("float64").reshape(count, -1)
         misjudged = float(np.sum((file - scores)[real] ** 2) / 2)
-    most_likely, regret = 0, 0.0
+    most_likely, regret, drew, near = 0, 0.0, 0, 0
     if "best_score" in found:
         loss = (found["best_score"].astype("float64") - scores)[real]
         most_likely = int(np.sum(loss <= _EQUAL))
         regret = float(np.sum(loss))
-    elif "noise" not in inputs:  # beams: the whole sequence counts
-        own = rescore(inputs, wanted)
-        total = np.sum(np.where(own["is_token"], own[TOKEN_SCORE], 0))
-        regret = max(float(total - np.sum(np.where(real, scores, 0))), 0.0)
+    elif own is not None:  # beams: whole sequences count
+        totals = [
+            np.sum(np.where(x["is_token"], x[TOKEN_SCORE], 0), 1) / x["divisor"]
+            for x in (own, found)
+        ]
+        lost = (totals[0] - totals[1]) * found["divisor"]
+        regret = float(np.sum(np.maximum(lost, 0)[~is_none]))
+    elif "is_near" in found:
+        drew, near = int(np.sum(real)), int(np.sum(found["is_near"][real]))
     return Likelihoods(
-        chosen=chosen,
+        chosen=int(np.sum(real)),
         most_likely=most_likely,
         regret=regret,
         misjudged=misjudged,
+        drew=drew,
+        near=near,
+    ), None
+
+
+def _wrong(
+    found: Mapping[str, Any], got: Mapping[str, Any], is_none: np.ndarray
+) -> str | None:
+    """Returns what is wrong with generated sequences in themselves, or None.
+
+    Args:
+        found: What `rescore` returns of them.
+        got: The file's outputs.
+        is_none: Bool `(rows,)`: which the model itself did not find.
+    """
+
+    def row(is_wrong: np.ndarray) -> int:
+        return int(np.argmax(is_wrong & ~is_none))
+
+    if "ids" not in got:  # the ids of texts are those of their tokenizer
+        return None
+    ids = got["ids"].reshape(len(is_none), -1)
+    for name, problem in (
+        ("is_known", "has an id that the model does not generate"),
+        ("is_whole", "neither ends with an end symbol nor is full"),
+    ):
+        is_wrong = ~found[name] & ~is_none
+        if np.any(is_wrong):
+            index = row(is_wrong)
+            return f"ids[{index}] {problem}: {ids[index].tolist()}"
+    if "ended" in got:
+        is_wrong = got["ended"].reshape(-1) != found["has_end"]
+        if np.any(is_wrong & ~is_none):
+            return f"ended[{row(is_wrong)}] is not what its ids say"
+    if TOKEN_SCORE not in got:
+        return None
+    return wrong_scores(
+        got,
+        found["is_token"],
+        found["divisor"],
+        found["is_divisor"],
+        is_none,
     )
+
+
+def wrong_scores(
+    got: Mapping[str, Any],
+    is_token: np.ndarray,
+    divisor: Any = 1.0,
+    is_divisor: Any = True,
+    is_none: Any = False,
+) -> str | None:
+    """Returns where scores contradict each other, or None.
+
+    Args:
+        got: A file's outputs.
+        is_token: Bool `(rows, tokens)`: where `token_score` is of a token.
+        divisor: What sums of these are divided by, one for each row.
+        is_divisor: Whether it is known.
+        is_none: Which rows are not compared.
+    """
+
+    def row(is_wrong: np.ndarray) -> int:
+        return int(np.argmax(is_wrong & ~np.asarray(is_none)))
+
+    rows = len(is_token)
+    scores = got[TOKEN_SCORE].astype("float64").reshape(rows, -1)
+    is_wrong = np.any((scores != 0) & ~is_token, axis=1)
+    if np.any(is_wrong & ~np.asarray(is_none)):
+        return f"{TOKEN_SCORE}[{row(is_wrong)}] is not 0 where no token is"
+    if "score" in got:
+        score = got["score"].astype("float64").reshape(-1)
+        total = np.sum(scores, axis=1) / divisor
+        is_near = np.isclose(score, total, rtol=1e-3, atol=1e-3)
+        is_wrong = ~is_near & is_divisor
+        if np.any(is_wrong & ~np.asarray(is_none)):
+            index = row(is_wrong)
+            return (
+                f"score[{index}] is {score[index]:.4g}, and its tokens' are "
+                f"{total[index]:.4g} together"
+            )
+    return None
 
 
 def rescore_of(signature: Signature) -> Rescore | None:

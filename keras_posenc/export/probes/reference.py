@@ -213,13 +213,21 @@ class Reference:
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
         """Signatures of a quantized file whose likelihoods are compared."""
-        if self.quantization is None:
+        if self.quantization in (None, BY_KERAS):  # the model rounds too
             return set()
         return {
             each.name
             for each in self.signatures
             if each.name in self.rescores or scores_targets(each)
         }
+
+    def target_tokens(self, probe: Probe) -> np.ndarray | None:
+        """Returns `Offers.target_tokens` of a probe; None without any."""
+        for signature in self.signatures:
+            tokens = Offers.of(signature.model).target_tokens
+            if signature.name == probe.signature and tokens is not None:
+                return np.asarray(tokens(probe.inputs))
+        return None
 
     @property
     def usual(self) -> list[Probe]:
@@ -508,13 +516,13 @@ def _run_pairs(
         for inputs in samples
         if {*inputs} == {IDS}
     ]
-    if reference.quantization is None and not prompts:
+    if reference.quantization in (None, BY_KERAS) and not prompts:
         return
     pairs = Offers.of(signature.model).drawn_pairs
     assert pairs is not None
     call = runner_of(signature, memory)
     for inputs, is_drawn in pairs(prompts, in_graph):
-        if is_drawn and reference.quantization is None:
+        if is_drawn and reference.quantization in (None, BY_KERAS):
             continue
         reference.probes.append(
             Probe(

@@ -2,14 +2,22 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.export.check import compare, unmeasured
 from keras_posenc.export.probes import generate
-from keras_posenc.export.probes.likelihoods import of_targets
-from keras_posenc.export.probes.reference import Memory, runner_of
+from keras_posenc.export.probes.compare import Columns
+from keras_posenc.export.probes.likelihoods import Likelihoods, of_targets
+from keras_posenc.export.probes.reference import (
+    Memory,
+    compute_reference,
+    runner_of,
+)
+from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
 from tests.generation.toy import SIZES, shaken
@@ -30,7 +38,8 @@ def test_the_estimate_is_the_divergence_in_the_mean():
     tokens = rng.choice(50, (100, 1000), p=np.exp(model))
     outputs = [{"token_score": scores[tokens]} for scores in (model, file)]
     outputs[0]["token_score"][:, 900:] = 0  # padding
-    found = of_targets(*outputs, True)
+    is_token = np.arange(1000) < np.full((100, 1), 900)
+    found = of_targets(*outputs, True, is_token)
     exact = np.sum(np.exp(model) * (model - file))
     more = (file - model)[tokens[:, :900]]
     error = np.std(np.expm1(more) - more) / np.sqrt(90_000)
@@ -120,6 +129,150 @@ def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
     assert not report.passed
     assert report.likelihoods.largest_loss > 0.1
     assert "The file is a worse language model" in str(report)
+
+
+def emptied(inputs, outputs):
+    outputs["ids"][:] = 0
+    outputs["token_score"][:] = outputs["score"][:] = 0
+    outputs["ended"][:] = False
+
+
+def stopped(inputs, outputs):
+    outputs["ids"][..., 1:] = 0
+    outputs["token_score"][..., 1:] = 0
+    outputs["score"] = outputs["token_score"].sum(-1)
+    outputs["ended"] = (outputs["ids"] == 3).any(-1)
+
+
+def unknown(inputs, outputs):
+    outputs["ids"][..., 0] = 99
+
+
+def misread(inputs, outputs):
+    outputs["ended"] = ~outputs["ended"]
+
+
+def misadded(inputs, outputs):
+    outputs["score"] += 1
+
+
+def of_nan(inputs, outputs):
+    outputs["token_score"][..., 0] = np.nan
+
+
+def scored_padding(inputs, outputs):
+    scores = outputs["token_score"]
+    scores[..., -1] = -777
+
+
+def of_worst_beam(inputs, outputs):
+    outputs["ids"][:, 1:] = 7
+    outputs["token_score"][:, 1:] = -1e6
+    outputs["score"][:, 1:] = -6e6
+    outputs["ended"][:, 1:] = False
+
+
+def of_no_noise(inputs, outputs):
+    outputs["ids"][:] = [[29, 3, 0, 0]]
+
+
+ERRORS = {
+    emptied: "neither ends with an end symbol nor is full",
+    stopped: "neither ends with an end symbol nor is full",
+    unknown: "has an id that the model does not generate",
+    misread: "is not what its ids say",
+    misadded: "and its tokens' are",
+    of_nan: "is not finite",
+    scored_padding: "is not 0 where no token is",
+}
+
+
+def reference_of(generator, name):
+    models = {
+        "serving_default": generator.offered_signatures()["from_ids"],
+        "score": generator.scorer_from_ids,
+    }
+    signatures = resolve_signatures(generator, {name: models[name]})
+    return compute_reference(
+        generate.Probes.fit(signatures, max_length=2), quantization="int8"
+    )
+
+
+def altered(reference, name, change):
+    """The report of a file with other outputs, without any export."""
+    columns, cases = Columns(), []
+    for probe in reference.probes:
+        outputs = {key: np.array(x) for key, x in probe.outputs.items()}
+        change(probe.inputs, outputs)
+        if change is of_no_noise:  # its scores are those of its tokens
+            rescore = reference.rescores[name]
+            found = rescore(probe.inputs, outputs)
+            scores = np.where(found["is_token"], found["token_score"], 0)
+            outputs["token_score"], outputs["score"] = scores, scores.sum(-1)
+            outputs["ended"][:] = True
+        response = {"outputs": outputs, "milliseconds": 1.0}
+        scales = reference.scales[name]
+        cases.append(compare(probe, scales, response, reference, columns))
+    return VerificationReport(
+        path=Path("made.tflite"),
+        kind="litert",
+        size_bytes=1,
+        load_seconds=0.0,
+        foreign_operators=[],
+        unverified=sorted(unmeasured(reference, cases)),
+        tolerance=reference.tolerance,
+        cases=cases,
+        quantization="int8",
+        by_likelihood=sorted(reference.by_likelihood),
+    )
+
+
+def unchanged(inputs, outputs):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({}, [emptied, stopped, unknown, misread, misadded, of_nan]),
+        (
+            {"beams": 2, "n_best": 2, "length_penalty": 0.6},
+            [stopped, unknown, misadded, of_worst_beam],
+        ),
+        ({"top_k": 3, "seed": 1}, [stopped, of_no_noise]),
+        ({"scores": True}, [scored_padding, misadded, of_nan]),
+    ],
+)
+def test_altered_outputs_fail(made, options, changes):
+    options = dict(options)
+    name = "score" if options.pop("scores", False) else "serving_default"
+    generator = kp.Generator(made.model, max_length=4, end_ids=3, **options)
+    reference = reference_of(generator, name)
+    report = altered(reference, name, unchanged)
+    assert report.passed, report.details()
+    assert not report.unverified
+    for change in changes:
+        report = altered(reference, name, change)
+        assert not report.passed, change.__name__
+        error = ERRORS.get(change)
+        assert error is None or error in str(report)
+
+
+def test_nan_and_one_bad_signature_pass_no_limit():
+    for wrong in (
+        Likelihoods(chosen=10, misjudged=np.nan),
+        Likelihoods(tokens=5, drawn=5, divergence=np.nan, chosen=9, regret=90),
+        Likelihoods(tokens=5, model=-np.inf, file=-np.inf),
+        Likelihoods(chosen=10, drew=10, near=8),
+    ):
+        assert wrong.exceeds(0.1, 1.1)
+    assert not Likelihoods(chosen=10, regret=0.5).exceeds(0.1, 1.1)
+    # Tokens of probability 1 are no padding.
+    scores = np.zeros((1, 4), "float32")
+    outputs = {"token_score": scores}, {"token_score": scores - 50}
+    found = of_targets(*outputs, True, np.array([[1, 1, 1, 0]], bool))
+    assert found.tokens == 3
+    assert found.exceeds(0.1, 1.1)
 
 
 def test_limits_are_of_quantized_generators(made, tmp_path):
