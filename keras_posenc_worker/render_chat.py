@@ -74,7 +74,11 @@ def main(
     try:
         pieces, length = [], 0
         for piece in environment.from_string(template).generate(
-            messages=messages, add_generation_prompt=True, **variables
+            messages=messages,
+            tools=None,
+            documents=None,
+            add_generation_prompt=True,
+            **variables,
         ):
             pieces.append(piece)
             length += len(piece)

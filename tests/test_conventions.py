@@ -111,7 +111,12 @@ CHECKED = {
     for name, layer in LAYERS.items()
     if not name.endswith("Tokenizer")
     and layer
-    not in (kp.Generator, kp.PretrainedModel, kp.QuestionAnsweringModel)
+    not in (
+        kp.Generator,
+        kp.PretrainedGenerator,
+        kp.PretrainedModel,
+        kp.QuestionAnsweringModel,
+    )
 }
 
 

@@ -235,12 +235,18 @@ class Config:
                     f"Choose a checkpoint without. Received: {shown(value)}",
                 )
 
-    def finish(self, ignored: Collection[str] | None = None) -> None:
+    def finish(
+        self,
+        ignored: Collection[str] | None = None,
+        *,
+        of_no_matter: Collection[str] = _OF_NO_MATTER,
+    ) -> None:
         """Raises `ValueError` if there are keys that were not taken.
 
         Args:
             ignored: The argument `ignore_keys`: further keys that may be left
                 over. None where the caller has no such argument.
+            of_no_matter: Keys without effect, by default on an encoder.
         """
         self._check_ignored(ignored or ())
         for key, values in _FIXED.items():
@@ -248,7 +254,7 @@ class Config:
         unknown = {
             key: value
             for key, value in sorted(self._left.items())
-            if key not in _OF_NO_MATTER and key not in (ignored or ())
+            if key not in of_no_matter and key not in (ignored or ())
         }
         if unknown:
             listed = ", ".join(

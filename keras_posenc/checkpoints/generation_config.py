@@ -11,6 +11,8 @@ from keras_posenc.checks import (
     check_count,
     check_index,
 )
+from keras_posenc.generation.beam_search import check_length_penalty
+from keras_posenc.generation.sampling import Sampling
 from keras_posenc.text.files import shown
 
 FILE, OF_MODEL = "generation_config.json", "config.json"
@@ -22,14 +24,18 @@ _NEW_TOKENS = 256
 # besides ids, and how it computes them.
 _OF_NO_MATTER = frozenset(
     """
-    _commit_hash _from_model_config assistant_confidence_threshold
-    assistant_early_exit assistant_ensemble_weight assistant_lookbehind
-    cache_config cache_implementation compile_config disable_compile
-    is_assistant low_memory max_cache_len max_matching_ngram_size
+    _attn_implementation _commit_hash _from_model_config _name_or_path
+    architectures assistant_confidence_threshold assistant_early_exit
+    assistant_ensemble_weight assistant_lookbehind cache_config
+    cache_implementation cls_token_id compile_config disable_compile dtype
+    is_assistant low_memory mask_token_id max_cache_len
+    max_matching_ngram_size model_type
     num_assistant_tokens num_assistant_tokens_schedule output_attentions
     output_hidden_states output_logits output_scores prefill_chunk_size
-    prompt_lookup_num_tokens return_dict_in_generate speculation_type
-    target_lookbehind transformers_version trust_remote_code use_cache use_mtp
+    prompt_lookup_num_tokens return_dict_in_generate sep_token_id
+    speculation_type target_lookbehind tokenizer_class torch_dtype
+    transformers.js_config transformers_version trust_remote_code use_cache
+    use_mtp
     """.split()
 )
 # Keys that must have this value, which changes nothing: what others do is not
@@ -114,6 +120,18 @@ def generation_of(
             raise config.wrong(key, "it must be one id, and is several")
         return found[0] if found else None
 
+    def drawn(key: str, default: float) -> Any:
+        value = config.take(key, default)
+        try:
+            if (key, value) != ("top_k", 0):
+                Sampling(**{key: value})
+        except ValueError as error:
+            if does_sample:
+                raise config.wrong(key, str(error)) from None
+            return default  # unused, as transformers has it
+        return value
+
+    does_sample = bool(config.checked("do_sample", check_bool, False))
     config.take("pad_token_id", None)
     start, first = one("bos_token_id"), one("decoder_start_token_id")
     before, last = one("forced_bos_token_id"), one("forced_eos_token_id")
@@ -134,7 +152,7 @@ def generation_of(
             "it counts the prompt too, which may have any length. Write "
             "min_new_tokens instead",
         )
-    elif longest is not None:
+    elif longest is not None and new is None:  # else transformers drops it
         max_positions = min(longest, max_positions or longest)
     if new is None:
         most = max_positions or 2 * _NEW_TOKENS
@@ -155,13 +173,13 @@ def generation_of(
         ),
         "beams": config.size("num_beams", 1),
         "n_best": config.size("num_return_sequences", 1),
-        "do_sample": bool(config.checked("do_sample", check_bool, False)),
+        "do_sample": does_sample,
         "sampling": {
-            "temperature": config.positive("temperature", 1.0),
+            "temperature": drawn("temperature", 1.0),
             # 0 is none; transformers' own default is 50.
-            "top_k": int(config.checked("top_k", check_count, 50)) or None,
-            "top_p": config.positive("top_p", 1.0),
-            "min_p": config.rate("min_p", 0.0),
+            "top_k": drawn("top_k", 50) or None,
+            "top_p": drawn("top_p", 1.0),
+            "min_p": drawn("min_p", 0.0),
         },
         "beam_options": {
             "length_penalty": config.take("length_penalty", 1.0, int, float),
@@ -172,8 +190,49 @@ def generation_of(
     }
     for key, neutral in _NEUTRAL.items():
         config.expect(key, neutral)
-    config.finish()
+    config.finish(of_no_matter=())
+    _check_together(config, options)
     return options
+
+
+def _check_together(config: Config, options: Mapping[str, Any]) -> None:
+    """Raises `ValueError` for keys that exclude each other here."""
+    beams, several, most = (
+        options[name] for name in ("beams", "n_best", "max_length")
+    )
+    if beams > 1 and options["do_sample"]:
+        raise config.wrong(
+            "num_beams",
+            "beams that are sampled are not supported. Write num_beams=1, or "
+            f"do_sample=false. Received: num_beams={beams}, do_sample=true",
+        )
+    penalty = options["repetition_penalty"]
+    if beams > 1 and penalty != 1:
+        raise config.wrong(
+            "repetition_penalty",
+            "it is not supported with beams. Write repetition_penalty=1.0, or "
+            f"num_beams=1. Received: repetition_penalty={penalty}, "
+            f"num_beams={beams}",
+        )
+    if several > beams:
+        raise config.wrong(
+            "num_return_sequences",
+            "only beams give several sequences. Write "
+            "num_return_sequences=1. Received: "
+            f"num_return_sequences={several}, num_beams={beams}",
+        )
+    if beams > 1:
+        try:
+            check_length_penalty(options["beam_options"]["length_penalty"])
+        except ValueError as error:
+            raise config.wrong("length_penalty", str(error)) from None
+    if options["min_length"] >= most:
+        raise config.wrong(
+            "min_new_tokens",
+            "it must be less than max_new_tokens. Write a smaller one. "
+            f"Received: min_new_tokens={options['min_length']}, "
+            f"max_new_tokens={most}",
+        )
 
 
 def _words(config: Config, vocabulary: int) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.decoders import decoder_of
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
@@ -73,7 +74,10 @@ def language_model(
             )
     values = folder.mapping(CONFIG)
     has_encoder = hasattr(model, "encode")
-    positions: Any = [values[key] for key in _POSITIONS if key in values]
+    config = Config(values, folder.path / CONFIG)
+    positions = [
+        config.size(key) for key in _POSITIONS if values.get(key) is not None
+    ]
     # An encoder and a decoder have limits only where they have tables.
     most = model.max_positions if has_encoder else next(iter(positions), None)
     options = generation_of(
@@ -144,5 +148,15 @@ def start_of(folder: Folder) -> str:
         vocabulary_size=folder.mapping(CONFIG).get("vocab_size"),
         input_position=None,
     )
-    before, _ = tokenizer_of(folder, any_model, generates=True).frame
-    return special_tokens_of(folder).get("bos_token", "") if before else ""
+    tokenizer = tokenizer_of(folder, any_model, generates=True)
+    before, after = tokenizer.frame
+    if after:
+        raise ValueError(
+            f"The tokenizer in '{folder.path}' adds an end symbol to each "
+            "prompt, after which an exported model would write nothing of the "
+            "chat. Chat with the folder itself"
+        )
+    if not before:
+        return ""
+    found = special_tokens_of(folder).get("bos_token")
+    return found or getattr(tokenizer, "start_token", None) or ""

@@ -11,7 +11,7 @@ from keras import ops
 from keras_posenc.checkpoints.pretrained_model import origin_in_words
 from keras_posenc.checks import check_count, check_positive_int
 from keras_posenc.generation.generator import Generator
-from keras_posenc.generation.options import SAMPLING
+from keras_posenc.generation.options import SAMPLING, check_ids
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.transformers_search import TransformersSearch
@@ -34,6 +34,7 @@ _OPTIONS = (
     *("min_length", "end_ids", "prefix_ids", "suppress_ids"),
     *("no_repeat_ngram_size", "forced_end_id"),
 )
+_OF_IDS = ("end_ids", "prefix_ids", "suppress_ids")
 _MOST_KEPT = 8  # generators with other options
 
 
@@ -194,6 +195,10 @@ class PretrainedGenerator(Generator):
         if "max_new_tokens" in options:
             check_positive_int("max_new_tokens", options["max_new_tokens"])
         found = {_NAMES.get(name, name): options[name] for name in options}
+        for name in _OF_IDS:
+            # As tuples: an array's `repr` leaves ids out. None is the default.
+            if found.get(name) is not None:
+                found[name] = check_ids(name, found[name])
         does_sample = found.pop("do_sample", None)
         known = {*_NAMES.values(), *_OPTIONS}
         for name in found:
@@ -217,7 +222,7 @@ class PretrainedGenerator(Generator):
         if does_sample or given:
             found |= {**self._sampling(), **given}
         elif does_sample is False or found.get("beams", 1) > 1:
-            found |= dict.fromkeys(SAMPLING)
+            found |= dict.fromkeys((*SAMPLING, "seed"))
         if does_sample is False or given or does_sample:
             found["seed"] = self.seed if does_sample or given else None
         if "beams" in found:
@@ -301,9 +306,14 @@ class PretrainedGenerator(Generator):
         if seed is None:
             return
         check_count("seed", seed)
-        if self.search.seed_generator is not None:
-            state = self.search.seed_generator.state
-            state.assign(ops.array([seed, 0], state.dtype))
+        if self.search.seed_generator is None:
+            raise ValueError(
+                "`seed` must be None for a generator that does not sample. "
+                "Leave it out, or give do_sample=True to `generate` or "
+                f"`with_options`. Received: seed={seed!r}"
+            )
+        state = self.search.seed_generator.state
+        state.assign(ops.array([seed, 0], state.dtype))
 
     def _ids(self, name: str, x: Any, tokenizer: Any) -> np.ndarray:
         ids = super()._ids(name, x, tokenizer)
@@ -430,7 +440,11 @@ class PretrainedGenerator(Generator):
         ids = tokenizer.split(tokenizer._as_strings([text])).numpy()
         self.search.check_inputs(ids)
         stream = Stream(
-            self.search, self._steps, self._rounded(ids), texts=self._texts
+            self.search,
+            self._steps,
+            self._rounded(ids),
+            texts=self._texts,
+            settled=self._settled,
         )
         return Reply(stream, stop)
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import shlex
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,16 +28,16 @@ CONVERSION = (
 )
 # From a file of llama.cpp. Its weights are quantized: these are their values.
 DEQUANTIZATION = (
-    'python -c "from safetensors.torch import save_file; '
+    "from safetensors.torch import save_file; "
     "from transformers import AutoModelForCausalLM, AutoTokenizer; "
-    "f = {{'pretrained_model_name_or_path': '{folder}', 'gguf_file': "
-    "'{file}'}}; m = AutoModelForCausalLM.from_pretrained(**f); c = m.config; "
-    "c.__dict__.pop('quantization_config', None); c.save_pretrained('{out}'); "
-    "m.generation_config.save_pretrained('{out}'); "
-    "AutoTokenizer.from_pretrained(**f).save_pretrained('{out}'); "
+    'f = {{"pretrained_model_name_or_path": {folder}, "gguf_file": {file}}}; '
+    "m = AutoModelForCausalLM.from_pretrained(**f); c = m.config; "
+    'c.__dict__.pop("quantization_config", None); c.save_pretrained({out}); '
+    "m.generation_config.save_pretrained({out}); "
+    "AutoTokenizer.from_pretrained(**f).save_pretrained({out}); "
     "save_file({{k: v.float().contiguous().clone() for k, v in "
     "m.state_dict().items() if not (c.tie_word_embeddings and k == "
-    "'lm_head.weight')}}, '{out}/model.safetensors', {{'format': 'pt'}})\""
+    '"lm_head.weight")}}, {whole}, {{"format": "pt"}})'
 )
 _DTYPES = ("F64", "F32", "F16", "BF16")
 _LARGEST = float(np.finfo("float32").max)
@@ -200,14 +201,25 @@ def refuse_gguf(path: Path) -> None:
         file = min(path.glob("*.gguf"), default=path)
     if file.suffix != ".gguf":
         return
-    command = DEQUANTIZATION.format(
-        folder=file.parent, file=file.name, out=file.with_suffix("")
+    out = file.with_suffix("")
+    code = DEQUANTIZATION.format(
+        folder=_literal(file.parent),
+        file=_literal(file.name),
+        out=_literal(out),
+        whole=_literal(out / WHOLE),
     )
     raise ValueError(
         f"'{file}' is a GGUF file, of llama.cpp, whose weights are quantized. "
         "Write them as a folder first, with `pip install transformers torch "
-        f"gguf accelerate`: {command}"
+        f"gguf accelerate`: python -c {shlex.quote(code)}"
     )
+
+
+def _literal(path: Any) -> str:
+    """Returns a path in Python, in double quotes where it can be."""
+    # With a single quote in it, `repr` takes double ones; that one is removed.
+    found = repr("'" + str(path))
+    return '"' + found[2:] if found[0] == '"' else repr(str(path))
 
 
 def _weight_map(folder: Folder) -> dict[str, str]:

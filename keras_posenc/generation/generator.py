@@ -80,7 +80,6 @@ class Generator(NamedArguments, keras.Model):
     Raises:
         ValueError: An invalid argument, or two that exclude each other; a
             model whose positions cannot be cached.
-            each other; a model with positions that cannot be cached.
 
     Example:
         >>> import keras_posenc as kp
@@ -545,7 +544,18 @@ class Generator(NamedArguments, keras.Model):
                 )
             noise = noise[np.newaxis]
         texts = None if self.detokenize is None else self._texts
-        return Stream(self.search, self._steps, ids, texts=texts, noise=noise)
+        return Stream(
+            self.search,
+            self._steps,
+            ids,
+            texts=texts,
+            noise=noise,
+            settled=self._settled,
+        )
+
+    @property
+    def _settled(self) -> Any:
+        return getattr(self.target_tokenizer, "settled_text", None)
 
     @functools.cached_property
     def _steps(self) -> tuple[keras.Model, keras.Model]:

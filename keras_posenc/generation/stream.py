@@ -26,6 +26,8 @@ class Stream(Iterator[Any]):
         texts: From ids `(1, seq)` to the text of each row; None to yield ids.
         noise: Floats in [0, 1), `(1, max_length)`; by default from the
             search's seed, if it samples.
+        settled: From a text so far to its start that no later token changes;
+            by default all of it.
     """
 
     def __init__(
@@ -36,12 +38,15 @@ class Stream(Iterator[Any]):
         *,
         texts: Callable[[Any], Any] | None = None,
         noise: Any = None,
+        settled: Callable[[str], str] | None = None,
     ) -> None:
         self.ids: list[int] = []
         self.ended: bool | None = None
         self._search = search
         self._steps = steps
-        tokens = self._tokens(source, noise)
+        self._settled = settled
+        # Now, not at the first token: other streams may draw before it.
+        tokens = self._tokens(source, self._noise(noise))
         self._handed_on = (
             tokens if texts is None else self._pieces(texts, tokens)
         )
@@ -49,18 +54,20 @@ class Stream(Iterator[Any]):
     def __next__(self) -> Any:
         return next(self._handed_on)
 
+    def _noise(self, given: Any) -> Any:
+        search = self._search
+        if search.draw is None:
+            return np.zeros((1, search.max_length), "float32")
+        if given is not None:
+            return given
+        drawn = keras.random.uniform(
+            (1, search.max_length), dtype="float32", seed=search.seed_generator
+        )
+        return ops.convert_to_numpy(drawn)
+
     def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
         search = self._search
         room = search.max_length - len(search.prefix_ids)
-        if search.draw is None:
-            noise = np.zeros((1, room), "float32")
-        elif noise is None:
-            noise = keras.random.uniform(
-                (1, search.max_length),
-                dtype="float32",
-                seed=search.seed_generator,
-            )
-            noise = ops.convert_to_numpy(noise)
         prompt = ops.convert_to_numpy(search.prompt(source)[:1])
         # Of one length: for another, each step would be compiled again.
         seen = np.pad(
@@ -97,11 +104,22 @@ class Stream(Iterator[Any]):
         for _ in tokens:
             text = texts(np.array([self.ids], "int32"))[0]
             # A character of several tokens is complete with the last.
-            if text.startswith(sent) and not text.endswith("\ufffd"):
+            if text.endswith("\ufffd"):
+                continue
+            if self._settled is not None:
+                text = self._settled(text)
+            if text.startswith(sent):
                 if text != sent:
                     yield text[len(sent) :]
                 sent = text
         if self.ids:
             text = texts(np.array([self.ids], "int32"))[0]
-            if text != sent:
-                yield text[len(sent) :]
+            if text[_shared(text, sent) :]:
+                yield text[_shared(text, sent) :]
+
+
+def _shared(text: str, other: str) -> int:
+    """Returns how many characters two texts begin with."""
+    pairs = enumerate(zip(text, other, strict=False))
+    least = min(len(text), len(other))
+    return next((at for at, (a, b) in pairs if a != b), least)

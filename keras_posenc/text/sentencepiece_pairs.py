@@ -18,6 +18,7 @@ from keras_posenc.text.sentencepiece_model import BYTE, CONTROL, NORMAL
 # Rules that replace nothing. Without any, SentencePiece logs that there are
 # none. The trie's root is followed by units that no byte matches.
 NO_RULES = struct.pack("<257I", 1024, 0, *[2**31] * 255) + b"\0"
+_LONGEST = 1000  # characters of a piece
 # Values that these keys of BPE may have.
 _PAIR_SETTINGS: dict[str, Sequence[Any]] = {
     "dropout": (None, 0.0),
@@ -131,8 +132,13 @@ def _order(merges: Iterable[Any], never: Collection[str]) -> dict[str, int]:
     pairs = []
     last = None
     for merge in merges:
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if len(parts) != 2:
+            raise _others(f"{shown(merge)}, which is not a pair")
+        left, right = parts
         piece = left + right
+        if len(piece) > _LONGEST:  # each place to divide it is checked
+            raise _others(f"a piece of {len(piece):,} characters")
         if piece in never:
             continue
         pairs.append((piece, left, right))
@@ -143,14 +149,14 @@ def _order(merges: Iterable[Any], never: Collection[str]) -> dict[str, int]:
                 raise _others(f"{shown(piece)}, which is made in two places")
             order.setdefault(piece, len(order))
             last = piece
-    parts = {*order}.union(*(name for name in order))  # and characters
+    known = {*order}.union(*(name for name in order))  # and characters
     listed = dict.fromkeys(order, 0)
     for piece, left, right in pairs:
-        if left in parts and right in parts:
+        if left in known and right in known:
             listed[piece] += 1
     for piece, count in listed.items():
         possible = sum(
-            piece[:at] in parts and piece[at:] in parts
+            piece[:at] in known and piece[at:] in known
             for at in range(1, len(piece))
         )
         if count != possible:

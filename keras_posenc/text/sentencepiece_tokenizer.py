@@ -34,6 +34,7 @@ _CLEANED = [
     (" ' ", "'"),
     *((f" {end}", end) for end in ("n't", "'m", "'s", "'ve", "'re")),
 ]
+_CLEANABLE = [pattern.replace("\\", "") for pattern, _ in _CLEANED]
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -449,6 +450,21 @@ class SentencepieceTokenizer(Tokenizer):
         while count and ids[count - 1] in self._codes:
             count -= 1
         return ids[:count]
+
+    def settled_text(self, text: str) -> str:
+        """Returns the start of a text that no later token changes.
+
+        Args:
+            text: What `detokenize` returns of the tokens so far.
+        """
+        if not self.clean_up_spaces:
+            return text
+        # "do n" may become "don't"; and of "a ' " one sees "a'", which a mark
+        # makes "a '." again.
+        at = text.rfind(" ")
+        if at >= 0 and any(each.startswith(text[at:]) for each in _CLEANABLE):
+            return text[:at].rstrip(" ")
+        return text.rstrip("'")
 
     def get_vocabulary(self) -> list[str]:
         """Returns the pieces, in the order of their ids."""

@@ -138,8 +138,8 @@ def is_beyond(position: keras.Layer | None, length: Any) -> bool:
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     """Computes the encodings of the first positions, `(length, ...)`.
 
-    None for a layer without `encode`, or with a shorter table: slots of
-    padding need no positions.
+    None for a layer without `encode`. Of a shorter table, all that it has:
+    slots of padding need no positions of their own.
 
     Args:
         position: The layer.
@@ -149,7 +149,8 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
         return None
     if is_beyond(position, length):
-        return None
+        assert isinstance(position, PositionEmbedding)
+        length = position.sequence_length
     counted = (
         np.arange(length, dtype="int32")
         if isinstance(length, int)

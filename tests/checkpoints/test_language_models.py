@@ -1,6 +1,8 @@
 """Folders of language models: what is read, kept and refused."""
 
+import ast
 import json
+import shlex
 import shutil
 
 import keras
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.checkpoints.tensors import refuse_gguf
 from tests.text.files import FIXTURES
 
 FOLDER = FIXTURES / "language_model"
@@ -64,7 +67,8 @@ def test_generation_config_is_the_default(folder):
     assert (model.temperature, model.top_k, model.min_p) == (0.7, 50, 0.1)
     assert model.repetition_penalty == 1.2
     assert model.search.suppress_ids == (5, 6)
-    assert model.search.max_positions == 20  # of max_length, which is less
+    # As in transformers, max_length has no effect beside max_new_tokens.
+    assert model.search.max_positions == 32
     assert model.with_options(do_sample=False).temperature is None
     assert model.with_options(top_p=0.5).temperature == 0.7
     beams = model.with_options(
@@ -95,7 +99,13 @@ def test_generation_config_is_the_default(folder):
         ({"bad_words_ids": [[1, 2]]}, "only words of one id"),
         ({"do_sample": "yes"}, "'do_sample'"),
         ({"do_sample": True, "num_beams": 2}, "beams"),
-        ({"temperature": -1}, "'temperature'"),
+        ({"temperature": -1, "do_sample": True}, "'temperature'"),
+        ({"top_p": 1.5, "do_sample": True}, "'top_p'"),
+        ({"num_beams": 2, "repetition_penalty": 1.1}, "num_beams=1. Rec"),
+        ({"num_beams": 2, "length_penalty": float("inf")}, "'length_penalty'"),
+        ({"num_return_sequences": 2}, "Write num_return_sequences=1"),
+        ({"min_new_tokens": 8, "max_new_tokens": 8}, "less than max_new_tok"),
+        ({"exponential_decay_length_penalty": [1, 5.0]}, "exponential_decay"),
         ({"early_stopping": "soon"}, "'early_stopping'"),
     ],
 )
@@ -103,6 +113,74 @@ def test_keys_that_change_outputs_are_refused(folder, values, message):
     write(folder, **values)
     with pytest.raises(ValueError, match=message):
         load(folder)
+
+
+def test_keys_of_sampling_are_unused_without_it(folder):
+    write(folder, temperature=0.0, top_p=2.0, max_length=9)
+    model = load(folder)
+    assert model.temperature is None
+    assert model.sampling["temperature"] == model.sampling["top_p"] == 1.0
+    assert model.search.max_positions == 9
+
+
+@pytest.mark.parametrize("size", ["abc", -5, 1.5])
+def test_positions_of_a_config_are_checked(folder, size):
+    write(folder, "config.json", max_position_embeddings=size)
+    with pytest.raises(ValueError, match="'max_position_embeddings'"):
+        load(folder)
+
+
+def test_the_command_for_a_file_of_llama_cpp_runs_nothing_else(tmp_path):
+    name = 'it\'s "$(touch X)"; `y`.gguf'
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match="GGUF file") as caught:
+        refuse_gguf(tmp_path)
+    command = str(caught.value).partition("accelerate`: ")[2]
+    python, option, code = shlex.split(command)
+    assert (python, option) == ("python", "-c")
+    texts = [
+        each.value
+        for each in ast.walk(ast.parse(code))
+        if isinstance(each, ast.Constant)
+    ]
+    assert {name, str(tmp_path), str(tmp_path / name)[:-5]} <= {*texts}
+
+
+def test_a_table_may_be_shorter_than_padded_prompts():
+    """10 tokens, padded to 16 columns, and 6 more: all positions of GPT-2."""
+    model = load(FIXTURES / "language_models" / "gpt2")
+    model = model.with_options(max_new_tokens=6, end_ids=2)
+    found = model.generate([[*range(5, 15)]])
+    assert found.tolist() == [[16, 28, 28, 6, 1, 1]]
+
+
+def test_ids_of_long_arrays_are_told_apart(model):
+    found = [np.arange(1, 250).repeat(6) for _ in range(2)]
+    found[1][700] = 255
+    first, second = (model.with_options(suppress_ids=ids) for ids in found)
+    assert second.search.suppress_ids == (*found[1].tolist(),)
+    assert first is not second
+    ids = found[0].tolist()
+    assert model.with_options(suppress_ids=ids) is first
+
+
+def test_seeds_are_of_what_samples(model):
+    seeded = kp.PretrainedGenerator(
+        model.model, max_length=4, do_sample=True, sampling={"top_k": 5}, seed=3
+    )
+    assert seeded.with_options(beams=2).search.seed is None
+    greedy = seeded.with_options(do_sample=False)
+    with pytest.raises(ValueError, match="`seed` must be None"):
+        greedy.predict([[5, 6]], seed=1, verbose=0)
+    # Each stream has its noise from its start on.
+    streams, alone = [], []
+    for seed in (1, 2):
+        seeded._begin_with(seed)
+        streams.append(seeded.stream([5, 6]))
+        seeded._begin_with(seed)
+        alone.append(list(seeded.stream([5, 6])))
+    assert [list(each) for each in streams] == alone
+    assert alone[0] != alone[1]
 
 
 def test_folders_that_are_refused(folder, tmp_path):
