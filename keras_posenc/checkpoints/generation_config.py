@@ -51,7 +51,6 @@ _NEUTRAL: dict[str, Any] = {
     "num_beam_groups": 1,
     "penalty_alpha": 0.0,
     "remove_invalid_values": False,
-    "renormalize_logits": False,
     "token_healing": False,
     "typical_p": 1.0,
 }
@@ -181,6 +180,7 @@ def generation_of(
             "top_p": drawn("top_p", 1.0),
             "min_p": drawn("min_p", 0.0),
         },
+        "renormalize_logits": config.expect("renormalize_logits", False, True),
         "beam_options": {
             "length_penalty": config.take("length_penalty", 1.0, int, float),
             "early_stopping": config.expect(

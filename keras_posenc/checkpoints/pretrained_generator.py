@@ -32,7 +32,7 @@ _OF_BEAMS = ("length_penalty", "early_stopping")
 _OPTIONS = (
     *("beams", "n_best", *_OF_BEAMS, *SAMPLING, "repetition_penalty"),
     *("min_length", "end_ids", "prefix_ids", "suppress_ids"),
-    *("no_repeat_ngram_size", "forced_end_id"),
+    *("no_repeat_ngram_size", "forced_end_id", "renormalize_logits"),
 )
 _OF_IDS = ("end_ids", "prefix_ids", "suppress_ids")
 _MOST_KEPT = 8  # generators with other options
@@ -65,6 +65,8 @@ class PretrainedGenerator(Generator):
             as beams have ended; "never" only where no other can become better;
             False, if none would be better with its present length. None as
             `beam_options` say.
+        renormalize_logits: With beams: whether probabilities sum to 1 again
+            once some ids are made impossible.
         max_positions: How many tokens a prompt and what follows it may have
             together; None for no limit but the model's own.
         origin: As for `PretrainedModel`.
@@ -94,6 +96,7 @@ class PretrainedGenerator(Generator):
         no_repeat_ngram_size: int = 0,
         forced_end_id: int | None = None,
         early_stopping: bool | str | None = None,
+        renormalize_logits: bool = False,
         max_positions: int | None = None,
         origin: Mapping[str, Any] | None = None,
         **options: Any,
@@ -112,6 +115,7 @@ class PretrainedGenerator(Generator):
             "no_repeat_ngram_size": no_repeat_ngram_size,
             "forced_end_id": forced_end_id,
             "early_stopping": early_stopping,
+            "renormalize_logits": renormalize_logits,
             "max_positions": max_positions,
         }
         super().__init__(model, **options)
@@ -154,10 +158,10 @@ class PretrainedGenerator(Generator):
             **options: `max_new_tokens`; `do_sample`, `temperature`, `top_k`,
                 `top_p`, `min_p`; `beams`, `n_best`, `length_penalty`;
                 `early_stopping`; `repetition_penalty`,
-                `no_repeat_ngram_size`; `min_new_tokens`; `end_ids`,
-                `forced_end_id`, `prefix_ids`, `suppress_ids`. Also by the names
-                that they have in transformers, such as `num_beams`. Others
-                stay as they are.
+                `no_repeat_ngram_size`, `renormalize_logits`; `min_new_tokens`;
+                `end_ids`, `forced_end_id`, `prefix_ids`, `suppress_ids`. Also
+                by the names that they have in transformers, such as
+                `num_beams`. Others stay as they are.
 
         Raises:
             ValueError: An option is not known or invalid, or excludes another.

@@ -40,6 +40,7 @@ def transformers_beam_search(
     min_length: int,
     forbidden_ids: Sequence[int],
     before: int = 0,
+    renormalize_logits: bool = False,
     claim: Claim | None = None,
 ) -> Generated:
     """Keeps `beams` open sequences, and the `beams` best that have ended.
@@ -65,6 +66,8 @@ def transformers_beam_search(
         min_length: As for `beam_search`.
         forbidden_ids: As for `beam_search`.
         before: How many columns before `index` count as generated.
+        renormalize_logits: Whether probabilities sum to 1 again once some ids
+            are made impossible.
         claim: As for `beam_search`.
 
     Returns:
@@ -108,6 +111,8 @@ def transformers_beam_search(
         vocabulary = logits.shape[-1]
         gains = ops.cast(log_probabilities(logits), "float32")
         gains = rules(forbidden(gains, index - start), prompt, index)
+        if renormalize_logits:
+            gains = log_probabilities(gains)
         gains = by_beam(gains)
         candidates = ops.expand_dims(totals, 2) + gains
         favored = candidates

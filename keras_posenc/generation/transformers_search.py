@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.checks import check_count, check_index
+from keras_posenc.checks import check_bool, check_count, check_index
 from keras_posenc.generation.beam_search import beam_search
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.search import Search
@@ -30,6 +30,7 @@ class TransformersSearch(Search):
         no_repeat_ngram_size: See `Rules`.
         forced_end_id: See `Rules`.
         early_stopping: See `transformers_beam_search`.
+        renormalize_logits: See `transformers_beam_search`.
         **options: As for `Search`.
     """
 
@@ -44,9 +45,13 @@ class TransformersSearch(Search):
         no_repeat_ngram_size: int = 0,
         forced_end_id: int | None = None,
         early_stopping: bool | str = False,
+        renormalize_logits: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(model, **options)
+        self.renormalize_logits = check_bool(
+            "renormalize_logits", renormalize_logits
+        )
         self.suppress_ids = check_ids("suppress_ids", suppress_ids)
         for each in self.suppress_ids:
             check_index("suppress_ids", each, self.vocabulary)
@@ -102,6 +107,7 @@ class TransformersSearch(Search):
             n_best=self.n_best,
             length_penalty=self.length_penalty,
             early_stopping=self.early_stopping,
+            renormalize_logits=self.renormalize_logits,
             before=len(self.prefix_ids),
             claim=self._claim(prompt, claimed, tolerance),
             **{"rules": self.rules, **self._options(cache, start)},
@@ -128,4 +134,5 @@ class TransformersSearch(Search):
             "no_repeat_ngram_size": self.no_repeat_ngram_size,
             "forced_end_id": self.forced_end_id,
             "early_stopping": self.early_stopping,
+            "renormalize_logits": self.renormalize_logits,
         }
