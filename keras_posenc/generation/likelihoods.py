@@ -45,8 +45,10 @@ def rescored(
         `token_score`, float32 of the same shape; `is_known`, bool `(rows,)`:
         whether each id is one that may be generated; `is_whole`, whether a row
         ends with an end symbol or is full, with padding only at its end;
-        `has_end`, whether it has an end symbol; `divisor`, float32 `(rows,)`:
-        what its score is divided by; if this is exact, `is_divisor`. If the
+        `is_filled`, bool `(rows, max_length)`: which places hold a generated
+        id; `has_end`, whether a row has an end symbol; `divisor`, float32
+        `(rows,)`: what its score is divided by; and `is_divisor`, whether this
+        is exact. If the
         search takes the most likely token each time, also `best_score`, that
         of this token. If it samples, also `is_near`, whether noise changed by
         at most 0.22 samples the token, bool `(rows, max_length)`.
@@ -60,7 +62,8 @@ def rescored(
     is_end = is_any(ids, search.end_ids)
     place = ops.arange(ops.shape(ids)[1], dtype="int32")
     is_id = ops.logical_and(ids >= 0, ids < search.vocabulary)
-    is_unlisted = ops.logical_not(is_any(ids, search.forbidden_ids))
+    listed = np.isin(np.arange(search.vocabulary), search.forbidden_ids)
+    is_unlisted = ops.take(~listed, ops.clip(ids, 0, search.vocabulary - 1))
     is_known = ops.logical_and(
         is_id, ops.logical_or(is_unlisted, place < prefix)
     )
@@ -85,6 +88,7 @@ def rescored(
     of_rows = {
         "is_known": ops.all(is_known, axis=1),
         "is_whole": is_whole,
+        "is_filled": ops.logical_and(~is_padding, place >= prefix),
         "has_end": ops.any(is_end, axis=1),
         "divisor": divisor if search.beams > 1 else ops.ones_like(divisor),
         "is_divisor": ops.full_like(is_whole, is_own or search.beams == 1),

@@ -245,7 +245,7 @@ def _wrong(
         return None
     return wrong_scores(
         got,
-        found["is_token"],
+        found["is_filled"],
         found["divisor"],
         found["is_divisor"],
         is_none,
