@@ -462,9 +462,12 @@ class SentencepieceTokenizer(Tokenizer):
         # "do n" may become "don't"; and of "a ' " one sees "a'", which a mark
         # makes "a '." again.
         at = text.rfind(" ")
-        if at >= 0 and any(each.startswith(text[at:]) for each in _CLEANABLE):
-            return text[:at].rstrip(" ")
-        return text.rstrip("'")
+        while at >= 0 and any(
+            each.startswith(text[at:]) for each in _CLEANABLE
+        ):
+            text = text[:at]
+            at = text.rfind(" ")
+        return text.rstrip(" '")
 
     def get_vocabulary(self) -> list[str]:
         """Returns the pieces, in the order of their ids."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import types
 import zlib
 
@@ -16,6 +17,11 @@ pytest.importorskip("tensorflow_text")
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
+from keras_posenc.text.sentencepiece_pairs import _order  # noqa: E402
+from keras_posenc.text.sentencepiece_tokenizer import (  # noqa: E402
+    _CLEANED,
+    SentencepieceTokenizer,
+)
 from tests.checkpoints.test_tokenizers import write  # noqa: E402
 from tests.text.files import FIXTURES, zipped  # noqa: E402
 
@@ -91,6 +97,45 @@ def test_settled_ids_keep_their_text(made, name):
     assert seen[-1] == len(ids)
     assert len({*seen}) == len(seen) or name != "t5"
     assert len({*seen}) < len(seen) or name == "t5"
+
+
+PIECES = [
+    "I do n't know why . ' ' So ! It 's me , and  n ' t",
+    " n ' t 'm ' . n't  , x ' s ' ve 're n",
+]
+
+
+@pytest.mark.parametrize("whole", PIECES)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_settled_texts_are_kept_by_cleaning_up(whole, size):
+    def cleaned(text):
+        for pattern, by in _CLEANED:
+            text = re.sub(pattern, by, text)
+        return text
+
+    tokenizer = types.SimpleNamespace(clean_up_spaces=True)
+    sent = ""
+    for end in range(0, len(whole), size):
+        found = SentencepieceTokenizer.settled_text(
+            tokenizer, cleaned(whole[:end])
+        )
+        # Less may be certain than before; what was sent stays.
+        assert found.startswith(sent) or sent.startswith(found)
+        sent = max(sent, found, key=len)
+    assert cleaned(whole).startswith(sent)
+    assert len(sent) > len(whole) // 2
+
+
+@pytest.mark.parametrize(
+    ("merge", "message"),
+    [
+        ("a b c", "'a b c', which is not a pair"),
+        (["a" * 900, "b" * 900], "a piece of 1,800 characters"),
+    ],
+)
+def test_merges_that_are_refused(merge, message):
+    with pytest.raises(ValueError, match=message):
+        _order([merge], set())
 
 
 def test_targets_of_marian(made):

@@ -27,6 +27,12 @@ def test_what_transformers_adds_to_jinja():
     assert found == odd["text"]
 
 
+def test_tools_and_documents_are_none():
+    """As transformers has them, rather than undefined."""
+    some = "{% if tools is not none or documents is not none %}X{% endif %}"
+    assert render(f"{some}{USERS}{{% endfor %}}", [HELLO], tokens={}) == "Hello"
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
