@@ -138,8 +138,8 @@ def is_beyond(position: keras.Layer | None, length: Any) -> bool:
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     """Computes the encodings of the first positions, `(length, ...)`.
 
-    None for a layer without `encode`. Of a shorter table, all that it has:
-    slots of padding need no positions of their own.
+    None for a layer without `encode`. Of a shorter table, all that it has, and
+    NaN for any further position: slots of padding need none of their own.
 
     Args:
         position: The layer.
@@ -148,7 +148,8 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     """
     if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
         return None
-    if is_beyond(position, length):
+    beyond = is_beyond(position, length)
+    if beyond:
         assert isinstance(position, PositionEmbedding)
         length = position.sequence_length
     counted = (
@@ -160,6 +161,8 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     table = position.encode(
         inputs, ops.convert_to_tensor(counted), 0, None, None
     )
+    if beyond:
+        table = ops.pad(table, ((0, 1), (0, 0)), constant_values=np.nan)
     return ops.cast(table, position.compute_dtype)
 
 
@@ -172,6 +175,8 @@ def put_in_at(
     if table is None:
         return position(x, positions=positions)
     assert isinstance(position, TokenEncoding)
+    if is_beyond(position, table.shape[0]):
+        positions = ops.minimum(positions, table.shape[0] - 1)
     return position.merge(x, ops.take(table, positions, axis=0), False)
 
 
