@@ -6,7 +6,7 @@ import functools
 import graphlib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_posenc_worker.nodes import (
@@ -109,6 +109,7 @@ class GraphDigests:
 
     def __init__(self, library: Mapping[str, Any]) -> None:
         self._library = library
+        self._ambiguous = _names_of_several(library.values())
         self._traits: dict[str, tuple[bool, bool]] = {}
         self._known: dict[Any, Computation] = {}
         self._drawn: collections.Counter[str] = collections.Counter()
@@ -228,7 +229,9 @@ class GraphDigests:
                     )
             else:
                 _, has_effects = _definition(node.op)
-                parts = self._attributes(_unnamed(node), node.op, found)
+                parts = self._attributes(
+                    _unnamed(node, self._ambiguous), node.op, found
+                )
                 if node.device:
                     parts.append(hash_of("on", node.device))
                 if has_effects and is_ordered:
@@ -354,18 +357,36 @@ def _definition(operator: str) -> tuple[dict[str, Any], bool]:
     return usual, definition.is_stateful
 
 
-def _unnamed(node: Any) -> dict[str, Any]:
+def _unnamed(node: Any, ambiguous: Collection[bytes]) -> dict[str, Any]:
     """Returns attributes without the name that Python gives to a resource.
 
     When it loads a function, it names a SentencePiece model after its node.
+    Models of one name are one model, the first: such names are kept.
     """
     attributes = dict(node.attr)
-    name = attributes["shared_name"].s if "shared_name" in attributes else b""
-    if node.op == "SentencepieceOp" and (
-        re.sub(rb"_load_\d+\Z", b"", name) == node.name.encode()
-    ):
-        del attributes["shared_name"]
+    if node.op == "SentencepieceOp":
+        name = _plain_name(node)
+        if name == node.name.encode() and name not in ambiguous:
+            attributes.pop("shared_name", None)
     return attributes
+
+
+def _names_of_several(functions: Iterable[Any]) -> set[bytes]:
+    """Returns the names that several SentencePiece models have."""
+    models: dict[bytes, set[bytes]] = collections.defaultdict(set)
+    for function in functions:
+        for node in function.node_def:
+            if node.op == "SentencepieceOp":
+                models[_plain_name(node)].add(
+                    node.attr["model"].s if "model" in node.attr else b""
+                )
+    return {name for name, of_it in models.items() if len(of_it) > 1}
+
+
+def _plain_name(node: Any) -> bytes:
+    """Returns the name of a node's resource, before Python changed it."""
+    name = node.attr["shared_name"].s if "shared_name" in node.attr else b""
+    return re.sub(rb"_load_\d+\Z", b"", name) or node.name.encode()
 
 
 def _held(function: Any, nodes: Mapping[str, Any]) -> set[str]:

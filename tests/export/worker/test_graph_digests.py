@@ -5,6 +5,8 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
+from tensorflow.core.framework import function_pb2  # noqa: E402
+
 from keras_posenc_worker.graph_digests import (  # noqa: E402
     GraphDigests,
     call_options,
@@ -164,3 +166,25 @@ def test_an_option_that_is_off_is_as_if_nobody_had_set_it(is_on):
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = is_on
     assert bool(call_options(config.SerializeToString())) == is_on
+
+
+def test_two_tokenizers_of_one_name_are_not_two_of_their_own():
+    """They share the first one's model; Python names models it loads anew."""
+
+    def found(*names):
+        library = {}
+        for function, name in zip("ab", names, strict=True):
+            made = library[function] = function_pb2.FunctionDef()
+            made.signature.name = function
+            node = made.node_def.add(name="it", op="SentencepieceOp")
+            node.attr["model"].s = function.encode()
+            node.attr["shared_name"].s = name
+            made.signature.output_arg.add(name="handle")
+            made.ret["handle"] = "it:sentencepiece_handle:0"
+        digests = GraphDigests(library)
+        return [digests.of(function, []).results for function in "ab"]
+
+    apart = found(b"it_load_1", b"it_load_2")
+    for shared in ((b"it", b"it"), (b"it_load_1", b"it_load_1"), (b"", b"")):
+        assert found(*shared) != apart
+    assert found(b"it", b"one") == found(b"it_load_1", b"one")
