@@ -72,9 +72,9 @@ class TakesTexts(NamedArguments):
             self._warn_of_cut(len(texts))
         return found
 
-    def predict_step(self, data: Any) -> Any:
+    def predict_step(self, *args: Any) -> Any:  # on JAX, of the state too
         with reporting_cuts(self._add_cut):
-            return super().predict_step(data)  # type: ignore[misc]
+            return super().predict_step(*args)  # type: ignore[misc]
 
     def _add_cut(self, count: int) -> None:
         self._num_cut += int(count)
