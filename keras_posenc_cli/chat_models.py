@@ -1,4 +1,4 @@
-"""What `keras-posenc chat` talks to: a model, or an exported one."""
+"""The models of `keras-posenc chat`: Keras's, and exported ones."""
 
 import argparse
 from collections.abc import Iterator

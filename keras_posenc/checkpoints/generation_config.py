@@ -1,4 +1,4 @@
-"""How a checkpoint generates: its generation_config.json."""
+"""Reads generation_config.json, the defaults of generation."""
 
 from collections.abc import Mapping
 from typing import Any

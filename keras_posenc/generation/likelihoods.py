@@ -1,4 +1,4 @@
-"""How likely a generator finds sequences of others, such as an export's.
+"""Likelihoods, in a generator, of sequences of others, such as an export's.
 
 A quantized file may choose another token where two are nearly equally likely,
 and every later token may then differ. So its sequences are not compared with

@@ -1,4 +1,4 @@
-"""Which tokens may follow, by the rules of the library transformers."""
+"""The rules of the library transformers for which tokens may follow."""
 
 from typing import Any
 

@@ -169,7 +169,7 @@ def test_an_option_that_is_off_is_as_if_nobody_had_set_it(is_on):
 
 
 def test_two_tokenizers_of_one_name_are_not_two_of_their_own():
-    """They share the first one's model; Python names models it loads anew."""
+    """They share the first one's model; Python renames models that it loads."""
 
     def found(*names):
         library = {}
