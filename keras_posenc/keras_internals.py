@@ -59,6 +59,17 @@ def recompute_within_others(layer: Any) -> None:
     layer._remat_mode = None
 
 
+def is_in_graph(tensor: Any) -> bool:
+    """Returns whether a tensor belongs to a graph of TensorFlow."""
+    import keras
+
+    if keras.config.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return bool(tf.is_symbolic_tensor(tensor))
+
+
 def is_compiled_by_xla(tensor: Any) -> bool:
     """Returns whether XLA compiles the graph that a tensor belongs to."""
     graph = getattr(tensor, "graph", None)  # of a loop; then those around it
@@ -284,14 +295,10 @@ def traced_once(
             which are in one graph.
         key: Tells apart other functions in the same dict.
     """
-    import keras
-
-    if keras.config.backend() != "tensorflow":
+    if not is_in_graph(tensors[0]) or is_compiled_by_xla(tensors[0]):
         return function(*tensors)
     import tensorflow as tf
 
-    if not tf.is_symbolic_tensor(tensors[0]) or is_compiled_by_xla(tensors[0]):
-        return function(*tensors)
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in tensors]
     key = (*key, *((tuple(spec.shape), spec.dtype) for spec in specs))
     if key not in known:
@@ -316,3 +323,27 @@ def called(function: Callable[[], Any]) -> Any:
         autograph=False,
         experimental_attributes={"_noinline": True},
     )()
+
+
+def copied(x: Any) -> Any:
+    """Returns a tensor of a graph in memory of its own.
+
+    No optimization of the graph removes the copy.
+    """
+    import tensorflow as tf
+
+    return tf.raw_ops.DeepCopy(x=x)
+
+
+def written_rows(x: Any, rows: Any, new: Any) -> Any:
+    """Returns `x` with new rows, written into the memory of `x`.
+
+    Args:
+        x: `(rows, dim)`, made by `copied` or by this function, which nothing
+            reads afterwards.
+        rows: Integers `(n,)`, at least 0 and below `rows`.
+        new: `(n, dim)`.
+    """
+    import tensorflow as tf
+
+    return tf.raw_ops.InplaceUpdate(x=x, i=rows, v=new)

@@ -14,9 +14,11 @@ from keras_posenc.keras_internals import (
     called,
     carried_mask,
     carry_mask,
+    copied,
     forgotten_calls,
     is_compiled_by_xla,
     is_exported_by_keras,
+    is_in_graph,
     layer_of,
     layers_within,
     lent_values,
@@ -29,6 +31,7 @@ from keras_posenc.keras_internals import (
     traced_once,
     unread_converter,
     variable_within,
+    written_rows,
 )
 from tests.layers import MaskSeen
 
@@ -328,3 +331,25 @@ def test_what_is_called_stays_a_call():
     (inner,) = graph.as_graph_def().library.function
     assert inner.attr["_noinline"].b
     assert in_graph(tf.constant(1.0)) == called(lambda: tf.constant(2.0)) == 2
+
+
+@pytest.mark.tensorflow
+def test_rows_are_written_in_memory_of_their_own():
+    import tensorflow as tf
+
+    zeros = tf.zeros((3, 2))
+
+    @tf.function
+    def fill(new):
+        assert is_in_graph(new)
+        _, filled = tf.while_loop(
+            lambda step, _: step < 3,
+            lambda step, x: (step + 1, written_rows(x, step[None], new)),
+            (tf.constant(0), copied(zeros)),
+        )
+        return filled
+
+    for number in 1.0, 2.0:
+        np.testing.assert_array_equal(fill(tf.fill((1, 2), number)), number)
+    np.testing.assert_array_equal(zeros, 0)  # not what was copied
+    assert not is_in_graph(zeros)

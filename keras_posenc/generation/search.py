@@ -347,6 +347,7 @@ class Search(NamedArguments, keras.layers.Layer):
             )
         if not isinstance(start, int) or start > 1:
             _, cache = self.model.call_with_cache(prompt[:, :-1], cache)
+        cache = self.model.own_cache(cache)
         prompt = ops.pad(
             prompt, ((0, 0), (0, room)), constant_values=self.pad_id
         )
@@ -385,7 +386,9 @@ class Search(NamedArguments, keras.layers.Layer):
 
         def next(prompt: Any, cache: Any, index: Any) -> tuple[Any, Any, Any]:
             last = ops.expand_dims(ops.take(prompt, index - 1, axis=1), 1)
-            logits, cache = self.model.call_with_cache(last, {**cache, **fixed})
+            logits, cache = self.model.call_with_cache(
+                last, {**cache, **fixed}, overwrite=True
+            )
             cache = {name: cache[name] for name in cache if name not in fixed}
             return ops.squeeze(logits, 1), None, cache
 

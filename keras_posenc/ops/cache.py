@@ -4,6 +4,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_posenc.keras_internals import written_rows
+
 
 class Slots:
     """The slots of new tokens in buffers for a whole sequence.
@@ -16,12 +18,19 @@ class Slots:
         first: The slot of the first new token, an integer scalar.
         count: How many tokens are new.
         length: How many slots there are.
-        in_place: Whether a step updates a slice anyway, for a compiler that
-            then writes only this slice.
+        in_place: How a step writes its slot alone: "slice" updates a slice,
+            for a compiler that then writes only this slice; "rows" overwrites
+            the memory of buffers of rank 4, for a loop that owns them and has
+            a slot left. None to copy whole buffers.
     """
 
     def __init__(
-        self, first: Any, *, count: Any, length: Any, in_place: bool = False
+        self,
+        first: Any,
+        *,
+        count: Any,
+        length: Any,
+        in_place: str | None = None,
     ) -> None:
         self.first = first
         self.count = count
@@ -54,13 +63,23 @@ class Slots:
         """
         rank = len(buffer.shape)
         new = ops.cast(new, buffer.dtype)
-        if self.is_step and self.in_place:
+        if self.is_step and self.in_place == "slice":
             return self._updated(buffer, new, axis)
+        if self.is_step and self.in_place == "rows" and rank == 4:
+            return self._overwritten(buffer, new)
         if not self.is_step:
             new = ops.take(new, self.source, axis=axis)
         others = tuple(other for other in range(rank) if other != axis)
         written = ops.expand_dims(self.written, others)
         return of_shape(ops.where(written, new, buffer), buffer)
+
+    def _overwritten(self, buffer: Any, new: Any) -> Any:
+        dim = buffer.shape[-1]
+        rows = ops.reshape(buffer, (-1, dim))
+        new = ops.reshape(new, (-1, dim))
+        places = ops.arange(ops.shape(new)[0], dtype="int32") * self.length
+        rows = written_rows(rows, places + self.first, new)
+        return of_shape(ops.reshape(rows, ops.shape(buffer)), buffer)
 
     def _updated(self, buffer: Any, new: Any, axis: int) -> Any:
         start = [0] * len(buffer.shape)

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.checks import check_choice, check_positive_int
-from keras_posenc.keras_internals import is_compiled_by_xla
+from keras_posenc.keras_internals import copied, is_compiled_by_xla, is_in_graph
 from keras_posenc.ops.arguments import (
     check_integers,
     check_mask,
@@ -66,7 +66,12 @@ class DecodingModel(StackModel):
     logits_bias: keras.Layer | None
 
     def call_with_cache(
-        self, token_ids: Any, cache: dict[str, Any], *, mask: Any = None
+        self,
+        token_ids: Any,
+        cache: dict[str, Any],
+        *,
+        mask: Any = None,
+        overwrite: bool = False,
     ) -> tuple[Any, dict[str, Any]]:
         """Computes the logits of further tokens: a whole prompt, or one token.
 
@@ -80,6 +85,10 @@ class DecodingModel(StackModel):
                 changed: several calls can continue from one cache.
             mask: Bool `(batch, n)`, which of them are real; by default those
                 that are not padding.
+            overwrite: Whether the cache's memory may be written to, so that a
+                step of a loop costs the same however long the cache is. Only
+                for a cache of `own_cache` with a free slot, which nothing
+                reads afterwards.
 
         Returns:
             Logits `(batch, n, vocabulary)`, each of the token that follows,
@@ -97,11 +106,13 @@ class DecodingModel(StackModel):
         token_ids = ops.cast(token_ids, "int32")
         batch, count = ops.shape(token_ids)
         length = ops.shape(cache["tokens"])[1]
+        in_place = None
+        if is_compiled_by_xla(token_ids):
+            in_place = "slice"
+        elif overwrite and self._owns_caches(token_ids):
+            in_place = "rows"
         slots = Slots(
-            cache["slot"],
-            count=count,
-            length=length,
-            in_place=is_compiled_by_xla(token_ids),
+            cache["slot"], count=count, length=length, in_place=in_place
         )
         tokens = is_token(token_ids, self.target_pad_id)
         if mask is not None:
@@ -165,6 +176,23 @@ class DecodingModel(StackModel):
             logits = self.logits_bias(logits)
         slot = cache["slot"] + count
         return logits, {**cache, **kept, "slot": slot, "blocks": blocks}
+
+    def own_cache(self, cache: dict[str, Any]) -> dict[str, Any]:
+        """Returns a cache that `call_with_cache` may overwrite."""
+        blocks = cache["blocks"]
+        if self._owns_caches(blocks[0]["key"]):
+            blocks = [
+                {name: copied(each[name]) for name in each} for each in blocks
+            ]
+        return {**cache, "blocks": blocks}
+
+    def _owns_caches(self, tensor: Any) -> bool:
+        """Whether loops overwrite caches: not in graphs for LiteRT and ONNX."""
+        return (
+            self.decoder.data_dependent_shapes
+            and is_in_graph(tensor)
+            and not is_compiled_by_xla(tensor)
+        )
 
     def reorder_cache(
         self, cache: dict[str, Any], rows: Any, *, memory: bool = True

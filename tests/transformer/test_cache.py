@@ -22,6 +22,8 @@ SOURCE = np.array(
 TARGET = np.random.default_rng(1).integers(1, VOCABULARY, (3, LENGTH), "int32")
 # What is promised; logits are of up to 8.
 TOLERANCE = 1e-5
+# In bfloat16: 2 + 2 blocks of 26 to 40 roundings, each of numbers of up to 8.
+LOW_TOLERANCE = 4 * np.sqrt(130) * 2**-9 * 2
 YARN = {
     "rope_type": "yarn",
     "factor": 4,
@@ -220,10 +222,8 @@ def test_mixed_precision():
     cache = low.build_cache(SOURCE, LENGTH)
     key = cache["blocks"][0]["key"]
     assert keras.backend.standardize_dtype(key.dtype) == "bfloat16"
-    # Of 2 + 2 blocks of 26 to 40 roundings, each of numbers of up to 8.
-    tolerance = 4 * np.sqrt(130) * 2**-9 * 2
     expected = exact({"source": SOURCE, "target": TARGET})
-    near(by_steps(low, cache, TARGET), expected, tolerance)
+    near(by_steps(low, cache, TARGET), expected, LOW_TOLERANCE)
 
 
 @pytest.mark.tensorflow
@@ -247,6 +247,44 @@ def test_steps_that_xla_compiles(rows):
     for block, after in zip(cache["blocks"], full["blocks"], strict=True):
         for name in ("key", "value"):
             np.testing.assert_array_equal(after[name], block[name])
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [("float32", 1e-5), ("float64", 1e-12), ("bfloat16", LOW_TOLERANCE)],
+)
+def test_a_loop_overwrites_its_own_cache(dtype, tolerance):
+    import tensorflow as tf
+
+    model = whole(attention_position=kp.RotaryEmbedding(), dtype=dtype)
+    cache = model.build_cache(SOURCE, LENGTH)
+    expected = by_steps(model, cache, TARGET)
+
+    @tf.function
+    def by_loop(target, cache):
+        def step(index, cache, found):
+            token = tf.gather(target, index, axis=1)[:, tf.newaxis]
+            logits, cache = model.call_with_cache(token, cache, overwrite=True)
+            return index + 1, cache, found.write(index, logits[:, 0])
+
+        found = tf.TensorArray(expected.dtype, LENGTH)
+        _, _, found = tf.while_loop(
+            lambda index, *_: index < LENGTH,
+            step,
+            (tf.constant(0), model.own_cache(cache), found),
+        )
+        return tf.transpose(found.stack(), (1, 0, 2))
+
+    graph = by_loop.get_concrete_function(TARGET, cache).graph
+    body = next(
+        each
+        for each in graph.as_graph_def().library.function
+        if "while_body" in each.signature.name
+    )
+    assert "InplaceUpdate" in {node.op for node in body.node_def}
+    for _ in range(2):  # the second as the first: the cache is as it was
+        near(by_loop(TARGET, cache), expected, tolerance)
 
 
 # ---- What is refused
