@@ -347,3 +347,15 @@ def written_rows(x: Any, rows: Any, new: Any) -> Any:
     import tensorflow as tf
 
     return tf.raw_ops.InplaceUpdate(x=x, i=rows, v=new)
+
+
+def matmul_transposed(x: Any, y: Any) -> Any:
+    """Returns products of matrices, those of `y` transposed, as one operator.
+
+    Args:
+        x: `(..., m, k)`.
+        y: `(..., n, k)`.
+    """
+    import tensorflow as tf
+
+    return tf.matmul(x, y, transpose_b=True)

@@ -22,6 +22,7 @@ from keras_posenc.keras_internals import (
     layer_of,
     layers_within,
     lent_values,
+    matmul_transposed,
     ordinary_traces,
     recompute_within_others,
     recomputing_mode,
@@ -353,3 +354,17 @@ def test_rows_are_written_in_memory_of_their_own():
         np.testing.assert_array_equal(fill(tf.fill((1, 2), number)), number)
     np.testing.assert_array_equal(zeros, 0)  # not what was copied
     assert not is_in_graph(zeros)
+
+
+@pytest.mark.tensorflow
+def test_a_product_reads_a_transposed_matrix_as_it_is():
+    import tensorflow as tf
+
+    x, y = np.ones((2, 1, 3), "float32"), np.ones((2, 4, 3), "float32")
+    found = tf.function(matmul_transposed)
+    names = {
+        each.type
+        for each in found.get_concrete_function(x, y).graph.get_operations()
+    }
+    assert "Transpose" not in names
+    np.testing.assert_array_equal(found(x, y), np.full((2, 1, 4), 3))

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import called
+from keras_posenc.keras_internals import called, matmul_transposed
 
 # The score of all keys for a query that may attend to none. Within float16's
 # range, since converters may round constants to float16.
@@ -63,7 +63,7 @@ def attention_weights(
     if is_small:
         scores = ops.expand_dims(ops.sum(query * key, axis=-1), 2)
     else:
-        scores = matmul_by_groups(query, ops.swapaxes(key, -1, -2))
+        scores = matmul_by_groups(query, key, transpose=True)
     # In float32: a sum over many keys in bfloat16 would be inexact.
     if keras.backend.standardize_dtype(dtype) != "float64":
         scores = ops.cast(scores, "float32")
@@ -291,18 +291,29 @@ def swap_heads(x: Any) -> Any:
     return ops.transpose(x, (0, 2, 1, 3))
 
 
-def matmul_by_groups(x: Any, y: Any) -> Any:
+def matmul_by_groups(x: Any, y: Any, *, transpose: bool = False) -> Any:
     """Multiplies matrices, each head of `y` with a group of heads of `x`.
 
     (batch, heads, m, k) by (batch, heads / group, k, n) -> (batch, heads, m,
     n). The heads of a group are adjacent, so that a group is one taller
     matrix, and no key or value is repeated.
+
+    Args:
+        x: `(batch, heads, m, k)`.
+        y: `(batch, heads / group, k, n)`; `(..., n, k)` with `transpose`.
+        transpose: Whether the matrices of `y` are transposed.
     """
     heads, key_value_heads = x.shape[1], y.shape[1]
+    # In a graph of dynamic shapes TensorFlow does not see that a product can
+    # read transposed keys as they are, and would copy all of them at each step.
+    is_step = keras.config.backend() == "tensorflow" and x.shape[2] == 1
+    matmul = matmul_transposed if transpose and is_step else ops.matmul
+    if transpose and not is_step:
+        y = ops.swapaxes(y, -1, -2)
     if heads == key_value_heads:
-        return ops.matmul(x, y)
+        return matmul(x, y)
     batch, _, m, k = ops.shape(x)
-    n = ops.shape(y)[-1]
+    n = ops.shape(y)[-2 if matmul is matmul_transposed else -1]
     group = heads // key_value_heads
-    tall = ops.reshape(x, (batch, key_value_heads, group * m, k))
-    return ops.reshape(ops.matmul(tall, y), (batch, heads, m, n))
+    tall = matmul(ops.reshape(x, (batch, key_value_heads, group * m, k)), y)
+    return ops.reshape(tall, (batch, heads, m, n))

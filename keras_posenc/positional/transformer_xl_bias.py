@@ -130,7 +130,8 @@ class TransformerXLBias(AttentionPosition):
         # (batch, heads, 1, dim) by the keys -> (batch, heads, 1, key)
         by_content = matmul_by_groups(
             ops.broadcast_to(content, (batch, heads, 1, dim)),
-            ops.swapaxes(ops.cast(key, dtype), -1, -2),
+            ops.cast(key, dtype),
+            transpose=True,
         )
         return by_position + by_content
 
