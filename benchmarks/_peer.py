@@ -28,6 +28,8 @@ def main() -> None:
         from _sentence_transformers import prepare
     elif name.startswith("FastEmbed"):
         from _fastembed import prepare
+    elif name.startswith(("transformers", "CTranslate2,", "llama.cpp")):
+        from _language_models import prepare
     else:
         from _contestants import prepare
     prepare(name, Size(batch=1, seq=2))()  # loads the libraries

@@ -186,6 +186,15 @@ PARTS = {
         ],
         _contests,
     ),
+    "language_models": (
+        "Language models",
+        [
+            "SmolLM2-135M-Instruct, one prompt: a token's time is that of",
+            "the whole run over the number of new tokens. Reading the weights",
+            "is what bounds it. Written by `benchmarks/language_models.py`.",
+        ],
+        _contests,
+    ),
     "mobile": (
         "On mobile runtimes",
         [

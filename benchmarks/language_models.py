@@ -1,0 +1,114 @@
+"""Times a chat model's exported files compared with other libraries.
+
+    python benchmarks/language_models.py FOLDER --gguf FILE --peer PYTHON
+
+FOLDER and FILE hold one Llama model, SmolLM2-135M-Instruct in `RESULTS.md`, as
+Hugging Face's files and for llama.cpp. PYTHON has transformers, CTranslate2,
+llama-cpp-python and gguf. All read the same 128 ids, and write 128 tokens.
+"""
+
+import argparse
+import contextlib
+import functools
+import os
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+from _command import above_0, machine
+from _contest import THREADS, Contest, Peer, Size, Work, judge, take_turns
+from _language_models import NAMES, TRANSFORMERS, numbers
+from _report import report
+
+SAVED_MODEL, LITERT, LITERT_INT8 = "SavedModel", "LiteRT", "LiteRT, int8"
+READING = "reading the float32 weights once a token"
+SIZE = Size(batch=1, seq=128, steps=128)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gguf", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--peer", required=True, metavar="PYTHON")
+    parser.add_argument("--rounds", type=above_0, default=3, metavar="N")
+    parser.add_argument("--to", type=Path, metavar="FOLDER")
+    options = parser.parse_args()
+    os.environ["LANGUAGE_MODEL"] = str(options.folder)
+    os.environ["GGUF"] = str(options.gguf)
+    from rich.progress import Progress
+
+    with contextlib.ExitStack() as stack:
+        peers = {
+            name: stack.enter_context(Peer(name, options.peer))
+            for name in NAMES
+        }
+        exports = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        contestants = files(options.folder, exports)
+        for name, peer in peers.items():
+            contestants[name] = functools.partial(peer.run, SIZE)
+        contest = Contest(
+            f"a token of {SIZE.steps} after {SIZE.seq}",
+            contestants,
+            {
+                (SAVED_MODEL, TRANSFORMERS): 0.67,
+                (LITERT, TRANSFORMERS): 0.67,
+            },
+            parts=SIZE.steps,
+        )
+        progress = stack.enter_context(Progress())
+        track = functools.partial(progress.track, description=contest.work)
+        times = take_turns(contestants, options.rounds, track=track)
+    found = {"machine": machine(options), "contests": [judge(contest, times)]}
+    report("language_models", found, options.to)
+
+
+def files(folder: Path, exports: Path) -> dict[str, Work]:
+    """Returns what runs the exported files."""
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter
+
+    import keras_posenc as kp
+
+    silent: dict[str, Any] = {"verify": False, "verbose": False}
+    model = kp.load_hugging_face(folder, verbose=False).model
+    generator = kp.Generator(model, max_length=SIZE.steps)
+    path = kp.export_saved_model(generator, exports / "model", **silent).path
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    ids = numbers(SIZE)
+    contestants: dict[str, Work] = {
+        SAVED_MODEL: functools.partial(signature, ids=tf.constant(ids))
+    }
+    for name, quantization in ((LITERT, None), (LITERT_INT8, "int8")):
+        path = exports / f"{name}.tflite"
+        kp.export_litert(generator, path, quantization=quantization, **silent)
+        interpreter = Interpreter(str(path), num_threads=THREADS)
+        runner = interpreter.get_signature_runner("serving_default")
+        contestants[name] = functools.partial(runner, ids=ids)
+    size = sum(np.prod(each.shape) for each in model.weights)
+    contestants[READING] = reading(int(size))
+    return contestants
+
+
+def reading(size: int) -> Work:
+    """Returns what reads so many numbers as often as tokens are written."""
+    parts = np.array_split(np.ones(size, "float32"), THREADS)
+    threads = ThreadPoolExecutor(THREADS)
+
+    def run() -> None:
+        for _ in range(SIZE.steps):
+            list(threads.map(np.sum, parts))
+
+    return run
+
+
+if __name__ == "__main__":
+    main()
