@@ -64,9 +64,7 @@ class _Model:
         given: dict[str, Any] = {}
         if options.max_new_tokens is not None:
             given["max_new_tokens"] = options.max_new_tokens
-        if options.temperature == 0:
-            given["do_sample"] = False
-        elif options.temperature is not None:
+        if options.temperature is not None:
             given["temperature"] = options.temperature
         if model.beams > 1:
             given["beams"] = 1

@@ -12,7 +12,12 @@ _MOST_LABELS = 5  # in one line
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Returns whether a path is a checkpoint's folder, or a cache of them."""
+    """Returns whether a path is a checkpoint's folder, or a cache of them.
+
+    Files of llama.cpp are refused when they are loaded, with what to do.
+    """
+    if path.suffix == ".gguf" or any(path.glob("*.gguf")):
+        return True
     return any((path / name).exists() for name in ("config.json", "snapshots"))
 
 

@@ -11,7 +11,8 @@ from keras import ops
 from keras_posenc.checkpoints.pretrained_model import origin_in_words
 from keras_posenc.checks import check_count, check_positive_int
 from keras_posenc.generation.generator import Generator
-from keras_posenc.generation.options import SAMPLING, check_ids
+from keras_posenc.generation.options import SAMPLING, check_ids, is_zero
+from keras_posenc.generation.sampling import Sampling
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.transformers_search import TransformersSearch
@@ -35,6 +36,7 @@ _OPTIONS = (
     *("no_repeat_ngram_size", "forced_end_id", "renormalize_logits"),
 )
 _OF_IDS = ("end_ids", "prefix_ids", "suppress_ids")
+_OF_CALLS = ("stop", "seed")  # of `generate` and `chat`
 _MOST_KEPT = 8  # generators with other options
 
 
@@ -206,12 +208,24 @@ class PretrainedGenerator(Generator):
         does_sample = found.pop("do_sample", None)
         known = {*_NAMES.values(), *_OPTIONS}
         for name in found:
+            if name in _OF_CALLS:
+                raise ValueError(
+                    f"`{name}` is for one call: give it to `generate`, `chat` "
+                    "or `stream_chat`, and not to `with_options`. Received: "
+                    f"{name}={found[name]!r}"
+                )
             if name not in known:
-                listed = sorted({*_NAMES, *_OPTIONS, "do_sample"})
+                listed = sorted({*_NAMES, *_OPTIONS, "do_sample", *_OF_CALLS})
                 raise ValueError(
                     f"`{name}` is no option of generation. Options are: "
                     f"{', '.join(listed)}. Received: {name}={found[name]!r}"
                 )
+        if is_zero(found.get("temperature")) and does_sample in (None, True):
+            # What else restricts samples never excludes the most likely token.
+            del found["temperature"]
+            Sampling(**_given(found, SAMPLING))
+            found |= dict.fromkeys(SAMPLING)
+            does_sample = False
         given = _given(found, SAMPLING)
         if does_sample not in (None, True, False) or (
             does_sample is False and given
@@ -421,19 +435,11 @@ class PretrainedGenerator(Generator):
 
     def _check_streams(self) -> None:
         """Raises `ValueError` for options that single steps do not have."""
-        if self.search.rules:
-            raise ValueError(
-                "A stream has neither `no_repeat_ngram_size` nor "
-                "`forced_end_id`. Give no_repeat_ngram_size=0, "
-                "forced_end_id=None. Received: "
-                f"no_repeat_ngram_size={self.search.no_repeat_ngram_size}, "
-                f"forced_end_id={self.search.forced_end_id}"
-            )
         if self.search.beams > 1:
             raise ValueError(
-                "A stream, such as that of a chat, generates one token at a "
-                "time. Received: a model with "
-                f"beams={self.search.beams}; give beams=1"
+                "`beams` must be 1 for a chat or a stream, which is generated "
+                "token by token: the text of beams is known only at the end. "
+                f"Received: beams={self.search.beams}. Give beams=1"
             )
 
     def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:

@@ -69,6 +69,10 @@ class Search(NamedArguments, keras.layers.Layer):
 
     # Whether generated ids may include the start symbol.
     may_repeat_start = False
+    # Further rules of which tokens may follow, as in `greedy_search`.
+    rules: Any = None
+    # Whether beams may be ranked by likelihoods with a penalty of repetition.
+    may_penalize_beams = False
 
     def __init__(
         self,
@@ -130,6 +134,7 @@ class Search(NamedArguments, keras.layers.Layer):
             end_ids=self.end_ids,
             prefix_ids=self.prefix_ids,
             may_repeat_start=self.may_repeat_start,
+            may_penalize_beams=self.may_penalize_beams,
             pad_id=self.pad_id,
         )
         # Python's numbers, which a config can hold.

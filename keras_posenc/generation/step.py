@@ -45,8 +45,9 @@ class Step(keras.Model):
 
     Call arguments:
         inputs: A dict of what `First` and then each step returns, and of
-            `noise`, float32 `(1,)`, and `seen`, int32 `(1, length)`, the ids
-            for `repetition_penalty`, padded.
+            `noise`, float32 `(1,)`; `seen`, int32 `(1, length)`, the prompt
+            and the ids after it, padded; and `index`, int32 `(1,)`, the column
+            of `seen` that the token is for.
 
     Returns:
         A dict of the `token`, int32 `(1,)`, whether it has `ended`, bool
@@ -65,13 +66,17 @@ class Step(keras.Model):
 
     def call(self, inputs: Any) -> dict[str, Any]:
         search, inputs = self.search, dict(inputs)
-        noise, seen = inputs.pop("noise"), inputs.pop("seen")
+        noise, seen, index = (
+            inputs.pop(name) for name in ("noise", "seen", "index")
+        )
         found = self.continuing(inputs)
         logits = found.pop("logits")
+        score = ops.logsumexp(logits, axis=-1)  # before rules hide a NaN
         if search.repetition_penalty != 1:
-            length = ops.shape(seen)[1]
-            repeated = seen_ids(seen, logits.shape[-1], before=length)
+            repeated = seen_ids(seen, logits.shape[-1], before=index)
             logits = penalize(logits, repeated, search.repetition_penalty)
+        if search.rules:
+            logits = search.rules(logits, seen, index[0])
         if search.draw is None:
             token = ops.squeeze(ops.top_k(logits, 1)[1], 1)
         else:
@@ -81,7 +86,7 @@ class Step(keras.Model):
             **found,
             "token": token,
             "ended": is_any(token, search.end_ids),
-            "score": ops.logsumexp(logits, axis=-1),
+            "score": score,
         }
 
 

@@ -69,6 +69,7 @@ class Stream(Iterator[Any]):
         search = self._search
         room = search.max_length - len(search.prefix_ids)
         prompt = ops.convert_to_numpy(search.prompt(source)[:1])
+        start = prompt.shape[1]
         # Of one length: for another, each step would be compiled again.
         seen = np.pad(
             prompt, ((0, 0), (0, room)), constant_values=search.pad_id
@@ -78,9 +79,15 @@ class Stream(Iterator[Any]):
         for token in search.prefix_ids:
             self.ids.append(token)
             yield token
-        for index in range(room):
+        for count in range(room):
             found = run_on_batch(
-                step, {**state, "noise": noise[:, index], "seen": seen}
+                step,
+                {
+                    **state,
+                    "noise": noise[:, count],
+                    "seen": seen,
+                    "index": np.array([start + count], "int32"),
+                },
             )
             score, ended, token = (
                 ops.convert_to_numpy(found.pop(name))
@@ -90,7 +97,7 @@ class Stream(Iterator[Any]):
             if ended[0]:
                 self.ended = True
                 return
-            seen[0, prompt.shape[1] + index] = token[0]
+            seen[0, start + count] = token[0]
             self.ids.append(int(token[0]))
             yield self.ids[-1]
             state = {**state, **found, "token": token}

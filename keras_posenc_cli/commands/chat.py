@@ -5,14 +5,19 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.chat_models import Replies, chat_model
 from keras_posenc_cli.loading import check_exists
-from keras_posenc_cli.options import Commands, add_command, add_options
-from keras_posenc_cli.process import EXIT_OK, UsageError
+from keras_posenc_cli.options import (
+    Commands,
+    add_command,
+    add_options,
+    option_names,
+)
+from keras_posenc_cli.process import EXIT_OK, UsageError, in_options
 
 _HELP = "/reset starts again, /quit ends. Ctrl-C stops a reply."
 # What a terminal obeys: a reply may contain anything.
@@ -99,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         _tell_cut_off(is_whole)
         return EXIT_OK
     with _interrupts() as interrupts:
-        _converse(replies, begin, interrupts)
+        _converse(replies, begin, interrupts, option_names(options.parser))
     return EXIT_OK
 
 
@@ -127,7 +132,10 @@ def _interrupts() -> Iterator[_Interrupts]:
 
 
 def _converse(
-    replies: Replies, begin: list[dict[str, str]], interrupts: _Interrupts
+    replies: Replies,
+    begin: list[dict[str, str]],
+    interrupts: _Interrupts,
+    names: Mapping[str, str],
 ) -> None:
     """Reads messages and prints replies, until the user ends it."""
     with contextlib.suppress(ImportError):
@@ -163,7 +171,8 @@ def _converse(
                 replies, asked, lambda: interrupts.came
             )
         except (ValueError, UsageError) as error:  # it may be too long
-            print(f"keras-posenc: {_shown(str(error))}", file=sys.stderr)
+            words = _shown(in_options(str(error), names))
+            print(f"keras-posenc: {words}", file=sys.stderr)
             continue
         if interrupts.came:
             print("keras-posenc: stopped", file=sys.stderr)

@@ -102,9 +102,8 @@ def converse(monkeypatch, *lines):
 
 
 def test_a_chat(folder, model, capfd, monkeypatch):
-    converse(
-        monkeypatch, "Hi", "", "and?", "/help", None, "x" * 99, "/reset", "Hi"
-    )
+    long = "x" * 99, "/reset", "x" * 68
+    converse(monkeypatch, "Hi", "", "and?", "/help", None, *long, "Hi")
     assert main(["chat", str(folder / "chats.keras")]) == 0
     found = capfd.readouterr()
     first = model.chat([user("Hi")])
@@ -112,7 +111,8 @@ def test_a_chat(folder, model, capfd, monkeypatch):
     second = model.chat([user("Hi"), reply, user("and?")])
     assert found.out == "\n".join([first, second, "", first, "", ""])
     assert found.err.count("/reset starts again") == 3
-    assert "80 positions of the checkpoint" in found.err
+    assert "into the 80 positions of the checkpoint" in found.err
+    assert "give --max-new-tokens of at most 6" in found.err
 
 
 def test_ctrl_c_stops_the_reply_alone(folder, model, capfd, monkeypatch):
@@ -186,9 +186,13 @@ def test_an_exported_model(folder, capfd, monkeypatch):
         ("chats.keras", ["--template", "x"], "has its own"),
         ("exported", ["--max-new-tokens", "3"], "has it fixed"),
         ("missing", [], "does not exist"),
+        ("model.gguf", [], "is a GGUF file"),
     ],
 )
-def test_what_is_refused(folder, file, options, message, capfd):
+def test_what_is_refused(folder, file, options, message, capfd, monkeypatch):
+    if file.endswith(".gguf"):
+        monkeypatch.undo()
+        (folder / file).touch()
     given = ["--prompt", "Hi", *options]
     assert main(["chat", str(folder / file), *given]) == 2
     assert message in capfd.readouterr().err
