@@ -13,6 +13,7 @@ from keras_posenc.checks import check_count, check_positive_int
 from keras_posenc.generation.generator import Generator
 from keras_posenc.generation.options import SAMPLING, check_ids, is_zero
 from keras_posenc.generation.sampling import Sampling
+from keras_posenc.generation.step import First, Step, tracing_quietly
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.transformers_search import TransformersSearch
@@ -129,8 +130,8 @@ class PretrainedGenerator(Generator):
             self.card = {**self.card, "signature": signature}
         # Generators with these layers, by their options. Not in a dict of its
         # own, of which Keras would save the layers too.
-        self._others = types.SimpleNamespace(by_options={})
-        self._is_by_xla = False
+        self._others = types.SimpleNamespace(by_options={}, steps={})
+        self._jit_compile: Any = None
 
     def _make_search(self, model: keras.Model, **options: Any) -> Any:
         return TransformersSearch(model, **options, **self._of_search)
@@ -139,19 +140,35 @@ class PretrainedGenerator(Generator):
         self, *args: Any, jit_compile: Any = "auto", **kwargs: Any
     ) -> None:
         # Tokenizers cannot be compiled by XLA; what is between them can.
-        self._is_by_xla = jit_compile is True
+        self._jit_compile = jit_compile
         self._others.by_options.clear()
+        self._others.steps = {}  # other generators keep theirs
         super().compile(
             *args,
-            jit_compile=False if self._is_by_xla else jit_compile,
+            jit_compile=False if jit_compile is True else jit_compile,
             **kwargs,
         )
-        for each in (self.from_ids, *self._steps):
-            each.compile(jit_compile=jit_compile)
+        self.from_ids.compile(jit_compile=jit_compile)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         self._others.by_options.clear()
+        self._others.steps.clear()
         super().quantize(*args, **kwargs)
+
+    @property
+    def _steps(self) -> tuple[First, Step]:
+        """Those of all generators of these layers that step alike."""
+        return self._step_of(First), self._step_of(Step)
+
+    def _step_of(self, kind: Any) -> Any:
+        made, key = self._others.steps, kind.key(self.search)
+        if key not in made:
+            if len(made) == 2 * _MOST_KEPT:
+                del made[next(iter(made))]
+            made[key] = kind(self.search)
+            if self._jit_compile is not None:
+                made[key].compile(jit_compile=self._jit_compile)
+        return made[key]
 
     def with_options(self, **options: Any) -> Self:
         """Returns a generator of the same layers with other options.
@@ -186,8 +203,9 @@ class PretrainedGenerator(Generator):
                     **found,
                 },
             )
-            if self._is_by_xla:
+            if self._jit_compile is True:
                 made[key].compile(jit_compile=True)
+            made[key]._others.steps = self._others.steps
         return made[key]
 
     def _resolved(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,7 +335,8 @@ class PretrainedGenerator(Generator):
             seed: Seed of sampling, for the same outputs at each call.
         """
         self._begin_with(seed)
-        return super().predict(x, batch_size=batch_size, verbose=verbose)
+        with tracing_quietly():
+            return super().predict(x, batch_size=batch_size, verbose=verbose)
 
     def _begin_with(self, seed: Any) -> None:
         """Samples from this seed on."""

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.search import Search
-from keras_posenc.generation.step import run_on_batch
+from keras_posenc.generation.step import numbers_of, run_on_batch
 
 
 class Stream(Iterator[Any]):
@@ -21,7 +21,7 @@ class Stream(Iterator[Any]):
 
     Args:
         search: The search, without beams.
-        steps: A `First` and a `Step` of it.
+        steps: A `First` and a `Step` of it, or of one like it.
         source: Integers `(1, seq)`.
         texts: From ids `(1, seq)` to the text of each row; None to yield ids.
         noise: Floats in [0, 1), `(1, max_length)`; by default from the
@@ -67,7 +67,7 @@ class Stream(Iterator[Any]):
 
     def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
         search = self._search
-        room = search.max_length - len(search.prefix_ids)
+        room = search.room
         prompt = ops.convert_to_numpy(search.prompt(source)[:1])
         start = prompt.shape[1]
         # Of one length: for another, each step would be compiled again.
@@ -75,7 +75,10 @@ class Stream(Iterator[Any]):
             prompt, ((0, 0), (0, room)), constant_values=search.pad_id
         )
         first, step = self._steps
-        state = run_on_batch(first, source)
+        state = run_on_batch(
+            first, {"ids": source, "free": np.zeros((1, room), "int32")}
+        )
+        numbers = numbers_of(search)
         for token in search.prefix_ids:
             self.ids.append(token)
             yield token
@@ -87,6 +90,7 @@ class Stream(Iterator[Any]):
                     "noise": noise[:, count],
                     "seen": seen,
                     "index": np.array([start + count], "int32"),
+                    "numbers": numbers,
                 },
             )
             score, ended, token = (

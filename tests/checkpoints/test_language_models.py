@@ -304,6 +304,41 @@ def test_lengths_are_compiled_a_few_times(model, monkeypatch):
 
 
 @pytest.mark.tensorflow
+def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
+    from keras_posenc.generation.step import First, Step
+
+    traced = []
+    for kind in (First, Step):
+        call = kind.call
+
+        def counted(self, inputs, kind=kind, call=call):
+            traced.append(kind)
+            return call(self, inputs)
+
+        monkeypatch.setattr(kind, "call", counted)
+    # Layers without steps that were traced before.
+    made = kp.PretrainedGenerator(
+        model.model, source_tokenizer=model.source_tokenizer, max_length=9
+    )
+    for number in (3, 4, 5, 6, 7, 8):
+        sampled = made.with_options(
+            max_new_tokens=number,
+            temperature=3 / number,
+            top_p=0.1 * number,
+            min_p=0.01 / number,
+            repetition_penalty=1 + 1 / number,
+        )
+        sampled._begin_with(number)
+        found = "".join(sampled.stream("Hi"))
+        # TensorFlow takes any length from the second one on.
+        assert traced.count(First) <= 2
+        assert traced.count(Step) <= 2
+        if number in (3, 8):
+            assert [found] == sampled.generate(["Hi"], seed=number)
+    assert "retracing" not in caplog.text
+
+
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
