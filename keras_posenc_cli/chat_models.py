@@ -22,6 +22,8 @@ class Reply(Protocol):
 class Replies(Protocol):
     """Replies to chats."""
 
+    def prompt(self, chat: Chat) -> str: ...
+
     def reply(self, chat: Chat) -> Any: ...
 
 
@@ -75,6 +77,9 @@ class _Model:
                 "--temperature 0.7, say"
             )
 
+    def prompt(self, chat: Chat) -> str:
+        return str(self._model.prompt_of(chat))
+
     def reply(self, chat: Chat) -> Any:
         return self._model.stream_chat(chat, seed=self._seed)
 
@@ -122,10 +127,13 @@ class _Exported:
         if options.seed is not None and self._generator.noise_length is None:
             raise UsageError(f"--seed: '{options.model}' does not sample")
 
-    def reply(self, chat: Chat) -> Any:
+    def prompt(self, chat: Chat) -> str:
         from keras_posenc.text.chat_template import render
 
-        text = render(self._template or "", chat, tokens=self._tokens)
+        return render(self._template or "", chat, tokens=self._tokens)
+
+    def reply(self, chat: Chat) -> Any:
+        text = self.prompt(chat)
         if not text.startswith(self._start):
             raise UsageError(
                 f"The tokenizer of the exported model puts '{self._start}' "

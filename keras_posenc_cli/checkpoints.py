@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from keras_posenc_cli.process import UsageError
+from keras_posenc_cli.process import UsageError, starting
 
 _MOST_LABELS = 5  # in one line
 
@@ -31,10 +31,12 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
     Raises:
         UsageError: The checkpoint cannot be loaded.
     """
-    import keras_posenc as kp
+    with starting():
+        import keras_posenc as kp
 
+        load = kp.load_hugging_face  # imports what it needs
     try:
-        return kp.load_hugging_face(path, **options)
+        return load(path, **options)
     except (ImportError, OSError, ValueError) as error:
         raise UsageError(_by_options(str(error), path)) from error
 

@@ -18,6 +18,19 @@ class UsageError(Exception):
     """The user's input is wrong, and the user can correct it."""
 
 
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Shows on a terminal that libraries are imported, which takes seconds."""
+    is_shown = sys.stderr.isatty()
+    if is_shown:
+        print("Starting ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def run_on_streams(work: Callable[[], int]) -> int:
     """Runs `work`; returns its exit code, whatever streams there are."""
     if sys.stderr is None:  # closed by the shell: 2>&-

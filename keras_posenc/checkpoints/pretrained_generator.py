@@ -288,19 +288,37 @@ class PretrainedGenerator(Generator):
         """Returns the text that follows each prompt, or what it becomes.
 
         Args:
-            x: Texts, or ids `(batch, seq)`, as `predict` takes them.
+            x: A list or an array of texts, `(batch,)`; or, for a model without
+                tokenizers, integers `(batch, seq)`, padded with its id of
+                padding.
             stop: Texts that end an output, which is cut before the first one.
-            seed: Seed of sampling, for the same outputs at each call.
+            seed: Seed of sampling, an integer of at least 0, for the same
+                outputs at each call.
             batch_size: How many texts are processed at once.
             **options: See `with_options`.
 
         Returns:
-            A list of strings; of lists of strings if `n_best` is above 1. From
-            ids an array, int32 `(batch, max_new_tokens)`.
+            A list of `batch` strings; of lists of `n_best` strings if that is
+            above 1. From ids an array, int32 `(batch, max_new_tokens)`, or
+            `(batch, n_best, max_new_tokens)`, padded with -1.
 
         Raises:
-            ValueError: As `predict` and `with_options`; or there is `stop`
-                without texts.
+            ValueError: `x` is none of these, or a prompt has too many tokens;
+                an option is invalid, or excludes another; `seed` is given and
+                nothing is sampled; there is `stop` and a model of ids; or the
+                model's logits are NaN.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         9, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     max_length=5,
+            ... )
+            >>> model.generate([[5, 7, 2], [4, 4, 0]], max_new_tokens=3).shape
+            (2, 3)
         """
         generator = self.with_options(**options)
         stop = check_stop(stop)
@@ -326,13 +344,41 @@ class PretrainedGenerator(Generator):
         verbose: Any = "auto",
         seed: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Generates as `Generator.predict` does.
+        """Generates as `Generator.predict` does, with a seed.
 
         Args:
-            x: As there.
-            batch_size: As there.
-            verbose: As there.
-            seed: Seed of sampling, for the same outputs at each call.
+            x: A list or an array of texts, `(batch,)`; integers `(batch, seq)`
+                for a model without tokenizers; a dict of these by the name
+                "text" or "ids"; or a `tf.data.Dataset` of batches of them.
+            batch_size: How many texts are processed at once.
+            verbose: As for Keras's `predict`.
+            seed: Seed of sampling, an integer of at least 0, for the same
+                outputs at each call.
+
+        Returns:
+            A dict of arrays. `text`, strings `(batch,)`, or without tokenizers
+            `ids`, int32 `(batch, max_length)`, and `token_score`, float32 of
+            that shape; `score`, float32 `(batch,)`; and `ended`, bool
+            `(batch,)`, if there are end symbols. If `n_best` is above 1, the
+            second axis has that many.
+
+        Raises:
+            ValueError: `x` is none of these, or a prompt has too many tokens;
+                `seed` is given and nothing is sampled; or the model's logits
+                are NaN.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         9, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     max_length=5,
+            ... )
+            >>> found = model.predict([[5, 7, 2]], verbose=0)
+            >>> found["ids"].shape, found["score"].shape
+            ((1, 5), (1,))
         """
         self._begin_with(seed)
         with tracing_quietly():
@@ -385,14 +431,34 @@ class PretrainedGenerator(Generator):
             messages: The chat so far: dicts of `role`, "system", "user",
                 "assistant" or "tool", and `content`, a text.
             stop: Texts that end the message, which is cut before the first.
-            seed: Seed of sampling, for the same message at each call.
-            **options: See `with_options`, such as `max_new_tokens`.
+            seed: Seed of sampling, an integer of at least 0, for the same
+                message at each call.
+            **options: See `with_options`, such as `max_new_tokens`; not beams.
+
+        Returns:
+            The content of the message.
 
         Raises:
             ImportError: The library `jinja2` is missing.
-            ValueError: The checkpoint has no template of chats, or one that
-                does not take this chat; the chat has more tokens than the
-                checkpoint has positions; an option is invalid.
+            ValueError: The messages are no chat; the checkpoint has no
+                template of chats, or one that does not take this chat; the
+                chat has more tokens than the checkpoint has positions; an
+                option is invalid, or the model has beams; `seed` is given and
+                nothing is sampled; or the model's logits are NaN.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         260, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+            ...     chat_template="{{ messages[-1].content }}",
+            ... )
+            >>> chat = [{"role": "user", "content": "Hi"}]
+            >>> type(model.chat(chat, max_new_tokens=3))
+            <class 'str'>
         """
         return "".join(
             self.stream_chat(messages, stop=stop, seed=seed, **options)
@@ -406,7 +472,7 @@ class PretrainedGenerator(Generator):
         seed: int | None = None,
         **options: Any,
     ) -> Reply:
-        """As `chat`, but yields pieces of the text as they are generated.
+        """Returns the next message of a chat in pieces, as it is generated.
 
         Args:
             messages: As for `chat`.
@@ -415,9 +481,31 @@ class PretrainedGenerator(Generator):
             **options: As for `chat`.
 
         Returns:
-            An iterator of strings. Its attribute `ended` is None while there
-            may be more; then whether the message is complete, False for one
-            that was cut off at `max_new_tokens`.
+            An iterator of strings, whole characters, which together are the
+            message. Its attribute `ended` is None while there may be more; then
+            whether the message is complete, False for one that was cut off at
+            `max_new_tokens`.
+
+        Raises:
+            ImportError: As `chat`.
+            ValueError: As `chat`; of logits that are NaN where they come.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         260, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+            ...     chat_template="{{ messages[-1].content }}",
+            ... )
+            >>> chat = [{"role": "user", "content": "Hi"}]
+            >>> reply = model.stream_chat(chat, max_new_tokens=3)
+            >>> reply.ended is None, "".join(reply) == model.chat(
+            ...     chat, max_new_tokens=3
+            ... )
+            (True, True)
         """
         text = self.prompt_of(messages)
         generator = self.with_options(**options)
@@ -428,6 +516,25 @@ class PretrainedGenerator(Generator):
 
         Args:
             messages: As for `chat`.
+
+        Raises:
+            ImportError: The library `jinja2` is missing.
+            ValueError: The messages are no chat; the checkpoint has no
+                template of chats, or one that does not take this chat; or the
+                model takes ids.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         260, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+            ...     chat_template="<user>{{ messages[-1].content }}<model>",
+            ... )
+            >>> model.prompt_of([{"role": "user", "content": "Hi"}])
+            '<user>Hi<model>'
         """
         if self.chat_template is None:
             raise ValueError(
@@ -446,8 +553,12 @@ class PretrainedGenerator(Generator):
         """Generates for one text, as `Generator.stream` does.
 
         Args:
-            text: As there.
-            noise: As there.
+            text: A text, or ids `(seq,)` for a model without tokenizers.
+            noise: Floats in [0, 1), `(max_length,)`, to sample with; by
+                default from the generator's seed.
+
+        Raises:
+            ValueError: As there.
         """
         self._check_streams()
         return super().stream(text, noise=noise)

@@ -98,6 +98,8 @@ def run(options: argparse.Namespace) -> int:
     replies = chat_model(options)
     system = [{"role": "system", "content": options.system}]
     begin = system if options.system is not None else []
+    if begin:
+        _check_system(replies, begin)
     if is_one:
         chat = [*begin, {"role": "user", "content": message}]
         _, is_whole = _print_reply(replies, chat, lambda: False)
@@ -106,6 +108,18 @@ def run(options: argparse.Namespace) -> int:
     with _interrupts() as interrupts:
         _converse(replies, begin, interrupts, option_names(options.parser))
     return EXIT_OK
+
+
+def _check_system(replies: Replies, begin: list[dict[str, str]]) -> None:
+    """Raises `UsageError` if the template has no place for the system."""
+    try:
+        replies.prompt([*begin, {"role": "user", "content": "Hello"}])
+    except ValueError as error:
+        reason = str(error).partition(". Put ")[0]
+        raise UsageError(
+            f"--system: {reason}. Leave it out, and begin your first message "
+            "with its text"
+        ) from error
 
 
 class _Interrupts:
@@ -139,7 +153,10 @@ def _converse(
 ) -> None:
     """Reads messages and prints replies, until the user ends it."""
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 (lines can be edited then)
+        import readline  # lines can be edited then
+
+        # Several lines that are pasted are one message.
+        readline.parse_and_bind("set enable-bracketed-paste on")
     print(_HELP, file=sys.stderr)
     chat = [*begin]
     while True:
@@ -172,6 +189,8 @@ def _converse(
             )
         except (ValueError, UsageError) as error:  # it may be too long
             words = _shown(in_options(str(error), names))
+            if len(chat) > len(begin):
+                words += ". /reset starts a new chat"
             print(f"keras-posenc: {words}", file=sys.stderr)
             continue
         if interrupts.came:
