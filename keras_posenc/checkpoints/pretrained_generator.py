@@ -273,6 +273,8 @@ class PretrainedGenerator(Generator):
         return found
 
     def _sampling(self) -> dict[str, Any]:
+        if self.search.draw is None:
+            return self.sampling
         own = {name: getattr(self, name) for name in SAMPLING}
         return {**self.sampling, **_given(own, SAMPLING)}
 
