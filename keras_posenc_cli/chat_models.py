@@ -22,6 +22,8 @@ class Reply(Protocol):
 class Replies(Protocol):
     """Replies to chats."""
 
+    def prompt(self, chat: Chat) -> str: ...
+
     def reply(self, chat: Chat) -> Any: ...
 
 
@@ -64,9 +66,7 @@ class _Model:
         given: dict[str, Any] = {}
         if options.max_new_tokens is not None:
             given["max_new_tokens"] = options.max_new_tokens
-        if options.temperature == 0:
-            given["do_sample"] = False
-        elif options.temperature is not None:
+        if options.temperature is not None:
             given["temperature"] = options.temperature
         if model.beams > 1:
             given["beams"] = 1
@@ -76,6 +76,9 @@ class _Model:
                 f"--seed: '{options.model}' does not sample. Give "
                 "--temperature 0.7, say"
             )
+
+    def prompt(self, chat: Chat) -> str:
+        return str(self._model.prompt_of(chat))
 
     def reply(self, chat: Chat) -> Any:
         return self._model.stream_chat(chat, seed=self._seed)
@@ -124,10 +127,13 @@ class _Exported:
         if options.seed is not None and self._generator.noise_length is None:
             raise UsageError(f"--seed: '{options.model}' does not sample")
 
-    def reply(self, chat: Chat) -> Any:
+    def prompt(self, chat: Chat) -> str:
         from keras_posenc.text.chat_template import render
 
-        text = render(self._template or "", chat, tokens=self._tokens)
+        return render(self._template or "", chat, tokens=self._tokens)
+
+    def reply(self, chat: Chat) -> Any:
+        text = self.prompt(chat)
         if not text.startswith(self._start):
             raise UsageError(
                 f"The tokenizer of the exported model puts '{self._start}' "

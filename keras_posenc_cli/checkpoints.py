@@ -6,13 +6,18 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from keras_posenc_cli.process import UsageError
+from keras_posenc_cli.process import UsageError, starting
 
 _MOST_LABELS = 5  # in one line
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Returns whether a path is a checkpoint's folder, or a cache of them."""
+    """Returns whether a path is a checkpoint's folder, or a cache of them.
+
+    Files of llama.cpp are refused when they are loaded, with what to do.
+    """
+    if path.suffix == ".gguf" or any(path.glob("*.gguf")):
+        return True
     return any((path / name).exists() for name in ("config.json", "snapshots"))
 
 
@@ -26,10 +31,12 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
     Raises:
         UsageError: The checkpoint cannot be loaded.
     """
-    import keras_posenc as kp
+    with starting():
+        import keras_posenc as kp
 
+        load = kp.load_hugging_face  # imports what it needs
     try:
-        return kp.load_hugging_face(path, **options)
+        return load(path, **options)
     except (ImportError, OSError, ValueError) as error:
         raise UsageError(_by_options(str(error), path)) from error
 

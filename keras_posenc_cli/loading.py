@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_posenc_cli.arguments import Shape, ids
 from keras_posenc_cli.checkpoints import is_checkpoint, load_checkpoint
-from keras_posenc_cli.process import UsageError
+from keras_posenc_cli.process import UsageError, starting
 
 
 def load_model(
@@ -54,9 +54,10 @@ def load_model(
     for name in imports:
         _check_module(name, folders)
     is_fresh = "keras" not in sys.modules
-    import keras_posenc  # registers our layers with Keras
-    from keras_posenc.export.inspect import keras_loader
-    from keras_posenc.progress import progress
+    with starting():
+        import keras_posenc  # registers our layers with Keras
+        from keras_posenc.export.inspect import keras_loader
+        from keras_posenc.progress import progress
 
     with (
         keras_loader(

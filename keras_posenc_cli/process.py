@@ -18,6 +18,19 @@ class UsageError(Exception):
     """The user's input is wrong, and the user can correct it."""
 
 
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Shows on a terminal that libraries are imported, which takes seconds."""
+    is_shown = sys.stderr.isatty()
+    if is_shown:
+        print("Starting ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def run_on_streams(work: Callable[[], int]) -> int:
     """Runs `work`; returns its exit code, whatever streams there are."""
     if sys.stderr is None:  # closed by the shell: 2>&-
@@ -120,20 +133,25 @@ def _is_expected(error: Exception) -> bool:
     return isinstance(error, ExportError | ValueError | OSError | RuntimeError)
 
 
-def _report_error(
-    error: Exception, code: int, options: Mapping[str, str]
-) -> int:
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # TensorFlow's colours
+def in_options(message: str, options: Mapping[str, str]) -> str:
+    """Returns a message of Python with options for names of arguments."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colours
     plain = re.sub(
         r"`([^`]+)`(?: \((--[^()]+)\))?",
         lambda found: found[2] or options.get(found[1]) or found[0],
         plain,
     )
-    plain = re.sub(
+    return re.sub(
         r"(?<=Received: )(\w+)=",
         lambda found: f"{options.get(found[1], found[1])}=",
         plain,
     )
+
+
+def _report_error(
+    error: Exception, code: int, options: Mapping[str, str]
+) -> int:
+    plain = in_options(str(error), options)
     if not plain.replace("\n", "").isprintable():
         from keras_posenc.progress import printable_lines
 

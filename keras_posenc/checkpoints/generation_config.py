@@ -203,22 +203,15 @@ def _check_together(config: Config, options: Mapping[str, Any]) -> None:
     if beams > 1 and options["do_sample"]:
         raise config.wrong(
             "num_beams",
-            "beams that are sampled are not supported. Write num_beams=1, or "
+            "beams that are sampled are not supported: they draw several "
+            "tokens at each step, and samples here one. Write num_beams=1, or "
             f"do_sample=false. Received: num_beams={beams}, do_sample=true",
-        )
-    penalty = options["repetition_penalty"]
-    if beams > 1 and penalty != 1:
-        raise config.wrong(
-            "repetition_penalty",
-            "it is not supported with beams. Write repetition_penalty=1.0, or "
-            f"num_beams=1. Received: repetition_penalty={penalty}, "
-            f"num_beams={beams}",
         )
     if several > beams:
         raise config.wrong(
             "num_return_sequences",
-            "only beams give several sequences. Write "
-            "num_return_sequences=1. Received: "
+            "only beams give several sequences. Write num_return_sequences=1, "
+            "and to sample several give a prompt several times. Received: "
             f"num_return_sequences={several}, num_beams={beams}",
         )
     if beams > 1:

@@ -11,7 +11,9 @@ from keras import ops
 from keras_posenc.checkpoints.pretrained_model import origin_in_words
 from keras_posenc.checks import check_count, check_positive_int
 from keras_posenc.generation.generator import Generator
-from keras_posenc.generation.options import SAMPLING, check_ids
+from keras_posenc.generation.options import SAMPLING, check_ids, is_zero
+from keras_posenc.generation.sampling import Sampling
+from keras_posenc.generation.step import First, Step, tracing_quietly
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.transformers_search import TransformersSearch
@@ -35,6 +37,7 @@ _OPTIONS = (
     *("no_repeat_ngram_size", "forced_end_id", "renormalize_logits"),
 )
 _OF_IDS = ("end_ids", "prefix_ids", "suppress_ids")
+_OF_CALLS = ("stop", "seed")  # of `generate` and `chat`
 _MOST_KEPT = 8  # generators with other options
 
 
@@ -127,8 +130,8 @@ class PretrainedGenerator(Generator):
             self.card = {**self.card, "signature": signature}
         # Generators with these layers, by their options. Not in a dict of its
         # own, of which Keras would save the layers too.
-        self._others = types.SimpleNamespace(by_options={})
-        self._is_by_xla = False
+        self._others = types.SimpleNamespace(by_options={}, steps={})
+        self._jit_compile: Any = None
 
     def _make_search(self, model: keras.Model, **options: Any) -> Any:
         return TransformersSearch(model, **options, **self._of_search)
@@ -137,19 +140,35 @@ class PretrainedGenerator(Generator):
         self, *args: Any, jit_compile: Any = "auto", **kwargs: Any
     ) -> None:
         # Tokenizers cannot be compiled by XLA; what is between them can.
-        self._is_by_xla = jit_compile is True
+        self._jit_compile = jit_compile
         self._others.by_options.clear()
+        self._others.steps = {}  # other generators keep theirs
         super().compile(
             *args,
-            jit_compile=False if self._is_by_xla else jit_compile,
+            jit_compile=False if jit_compile is True else jit_compile,
             **kwargs,
         )
-        for each in (self.from_ids, *self._steps):
-            each.compile(jit_compile=jit_compile)
+        self.from_ids.compile(jit_compile=jit_compile)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         self._others.by_options.clear()
+        self._others.steps.clear()
         super().quantize(*args, **kwargs)
+
+    @property
+    def _steps(self) -> tuple[First, Step]:
+        """Those of all generators of these layers that step alike."""
+        return self._step_of(First), self._step_of(Step)
+
+    def _step_of(self, kind: Any) -> Any:
+        made, key = self._others.steps, kind.key(self.search)
+        if key not in made:
+            if len(made) == 2 * _MOST_KEPT:
+                del made[next(iter(made))]
+            made[key] = kind(self.search)
+            if self._jit_compile is not None:
+                made[key].compile(jit_compile=self._jit_compile)
+        return made[key]
 
     def with_options(self, **options: Any) -> Self:
         """Returns a generator of the same layers with other options.
@@ -184,8 +203,9 @@ class PretrainedGenerator(Generator):
                     **found,
                 },
             )
-            if self._is_by_xla:
+            if self._jit_compile is True:
                 made[key].compile(jit_compile=True)
+            made[key]._others.steps = self._others.steps
         return made[key]
 
     def _resolved(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,12 +226,24 @@ class PretrainedGenerator(Generator):
         does_sample = found.pop("do_sample", None)
         known = {*_NAMES.values(), *_OPTIONS}
         for name in found:
+            if name in _OF_CALLS:
+                raise ValueError(
+                    f"`{name}` is for one call: give it to `generate`, `chat` "
+                    "or `stream_chat`, and not to `with_options`. Received: "
+                    f"{name}={found[name]!r}"
+                )
             if name not in known:
-                listed = sorted({*_NAMES, *_OPTIONS, "do_sample"})
+                listed = sorted({*_NAMES, *_OPTIONS, "do_sample", *_OF_CALLS})
                 raise ValueError(
                     f"`{name}` is no option of generation. Options are: "
                     f"{', '.join(listed)}. Received: {name}={found[name]!r}"
                 )
+        if is_zero(found.get("temperature")) and does_sample in (None, True):
+            # What else restricts samples never excludes the most likely token.
+            del found["temperature"]
+            Sampling(**_given(found, SAMPLING))
+            found |= dict.fromkeys(SAMPLING)
+            does_sample = False
         given = _given(found, SAMPLING)
         if does_sample not in (None, True, False) or (
             does_sample is False and given
@@ -241,6 +273,8 @@ class PretrainedGenerator(Generator):
         return found
 
     def _sampling(self) -> dict[str, Any]:
+        if self.search.draw is None:
+            return self.sampling
         own = {name: getattr(self, name) for name in SAMPLING}
         return {**self.sampling, **_given(own, SAMPLING)}
 
@@ -256,19 +290,37 @@ class PretrainedGenerator(Generator):
         """Returns the text that follows each prompt, or what it becomes.
 
         Args:
-            x: Texts, or ids `(batch, seq)`, as `predict` takes them.
+            x: A list or an array of texts, `(batch,)`; or, for a model without
+                tokenizers, integers `(batch, seq)`, padded with its id of
+                padding.
             stop: Texts that end an output, which is cut before the first one.
-            seed: Seed of sampling, for the same outputs at each call.
+            seed: Seed of sampling, an integer of at least 0, for the same
+                outputs at each call.
             batch_size: How many texts are processed at once.
             **options: See `with_options`.
 
         Returns:
-            A list of strings; of lists of strings if `n_best` is above 1. From
-            ids an array, int32 `(batch, max_new_tokens)`.
+            A list of `batch` strings; of lists of `n_best` strings if that is
+            above 1. From ids an array, int32 `(batch, max_new_tokens)`, or
+            `(batch, n_best, max_new_tokens)`, padded with -1.
 
         Raises:
-            ValueError: As `predict` and `with_options`; or there is `stop`
-                without texts.
+            ValueError: `x` is none of these, or a prompt has too many tokens;
+                an option is invalid, or excludes another; `seed` is given and
+                nothing is sampled; there is `stop` and a model of ids; or the
+                model's logits are NaN.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         9, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     max_length=5,
+            ... )
+            >>> model.generate([[5, 7, 2], [4, 4, 0]], max_new_tokens=3).shape
+            (2, 3)
         """
         generator = self.with_options(**options)
         stop = check_stop(stop)
@@ -294,16 +346,45 @@ class PretrainedGenerator(Generator):
         verbose: Any = "auto",
         seed: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Generates as `Generator.predict` does.
+        """Generates as `Generator.predict` does, with a seed.
 
         Args:
-            x: As there.
-            batch_size: As there.
-            verbose: As there.
-            seed: Seed of sampling, for the same outputs at each call.
+            x: A list or an array of texts, `(batch,)`; integers `(batch, seq)`
+                for a model without tokenizers; a dict of these by the name
+                "text" or "ids"; or a `tf.data.Dataset` of batches of them.
+            batch_size: How many texts are processed at once.
+            verbose: As for Keras's `predict`.
+            seed: Seed of sampling, an integer of at least 0, for the same
+                outputs at each call.
+
+        Returns:
+            A dict of arrays. `text`, strings `(batch,)`, or without tokenizers
+            `ids`, int32 `(batch, max_length)`, and `token_score`, float32 of
+            that shape; `score`, float32 `(batch,)`; and `ended`, bool
+            `(batch,)`, if there are end symbols. If `n_best` is above 1, the
+            second axis has that many.
+
+        Raises:
+            ValueError: `x` is none of these, or a prompt has too many tokens;
+                `seed` is given and nothing is sampled; or the model's logits
+                are NaN.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         9, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     max_length=5,
+            ... )
+            >>> found = model.predict([[5, 7, 2]], verbose=0)
+            >>> found["ids"].shape, found["score"].shape
+            ((1, 5), (1,))
         """
         self._begin_with(seed)
-        return super().predict(x, batch_size=batch_size, verbose=verbose)
+        with tracing_quietly():
+            return super().predict(x, batch_size=batch_size, verbose=verbose)
 
     def _begin_with(self, seed: Any) -> None:
         """Samples from this seed on."""
@@ -352,14 +433,34 @@ class PretrainedGenerator(Generator):
             messages: The chat so far: dicts of `role`, "system", "user",
                 "assistant" or "tool", and `content`, a text.
             stop: Texts that end the message, which is cut before the first.
-            seed: Seed of sampling, for the same message at each call.
-            **options: See `with_options`, such as `max_new_tokens`.
+            seed: Seed of sampling, an integer of at least 0, for the same
+                message at each call.
+            **options: See `with_options`, such as `max_new_tokens`; not beams.
+
+        Returns:
+            The content of the message.
 
         Raises:
             ImportError: The library `jinja2` is missing.
-            ValueError: The checkpoint has no template of chats, or one that
-                does not take this chat; the chat has more tokens than the
-                checkpoint has positions; an option is invalid.
+            ValueError: The messages are no chat; the checkpoint has no
+                template of chats, or one that does not take this chat; the
+                chat has more tokens than the checkpoint has positions; an
+                option is invalid, or the model has beams; `seed` is given and
+                nothing is sampled; or the model's logits are NaN.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         260, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+            ...     chat_template="{{ messages[-1].content }}",
+            ... )
+            >>> chat = [{"role": "user", "content": "Hi"}]
+            >>> type(model.chat(chat, max_new_tokens=3))
+            <class 'str'>
         """
         return "".join(
             self.stream_chat(messages, stop=stop, seed=seed, **options)
@@ -373,7 +474,7 @@ class PretrainedGenerator(Generator):
         seed: int | None = None,
         **options: Any,
     ) -> Reply:
-        """As `chat`, but yields pieces of the text as they are generated.
+        """Returns the next message of a chat in pieces, as it is generated.
 
         Args:
             messages: As for `chat`.
@@ -382,9 +483,31 @@ class PretrainedGenerator(Generator):
             **options: As for `chat`.
 
         Returns:
-            An iterator of strings. Its attribute `ended` is None while there
-            may be more; then whether the message is complete, False for one
-            that was cut off at `max_new_tokens`.
+            An iterator of strings, whole characters, which together are the
+            message. Its attribute `ended` is None while there may be more; then
+            whether the message is complete, False for one that was cut off at
+            `max_new_tokens`.
+
+        Raises:
+            ImportError: As `chat`.
+            ValueError: As `chat`; of logits that are NaN where they come.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         260, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+            ...     chat_template="{{ messages[-1].content }}",
+            ... )
+            >>> chat = [{"role": "user", "content": "Hi"}]
+            >>> reply = model.stream_chat(chat, max_new_tokens=3)
+            >>> reply.ended is None, "".join(reply) == model.chat(
+            ...     chat, max_new_tokens=3
+            ... )
+            (True, True)
         """
         text = self.prompt_of(messages)
         generator = self.with_options(**options)
@@ -395,6 +518,25 @@ class PretrainedGenerator(Generator):
 
         Args:
             messages: As for `chat`.
+
+        Raises:
+            ImportError: The library `jinja2` is missing.
+            ValueError: The messages are no chat; the checkpoint has no
+                template of chats, or one that does not take this chat; or the
+                model takes ids.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.PretrainedGenerator(
+            ...     kp.TransformerDecoderModel(
+            ...         260, d_model=8, num_layers=1, num_heads=2,
+            ...         intermediate_dim=8,
+            ...     ),
+            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+            ...     chat_template="<user>{{ messages[-1].content }}<model>",
+            ... )
+            >>> model.prompt_of([{"role": "user", "content": "Hi"}])
+            '<user>Hi<model>'
         """
         if self.chat_template is None:
             raise ValueError(
@@ -413,27 +555,23 @@ class PretrainedGenerator(Generator):
         """Generates for one text, as `Generator.stream` does.
 
         Args:
-            text: As there.
-            noise: As there.
+            text: A text, or ids `(seq,)` for a model without tokenizers.
+            noise: Floats in [0, 1), `(max_length,)`, to sample with; by
+                default from the generator's seed.
+
+        Raises:
+            ValueError: As there.
         """
         self._check_streams()
         return super().stream(text, noise=noise)
 
     def _check_streams(self) -> None:
         """Raises `ValueError` for options that single steps do not have."""
-        if self.search.rules:
-            raise ValueError(
-                "A stream has neither `no_repeat_ngram_size` nor "
-                "`forced_end_id`. Give no_repeat_ngram_size=0, "
-                "forced_end_id=None. Received: "
-                f"no_repeat_ngram_size={self.search.no_repeat_ngram_size}, "
-                f"forced_end_id={self.search.forced_end_id}"
-            )
         if self.search.beams > 1:
             raise ValueError(
-                "A stream, such as that of a chat, generates one token at a "
-                "time. Received: a model with "
-                f"beams={self.search.beams}; give beams=1"
+                "`beams` must be 1 for a chat or a stream, which is generated "
+                "token by token: the text of beams is known only at the end. "
+                f"Received: beams={self.search.beams}. Give beams=1"
             )
 
     def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:

@@ -3,15 +3,17 @@
 import sys
 import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.checkpoints.late_bar import LateBar
 from keras_posenc.checkpoints.zero_shot import (
     TEMPLATE,
+    check_options,
     entailment_of,
     pairs_of,
     scores_of,
@@ -279,7 +281,8 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             multi_label: Whether labels do not exclude each other: each then
                 has a score of its own, in [0, 1]. With a single label it is
                 so anyway.
-            **options: As for `predict`, such as `batch_size` and `verbose`.
+            **options: As for `predict`, such as `batch_size` and `verbose`; by
+                default a bar shows what takes longer than a second.
 
         Returns:
             Scores, float32 `(batch, labels)`; the sum of a row is 1, unless
@@ -303,6 +306,7 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         """
         places = entailment_of(self.labels, self.name)
         check_bool("multi_label", multi_label)
+        check_options(options)
         expected = (getattr(self, "inputs", None) or [None])[0]
         if getattr(expected, "dtype", "") != "string" or expected.ndim != 2:
             raise ValueError(
@@ -311,8 +315,10 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             )
         if hasattr(texts, "to_numpy"):
             texts = texts.to_numpy()
-        if isinstance(texts, str | bytes) or not all(
-            isinstance(text, str | bytes) for text in texts
+        if (
+            isinstance(texts, str | bytes)
+            or not isinstance(texts, Iterable)
+            or not all(isinstance(text, str | bytes) for text in texts)
         ):
             raise ValueError(
                 "`texts` must be a list or an array of strings. "
@@ -323,6 +329,9 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             return np.zeros((0, len(labels)), "float32")
         # Longest first: pairs of a batch then are of about one length.
         order = np.argsort([-len(pair[0]) for pair in pairs], kind="stable")
+        if options.get("verbose", "auto") == "auto":
+            shown = [*(options.get("callbacks") or []), LateBar()]
+            options = {**options, "verbose": 0, "callbacks": shown}
         found = self._up_to_logits().predict(
             np.array(pairs, "object")[order], **options
         )

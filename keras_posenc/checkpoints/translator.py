@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras_posenc.checkpoints.blank import blank
-from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder, as_read
+from keras_posenc.checkpoints.filled import filled
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.model_types import family_of
-from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import CONFIG
 from keras_posenc.text.files import shown
 from keras_posenc.transformer.transformer import Transformer
@@ -54,26 +52,12 @@ def translator_of(
             f"'{path}' is of no model that writes texts: model_type '{kind}', "
             f"architectures {shown(values.get('architectures'))}"
         )
-    tensors = Tensors(folder)
-    config = Config(values, path, 4 * len(tensors.names))
-    config.refuse_features()
-    options = family.options(config)
-    config.finish(ignore_keys)
-    family.check(options, tensors, path)
-    options = family.settle(options, tensors)
-    position = options["input_position"]
-    if position is not None and dtype is not None:
-        of_dtype = position.get_config() | {"dtype": dtype}
-        options["input_position"] = type(position).from_config(of_dtype)
-    try:
-        model = blank(family, **options, dtype=dtype, name=name)
-    except ValueError as error:
-        raise ValueError(f"'{path}' makes no model: {error}") from error
-    family.fill(model, tensors)
-    tensors.finish(family.unused)
-    origin = {
-        "model_type": kind,
-        "revision": folder.revision,
-        "sha256": tensors.digests(),
-    }
-    return model, origin
+    return filled(
+        family,
+        kind,
+        folder,
+        values,
+        ignore_keys=ignore_keys,
+        dtype=dtype,
+        name=name,
+    )

@@ -4,10 +4,12 @@ A model that was trained to say whether one text follows from another also says
 whether "This example is about sport." follows from a text.
 """
 
+import inspect
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 TEMPLATE = "This example is {}."
@@ -34,6 +36,23 @@ def entailment_of(labels: Sequence[str] | None, name: str) -> tuple[int, int]:
             f"inference (NLI). Its labels: {labels}"
         )
     return found[0], -1 if found[0] == 0 else 0
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises `ValueError` for what Keras's `predict` does not take."""
+    known = [*inspect.signature(keras.Model.predict).parameters][2:]
+    for name in options:
+        if name == "hypothesis_template":
+            raise ValueError(
+                "`hypothesis_template` is named `template` here. Give "
+                f"template={options[name]!r}"
+            )
+        if name not in known:
+            raise ValueError(
+                f"`classify` has no argument `{name}`. Its arguments are: "
+                f"texts, labels, template, multi_label, {', '.join(known)}. "
+                f"Received: {name}={options[name]!r}"
+            )
 
 
 def pairs_of(

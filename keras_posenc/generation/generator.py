@@ -583,6 +583,11 @@ class Generator(NamedArguments, keras.Model):
                     f"`{name}` must be a list or an array of texts. "
                     f"Received: one text, {x!r:.40}"
                 )
+            if not isinstance(x, list | tuple) and not hasattr(x, "__array__"):
+                raise ValueError(
+                    f"`{name}` must be a list or an array of texts. "
+                    f"Received: {name}={x!r:.40}"
+                )
             _check_texts(name, x)
             ids = np.asarray(ops.convert_to_numpy(tokenizer(x)))
         else:

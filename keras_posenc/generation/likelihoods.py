@@ -81,10 +81,11 @@ def rescored(
         )
     )
     count = ops.sum(ops.cast(~is_padding, "float32"), axis=1) - prefix
-    is_listed = not hasattr(search, "rules")
+    is_listed = search.rules is None
     divisor = (5 + count) / 6 if is_listed else ops.maximum(count, 1.0)
     divisor = ops.power(ops.maximum(divisor, 0.5), search.length_penalty)
     is_own = is_listed or search.length_penalty == 0
+    is_own = is_own and search.repetition_penalty == 1
     of_rows = {
         "is_known": ops.all(is_known, axis=1),
         "is_whole": is_whole,
@@ -102,7 +103,7 @@ def rescored(
     is_plain = (
         search.beams == 1
         and search.repetition_penalty == 1
-        and not getattr(search, "rules", None)
+        and not search.rules
     )
     if is_plain:
         flat = ops.reshape(logs, (-1, logs.shape[-1]))

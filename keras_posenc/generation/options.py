@@ -7,6 +7,7 @@ from keras_posenc.checks import (
     check_integer,
     check_positive,
     check_positive_int,
+    is_number,
 )
 from keras_posenc.generation.beam_search import (
     check_length_penalty,
@@ -33,6 +34,7 @@ def check_options(
     end_ids: Sequence[int],
     prefix_ids: Sequence[int],
     may_repeat_start: bool,
+    may_penalize_beams: bool,
     pad_id: int,
 ) -> Sampling | None:
     """Returns the `Sampling`; None where no tokens are sampled.
@@ -55,15 +57,25 @@ def check_options(
     if start_id is not None:
         check_integer("start_id", start_id)
     given = {k: v for k, v in sampling.items() if v is not None}
+    is_greedy = is_zero(given.get("temperature"))
+    if is_greedy:
+        del given["temperature"]
     draw = Sampling(**given) if given else None
-    if beams > 1 and (given or repetition_penalty != 1):
-        name, value = next(
-            iter(given.items()), ("repetition_penalty", repetition_penalty)
-        )
+    if is_greedy:  # no other restriction excludes the most likely token
+        draw = None
+    if beams > 1 and draw is not None:
+        name, value = next(iter(given.items()))
         raise ValueError(
             f"`{name}` is an option of sampling, which generates one token at "
             "a time and cannot be used with beams. Received: "
             f"{name}={value!r}, beams={beams}"
+        )
+    if beams > 1 and repetition_penalty != 1 and not may_penalize_beams:
+        raise ValueError(
+            "`repetition_penalty` cannot be used with beams, which are ranked "
+            "by the model's likelihoods. Give beams=1, or "
+            "repetition_penalty=1. Received: "
+            f"repetition_penalty={repetition_penalty}, beams={beams}"
         )
     if length_penalty and beams == 1:
         raise ValueError(
@@ -73,7 +85,8 @@ def check_options(
     if seed is not None and draw is None:
         raise ValueError(
             "`seed` is an option of sampling: give one of "
-            f"{', '.join(SAMPLING)} too. Received: seed={seed!r}"
+            f"{', '.join(SAMPLING)} too, and no temperature of 0. "
+            f"Received: seed={seed!r}"
         )
     if start_id in end_ids and not may_repeat_start:
         raise ValueError(
@@ -93,6 +106,11 @@ def check_options(
             f"max_length={max_length}. Received: min_length={min_length!r}"
         )
     return draw
+
+
+def is_zero(temperature: Any) -> bool:
+    """Returns whether a temperature is that of the most likely token."""
+    return is_number(temperature) and temperature == 0
 
 
 def check_ids(name: str, value: Any) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ def marked_ids(prompt: Any, vocabulary: int, *, where: Any) -> Any:
     return ops.greater(seen, 0)
 
 
-def penalize(logits: Any, seen: Any, penalty: float) -> Any:
+def penalize(logits: Any, seen: Any, penalty: Any) -> Any:
     """Divides positive logits of seen ids by the penalty; multiplies others.
 
     Keskar et al. 2019, [CTRL](https://arxiv.org/abs/1909.05858), with Hugging
@@ -60,7 +60,7 @@ def penalize(logits: Any, seen: Any, penalty: float) -> Any:
     Args:
         logits: Floats `(batch, vocabulary)`.
         seen: Bool `(batch, vocabulary)`.
-        penalty: Above 0; 1 changes nothing.
+        penalty: Above 0, a number or a tensor; 1 changes nothing.
 
     Returns:
         Floats `(batch, vocabulary)`.

@@ -1,6 +1,7 @@
 """Sampling one token from a restricted distribution."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
@@ -54,17 +55,27 @@ class Sampling:
         _check_share("top_p", self.top_p, "(0, 1]", self.top_p != 0)
         _check_share("min_p", self.min_p, "[0, 1)", self.min_p != 1)
 
-    def __call__(self, logits: Any, noise: Any) -> Any:
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """`temperature`, `top_p` and `min_p`."""
+        return self.temperature, self.top_p, self.min_p
+
+    def __call__(
+        self, logits: Any, noise: Any, *, numbers: Sequence[Any] = ()
+    ) -> Any:
         """Samples a token for each row.
 
         Args:
             logits: Floats `(batch, vocabulary)`.
             noise: Floats `(batch,)` in [0, 1).
+            numbers: Tensors `(batch, 1)` in place of `numbers`, for one graph
+                of all values. A `top_p` of 1 and a `min_p` of 0 are not
+                replaced: graphs leave them out.
 
         Returns:
             int32 `(batch,)`; 0 where no token is possible.
         """
-        heap, ids = self._heap(logits)
+        heap, ids = self._heap(logits, numbers)
         total = largest(heap, axis=-1, keepdims=True)
         level = ops.expand_dims(ops.cast(noise, heap.dtype), 1) * total
         # Below the total, to which the product may round: no token is there.
@@ -111,15 +122,18 @@ class Sampling:
         here = ops.equal(ops.cast(ids, "int32"), tokens)
         return ops.any(ops.logical_and(here, is_near), axis=1)
 
-    def _heap(self, logits: Any) -> tuple[Any, Any]:
+    def _heap(
+        self, logits: Any, numbers: Sequence[Any] = ()
+    ) -> tuple[Any, Any]:
         """Returns cumulative probabilities, and the ids they belong to.
 
         The ids are None where all are there, in their order.
         """
+        temperature, top_p, min_p = numbers or self.numbers
         # Compared before the division, which would raise forbidden logits.
         lowest = ops.cast(IMPOSSIBLE, logits.dtype)
         scores, ids = (
-            ops.where(logits > lowest, logits / self.temperature, lowest),
+            ops.where(logits > lowest, logits / temperature, lowest),
             None,
         )
         vocabulary = logits.shape[-1]
@@ -132,11 +146,11 @@ class Sampling:
         kept = ops.greater(scores, IMPOSSIBLE)
         if self.top_p < 1:
             before = ops.cumsum(probabilities, axis=-1) - probabilities
-            kept = ops.logical_and(kept, ops.less(before, self.top_p))
+            kept = ops.logical_and(kept, ops.less(before, top_p))
         if self.min_p > 0:
             most = largest(probabilities, axis=-1, keepdims=True)
             kept = ops.logical_and(
-                kept, ops.greater_equal(probabilities, self.min_p * most)
+                kept, ops.greater_equal(probabilities, min_p * most)
             )
         kept = ops.where(kept, probabilities, ops.zeros_like(probabilities))
         return ops.cumsum(kept, axis=-1), ids

@@ -69,6 +69,10 @@ class Search(NamedArguments, keras.layers.Layer):
 
     # Whether generated ids may include the start symbol.
     may_repeat_start = False
+    # Further rules of which tokens may follow, as in `greedy_search`.
+    rules: Any = None
+    # Whether beams may be ranked by likelihoods with a penalty of repetition.
+    may_penalize_beams = False
 
     def __init__(
         self,
@@ -130,6 +134,7 @@ class Search(NamedArguments, keras.layers.Layer):
             end_ids=self.end_ids,
             prefix_ids=self.prefix_ids,
             may_repeat_start=self.may_repeat_start,
+            may_penalize_beams=self.may_penalize_beams,
             pad_id=self.pad_id,
         )
         # Python's numbers, which a config can hold.
@@ -308,13 +313,12 @@ class Search(NamedArguments, keras.layers.Layer):
         return x[:, -self.max_length :]
 
     def begin(
-        self, inputs: Any, *, front: int | None = None
+        self, inputs: Any
     ) -> tuple[Any, Any, Any, dict[str, Any], Callable[[int], Next]]:
         """Returns what a search starts from, with most of the prompt read.
 
         Args:
             inputs: Integers `(batch, seq)`.
-            front: See `align_right`.
 
         Returns:
             The prompt, with free columns for `max_length` tokens, the prefix
@@ -322,11 +326,42 @@ class Search(NamedArguments, keras.layers.Layer):
             two parts: what steps change and what they do not; and a function
             from a number of beams to the `next` for as many rows of each.
         """
+        prompt, start, cache = self.read(inputs)
+        batch = ops.shape(prompt)[0]
+        prompt = ops.pad(
+            prompt, ((0, 0), (0, self.room)), constant_values=self.pad_id
+        )
+        fixed = {name: cache[name] for name in _FIXED if name in cache}
+        moving = {name: cache[name] for name in cache if name not in fixed}
+
+        def expand(beams: int) -> Next:
+            rows = ops.repeat(ops.arange(batch, dtype="int32"), beams)
+            wide = self.model.reorder_cache(cache, rows)
+            return self.next_with({name: wide[name] for name in fixed})
+
+        return prompt, start, moving, fixed, expand
+
+    @property
+    def room(self) -> int:
+        """How many tokens are generated at most after a prefix."""
+        return self.max_length - len(self.prefix_ids)
+
+    def read(
+        self, inputs: Any, *, front: int | None = None, room: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Returns the prompt, its length, and the cache of most of it.
+
+        Args:
+            inputs: Integers `(batch, seq)`.
+            front: See `align_right`.
+            room: How many tokens follow, an integer or a scalar tensor; by
+                default `room`.
+        """
+        room = self.room if room is None else room
         inputs = refusable(
             inputs, self.model.vocabulary_size, self.model.pad_id
         )
         batch = ops.shape(inputs)[0]
-        room = self.max_length - len(self.prefix_ids)
         prompt = self.prompt(inputs, front=front)
         start: Any = prompt.shape[1] or ops.shape(prompt)[1]
         # All tokens except the last are read.
@@ -343,23 +378,11 @@ class Search(NamedArguments, keras.layers.Layer):
         else:
             # Only the values of prompts tell how many of these are padding.
             cache = self.model.build_cache(
-                batch, length, max_tokens=self.max_length
+                batch, length, max_tokens=room + len(self.prefix_ids)
             )
         if not isinstance(start, int) or start > 1:
             _, cache = self.model.call_with_cache(prompt[:, :-1], cache)
-        cache = self.model.own_cache(cache)
-        prompt = ops.pad(
-            prompt, ((0, 0), (0, room)), constant_values=self.pad_id
-        )
-        fixed = {name: cache[name] for name in _FIXED if name in cache}
-        moving = {name: cache[name] for name in cache if name not in fixed}
-
-        def expand(beams: int) -> Next:
-            rows = ops.repeat(ops.arange(batch, dtype="int32"), beams)
-            wide = self.model.reorder_cache(cache, rows)
-            return self.next_with({name: wide[name] for name in fixed})
-
-        return prompt, start, moving, fixed, expand
+        return prompt, start, self.model.own_cache(cache)
 
     def prompt(self, inputs: Any, *, front: int | None = None) -> Any:
         """Returns the ids that the model continues: int32 `(batch, n)`."""

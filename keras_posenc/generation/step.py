@@ -1,8 +1,12 @@
 """Generating one token, as a compiled function, for streams."""
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.generation.generated import is_any
@@ -18,11 +22,18 @@ class First(keras.Model):
         search: The search, without beams.
 
     Call arguments:
-        inputs: Integers `(1, seq)`.
+        inputs: A dict of `ids`, integers `(1, seq)`, and `free`, int32
+            `(1, room)`: any numbers, in as many columns as tokens follow.
 
     Returns:
         What `Beginning` returns.
     """
+
+    @staticmethod
+    def key(search: Search) -> Any:
+        """Returns what is equal for searches of a model that begin alike."""
+        ids = search.start_id, search.prefix_ids, search.removed_ids
+        return First, *ids, search.least > 0
 
     def __init__(self, search: Search) -> None:
         super().__init__(name=f"{search.name}_first", autocast=False)
@@ -32,7 +43,8 @@ class First(keras.Model):
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
-        return self.beginning(inputs)
+        room = ops.shape(inputs["free"])[1]
+        return self.beginning(inputs["ids"], room=room)
 
 
 class Step(keras.Model):
@@ -45,8 +57,9 @@ class Step(keras.Model):
 
     Call arguments:
         inputs: A dict of what `First` and then each step returns, and of
-            `noise`, float32 `(1,)`, and `seen`, int32 `(1, length)`, the ids
-            for `repetition_penalty`, padded.
+            `noise`, float32 `(1,)`; `seen`, int32 `(1, length)`, the prompt
+            and the ids after it, padded; `index`, int32 `(1,)`, the column of
+            `seen` that the token is for; and `numbers`, see `numbers_of`.
 
     Returns:
         A dict of the `token`, int32 `(1,)`, whether it has `ended`, bool
@@ -60,29 +73,56 @@ class Step(keras.Model):
         self.search = search
         self.continuing = Continuing(search, name="step")
 
+    @staticmethod
+    def key(search: Search) -> Any:
+        """Returns what is equal for searches of a model that step alike."""
+        draw, rules = search.draw, search.rules
+        return (
+            *(Step, search.end_ids, search.forbidden_ids, search.least),
+            (rules.no_repeat_ngram_size, rules.forced_end_id) if rules else (),
+            search.repetition_penalty != 1,
+            draw and (draw.top_k, draw.top_p < 1, draw.min_p > 0),
+        )
+
     def build(self, input_shape: Any) -> None:
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
         search, inputs = self.search, dict(inputs)
-        noise, seen = inputs.pop("noise"), inputs.pop("seen")
+        noise, seen, index, numbers = (
+            inputs.pop(name) for name in ("noise", "seen", "index", "numbers")
+        )
+        penalty, *of_draw = (numbers[:, i : i + 1] for i in range(4))
         found = self.continuing(inputs)
         logits = found.pop("logits")
+        score = ops.logsumexp(logits, axis=-1)  # before rules hide a NaN
         if search.repetition_penalty != 1:
-            length = ops.shape(seen)[1]
-            repeated = seen_ids(seen, logits.shape[-1], before=length)
-            logits = penalize(logits, repeated, search.repetition_penalty)
+            repeated = seen_ids(seen, logits.shape[-1], before=index)
+            penalty = ops.cast(penalty, logits.dtype)
+            logits = penalize(logits, repeated, penalty)
+        if search.rules:
+            logits = search.rules(logits, seen, index[0])
         if search.draw is None:
             token = ops.squeeze(ops.top_k(logits, 1)[1], 1)
         else:
-            token = search.draw(logits, noise)
+            of_draw = [ops.cast(each, logits.dtype) for each in of_draw]
+            token = search.draw(logits, noise, numbers=of_draw)
         token = ops.cast(token, "int32")
         return {
             **found,
             "token": token,
             "ended": is_any(token, search.end_ids),
-            "score": ops.logsumexp(logits, axis=-1),
+            "score": score,
         }
+
+
+def numbers_of(search: Search) -> np.ndarray:
+    """Returns the numbers of a search that a `Step` takes, float32 `(1, 4)`.
+
+    As inputs: another temperature is not traced again.
+    """
+    of_draw = (1, 1, 0) if search.draw is None else search.draw.numbers
+    return np.array([[search.repetition_penalty, *of_draw]], "float32")
 
 
 def run_on_batch(model: keras.Model, inputs: Any) -> Any:
@@ -94,4 +134,23 @@ def run_on_batch(model: keras.Model, inputs: Any) -> Any:
     if keras.backend.backend() == "jax":
         return model.predict_on_batch(inputs)
     model.make_predict_function()
-    return model.predict_function([(inputs,)])
+    with tracing_quietly():
+        return model.predict_function([(inputs,)])
+
+
+@contextlib.contextmanager
+def tracing_quietly() -> Iterator[None]:
+    """Drops TensorFlow's advice on functions that are traced several times.
+
+    It takes those of several models for one, and here each is traced rarely.
+    """
+    logger = logging.getLogger("tensorflow")
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "triggered tf.function retracing" not in record.getMessage()
+
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.search import Search
-from keras_posenc.generation.step import run_on_batch
+from keras_posenc.generation.step import numbers_of, run_on_batch
 
 
 class Stream(Iterator[Any]):
@@ -21,7 +21,7 @@ class Stream(Iterator[Any]):
 
     Args:
         search: The search, without beams.
-        steps: A `First` and a `Step` of it.
+        steps: A `First` and a `Step` of it, or of one like it.
         source: Integers `(1, seq)`.
         texts: From ids `(1, seq)` to the text of each row; None to yield ids.
         noise: Floats in [0, 1), `(1, max_length)`; by default from the
@@ -67,20 +67,31 @@ class Stream(Iterator[Any]):
 
     def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
         search = self._search
-        room = search.max_length - len(search.prefix_ids)
+        room = search.room
         prompt = ops.convert_to_numpy(search.prompt(source)[:1])
+        start = prompt.shape[1]
         # Of one length: for another, each step would be compiled again.
         seen = np.pad(
             prompt, ((0, 0), (0, room)), constant_values=search.pad_id
         )
         first, step = self._steps
-        state = run_on_batch(first, source)
+        state = run_on_batch(
+            first, {"ids": source, "free": np.zeros((1, room), "int32")}
+        )
+        numbers = numbers_of(search)
         for token in search.prefix_ids:
             self.ids.append(token)
             yield token
-        for index in range(room):
+        for count in range(room):
             found = run_on_batch(
-                step, {**state, "noise": noise[:, index], "seen": seen}
+                step,
+                {
+                    **state,
+                    "noise": noise[:, count],
+                    "seen": seen,
+                    "index": np.array([start + count], "int32"),
+                    "numbers": numbers,
+                },
             )
             score, ended, token = (
                 ops.convert_to_numpy(found.pop(name))
@@ -90,7 +101,7 @@ class Stream(Iterator[Any]):
             if ended[0]:
                 self.ended = True
                 return
-            seen[0, prompt.shape[1] + index] = token[0]
+            seen[0, start + count] = token[0]
             self.ids.append(int(token[0]))
             yield self.ids[-1]
             state = {**state, **found, "token": token}

@@ -27,6 +27,7 @@ class Beginning(NamedArguments, keras.layers.Layer):
 
     Call arguments:
         inputs: Integers `(batch, seq)`: sources, or prompts.
+        room: How many tokens follow; by default as the search says.
 
     Returns:
         A dict of tensors, batch first. `token`, int32 `(batch,)`, is the last
@@ -45,15 +46,15 @@ class Beginning(NamedArguments, keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         self.built = True
 
-    def call(self, inputs: Any) -> dict[str, Any]:
-        prompt, start, moving, fixed, _ = self.search.begin(
-            inputs, front=self.front
+    def call(self, inputs: Any, *, room: Any = None) -> dict[str, Any]:
+        prompt, start, cache = self.search.read(
+            inputs, front=self.front, room=room
         )
         # A step does not need the table of all positions.
-        fixed = {name: fixed[name] for name in fixed if name != "encoding"}
+        cache = {name: cache[name] for name in cache if name != "encoding"}
         found = {
             "token": ops.take(prompt, start - 1, axis=1),
-            **_flat({**moving, **fixed}, ops.shape(inputs)[0]),
+            **_flat(cache, ops.shape(inputs)[0]),
         }
         if self.search.least:
             found["count"] = ops.zeros_like(found["token"])

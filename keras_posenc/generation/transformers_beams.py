@@ -16,6 +16,7 @@ from keras_posenc.generation.generated import (
     log_probabilities,
     with_column,
 )
+from keras_posenc.generation.repetition import penalize, seen_ids
 from keras_posenc.generation.transformers_rules import Rules
 from keras_posenc.ops.reductions import smallest
 
@@ -40,6 +41,7 @@ def transformers_beam_search(
     min_length: int,
     forbidden_ids: Sequence[int],
     before: int = 0,
+    repetition_penalty: float = 1.0,
     renormalize_logits: bool = False,
     claim: Claim | None = None,
 ) -> Generated:
@@ -66,12 +68,16 @@ def transformers_beam_search(
         min_length: As for `beam_search`.
         forbidden_ids: As for `beam_search`.
         before: How many columns before `index` count as generated.
+        repetition_penalty: See `penalize`; of log-probabilities, as in
+            transformers.
         renormalize_logits: Whether probabilities sum to 1 again once some ids
             are made impossible.
         claim: As for `beam_search`.
 
     Returns:
-        As `beam_search`.
+        As `beam_search`. With a `repetition_penalty` sequences are ranked by
+        penalized log-probabilities, and `score` is of these; `token_score` is
+        the model's own.
     """
     forbidden = Forbidden(end_ids, pad_id, min_length, forbidden_ids)
     prompt = ops.cast(ops.convert_to_tensor(prompt), "int32")
@@ -109,18 +115,22 @@ def transformers_beam_search(
         done_ids, done_scores, ranks, is_done, possible = done
         logits, _, cache = next(prompt, cache, index)
         vocabulary = logits.shape[-1]
-        gains = ops.cast(log_probabilities(logits), "float32")
+        gains = own = ops.cast(log_probabilities(logits), "float32")
+        if repetition_penalty != 1:
+            seen = seen_ids(prompt, vocabulary, before=index)
+            gains = penalize(gains, seen, repetition_penalty)
         gains = rules(forbidden(gains, index - start), prompt, index)
         if renormalize_logits:
             gains = log_probabilities(gains)
-        gains = by_beam(gains)
+        gains, own = by_beam(gains), by_beam(own)
         candidates = ops.expand_dims(totals, 2) + gains
         favored = candidates
         if claim is not None:
             favored = claim.favored_beams(favored, prompt, index)
-        candidates, favored, gains = (
+        shown = gains if repetition_penalty == 1 else own
+        candidates, favored, shown = (
             ops.reshape(x, (size, beams * vocabulary))
-            for x in (candidates, favored, gains)
+            for x in (candidates, favored, shown)
         )
         # Enough that as many as there are beams do not end.
         count = min(max(2, 1 + len(end_ids)) * beams, beams * vocabulary)
@@ -129,7 +139,7 @@ def transformers_beam_search(
         tokens = places - parents * vocabulary
         totals, favored, gained = (
             ops.take_along_axis(x, places, axis=1)
-            for x in (candidates, favored, gains)
+            for x in (candidates, favored, shown)
         )
         is_last = ops.equal(index, length - 1)
         is_end = ops.logical_or(is_any(tokens, end_ids), is_last)

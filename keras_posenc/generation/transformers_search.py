@@ -1,5 +1,6 @@
 """Generation from ids to ids by the rules of the library transformers."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ class TransformersSearch(Search):
     """
 
     may_repeat_start = True
+    may_penalize_beams = True
 
     def __init__(
         self,
@@ -87,44 +89,43 @@ class TransformersSearch(Search):
         return {**found, "rules": self.rules} if self.rules else found
 
     def _beams(
-        self,
-        inputs: Any,
-        search: Callable[..., Any],
-        *,
-        claimed: Any = None,
-        tolerance: Any = 0,
+        self, inputs: Any, search: Callable[..., Any], **claim: Any
     ) -> Any:
         if search is not beam_search:
             raise ValueError(
                 "A checkpoint's beams have no trace. Make a kp.Generator of "
                 "its `model`, with beams"
             )
-        prompt, start, cache, _, expand = self.begin(inputs)
-        return transformers_beam_search(
-            expand(self.beams),
-            prompt,
-            beams=self.beams,
-            n_best=self.n_best,
-            length_penalty=self.length_penalty,
+        search = functools.partial(
+            transformers_beam_search,
+            rules=self.rules,
+            repetition_penalty=self.repetition_penalty,
             early_stopping=self.early_stopping,
             renormalize_logits=self.renormalize_logits,
             before=len(self.prefix_ids),
-            claim=self._claim(prompt, claimed, tolerance),
-            **{"rules": self.rules, **self._options(cache, start)},
         )
+        return super()._beams(inputs, search, **claim)
 
     def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
+        most = self.max_positions
+        is_prompt = not self.has_encoder and name != "source"
+        if is_prompt and most is not None:
+            tokens = self._longest(values)
+            if tokens >= most:
+                raise ValueError(
+                    f"The prompt has {tokens} tokens, and nothing fits after "
+                    f"it into the {most} positions of the checkpoint. Shorten "
+                    f"it to at most {most - 1}; of a chat, leave out the first "
+                    "messages"
+                )
+            if tokens + self.max_length > most:
+                raise ValueError(
+                    f"The prompt has {tokens} tokens, and {self.max_length} "
+                    f"more (`max_new_tokens`) exceed the {most} positions of "
+                    "the checkpoint. Shorten it, or give `max_new_tokens` of "
+                    f"at most {most - tokens}"
+                )
         super().check_lengths(values, name=name)
-        if self.has_encoder or name == "source" or self.max_positions is None:
-            return
-        tokens = self._longest(values)
-        if tokens + self.max_length > self.max_positions:
-            raise ValueError(
-                f"The prompt has {tokens} tokens, and with "
-                f"max_new_tokens={self.max_length} after it exceeds the "
-                f"{self.max_positions} positions of the checkpoint. Shorten "
-                "it, or give a smaller `max_new_tokens`"
-            )
 
     def options(self) -> dict[str, Any]:
         return {

@@ -69,10 +69,16 @@ def render(
         )
     if "error" in found:
         raise ValueError(
-            f"{source} {found['error']}. Edit the template, or render the chat "
-            "yourself and pass its text to `generate`"
+            f"{source} {found['error'].rstrip('.')}. Edit the template, or "
+            "render the chat yourself and pass its text to `generate`"
         )
     text: str = found["text"]
+    if not text.strip():
+        raise ValueError(
+            f"{source} makes an empty text of this chat. Edit the template, "
+            "or render the chat yourself and pass its text to `generate`. "
+            f"Received: {template!r:.80}"
+        )
     for number, each in enumerate(chat):
         # A model's own earlier thoughts may be left out on purpose.
         if each["role"] in ("system", "user") and not _has(

@@ -173,7 +173,13 @@ def put_in_at(
     if position is None:
         return x
     if table is None:
-        return position(x, positions=positions)
+        if not getattr(position, "skip_masked", False):
+            return position(x, positions=positions)
+        # A call takes no positions then: the layer would count them itself.
+        assert isinstance(position, TokenEncoding)
+        encoding = position.encode(x, positions, 0, None, None)
+        encoding = ops.cast(encoding, position.compute_dtype)
+        return position.merge(x, encoding, False)
     assert isinstance(position, TokenEncoding)
     if is_beyond(position, table.shape[0]):
         positions = ops.minimum(positions, table.shape[0] - 1)

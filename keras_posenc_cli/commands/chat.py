@@ -5,14 +5,19 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.chat_models import Replies, chat_model
 from keras_posenc_cli.loading import check_exists
-from keras_posenc_cli.options import Commands, add_command, add_options
-from keras_posenc_cli.process import EXIT_OK, UsageError
+from keras_posenc_cli.options import (
+    Commands,
+    add_command,
+    add_options,
+    option_names,
+)
+from keras_posenc_cli.process import EXIT_OK, UsageError, in_options
 
 _HELP = "/reset starts again, /quit ends. Ctrl-C stops a reply."
 # What a terminal obeys: a reply may contain anything.
@@ -93,14 +98,28 @@ def run(options: argparse.Namespace) -> int:
     replies = chat_model(options)
     system = [{"role": "system", "content": options.system}]
     begin = system if options.system is not None else []
+    if begin:
+        _check_system(replies, begin)
     if is_one:
         chat = [*begin, {"role": "user", "content": message}]
         _, is_whole = _print_reply(replies, chat, lambda: False)
         _tell_cut_off(is_whole)
         return EXIT_OK
     with _interrupts() as interrupts:
-        _converse(replies, begin, interrupts)
+        _converse(replies, begin, interrupts, option_names(options.parser))
     return EXIT_OK
+
+
+def _check_system(replies: Replies, begin: list[dict[str, str]]) -> None:
+    """Raises `UsageError` if the template has no place for the system."""
+    try:
+        replies.prompt([*begin, {"role": "user", "content": "Hello"}])
+    except ValueError as error:
+        reason = str(error).partition(". Put ")[0]
+        raise UsageError(
+            f"--system: {reason}. Leave it out, and begin your first message "
+            "with its text"
+        ) from error
 
 
 class _Interrupts:
@@ -127,11 +146,17 @@ def _interrupts() -> Iterator[_Interrupts]:
 
 
 def _converse(
-    replies: Replies, begin: list[dict[str, str]], interrupts: _Interrupts
+    replies: Replies,
+    begin: list[dict[str, str]],
+    interrupts: _Interrupts,
+    names: Mapping[str, str],
 ) -> None:
     """Reads messages and prints replies, until the user ends it."""
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 (lines can be edited then)
+        import readline  # lines can be edited then
+
+        # Several lines that are pasted are one message.
+        readline.parse_and_bind("set enable-bracketed-paste on")
     print(_HELP, file=sys.stderr)
     chat = [*begin]
     while True:
@@ -163,7 +188,10 @@ def _converse(
                 replies, asked, lambda: interrupts.came
             )
         except (ValueError, UsageError) as error:  # it may be too long
-            print(f"keras-posenc: {_shown(str(error))}", file=sys.stderr)
+            words = _shown(in_options(str(error), names))
+            if len(chat) > len(begin):
+                words += ". /reset starts a new chat"
+            print(f"keras-posenc: {words}", file=sys.stderr)
             continue
         if interrupts.came:
             print("keras-posenc: stopped", file=sys.stderr)

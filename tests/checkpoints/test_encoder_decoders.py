@@ -237,12 +237,27 @@ class TestZeroShot:
         np.testing.assert_array_equal(again(pairs), model(pairs))
         assert again.labels == ("contradiction", "neutral", "entailment")
 
+    def test_only_long_work_shows_a_bar(self, models, capfd, monkeypatch):
+        model, given = models["bart"], (["a"], ["b", "c"])
+        first = model.classify(*given, batch_size=1)  # traces
+        monkeypatch.setattr("keras_posenc.checkpoints.late_bar._SECONDS", 60)
+        capfd.readouterr()
+        model.classify(*given, batch_size=1)
+        assert capfd.readouterr().out == ""
+        monkeypatch.setattr("keras_posenc.checkpoints.late_bar._SECONDS", 0)
+        found = model.classify(*given, batch_size=1)
+        assert "2/2" in capfd.readouterr().out
+        np.testing.assert_array_equal(found, first)
+
     def test_refusals(self, models):
         model = models["bart"]
         for options, message in (
             ({"labels": "sport"}, "`labels` must be a list"),
             ({"template": "about it"}, "`template` must be a string with one"),
             ({"texts": "one text"}, "`texts` must be a list"),
+            ({"texts": None}, "`texts` must be a list"),
+            ({"hypothesis_template": "It is {}."}, "Give template='It is {}"),
+            ({"batchsize": 2}, "has no argument `batchsize`.* batch_size"),
         ):
             given = {"texts": ["a"], "labels": ["b"], **options}
             with pytest.raises(ValueError, match=message):

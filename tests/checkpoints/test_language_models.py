@@ -71,9 +71,7 @@ def test_generation_config_is_the_default(folder):
     assert model.search.max_positions == 32
     assert model.with_options(do_sample=False).temperature is None
     assert model.with_options(top_p=0.5).temperature == 0.7
-    beams = model.with_options(
-        num_beams=3, do_sample=False, repetition_penalty=1.0
-    )
+    beams = model.with_options(num_beams=3, do_sample=False)
     assert (beams.beams, beams.length_penalty) == (3, 0.5)
     assert model.chat_template == TEMPLATE
     assert model.special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
@@ -101,7 +99,6 @@ def test_generation_config_is_the_default(folder):
         ({"do_sample": True, "num_beams": 2}, "beams"),
         ({"temperature": -1, "do_sample": True}, "'temperature'"),
         ({"top_p": 1.5, "do_sample": True}, "'top_p'"),
-        ({"num_beams": 2, "repetition_penalty": 1.1}, "num_beams=1. Rec"),
         ({"num_beams": 2, "length_penalty": float("inf")}, "'length_penalty'"),
         ({"num_return_sequences": 2}, "Write num_return_sequences=1"),
         ({"min_new_tokens": 8, "max_new_tokens": 8}, "less than max_new_tok"),
@@ -152,6 +149,7 @@ def test_a_table_may_be_shorter_than_padded_prompts():
     model = model.with_options(max_new_tokens=6, end_ids=2)
     found = model.generate([[*range(5, 15)]])
     assert found.tolist() == [[16, 28, 28, 6, 1, 1]]
+    assert [*model.stream([*range(5, 15)])] == found[0].tolist()
 
 
 def test_ids_of_long_arrays_are_told_apart(model):
@@ -267,6 +265,11 @@ def test_sampling_has_seeds(model):
     assert sampled.chat(HELLO, seed=2) != first
     # The same generator, and the same compiled functions.
     assert model.with_options(do_sample=True) is sampled
+    # 0 takes the most likely token, as in the command.
+    greedy = sampled.with_options(temperature=0, top_p=0.9)
+    assert greedy is sampled.with_options(do_sample=False)
+    made = kp.PretrainedGenerator(model.model, temperature=0, top_k=3)
+    assert made.search.draw is None
 
 
 @pytest.mark.tensorflow
@@ -301,6 +304,41 @@ def test_lengths_are_compiled_a_few_times(model, monkeypatch):
 
 
 @pytest.mark.tensorflow
+def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
+    from keras_posenc.generation.step import First, Step
+
+    traced = []
+    for kind in (First, Step):
+        call = kind.call
+
+        def counted(self, inputs, kind=kind, call=call):
+            traced.append(kind)
+            return call(self, inputs)
+
+        monkeypatch.setattr(kind, "call", counted)
+    # Layers without steps that were traced before.
+    made = kp.PretrainedGenerator(
+        model.model, source_tokenizer=model.source_tokenizer, max_length=9
+    )
+    for number in (3, 4, 5, 6, 7, 8):
+        sampled = made.with_options(
+            max_new_tokens=number,
+            temperature=3 / number,
+            top_p=0.1 * number,
+            min_p=0.01 / number,
+            repetition_penalty=1 + 1 / number,
+        )
+        sampled._begin_with(number)
+        found = "".join(sampled.stream("Hi"))
+        # TensorFlow takes any length from the second one on.
+        assert traced.count(First) <= 2
+        assert traced.count(Step) <= 2
+        if number in (3, 8):
+            assert [found] == sampled.generate(["Hi"], seed=number)
+    assert "retracing" not in caplog.text
+
+
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -311,13 +349,26 @@ def test_lengths_are_compiled_a_few_times(model, monkeypatch):
         ({"stop": ""}, "`stop` must be"),
         ({"stop": [3]}, "`stop` must be"),
         ({"seed": "a"}, "`seed` must be"),
-        ({"beams": 2}, "one token at a time"),
-        ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size`"),
+        ({"beams": 2}, "beams=2. Give beams=1"),
+        ({"temperature": -1}, "`temperature` must be"),
+        ({"temperature": 0, "top_p": 2}, "`top_p` must be"),
+        ({"temperature": 0, "seed": 1}, "`seed` must be None"),
     ],
 )
 def test_options_are_checked(model, options, message):
     with pytest.raises(ValueError, match=message):
         model.chat(HELLO, **options)
+
+
+@pytest.mark.tensorflow
+def test_messages_name_what_came(model):
+    for wrong in (None, 3):
+        with pytest.raises(ValueError, match=f"list or an array.*x={wrong}"):
+            model.generate(wrong)
+    with pytest.raises(ValueError, match=r"`stop` is for one call.*stop='x'"):
+        model.with_options(stop="x")
+    with pytest.raises(ValueError, match=r"Options are: .*seed, stop"):
+        model.generate(["Hi"], num_beam=2)
 
 
 def test_models_without_chats_say_so(folder):

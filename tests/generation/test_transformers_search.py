@@ -37,9 +37,36 @@ def test_ids_are_those_of_transformers(models, case):
     assert [[each for each in row if each >= 0] for row in found] == case["ids"]
 
 
+@pytest.mark.parametrize(
+    "case",
+    [x for x in EXPECTED["cases"] if "num_beams" not in x["options"]],
+    ids=lambda x: x["case"],
+)
+def test_streams_have_the_same_ids(models, case):
+    """With repetitions that are forbidden, and ends that are forced."""
+    model = models[case["model"]].with_options(
+        max_new_tokens=EXPECTED["max_new_tokens"], **case["options"]
+    )
+    for row, expected in zip(case["inputs"], case["ids"], strict=True):
+        stream = model.stream(row)
+        is_ended = expected[-1] in model.search.end_ids
+        assert [*stream] == (expected[:-1] if is_ended else expected)
+        assert stream.ended is is_ended
+
+
 def test_what_follows_must_have_positions(models):
-    model = models["language_model"]
-    ids = np.full((1, 30), 5)
-    with pytest.raises(ValueError, match=r"30 tokens.*=3 after.*32 positions"):
-        model.generate(ids, max_new_tokens=3)
-    assert model.generate(ids, max_new_tokens=2).shape == (1, 2)
+    for model, room in ((models["language_model"], 32), (load_gpt2(), 16)):
+        ids = np.full((1, room - 2), 5)
+        message = rf"{room - 2} tokens, and 3 more.*{room} positions.*most 2"
+        with pytest.raises(ValueError, match=message):
+            model.generate(ids, max_new_tokens=3)
+        assert model.generate(ids, max_new_tokens=2).shape == (1, 2)
+        with pytest.raises(
+            ValueError, match=f"Shorten it to at most {room - 1}"
+        ):
+            model.generate(np.full((1, room), 5), max_new_tokens=1)
+
+
+def load_gpt2():
+    folder = FIXTURES / "language_models" / "gpt2"
+    return kp.load_hugging_face(folder, from_ids=True, verbose=False)

@@ -38,6 +38,8 @@ def test_tools_and_documents_are_none():
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must altern"),
         ("{% if %}", "no valid Jinja: line 1"),
+        ("{% x %}", r"unknown tag 'x'\. Edit"),
+        ("{# #}", r"makes an empty text.*Received: '{# #}'"),
         ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{{ messages.append(1) }}Hello", "SecurityError"),
         ("{{ missing.attribute }}", "'missing' is undefined"),

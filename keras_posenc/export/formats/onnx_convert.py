@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +51,26 @@ def _with_distinct_names(signature: Signature) -> Signature:
             renamed[name] = new
     if not renamed:
         return signature
-
-    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            renamed.get(name, name): value
-            for name, value in signature.call(tensors).items()
-        }
-
     return dataclasses.replace(
         signature,
-        call=call,
+        call=_Renamed(signature.call, tuple(renamed.items())),
         own_names={new: name for name, new in renamed.items()},
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Renamed:
+    """A call whose outputs have new names; equal for equal calls."""
+
+    call: Callable[[Mapping[str, Any]], dict[str, Any]]
+    names: tuple[tuple[str, str], ...]
+
+    def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        renamed = dict(self.names)
+        return {
+            renamed.get(name, name): value
+            for name, value in self.call(tensors).items()
+        }
 
 
 _OPSET = 18

@@ -110,7 +110,7 @@ def _what_runs(signature: Signature) -> tuple[Any, ...]:
     ):
         return (id(signature),)
     names = *signature.specs, *signature.own_names.items()
-    return id(signature.model), *names
+    return id(signature.model), signature.call, *names
 
 
 def runner_of(signature: Signature, memory: Memory) -> Call:

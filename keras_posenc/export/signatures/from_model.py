@@ -1,5 +1,6 @@
 """The signature of one model: names, shapes and dtypes of its inputs."""
 
+import dataclasses
 import functools
 import inspect
 import keyword
@@ -52,18 +53,11 @@ def signature_of(
         check_outputs(model, model.output)
     specs = with_shapes(name, model, specs, shapes)
     structure = inputs[0] if is_sequential(model) else model.input
-
-    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        packed = keras.tree.pack_sequence_as(
-            structure, [tensors[input_name] for input_name in names]
-        )
-        return named_outputs(model, model(packed, training=False))
-
     return Signature(
         name,
         model,
         specs,
-        call,
+        _Call(model, tuple(names), structure),
         arguments=[keras.tree.pack_sequence_as(structure, names)],
         pack=functools.partial(as_served, output_of(model)),
     )
@@ -212,22 +206,11 @@ def signature_of_called(
     by_argument = not (
         isinstance(structure, Mapping) and {*structure} == {*specs}
     ) and set(specs) <= set(inspect.signature(model.call).parameters)
-
-    returned: list[Any] = []  # the output's structure, known after a call
-
-    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        tensors = {input_name: tensors[input_name] for input_name in specs}
-        if by_argument:
-            outputs = model(**tensors, training=False)
-        elif is_list:
-            outputs = model([*tensors.values()], training=False)
-        elif by_key:
-            outputs = model(tensors, training=False)
-        else:
-            outputs = model(*tensors.values(), training=False)
-        returned[:] = [keras.tree.map_structure(lambda _: 0, outputs)]
-        return named_outputs(model, outputs)
-
+    if by_argument:
+        how = "arguments"
+    else:
+        how = "list" if is_list else "dict" if by_key else "one"
+    call = _CallOfCalled(model, tuple(specs), how)
     arguments: list[Any] = [*specs]
     if is_list and not by_argument:
         arguments = [[*specs]]
@@ -239,8 +222,47 @@ def signature_of_called(
         specs,
         call,
         arguments=arguments,
-        pack=lambda outputs: as_served(returned[-1], outputs),
+        pack=lambda outputs: as_served(call.returned[-1], outputs),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """Calls a model on tensors by name; equal for equal names."""
+
+    model: keras.Model
+    names: tuple[str, ...]
+    structure: Any = dataclasses.field(compare=False)
+
+    def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        packed = keras.tree.pack_sequence_as(
+            self.structure, [tensors[name] for name in self.names]
+        )
+        return named_outputs(self.model, self.model(packed, training=False))
+
+
+@dataclasses.dataclass(frozen=True)
+class _CallOfCalled:
+    """Calls a subclassed model, which takes its inputs in its own way."""
+
+    model: keras.Model
+    names: tuple[str, ...]
+    how: str
+    # The output's structure, known after a call.
+    returned: list[Any] = dataclasses.field(default_factory=list, compare=False)
+
+    def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        tensors = {name: tensors[name] for name in self.names}
+        if self.how == "arguments":
+            outputs = self.model(**tensors, training=False)
+        elif self.how == "list":
+            outputs = self.model([*tensors.values()], training=False)
+        elif self.how == "dict":
+            outputs = self.model(tensors, training=False)
+        else:
+            outputs = self.model(*tensors.values(), training=False)
+        self.returned[:] = [keras.tree.map_structure(lambda _: 0, outputs)]
+        return named_outputs(self.model, outputs)
 
 
 def _arguments(model: keras.Model) -> list[str]:

@@ -4,6 +4,7 @@ import builtins
 import io
 import json
 import os
+import re
 import signal
 import sys
 
@@ -36,7 +37,12 @@ def models():
         "max_length": 9,
         "max_positions": 80,
     }
-    templates = {"chats": TEMPLATE, "strict": STRICT, "plain": None}
+    templates = {
+        "chats": TEMPLATE,
+        "strict": STRICT,
+        "user": "{{ messages[-1].content }}",
+        "plain": None,
+    }
     return {
         f"{name}.keras": kp.PretrainedGenerator(
             model, chat_template=template, **options
@@ -102,9 +108,8 @@ def converse(monkeypatch, *lines):
 
 
 def test_a_chat(folder, model, capfd, monkeypatch):
-    converse(
-        monkeypatch, "Hi", "", "and?", "/help", None, "x" * 99, "/reset", "Hi"
-    )
+    long = "x" * 99, "/reset", "x" * 68
+    converse(monkeypatch, "Hi", "", "and?", "/help", None, *long, "Hi")
     assert main(["chat", str(folder / "chats.keras")]) == 0
     found = capfd.readouterr()
     first = model.chat([user("Hi")])
@@ -112,7 +117,9 @@ def test_a_chat(folder, model, capfd, monkeypatch):
     second = model.chat([user("Hi"), reply, user("and?")])
     assert found.out == "\n".join([first, second, "", first, "", ""])
     assert found.err.count("/reset starts again") == 3
-    assert "80 positions of the checkpoint" in found.err
+    assert "into the 80 positions of the checkpoint" in found.err
+    assert "first messages. /reset starts a new chat" in found.err
+    assert "give --max-new-tokens of at most 6" in found.err
 
 
 def test_ctrl_c_stops_the_reply_alone(folder, model, capfd, monkeypatch):
@@ -180,15 +187,20 @@ def test_an_exported_model(folder, capfd, monkeypatch):
     ("file", "options", "message"),
     [
         ("plain.keras", [], "has no chat template"),
-        ("strict.keras", ["--system", "S"], "roles system, user: no chats"),
+        ("strict.keras", ["--system", "S"], "--system: .* user: no chats. L"),
+        ("user.keras", ["--system", "S"], "has no place for it. Leave it out"),
         ("chats.keras", ["--seed", "1"], "does not sample"),
         ("chats.keras", ["--prompt", " "], "--prompt is empty"),
         ("chats.keras", ["--template", "x"], "has its own"),
         ("exported", ["--max-new-tokens", "3"], "has it fixed"),
         ("missing", [], "does not exist"),
+        ("model.gguf", [], "is a GGUF file"),
     ],
 )
-def test_what_is_refused(folder, file, options, message, capfd):
+def test_what_is_refused(folder, file, options, message, capfd, monkeypatch):
+    if file.endswith(".gguf"):
+        monkeypatch.undo()
+        (folder / file).touch()
     given = ["--prompt", "Hi", *options]
     assert main(["chat", str(folder / file), *given]) == 2
-    assert message in capfd.readouterr().err
+    assert re.search(message, capfd.readouterr().err)

@@ -1,5 +1,6 @@
 """A signature is a Keras model with a name, and names for what it takes."""
 
+import dataclasses
 import re
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
+from keras_posenc.export.probes.reference import Memory
 from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
@@ -742,3 +744,22 @@ def test_nested_outputs(make, nest):
         ValueError, match="Model 'nested' has nested outputs, and an exported"
     ):
         resolve_signatures(model)
+
+
+def test_outputs_are_kept_by_call_as_well():
+    """One model of two signatures runs once, and other calls of it do too."""
+    inputs = keras.Input((2,), name="x")
+    model = keras.Model(inputs, layers.Dense(1, name="y")(inputs))
+    both = resolve_signatures(model, {"a": model, "b": model})
+    calls = []
+
+    def counted(tensors):
+        calls.append(tensors)
+        return {"y": both[0].call(tensors)["y"] + 1}
+
+    other = dataclasses.replace(both[0], call=counted)
+    memory, given = Memory(), {"x": np.ones((1, 2), "float32")}
+    first, second, third = (memory.run(each, given) for each in (*both, other))
+    assert first is second
+    np.testing.assert_array_equal(third["y"], first["y"] + 1)
+    assert len(calls) == 1
