@@ -384,6 +384,13 @@ def _check_is_checkpoint(folder: Folder) -> None:
             f"'{folder.path}' is a SavedModel, or a folder of its versions, "
             "and `folder` must be a checkpoint of Hugging Face"
         )
+    if folder.has("adapter_config.json"):
+        raise ValueError(
+            f"'{folder.path}' is an adapter, such as LoRA's, without its "
+            "model. Merge the two with the library peft: "
+            "AutoPeftModel.from_pretrained(folder).merge_and_unload()"
+            ".save_pretrained(merged)"
+        )
     raise FileNotFoundError(
         f"'{folder.path}' is no checkpoint of Hugging Face: it has no file "
         f"'{CONFIG}'"

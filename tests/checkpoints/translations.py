@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 
-from tests.text.files import FIXTURES, content, zipped
+from tests.text.files import FIXTURES, zipped
 
 FILE = FIXTURES / "translations.json"
 
