@@ -47,11 +47,21 @@ class DecoderFamily(Family):
     def options(self, config: Config) -> dict[str, Any]:
         for key in ("pad_token_id", "unk_token_id", "cache_implementation"):
             config.take(key, None)
+        key = "is_causal"  # as of gte-Qwen2-instruct
+        is_causal = config.expect(key, True, False)
         options = {**self.own_options(config), "pad_id": -1}
+        if not is_causal:
+            self.is_causal = False
+            if options.get("attention_window") is not None:
+                raise config.wrong(
+                    key, "false is not supported in a model with windows"
+                )
+        elif not self.is_causal:
+            key = "use_bidirectional_attention"
         if self.model is TransformerDecoderModel:
             if not self.is_causal:
                 raise config.wrong(
-                    "use_bidirectional_attention",
+                    key,
                     "tokens attend to later ones, so this model generates no "
                     "text. Such an encoder is read from a folder with "
                     "modules.json, of sentence-transformers",

@@ -20,6 +20,7 @@ def filled(
     ignore_keys: Sequence[str],
     dtype: Any,
     name: str,
+    **others: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """Returns the model of a checkpoint, and where it is from.
 
@@ -31,6 +32,7 @@ def filled(
         ignore_keys: As for `load_hugging_face`.
         dtype: As for `load_hugging_face`.
         name: Name of the model.
+        **others: Options of the model, instead of the checkpoint's.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -44,7 +46,7 @@ def filled(
     tensors = Tensors(folder)
     config = Config(values, path, 4 * len(tensors.names))
     config.refuse_features()
-    options = family.options(config)
+    options = {**family.options(config), **others}
     config.finish(ignore_keys)
     family.check(options, tensors, path)
     options = family.settle(options, tensors)

@@ -11,7 +11,7 @@ import keras
 from keras_posenc.checkpoints.blank import blank
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.encoder_decoder import as_read
+from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder, as_read
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
@@ -52,7 +52,7 @@ from keras_posenc.checkpoints.tokenizers import (
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
-from keras_posenc.transformer._id_embedding import check_pad_id
+from keras_posenc.transformer._id_embedding import NO_ID, check_pad_id
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -257,6 +257,8 @@ def load_hugging_face(
             if family.model is TransformerEncoderModel:
                 # A tokenizer pads at the end; a text may spell "[PAD]".
                 options["keep_inner_padding"] = True
+            elif isinstance(family, EncoderDecoder):
+                options["pad_id"] = NO_ID  # and so is "<pad>" of a text
         elif not is_of_images:
             options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
         tokenizer = None
@@ -381,6 +383,13 @@ def _check_is_checkpoint(folder: Folder) -> None:
         raise ValueError(
             f"'{folder.path}' is a SavedModel, or a folder of its versions, "
             "and `folder` must be a checkpoint of Hugging Face"
+        )
+    if folder.has("adapter_config.json"):
+        raise ValueError(
+            f"'{folder.path}' is an adapter, such as LoRA's, without its "
+            "model. Merge the two with the library peft: "
+            "AutoPeftModel.from_pretrained(folder).merge_and_unload()"
+            ".save_pretrained(merged)"
         )
     raise FileNotFoundError(
         f"'{folder.path}' is no checkpoint of Hugging Face: it has no file "

@@ -1,5 +1,6 @@
 """A model of tokens as the generator that its folder describes."""
 
+import functools
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -57,13 +58,15 @@ def language_model(
         ValueError: As `load_hugging_face`; or `generation_config.json` or the
             chat template is not supported.
     """
-    read = translator_of if isinstance(family, EncoderDecoder) else decoder_of
+    read: Any = decoder_of
+    if isinstance(family, EncoderDecoder):
+        read = functools.partial(translator_of, from_ids=from_ids)
     model, origin = read(folder, ignore_keys=ignore_keys, dtype=dtype)
     source = target = None
     if not from_ids:
         source = target = tokenizer_of(folder, model, generates=True)
         if isinstance(family, EncoderDecoder):
-            # Targets are padded otherwise, and may have their own tokens.
+            # Targets may have their own tokens.
             of_targets = SimpleNamespace(
                 pad_id=model.target_pad_id,
                 vocabulary_size=vocabulary_of(model),

@@ -39,7 +39,12 @@ DEQUANTIZATION = (
     "m.state_dict().items() if not (c.tie_word_embeddings and k == "
     '"lm_head.weight")}}, {whole}, {{"format": "pt"}})'
 )
+_RESUMES = (
+    "Is its download complete? `hf download NAME --local-dir FOLDER` resumes "
+    "one"
+)
 _DTYPES = ("F64", "F32", "F16", "BF16")
+_POINTER = b"version https://git-lfs"
 _LARGEST = float(np.finfo("float32").max)
 
 
@@ -109,7 +114,7 @@ class Tensors:
         """
         if name not in self._left:
             raise ValueError(
-                f"{self._folder.path} has no tensor '{name}', of shape "
+                f"'{self._folder.path}' has no tensor '{name}', of shape "
                 f"{tuple(shape)}, which the model needs"
             )
         self.check_shape(name, shape)
@@ -178,7 +183,20 @@ def _files_of(folder: Folder) -> list[str]:
     if folder.has(WHOLE):
         return [WHOLE]
     if folder.has(INDEX):
-        return sorted(set(_weight_map(folder).values()))
+        files = sorted(set(_weight_map(folder).values()))
+        missing = []
+        for file in files:
+            try:
+                folder.file(file)
+            except FileNotFoundError:
+                missing.append(file)
+        if missing:
+            raise FileNotFoundError(
+                f"'{folder.path}' lacks {', '.join(map(repr, missing[:5]))}: "
+                f"{INDEX} names {len(files)} files, and {len(missing)} are "
+                "missing. " + _RESUMES
+            )
+        return files
     pickled = next((name for name in _PICKLED if folder.has(name)), None)
     if pickled is not None:
         raise ValueError(
@@ -188,8 +206,7 @@ def _files_of(folder: Folder) -> list[str]:
         )
     refuse_gguf(folder.path)
     raise FileNotFoundError(
-        f"'{folder.path}' has neither {WHOLE} nor {INDEX}. Is its download "
-        "complete? `hf download NAME --local-dir FOLDER` resumes one"
+        f"'{folder.path}' has neither {WHOLE} nor {INDEX}. {_RESUMES}"
     )
 
 
@@ -243,7 +260,8 @@ def _check_index(folder: Folder, places: dict[str, str]) -> None:
         names = ", ".join(sorted({name for name, _ in wrong})[:5])
         raise ValueError(
             f"'{folder.path / INDEX}' and the files that it names differ in "
-            f"these tensors: {names}"
+            f"these tensors: {names}. They are of two models, or of two "
+            "versions of one. Download all of them again"
         )
 
 
@@ -258,6 +276,15 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="numpy")
     except (SafetensorError, OSError) as error:
+        with open(path, "rb") as file:
+            start = file.read(len(_POINTER))
+        what = ""
+        if start == _POINTER:
+            what = "It is a pointer of Git LFS: `git lfs pull` gets the file. "
+        elif start.startswith(b"GGUF"):
+            what = "It is a GGUF file: give it the suffix .gguf. "
         raise ValueError(
-            f"'{path}' is not a complete safetensors file: {error}"
+            f"'{path}' is not a complete safetensors file: {error}. {what}"
+            "Delete it and download it again: `hf download NAME "
+            f"{path.name} --local-dir FOLDER`"
         ) from error

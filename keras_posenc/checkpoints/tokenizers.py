@@ -198,6 +198,7 @@ def tokenizer_of(
         _leave_out(folder, settings, encoder.vocabulary_size)
         whole = _opened(folder, WHOLE)
     check_size(folder, encoder.vocabulary_size)
+    _check_is_own(folder)
     _check_class(folder, settings)
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
@@ -381,6 +382,28 @@ def check_size(folder: Folder, vocabulary_size: int) -> None:
             f"'{folder.path}': the tokenizer has {count} tokens, and "
             f"config.json says vocab_size={vocabulary_size}"
         )
+
+
+def _check_is_own(folder: Folder) -> None:
+    """Raises `ValueError` for the smaller tokenizer of another model.
+
+    A table of tokens may have more rows than the tokenizer has tokens, but not
+    for tokens that the config names.
+    """
+    last = max(vocabulary_of(folder).values(), default=None)
+    if last is None:
+        return
+    values = _opened(folder, CONFIG).values
+    for name in ("bos", "eos", "cls", "sep"):
+        found = values.get(key := f"{name}_token_id")
+        numbers = found if isinstance(found, list) else [found]
+        if numbers and all(type(n) is int and n > last for n in numbers):
+            raise ValueError(
+                f"'{folder.path}': config.json says {key}={found}, and the "
+                f"last token of the tokenizer has the id {last}: its files are "
+                "those of another model. Copy the model's own here, or load it "
+                "with from_ids=True"
+            )
 
 
 def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:

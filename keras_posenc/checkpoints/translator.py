@@ -9,22 +9,26 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.model_types import family_of
 from keras_posenc.checkpoints.tokenizers import CONFIG
 from keras_posenc.text.files import shown
+from keras_posenc.transformer._id_embedding import NO_ID
 from keras_posenc.transformer.transformer import Transformer
 
 
 def translator_of(
     folder: Folder,
     *,
+    from_ids: bool = True,
     ignore_keys: Sequence[str] = (),
     dtype: Any = None,
     name: str = "model",
 ) -> tuple[Transformer, dict[str, Any]]:
     """Returns the encoder-decoder of a checkpoint, and where it is from.
 
-    Sources are padded with the id that the config says, targets with -1.
+    Targets are padded with -1, and sources with the id that the config says.
 
     Args:
         folder: The checkpoint.
+        from_ids: Whether sources are ids. Those of texts are padded with -1
+            too, for a text may spell the token of padding.
         ignore_keys: As for `load_hugging_face`.
         dtype: As for `load_hugging_face`.
         name: Name of the model.
@@ -60,4 +64,5 @@ def translator_of(
         ignore_keys=ignore_keys,
         dtype=dtype,
         name=name,
+        **({} if from_ids else {"pad_id": NO_ID}),
     )

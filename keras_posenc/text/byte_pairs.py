@@ -9,6 +9,8 @@ from keras_posenc.text.lookup import Lookup
 
 # Longest token that is looked up, in bytes; longer ones (few) are merged.
 _LONGEST = 128
+# Longer words are merged in pieces of twice as many bytes, see `_in_pieces`.
+_HALF = 32
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -41,7 +43,8 @@ class BytePairs:
     A word starts as its bytes. Of all neighbouring pairs the one whose merge
     is the first in the list becomes one token (the leftmost, if several are
     equal), until no pair has a merge. All words are processed at once: each
-    step merges one pair of each.
+    step merges one pair of each, or all equal pairs of each where that makes
+    no difference. Long words are cut into pieces first.
 
     Args:
         ids: the tokens with their ids, bytes among them. A byte without a
@@ -70,6 +73,12 @@ class BytePairs:
         known = {-1: (0, 0), **self._numbered(ids, merges)}
         keys = sorted(known)
         ranks, merged = np.array([known[key] for key in keys], np.int64).T
+        # Where a merge makes a token that is part of an earlier merge, this one
+        # comes next, so only one pair may be merged at once: the key is odd.
+        first = np.full(self._size, _LARGEST)
+        for part in np.divmod(keys, self._size):
+            np.minimum.at(first, part, ranks)
+        orders = ranks << 32 | (first[merged] < ranks)
         of_bytes = [
             ids.get(c, -1) for c in sorted(BYTES, key=BYTES.__getitem__)
         ]
@@ -78,7 +87,10 @@ class BytePairs:
         # arrays, not tables: a graph would have to be given those resources.
         with tf.init_scope(), tf.device("CPU:0"):
             self._keys = tf.constant(keys, "int64")
-            self._ranks, self._merged = tf.constant(ranks), tf.constant(merged)
+            self._orders, self._merged = (
+                tf.constant(orders),
+                tf.constant(merged),
+            )
             self._of_bytes = tf.constant(of_bytes, "int64")
             # As a graph: in Python, a step takes a hundred times as long.
             self._merge_eagerly = tf.function(
@@ -155,21 +167,128 @@ class BytePairs:
             is_known = bytes_ >= 0
             bytes_ = tf.boolean_mask(bytes_, is_known)
             word_of = tf.boolean_mask(word_of, is_known)
-        places = tf.range(tf.size(bytes_))
+        found = self._in_pieces(bytes_, word_of, count)
+        is_token = found >= 0
+        return tf.RaggedTensor.from_row_lengths(
+            tf.cast(tf.boolean_mask(found, is_token), "int32"),
+            tf.math.unsorted_segment_sum(
+                tf.cast(is_token, "int64"), word_of, count
+            ),
+            validate=False,
+        )
+
+    def _in_pieces(self, tokens: Any, word_of: Any, count: Any) -> Any:
+        """Merges words, of which long ones are cut into pieces.
+
+        A merge looks at two neighbours only. So a list of tokens is that of a
+        word if each two neighbours in it are the tokens of what they spell:
+        the first merge across an end of a token would happen in these two
+        alone too (https://github.com/github/rust-gems, crate `bpe`). A long
+        word is cut twice, the second time in the middle of the first pieces.
+        Of the two lists of tokens, the result is the one whose cut is farther
+        away. It changes from one list to the other at a token that both have,
+        so that neighbours are always from one piece. Words without such a
+        token in each half of a piece are merged again, in larger pieces.
+
+        Args:
+            tokens: those of the bytes of all words, of shape (bytes,).
+            word_of: the word of each byte, of the same shape.
+            count: the number of words.
+
+        Returns:
+            As `_tokens_of`.
+        """
+        import tensorflow as tf
+
+        numbers = tf.range(tf.size(tokens))
+        lengths = tf.math.bincount(word_of, minlength=count, maxlength=count)
+        at = numbers - tf.gather(tf.cumsum(lengths, exclusive=True), word_of)
+        last = tf.gather(lengths, word_of) - 1
+
+        def attempt(half: Any, found: Any, places: Any) -> Any:
+            start, at_, last_, word = (
+                tf.gather(each, places) for each in (tokens, at, last, word_of)
+            )
+            number = tf.range(tf.size(places))
+            part, last_part = at_ // half, last_ // half
+            is_cut = last_part > 1
+            again = tf.where(is_cut)
+            in_middle = (at_ == 0) | ((at_ + half) % (2 * half) == 0)
+            is_first = at_ % (2 * half) == 0
+            # Both lists at once: the number of steps is that of one.
+            is_first = tf.concat([is_first, tf.gather_nd(in_middle, again)], 0)
+            both = self._tokens_of(
+                tf.concat([start, tf.gather_nd(start, again)], 0),
+                tf.cumsum(tf.cast(is_first, "int32")) - 1,
+            )
+            one, other = both[: tf.size(places)], both[tf.size(places) :]
+            other = tf.tensor_scatter_nd_update(one, again, other)
+            common = is_cut & (one == other) & (one >= 0)
+            # Where each half changes from one list to the other.
+            half_of = tf.cumsum(tf.cast(at_ % half == 0, "int32")) - 1
+            change = tf.math.unsorted_segment_min(
+                tf.where(common, number, number.dtype.max),
+                half_of,
+                tf.size(places),
+            )
+            change = tf.gather(change, half_of)
+            is_of_one = (part == 0) | ((part % 2 == 0) != (number < change))
+            found = tf.tensor_scatter_nd_update(
+                found,
+                tf.expand_dims(places, 1),
+                tf.where(is_of_one, one, other),
+            )
+            is_lost = is_cut & (0 < part) & (part < last_part)
+            is_lost &= change == number.dtype.max
+            lost = tf.math.unsorted_segment_max(
+                tf.cast(is_lost, "int32"), word, count
+            )
+            return (
+                4 * half,
+                found,
+                tf.boolean_mask(places, tf.gather(lost, word) > 0),
+            )
+
+        _, found, _ = tf.while_loop(
+            lambda half, found, places: tf.size(places) > 0,
+            attempt,
+            (tf.constant(_HALF), tokens, numbers),
+            shape_invariants=(
+                tf.TensorShape([]),
+                *(tf.TensorShape([None]),) * 2,
+            ),
+        )
+        return found
+
+    def _tokens_of(self, tokens: Any, word_of: Any) -> Any:
+        """Returns the token that starts at each byte, or -1.
+
+        Args:
+            tokens: those of the bytes of all words, of shape (bytes,).
+            word_of: the word of each byte, of the same shape, ascending.
+        """
+        import tensorflow as tf
+
+        count = tf.size(tokens)
 
         def step(found: Any, tokens: Any, places: Any, rows: Any) -> Any:
-            """Merges one pair of each word; words without a pair leave."""
+            """Merges pairs of each word; words without a pair leave."""
             keys = tokens[:-1] * self._size + tokens[1:]
             at = tf.searchsorted(self._keys, keys)
             at = tf.minimum(at, tf.size(self._keys) - 1)
             is_pair = tf.gather(self._keys, at) == keys
             is_pair &= rows[:-1] == rows[1:]
-            # The lowest rank, then the leftmost.
-            order = tf.gather(self._ranks, at) * 2**32
-            order += tf.range(tf.size(keys, tf.int64))
+            # The lowest rank, then the leftmost; or all of the lowest rank.
+            number = tf.range(tf.size(keys, tf.int64))
+            order = tf.gather(self._orders, at)
+            order += order % 2 * 2 * number
             order = tf.where(is_pair, order, _LARGEST)
             first = tf.math.unsorted_segment_min(order, rows[:-1], count)
             is_first = is_pair & (order == tf.gather(first, rows[:-1]))
+            # Of a token that is there n times, every second pair.
+            gaps = tf.concat([[-1], tf.squeeze(tf.where(~is_first), 1)], 0)
+            gap = tf.gather(gaps, tf.cumsum(tf.cast(~is_first, "int32")))
+            is_first &= (number - gap) % 2 == 1
             # The left token is replaced by the merged one, the right removed.
             both = tf.where(is_first, tf.gather(self._merged, at), tokens[:-1])
             tokens = tf.concat([both, tokens[-1:]], 0)
@@ -188,14 +307,7 @@ class BytePairs:
         found, *_ = tf.while_loop(
             lambda found, tokens, places, rows: tf.size(tokens) > 0,
             step,
-            (bytes_, bytes_, places, word_of),
+            (tokens, tokens, tf.range(count), word_of),
             shape_invariants=(tf.TensorShape([None]),) * 4,
         )
-        is_token = found >= 0
-        return tf.RaggedTensor.from_row_lengths(
-            tf.cast(tf.boolean_mask(found, is_token), "int32"),
-            tf.math.unsorted_segment_sum(
-                tf.cast(is_token, "int64"), word_of, count
-            ),
-            validate=False,
-        )
+        return found

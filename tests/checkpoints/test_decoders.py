@@ -107,6 +107,23 @@ def test_older_keys(changed, name, keys):
     check(model, name, "float32")
 
 
+def test_a_decoder_without_a_causal_mask(changed):
+    """... as gte-Qwen2-instruct, is a sentence encoder."""
+    full = {"use_sliding_window": False, "layer_types": ...}
+    folder = changed("qwen2", is_causal=False, **full)
+    model = kp.load_hugging_face(
+        folder.path, from_ids=True, encoder_only=True, verbose=False
+    )
+    ids, _ = expected_of("qwen2")
+    found = ops.convert_to_numpy(model(ids)) * (ids != -1)[..., None]
+    with np.load(FIXTURES / "qwen2" / "not_causal.npz") as arrays:
+        expected = arrays["vectors"]
+    difference = np.abs(found - expected).max() / np.abs(expected).max()
+    assert difference <= TOLERANCES["float32"]
+    with pytest.raises(ValueError, match=r"'is_causal'.* modules\.json"):
+        decoder_of(folder)
+
+
 def test_a_head_that_is_stored_though_it_is_tied(changed):
     def stored(tensors, factor=1):
         return tensors | {"lm_head.weight": factor * tensors["wte.weight"]}

@@ -280,6 +280,33 @@ class TestTensors:
         (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:size])
         refused(lambda: load(folder), SHARD, "not a complete safetensors file")
 
+    @pytest.mark.parametrize(
+        ("start", "word"),
+        [
+            (b"version https://git-lfs.github.com/spec/v1\n", "`git lfs pull`"),
+            (b"GGUF\x03\0\0\0", "a GGUF file"),
+        ],
+    )
+    def test_another_file_in_its_place(self, copy, start, word):
+        path = copy() / WEIGHTS
+        path.write_bytes(start + bytes(100))
+        refused(lambda: load(path.parent), WEIGHTS, word, "again: `hf download")
+
+    def test_shards_that_are_missing(self, copy):
+        folder = copy("bert_sharded")
+        (folder / SHARD).unlink()
+        words = (
+            f"lacks '{SHARD}': {INDEX} names ",
+            "1 are missing",
+            "hf download",
+        )
+        refused(lambda: load(folder), *words, error=FileNotFoundError)
+
+    def test_an_adapter_alone(self, copy):
+        folder = copy()
+        (folder / "config.json").rename(folder / "adapter_config.json")
+        refused(lambda: load(folder), "is an adapter", "merge_and_unload()")
+
     @pytest.mark.parametrize("length", [2**64 - 1, 2**40, 10**8, 7])
     def test_length_of_a_header(self, copy, length):
         path = copy() / WEIGHTS

@@ -4,7 +4,9 @@ What every tokenizer keeps to is in `test_tokenizer_contract.py`.
 """
 
 import copy
+import itertools
 import json
+import random
 import time
 import zlib
 
@@ -54,7 +56,6 @@ def test_parity(make, name):
         text: checksum
         for category, each in checksums.items()
         for text, checksum in zip(TEXTS[category], each, strict=True)
-        if len(text.encode()) < 600  # longer words take seconds
     }
     texts = tf.constant(list(expected))
     rows = tf.function(tokenizer.split)(texts).to_list()
@@ -119,10 +120,42 @@ class TestAsALayer:
         ids |= {"aa": 256, "a" * 50_000: 257}
         start = time.monotonic()
         pairs = BytePairs(ids, ["a a"], False)
-        found = pairs.cut(tf.constant(["a" * 600])).to_list()
-        assert found == [[256] * 300]
+        words = ["a" * 12_000, "ab" * 6_000]
+        found = pairs.cut(tf.constant(words)).to_list()
+        assert found == [[256] * 6_000, [ids["a"], ids["b"]] * 6_000]
         # 10 s and more at one of the two, by 20 ms for each step.
         assert time.monotonic() - start < 6
+
+    @pytest.mark.parametrize("order", ["learned", "shuffled"])
+    def test_long_words_merge_as_in_the_paper(self, order):
+        """... whatever the order of merges, one pair after the other."""
+        rng = random.Random(7)
+        known, merges = ["a", "b", "c"], []
+        while len(known) < 40:
+            pair = rng.choice(known), rng.choice(known)
+            if len("".join(pair)) < 20 and "".join(pair) not in known:
+                known.append("".join(pair))
+                merges.append(" ".join(pair))
+        if order == "shuffled":
+            rng.shuffle(merges)
+        ids = {
+            token: i
+            for i, token in enumerate({**BYTES, **dict.fromkeys(known)})
+        }
+        words = ["".join(rng.choices("abc", k=size)) for size in (64, 65, 500)]
+        words += [token * 40 for token in known[-3:]]
+        found = BytePairs(ids, merges, False).cut(tf.constant(words))
+        ranks = {tuple(pair.split()): i for i, pair in enumerate(merges)}
+        for word, tokens in zip(words, found.to_list(), strict=True):
+            parts = list(word)
+            while pairs := [
+                (ranks[pair], i)
+                for i, pair in enumerate(itertools.pairwise(parts))
+                if pair in ranks
+            ]:
+                _, i = min(pairs)
+                parts[i : i + 2] = [parts[i] + parts[i + 1]]
+            assert tokens == [ids[part] for part in parts]
 
     def test_texts_forge_no_token_where_none_is_wanted(self, make):
         texts = ["<|mask|>", "<|end_of_text|>"]
