@@ -38,6 +38,8 @@ class Offers:
             the shape of `token_score`: which are of no padding.
         measures_quantized: Returns models by name that a quantized file has in
             addition, so that what it loses can be measured.
+        input_limits: By the name of an input of floats, the least number that
+            it takes, and the one that all are below.
         output_scales: Least size of an output's numbers, by its name, for
             numbers that may all be near 0 but are sums of larger ones, such as
             log-likelihoods. Differences are relative to it.
@@ -60,6 +62,9 @@ class Offers:
     )
     target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
+    input_limits: Mapping[str, tuple[float, float]] = dataclasses.field(
+        default_factory=dict
+    )
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
     ids_note: str = ""

@@ -20,11 +20,10 @@ from keras_posenc.export.probes.compare import (
     Loss,
     has_nan,
 )
-from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.generate import Probe, has_many_weights
 from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
     MAX_PERPLEXITY_RATIO,
-    MIN_NEAR,
     Likelihoods,
 )
 from keras_posenc.export.probes.reference import Reference
@@ -762,13 +761,8 @@ def of_likelihoods(report: Any, found: Likelihoods | None = None) -> str:
             if found.most_likely
             else units.count(count, "generated token")
         )
-        loss = max(found.regret, found.misjudged) / count
+        loss = max(found.regret, found.misjudged, found.moved) / count
         parts[-1] += f", mean loss {loss:.2g} nats{allowed(report.max_kl)}"
-    if found.drew:
-        parts.append(
-            f"{100 * found.near / found.drew:.3g}% of sampled tokens near the "
-            f"model's ({100 * MIN_NEAR:g}% required)"
-        )
     return "; ".join(parts)
 
 
@@ -862,6 +856,9 @@ def notes(
                 f"output {own} is named {name} in the file: an input has the "
                 f"name {own}, and names in ONNX are unique"
             )
+    for signature in reference.signatures:
+        if has_many_weights(signature):
+            yield from _longest(signature, reference)
     for probe in reference.usual:
         if has_nan(probe.outputs):
             yield _of_nan(probe)
@@ -872,6 +869,26 @@ def notes(
             "allowed operators that the file does not have: "
             f"{', '.join(absent)}. Leave them out of `allow_operators` "
             "(--allow-op)"
+        )
+
+
+def _longest(signature: Signature, reference: Reference) -> Iterator[str]:
+    """Yields the length of the longest input, if its length is dynamic."""
+    lengths = [
+        size
+        for probe in reference.probes
+        if probe.signature == signature.name
+        for name, spec in signature.specs.items()
+        for size, fixed in zip(
+            probe.inputs[name].shape[1:], spec.shape[1:], strict=True
+        )
+        if fixed is None
+    ]
+    if lengths:
+        yield (
+            f"{signature.name} was run on few inputs, as the model is large: "
+            f"the longest has {units.count(max(lengths), 'step')}. For longer "
+            "ones give `max_length` (--max-length)"
         )
 
 

@@ -273,7 +273,9 @@ class Generator(NamedArguments, keras.Model):
     ) -> dict[str, Any]:
         """Returns how likely the model finds the sequences of other outputs.
 
-        Quantized exports are verified with this; see `rescored`.
+        Quantized exports are verified with this; see `rescored`. Of texts, the
+        ids are those that the tokenizer gives them; `is_text`, bool `(rows,)`,
+        is whether each text is that of its ids.
 
         Args:
             inputs: As for `retrace`.
@@ -282,12 +284,16 @@ class Generator(NamedArguments, keras.Model):
         ids = inputs.get("ids")
         if ids is None:
             ids = self.source_tokenizer(inputs["text"])
-        found = outputs.get("ids")
-        if found is None:
-            found = self._claimed(outputs["text"])
-        return rescored(
-            self.search, self._scoring, ids, found, inputs.get("noise")
+        claimed = outputs.get("ids")
+        more = {}
+        if claimed is None:
+            claimed = self._claimed(outputs["text"])
+            is_text = ops.equal(self.detokenize(claimed), outputs["text"])
+            more["is_text"] = ops.reshape(is_text, (-1,))
+        found = rescored(
+            self.search, self._scoring, ids, claimed, inputs.get("noise")
         )
+        return {**found, **more}
 
     def _claimed(self, texts: Any) -> Any:
         """Returns the ids of generated texts, `(..., max_length)`."""
@@ -344,6 +350,7 @@ class Generator(NamedArguments, keras.Model):
         if texts and self.detokenize is not None:
             found = _of_texts(self.detokenize, found)
         model = self._model_of_scores([inputs, noise], found, "by_noise")
+        model.input_limits = {"noise": (0.0, 1.0)}
         model.retrace, model.rescore = self.retrace, self.rescore
         return model
 

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import check_positive_int, is_number
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -228,8 +229,8 @@ def extreme_probes(
 ) -> Iterator[Probe]:
     """Yields batches whose examples hold one kind of extreme number each.
 
-    They fill each input of floats that is no mask; the other inputs are usual
-    ones. If the model rejects that, each input is filled alone, with those
+    They fill each input of floats that is no mask and has no `input_limits`; the
+    other inputs are usual ones. If the model rejects that, each input is filled alone, with those
     kinds that the model accepts there: another input may be a position.
 
     Args:
@@ -243,6 +244,7 @@ def extreme_probes(
         name
         for name, spec in signature.specs.items()
         if "float" in spec.dtype
+        and name not in Offers.of(signature.model).input_limits
         and not ("mask" in name and len(spec.shape) < 3)
     ]
     for length in lengths:
@@ -344,7 +346,8 @@ def make_probes(
     The model must accept samples and the longest length; it may reject shorter
     ones. Integers that go to no embedding, and floats called a mask, are 1 for
     tokens and 0 for padding, or count the tokens; 8-bit images have all their
-    values. Last come extreme floats: see `extreme_probes`.
+    values. Inputs with `input_limits` have the least and the largest number. Last
+    come extreme floats: see `extreme_probes`.
 
     Args:
         signature: The signature to make inputs for.
@@ -397,6 +400,7 @@ def make_probes(
     texts = texts_beyond(longest_text(signature))
     limits = _id_limits(signature, sizes, known, max_length, takes)
     rng = np.random.default_rng(0)
+    ranges = Offers.of(signature.model).input_limits
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
         lengths.append(max_length)
@@ -405,6 +409,8 @@ def make_probes(
         return {
             name: _choose(rng, shape, known[name])
             if name in known
+            else _within(rng, shape, *ranges[name])
+            if name in ranges
             else _invent(
                 rng,
                 shape,
@@ -517,6 +523,18 @@ def _choose(
     if values.dtype.itemsize == 1 and len(values) == 256 and count > 1:
         chosen[0], chosen[-1] = values[0], values[-1]  # black and white
     return chosen.reshape(shape)
+
+
+def _within(
+    rng: np.random.Generator, shape: tuple[int, ...], least: float, end: float
+) -> np.ndarray:
+    """Returns floats of a range; examples of its least and of its largest."""
+    most = np.nextafter(np.float32(end), np.float32(least))
+    values = rng.uniform(least, end, shape).astype("float32")
+    values = np.clip(values, least, most)  # a float64 may round to the end
+    values[..., 0], values[..., -1] = least, most
+    values[1:2], values[2:3] = least, most
+    return values
 
 
 def _invent(

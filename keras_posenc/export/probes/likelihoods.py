@@ -7,19 +7,18 @@ token then differs. What it should keep are probabilities.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.tolerance import DEVIATIONS
 from keras_posenc.export.signatures.signature import Signature
 
 # Mean KL divergence from the model, in nats per token. Rounding to 8 bits costs
 # 0.05 in SmolLM2-135M; one wrong kernel in a model of two small blocks, 0.34.
 MAX_KL = 0.1
-# Share of sampled tokens that the model nearly samples with the same noise.
-MIN_NEAR = 0.9
 # A perplexity above the model's by more than this factor.
 MAX_PERPLEXITY_RATIO = 1.1
 
@@ -43,12 +42,12 @@ class Likelihoods:
         chosen: Number of tokens that the file generated.
         most_likely: Number of those that the model finds the most likely, after
             the file's own tokens.
-        regret: Sum of how much less likely than the most likely one the model
-            finds them.
+        regret: Sum of how much less likely than the most likely one that may
+            follow the model finds them.
         misjudged: Sum of half the squared difference between the file's and the
             model's log-likelihoods of them.
-        drew: Number of those that were sampled with given noise.
-        near: Number of those that the model nearly samples with this noise.
+        moved: Sum of twice the squared change of the noise with which the model
+            samples them: at most the KL divergence, see `rescored`.
     """
 
     tokens: int = 0
@@ -60,8 +59,7 @@ class Likelihoods:
     most_likely: int = 0
     regret: float = 0.0
     misjudged: float = 0.0
-    drew: int = 0
-    near: int = 0
+    moved: float = 0.0
 
     def __add__(self, other: "Likelihoods") -> "Likelihoods":
         return Likelihoods(
@@ -105,7 +103,9 @@ class Likelihoods:
         """The largest of `kl` and of what generated tokens lose, in nats."""
         count = max(self.chosen, 1)
         kl = self.kl if self.drawn else 0.0
-        losses = kl, self.regret / count, self.misjudged / count
+        losses = kl, *(
+            total / count for total in (self.regret, self.misjudged, self.moved)
+        )
         # `max` would pass over NaN.
         return math.inf if any(map(math.isnan, losses)) else max(losses)
 
@@ -116,7 +116,6 @@ class Likelihoods:
             and (
                 not self.tokens or self.perplexity_ratio <= max_perplexity_ratio
             )
-            and self.near >= MIN_NEAR * self.drew
         )
 
 
@@ -160,6 +159,7 @@ def of_choices(
     wanted: Mapping[str, Any],
     got: Mapping[str, Any],
     rescore: Rescore,
+    max_kl: float = MAX_KL,
 ) -> tuple[Likelihoods, str | None]:
     """Returns how likely the model finds what a file generated.
 
@@ -168,48 +168,93 @@ def of_choices(
         wanted: The model's outputs.
         got: The file's outputs.
         rescore: See `Offers`.
+        max_kl: The largest mean loss of a token, in nats.
 
     Returns:
         The likelihoods, and what is wrong with the outputs, or None.
     """
     found, own = rescore(inputs, got), None
-    real = found["is_token"]
     scores = found[TOKEN_SCORE].astype("float64")
     count = len(scores)
-    # A search with several beams may find fewer sequences than it returns.
+    # Rows in which the model's own outputs do not pass are not compared: a
+    # search with several beams may find fewer sequences than it returns, and a
+    # tokenizer may give a text other ids than those it was generated as.
     is_none = np.zeros(count, bool)
-    if "best_score" not in found and "noise" not in inputs:
+    if "ids" not in got or not {"lost", "moved"} & {*found}:
         own = rescore(inputs, wanted)
-        is_none = ~own["is_whole"]
+        is_none = np.any([each for _, each in _wrong_rows(own, wanted)], axis=0)
     error = _wrong(found, got, is_none)
     if error is not None:
         return Likelihoods(), error
-    misjudged = 0.0
+    real = found["is_token"] & ~is_none[:, np.newaxis]
+    totals = np.sum(np.where(real, scores, 0), axis=1)
+    misjudged = most_likely = 0
     if TOKEN_SCORE in got:
         file = got[TOKEN_SCORE].astype("float64").reshape(count, -1)
-        misjudged = float(np.sum((file - scores)[real] ** 2) / 2)
-    most_likely, regret, drew, near = 0, 0.0, 0, 0
-    if "best_score" in found:
-        loss = (found["best_score"].astype("float64") - scores)[real]
-        most_likely = int(np.sum(loss <= _EQUAL))
-        regret = float(np.sum(loss))
-    elif own is not None:  # beams: whole sequences count
-        totals = [
-            np.sum(np.where(x["is_token"], x[TOKEN_SCORE], 0), 1) / x["divisor"]
-            for x in (own, found)
-        ]
-        lost = (totals[0] - totals[1]) * found["divisor"]
-        regret = float(np.sum(np.maximum(lost, 0)[~is_none]))
-    elif "is_near" in found:
-        drew, near = int(np.sum(real)), int(np.sum(found["is_near"][real]))
+        misjudged = np.sum((file - scores)[real] ** 2) / 2
+    elif "score" in got:  # errors of tokens add up like random ones
+        file = got["score"].astype("float64").reshape(-1) * found["divisor"]
+        is_known = found["is_divisor"] & ~is_none
+        misjudged = np.sum((file - totals)[is_known] ** 2) / 2
+    if "lost" in found:
+        lost = np.where(real, found["lost"].astype("float64"), 0)
+        # As far apart as errors may put two log-likelihoods: see `rescored`.
+        margin = DEVIATIONS * 2 * math.sqrt(max_kl)
+        if np.any(lost > margin):
+            row, place = np.unravel_index(np.argmax(lost), lost.shape)
+            return Likelihoods(), (
+                f"{_place(got, row)} has a token, the {place + 1}., that the "
+                f"model finds {lost[row, place]:.3g} nats less likely than the "
+                f"most likely one (allowed {margin:.3g})"
+            )
+        most_likely = np.sum(real & (lost <= _EQUAL))
+        regret = np.sum(lost)
+    elif "moved" in found:
+        regret = 0
+    else:  # beams: whole sequences count
+        assert own is not None
+        best = np.sum(np.where(own["is_token"], own[TOKEN_SCORE], 0), axis=1)
+        less = best / own["divisor"] - totals / found["divisor"]
+        less = np.maximum(less * found["divisor"], 0)
+        regret = np.sum(less[~is_none])
+    moved = found.get("moved", np.zeros(real.shape)).astype("float64")
     return Likelihoods(
         chosen=int(np.sum(real)),
-        most_likely=most_likely,
-        regret=regret,
-        misjudged=misjudged,
-        drew=drew,
-        near=near,
+        most_likely=int(most_likely),
+        regret=float(regret),
+        misjudged=float(misjudged),
+        moved=float(np.sum(moved[real])),
     ), None
+
+
+def _wrong_rows(
+    found: Mapping[str, Any], got: Mapping[str, Any]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields what may be wrong with sequences, and bool `(rows,)`: of which.
+
+    Args:
+        found: What `rescore` returns of them.
+        got: The outputs that have them.
+    """
+    for name, problem in (
+        ("is_text", "is not the text of its own ids"),
+        ("is_known", "has an id that the model does not generate"),
+        ("is_whole", "neither ends with an end symbol nor is full"),
+        ("is_allowed", "has an id that may not follow those before it"),
+    ):
+        if name in found:
+            yield problem, ~found[name]
+    if "ended" in got:
+        differs = got["ended"].reshape(-1) != found["has_end"]
+        yield "has another `ended` than its ids say", differs
+
+
+def _place(got: Mapping[str, Any], row: Any) -> str:
+    """Returns a generated sequence as text, with its name."""
+    if "ids" in got:
+        ids = got["ids"]
+        return f"ids[{row}], {ids.reshape(-1, ids.shape[-1])[row].tolist()},"
+    return f"text[{row}], {got['text'].reshape(-1)[row]!r},"
 
 
 def _wrong(
@@ -220,32 +265,17 @@ def _wrong(
     Args:
         found: What `rescore` returns of them.
         got: The file's outputs.
-        is_none: Bool `(rows,)`: which the model itself did not find.
+        is_none: Bool `(rows,)`: which are not compared.
     """
-
-    def row(is_wrong: np.ndarray) -> int:
-        return int(np.argmax(is_wrong & ~is_none))
-
-    if "ids" not in got:  # the ids of texts are those of their tokenizer
-        return None
-    ids = got["ids"].reshape(len(is_none), -1)
-    for name, problem in (
-        ("is_known", "has an id that the model does not generate"),
-        ("is_whole", "neither ends with an end symbol nor is full"),
-    ):
-        is_wrong = ~found[name] & ~is_none
-        if np.any(is_wrong):
-            index = row(is_wrong)
-            return f"ids[{index}] {problem}: {ids[index].tolist()}"
-    if "ended" in got:
-        is_wrong = got["ended"].reshape(-1) != found["has_end"]
+    for problem, is_wrong in _wrong_rows(found, got):
         if np.any(is_wrong & ~is_none):
-            return f"ended[{row(is_wrong)}] is not what its ids say"
+            row = np.argmax(is_wrong & ~is_none)
+            return f"{_place(got, row)} {problem}"
     if TOKEN_SCORE not in got:
         return None
     return wrong_scores(
         got,
-        found["is_filled"],
+        found["is_token"],
         found["divisor"],
         found["is_divisor"],
         is_none,
