@@ -14,6 +14,7 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import (
     Columns,
     difference,
+    lost_by_kind,
     resolve_ties,
 )
 from keras_posenc.export.probes.generate import Probe
@@ -108,13 +109,9 @@ def compare(
     # Choices of a generator must be the model's, or near-ties, even if the
     # file is quantized.
     is_rounded = reference.quantization is not None and retrace is None
+    kinds = reference.kinds.get(signature)
     found = difference(
-        expected,
-        got,
-        scales,
-        is_rounded,
-        reference.margin,
-        reference.kinds.get(signature),
+        expected, got, scales, is_rounded, reference.margin, kinds
     )
     where = found.where
     if probe.extremes and found.example is not None:
@@ -140,7 +137,7 @@ def compare(
         near_ties=ties,
         is_extreme=bool(probe.extremes),
         examples=probe.examples,
-        lost=found.lost,
+        lost=lost_by_kind(probe.outputs, got, kinds),
         likelihoods=_of_targets(probe, got, reference.target_tokens(probe)),
     )
 

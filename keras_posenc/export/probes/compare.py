@@ -46,14 +46,18 @@ def kinds_of(
 ) -> dict[str, Kind]:
     """Returns the kind of each output that has one.
 
-    Outputs of one number for each example, integers, strings, and outputs whose
-    last axis is dynamic have none.
+    Outputs of one number for each example, strings, outputs whose last axis is
+    dynamic, and integers have none, except vectors rounded to int8.
 
     Args:
         signature: The signature.
         outputs: The outputs of its model, by name.
     """
-    kinds = {}
+    kinds = {
+        name: Kind(VECTORS, "rounded to int8")
+        for name, maker in rounding_layers(signature).items()
+        if maker.rounded_dtype == "int8"
+    }
     for name in outputs[0] if outputs else ():
         values = [each[name] for each in outputs]
         widths = {value.shape[-1] if value.ndim > 1 else 1 for value in values}
@@ -162,7 +166,12 @@ def rounding(kind: str, wanted: np.ndarray, tolerance: float) -> float:
 
     Each number may move by the tolerance, relative to itself or to 1: in a
     vector of `SHORTEST` times the longest length, by `sqrt(width)` of these.
+    Integers, of the model and of the file, are each off by up to 0.5.
     """
+    if not _is_float(wanted):
+        lengths = np.linalg.norm(wanted.astype("float64"), axis=-1)
+        shortest = np.min(lengths[lengths > 0], initial=127.0)
+        return float(np.sqrt(wanted.shape[-1]) / shortest)
     if kind == VECTORS:
         return float(np.sqrt(wanted.shape[-1])) * tolerance / SHORTEST
     finite = np.abs(wanted[np.isfinite(wanted)].astype("float64"))
@@ -208,6 +217,20 @@ class Loss:
         )
 
 
+def lost_by_kind(
+    wanted: Mapping[str, np.ndarray],
+    got: Mapping[str, np.ndarray],
+    kinds: Mapping[str, Kind] | None,
+) -> dict[str, Loss]:
+    """Returns the losses of logits and vectors, by kind: see `losses`."""
+    lost: dict[str, Loss] = {}
+    for name, kind in (kinds or {}).items():
+        if kind.name in MOVED:
+            loss = Loss.of(losses(kind.name, wanted[name], got[name]))
+            lost[kind.name] = lost.get(kind.name, Loss()) + loss
+    return lost
+
+
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """How far some outputs are from those wanted.
@@ -224,7 +247,6 @@ class Difference:
         kept: As `agreeing`, of decided score vectors only.
         decided: Number of decided score vectors: the wanted entry leads the
             others by more than the given margin.
-        lost: The losses of logits and vectors, by kind.
     """
 
     worst: float = 0.0
@@ -235,7 +257,6 @@ class Difference:
     kept: int = 0
     decided: int = 0
     example: int | None = None
-    lost: dict[str, Loss] = dataclasses.field(default_factory=dict)
 
 
 def difference(
@@ -262,7 +283,6 @@ def difference(
     example: int | None = None
     total, numbers = 0.0, 0
     agreeing, rows, kept, decided = 0, 0, 0, 0
-    lost: dict[str, Loss] = {}
     for name, right in wanted.items():
         found = got[name]
         distances = _distances(right, found, scales[name])
@@ -282,9 +302,6 @@ def difference(
         total += float(np.sum(distances))
         numbers += distances.size
         kind = kinds[name].name if kinds and name in kinds else None
-        if kind in (LOGITS, VECTORS):
-            loss = Loss.of(losses(kind, right, found))
-            lost[kind] = lost.get(kind, Loss()) + loss
         if kind in (SCORES, LOGITS):
             same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
             agreeing += int(np.sum(same))
@@ -294,7 +311,7 @@ def difference(
             decided += int(np.sum(is_decided))
     mean = total / max(numbers, 1)
     return Difference(
-        worst, where, mean, agreeing, rows, kept, decided, example, lost
+        worst, where, mean, agreeing, rows, kept, decided, example
     )
 
 

@@ -29,6 +29,7 @@ from keras_posenc.export.probes.compare import (
     Retrace,
     difference,
     kinds_of,
+    lost_by_kind,
     movement,
     retrace_of,
     rounding,
@@ -269,8 +270,8 @@ class Reference:
     def kinds(self) -> dict[str, dict[str, Kind]]:
         """For each signature the kinds of its outputs, in a quantized file.
 
-        Not of choices, whose largest score says nothing. Read it once all
-        probes are there.
+        Not of choices such as tokens, whose largest score says nothing. Read
+        it once all probes are there.
         """
         return {
             signature.name: kinds_of(
@@ -283,7 +284,8 @@ class Reference:
             )
             for signature in self.signatures
             if self.quantization is not None
-            and signature.name not in {*self.retraces, *self.by_likelihood}
+            and signature.name not in self.by_likelihood
+            and (signature.name not in self.retraces or unrounded(signature))
         }
 
     @property
@@ -1030,16 +1032,15 @@ def _check_allowed(
     reference: Reference, allowed: float, losses: Mapping[str, float]
 ) -> None:
     """Raises `ExportVerificationError` if any outputs would pass."""
-    rounded = {x.name: rounding_layers(x) for x in reference.signatures}
-    for signature, kinds in {**rounded, **reference.kinds}.items():
-        for name, kind in kinds.items():
-            if name in rounded[signature]:
-                if allowed < 0.5:
-                    continue
+    for signature in reference.signatures:
+        kinds = reference.kinds.get(signature.name, {})
+        for name in {**rounding_layers(signature), **kinds}:
+            kind = kinds[name].name if name in kinds else None
+            if kind is None and allowed >= 0.5:  # bits
                 limit = f"rounded vectors by {allowed:.2g} of their largest"
-            elif kind.name == SCORES and allowed >= 1:
+            elif kind == SCORES and allowed >= 1:
                 limit = f"scores by up to {allowed:.3g}"
-            elif kind.name == VECTORS and losses[VECTORS] >= 1:
+            elif kind == VECTORS and losses[VECTORS] >= 1:
                 limit = (
                     "vectors down to a cosine of "
                     f"{max(1 - losses[VECTORS], -1):.2g}"
@@ -1048,7 +1049,7 @@ def _check_allowed(
                 continue
             raise ExportVerificationError(
                 f"Quantization ({reference.quantization}) may change "
-                f"{limit} in signature '{signature}', output '{name}', as "
+                f"{limit} in signature '{signature.name}', output '{name}', as "
                 "measured by moving the model's weights as far as it rounds "
                 "them: any file would pass. "
                 + _REMEDIES.get(reference.quantization or "", "")
@@ -1122,15 +1123,11 @@ def _movement(reference: Reference) -> Callable[[], np.ndarray]:
     def moved_by() -> np.ndarray:
         moved = np.zeros(1 + len(MOVED))
         for probe, first in unmoved:
-            found = difference(
-                first,
-                run(probe),
-                scales[probe.signature],
-                rounded=True,
-                kinds=kinds.get(probe.signature),
-            )
+            now, name = run(probe), probe.signature
+            found = difference(first, now, scales[name], rounded=True)
             if math.isfinite(found.worst):
-                rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
+                lost = lost_by_kind(first, now, kinds.get(name))
+                rows = [lost.get(kind, Loss()).most for kind in MOVED]
                 moved = np.maximum(moved, [found.worst, *map(movement, rows)])
         return moved
 
