@@ -38,8 +38,6 @@ class Offers:
             the shape of `token_score`: which are of no padding.
         measures_quantized: Returns models by name that a quantized file has in
             addition, so that what it loses can be measured.
-        input_limits: By the name of an input of floats, the least number that
-            it takes, and the one that all are below.
         output_scales: Least size of an output's numbers, by its name, for
             numbers that may all be near 0 but are sums of larger ones, such as
             log-likelihoods. Differences are relative to it.
@@ -47,6 +45,10 @@ class Offers:
             that a report does not warn of them.
         ids_note: What a report says of ids that an application must make
             where a file takes no texts, as of a prompt before each.
+        made_inputs: How test inputs are made that no embedding or vocabulary
+            limits, such as places in a buffer: by the name of an input, a
+            function of a `np.random.Generator` and a shape that returns an
+            array.
         card: Text for the model card: `"signature"`, a sentence; `"inputs"` and
             `"outputs"`, dicts of the meaning of each by name.
         is_drawn: Whether the outputs are drawn with the model's own seed, so
@@ -62,12 +64,12 @@ class Offers:
     )
     target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
-    input_limits: Mapping[str, tuple[float, float]] = dataclasses.field(
-        default_factory=dict
-    )
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
     ids_note: str = ""
+    made_inputs: Mapping[str, Callable[[Any, tuple[int, ...]], Any]] = (
+        dataclasses.field(default_factory=dict)
+    )
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_drawn: bool = False
 

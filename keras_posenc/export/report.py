@@ -17,6 +17,7 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import (
     LOGITS,
     VECTORS,
+    Difference,
     Loss,
     has_nan,
 )
@@ -33,27 +34,17 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.progress import printable
 
 
-@dataclasses.dataclass(frozen=True)
-class CaseReport:
-    """Result of one batch of inputs.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaseReport(Difference):
+    """Result of one batch of inputs: how far the file's outputs are off.
 
     Attributes:
         signature: Name of the signature.
         inputs: The inputs, as text.
-        largest_difference: Largest difference from the model's outputs,
-            relative as for `verify`; infinite on an error.
-        where: Name and index of the output with this difference.
         milliseconds: Median time of a call in the runtime.
         error: What the runtime raised, or None.
         is_nan: Whether the model's outputs have no finite number.
         is_sample: Whether the caller gave the batch as a sample.
-        mean_difference: Mean of all differences.
-        agreeing: Number of score vectors whose largest score is the model's.
-        rows: Number of all score vectors.
-        kept: Number of decided score vectors whose largest score is the
-            model's.
-        decided: Number of decided score vectors: the largest score of the model
-            leads the second by more than the report's `margin`.
         near_ties: Number of examples with another choice, such as a token, that
             the model rates equal within the tolerance. The choice is then
             compared with the model's outputs for this choice.
@@ -67,17 +58,10 @@ class CaseReport:
 
     signature: str
     inputs: str
-    largest_difference: float
-    where: str
-    milliseconds: float
+    milliseconds: float = 0.0
     error: str | None = None
     is_nan: bool = False
     is_sample: bool = False
-    mean_difference: float = 0.0
-    agreeing: int = 0
-    rows: int = 0
-    kept: int = 0
-    decided: int = 0
     near_ties: int = 0
     is_extreme: bool = False
     examples: int = 1

@@ -13,6 +13,7 @@ from keras_posenc.generation.detokenizing import Detokenizing
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
 from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
+from keras_posenc.generation.sampling import made_noise
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
 from keras_posenc.generation.stream import Stream
@@ -287,6 +288,7 @@ class Generator(NamedArguments, keras.Model):
         claimed = outputs.get("ids")
         more = {}
         if claimed is None:
+            assert self.detokenize is not None
             claimed = self._claimed(outputs["text"])
             is_text = ops.equal(self.detokenize(claimed), outputs["text"])
             more["is_text"] = ops.reshape(is_text, (-1,))
@@ -350,7 +352,7 @@ class Generator(NamedArguments, keras.Model):
         if texts and self.detokenize is not None:
             found = _of_texts(self.detokenize, found)
         model = self._model_of_scores([inputs, noise], found, "by_noise")
-        model.input_limits = {"noise": (0.0, 1.0)}
+        model.made_inputs = {"noise": made_noise}
         model.retrace, model.rescore = self.retrace, self.rescore
         return model
 

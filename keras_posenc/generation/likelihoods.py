@@ -30,10 +30,10 @@ _TEXTS = 8
 _TOKENS = 64
 
 
-# A file may lose 0.1 nats a token (`max_kl`). A KL divergence of d is about half
-# the mean square error of log-likelihoods, so these err by sqrt(2 d), and the
-# difference of two of them by sqrt(2) times as much: by so much two tokens may
-# change their order where candidates are sorted (top_k, top_p).
+# A file may lose 0.1 nats a token (`max_kl`). A KL divergence of d is about
+# half the mean square error of log-likelihoods, so these err by sqrt(2 d), and
+# the difference of two of them by sqrt(2) times as much: by so much two tokens
+# may change their order where candidates are sorted (top_k, top_p).
 _SLACK = 2 * math.sqrt(0.1)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from keras_posenc.checks import check_positive, check_positive_int, is_number
@@ -159,6 +160,19 @@ class Sampling:
             )
         kept = ops.where(kept, probabilities, ops.zeros_like(probabilities))
         return ops.cumsum(kept, axis=-1), ids
+
+
+def made_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns noise to test an export with, float32 in [0, 1).
+
+    The first example has the least and the largest number, the second has only
+    the least one, and the third only the largest.
+    """
+    largest_below_1 = np.float32(1 - 2.0**-24)
+    noise = rng.random(shape, "float32")
+    noise[..., 0], noise[..., -1] = 0, largest_below_1
+    noise[1:2], noise[2:3] = 0, largest_below_1
+    return noise
 
 
 def _check_share(name: str, value: Any, wanted: str, fits: bool) -> None:

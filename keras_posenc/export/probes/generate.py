@@ -133,25 +133,21 @@ class Probes:
         *,
         fitted: Mapping[str, Sequence[Inputs]] | None = None,
         are_default: bool = False,
-        extra: Iterable[Probe] = (),
-        max_kl: float | None = None,
-        max_perplexity_ratio: float | None = None,
+        **more: Any,
     ) -> Self:
         """Checks the arguments of `verify` and the exports, and fits samples.
 
         Args:
             signatures: The signatures to run.
-            samples: See `verify`.
-            max_length: See `verify`.
-            tolerance: See `verify`.
-            agreement: See `verify`.
+            samples: See `verify`, and the following ones too.
+            max_length: By default what the signatures allow.
+            tolerance: See above.
+            agreement: See above.
             fitted: Further samples, by the signature that they were fitted to.
             are_default: Whether the signatures are the default ones. Then those
                 after the first are left out if the ids that they take are not
                 known.
-            extra: See above.
-            max_kl: See `verify`.
-            max_perplexity_ratio: See `verify`.
+            **more: Further attributes.
 
         Raises:
             ValueError: Arguments that no model can be run with.
@@ -190,10 +186,8 @@ class Probes:
             max_length,
             tolerance,
             agreement,
-            extra,
-            [*left_out.values()],
-            max_kl,
-            max_perplexity_ratio,
+            left_out=[*left_out.values()],
+            **more,
         )
 
 
@@ -229,9 +223,10 @@ def extreme_probes(
 ) -> Iterator[Probe]:
     """Yields batches whose examples hold one kind of extreme number each.
 
-    They fill each input of floats that is no mask and has no `input_limits`; the
-    other inputs are usual ones. If the model rejects that, each input is filled alone, with those
-    kinds that the model accepts there: another input may be a position.
+    They fill each input of floats that is no mask, and not made by the model's
+    `made_inputs`; the other inputs are usual ones. If the model rejects that,
+    each input is filled alone, with those kinds that the model accepts there:
+    another input may be a position.
 
     Args:
         signature: The signature to make inputs for.
@@ -244,7 +239,7 @@ def extreme_probes(
         name
         for name, spec in signature.specs.items()
         if "float" in spec.dtype
-        and name not in Offers.of(signature.model).input_limits
+        and name not in Offers.of(signature.model).made_inputs
         and not ("mask" in name and len(spec.shape) < 3)
     ]
     for length in lengths:
@@ -346,8 +341,7 @@ def make_probes(
     The model must accept samples and the longest length; it may reject shorter
     ones. Integers that go to no embedding, and floats called a mask, are 1 for
     tokens and 0 for padding, or count the tokens; 8-bit images have all their
-    values. Inputs with `input_limits` have the least and the largest number. Last
-    come extreme floats: see `extreme_probes`.
+    values. Last come extreme floats: see `extreme_probes`.
 
     Args:
         signature: The signature to make inputs for.
@@ -399,18 +393,18 @@ def make_probes(
         return
     texts = texts_beyond(longest_text(signature))
     limits = _id_limits(signature, sizes, known, max_length, takes)
+    made = Offers.of(signature.model).made_inputs
     rng = np.random.default_rng(0)
-    ranges = Offers.of(signature.model).input_limits
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
         lengths.append(max_length)
 
     def invent(shapes: Mapping[str, tuple[int, ...]]) -> Inputs:
         return {
-            name: _choose(rng, shape, known[name])
+            name: made[name](rng, shape).astype(signature.specs[name].dtype)
+            if name in made
+            else _choose(rng, shape, known[name])
             if name in known
-            else _within(rng, shape, *ranges[name])
-            if name in ranges
             else _invent(
                 rng,
                 shape,
@@ -525,18 +519,6 @@ def _choose(
     return chosen.reshape(shape)
 
 
-def _within(
-    rng: np.random.Generator, shape: tuple[int, ...], least: float, end: float
-) -> np.ndarray:
-    """Returns floats of a range; examples of its least and of its largest."""
-    most = np.nextafter(np.float32(end), np.float32(least))
-    values = rng.uniform(least, end, shape).astype("float32")
-    values = np.clip(values, least, most)  # a float64 may round to the end
-    values[..., 0], values[..., -1] = least, most
-    values[1:2], values[2:3] = least, most
-    return values
-
-
 def _invent(
     rng: np.random.Generator,
     shape: tuple[int, ...],
@@ -646,10 +628,11 @@ def _unknown_integers(
     signature: Signature, known: Mapping[str, np.ndarray]
 ) -> list[str]:
     """Returns integer inputs whose values no vocabulary limits."""
+    made = Offers.of(signature.model).made_inputs
     return [
         name
         for name, spec in signature.specs.items()
-        if "int" in spec.dtype and name not in known
+        if "int" in spec.dtype and name not in {*known, *made}
     ]
 
 
@@ -670,9 +653,13 @@ def _id_limits(
     if not sizes or not integers:
         return {}
     shapes = signature.shapes(1, max_length)
+    made = Offers.of(signature.model).made_inputs
+    rng = np.random.default_rng(0)
     lowest = {
         name: (
-            np.full(shape, known[name][0], known[name].dtype)
+            made[name](rng, shape).astype(signature.specs[name].dtype)
+            if name in made
+            else np.full(shape, known[name][0], known[name].dtype)
             if name in known
             else np.full(shape, "", dtype=object)
             if (dtype := signature.specs[name].dtype) == "string"
@@ -691,7 +678,7 @@ def _id_limits(
         most = np.iinfo(signature.specs[name].dtype).max + 1
         limits[name] = min(smallest, most)
         if (
-            len(integers) + len(known) > 1
+            len(integers) + len(known) + len(made) > 1
             and sizes[0] < most
             and accepts(name, sizes[0])
         ):

@@ -103,8 +103,12 @@ class Likelihoods:
         """The largest of `kl` and of what generated tokens lose, in nats."""
         count = max(self.chosen, 1)
         kl = self.kl if self.drawn else 0.0
-        losses = kl, *(
-            total / count for total in (self.regret, self.misjudged, self.moved)
+        losses = (
+            kl,
+            *(
+                total / count
+                for total in (self.regret, self.misjudged, self.moved)
+            ),
         )
         # `max` would pass over NaN.
         return math.inf if any(map(math.isnan, losses)) else max(losses)
@@ -298,25 +302,23 @@ def wrong_scores(
         is_divisor: Whether it is known.
         is_none: Which rows are not compared.
     """
-
-    def row(is_wrong: np.ndarray) -> int:
-        return int(np.argmax(is_wrong & ~np.asarray(is_none)))
-
     rows = len(is_token)
+    is_compared = ~np.broadcast_to(is_none, rows)
     scores = got[TOKEN_SCORE].astype("float64").reshape(rows, -1)
-    is_wrong = np.any((scores != 0) & ~is_token, axis=1)
-    if np.any(is_wrong & ~np.asarray(is_none)):
-        return f"{TOKEN_SCORE}[{row(is_wrong)}] is not 0 where no token is"
+    is_wrong = is_compared & np.any((scores != 0) & ~is_token, axis=1)
+    if np.any(is_wrong):
+        row = np.argmax(is_wrong)
+        return f"{TOKEN_SCORE}[{row}] is not 0 where no token is"
     if "score" in got:
         score = got["score"].astype("float64").reshape(-1)
         total = np.sum(scores, axis=1) / divisor
         is_near = np.isclose(score, total, rtol=1e-3, atol=1e-3)
-        is_wrong = ~is_near & is_divisor
-        if np.any(is_wrong & ~np.asarray(is_none)):
-            index = row(is_wrong)
+        is_wrong = is_compared & is_divisor & ~is_near
+        if np.any(is_wrong):
+            row = np.argmax(is_wrong)
             return (
-                f"score[{index}] is {score[index]:.4g}, and its tokens' are "
-                f"{total[index]:.4g} together"
+                f"score[{row}] is {score[row]:.4g}, and its tokens' are "
+                f"{total[row]:.4g} together"
             )
     return None
 

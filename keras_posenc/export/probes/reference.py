@@ -376,19 +376,22 @@ def _compute(
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
     signatures, tolerance = probes.signatures, probes.tolerance
-    agreement = probes.agreement
-    if agreement is not None and quantization is None:
-        raise ValueError(
-            "`agreement` (--agreement) applies to quantized files, and "
-            f"this one is not. Received: agreement={agreement!r}"
-        )
-    for name in ("max_kl", "max_perplexity_ratio"):
-        if getattr(probes, name) is not None and quantization is None:
+    for name, option, what in (
+        ("agreement", "--agreement", "files"),
+        ("max_kl", "--max-kl", "language models"),
+        ("max_perplexity_ratio", "--max-perplexity", "language models"),
+    ):
+        value = getattr(probes, name)
+        if value is not None and quantization is None:
             raise ValueError(
-                f"`{name}` (--{name.replace('_', '-')}) applies to quantized "
-                "language models, and this file is not quantized. Received: "
-                f"{name}={getattr(probes, name)!r}"
+                f"`{name}` ({option}) applies to quantized {what}, and this "
+                f"file is not quantized. Received: {name}={value!r}"
             )
+
+    def by_name(make: Callable[[Signature], Any]) -> dict[str, Any]:
+        found = {each.name: make(each) for each in signatures}
+        return {name: x for name, x in found.items() if x is not None}
+
     reference = Reference(
         signatures,
         [],
@@ -396,25 +399,19 @@ def _compute(
         TOLERANCE if tolerance is None else float(tolerance),
         in_float32,
         quantization,
-        retraces={
-            signature.name: retrace
-            for signature in signatures
-            if (retrace := retrace_of(signature)) is not None
-        },
+        agreement=AGREEMENT
+        if probes.agreement is None
+        else float(probes.agreement),
+        retraces=by_name(retrace_of),
+        rescores={} if quantization is None else by_name(rescore_of),
+        max_kl=limit_of("max_kl", probes.max_kl, MAX_KL, 0),
+        max_perplexity_ratio=limit_of(
+            "max_perplexity_ratio",
+            probes.max_perplexity_ratio,
+            MAX_PERPLEXITY_RATIO,
+            1,
+        ),
     )
-    if quantization is not None:
-        rescores = {each.name: rescore_of(each) for each in signatures}
-        reference = dataclasses.replace(
-            reference,
-            rescores={name: x for name, x in rescores.items() if x is not None},
-            max_kl=limit_of("max_kl", probes.max_kl, MAX_KL, 0),
-            max_perplexity_ratio=limit_of(
-                "max_perplexity_ratio",
-                probes.max_perplexity_ratio,
-                MAX_PERPLEXITY_RATIO,
-                1,
-            ),
-        )
     memory = Memory()
     for signature in signatures:
         _run(signature, probes, reference, memory)
@@ -452,7 +449,6 @@ def _compute(
         padding_matters=matters,
         margin=margin,
         allowed_losses=losses,
-        agreement=AGREEMENT if agreement is None else float(agreement),
     )
     vars(computed)["scales"] = reference.scales  # they run the model
     return computed
@@ -563,7 +559,7 @@ def _longest_taken(
 
 
 _PADDING = 8  # zeros added to see whether they change outputs
-_SHORT = 32  # ids of examples that are padded besides the shortest
+_SHORT = 32  # most ids of examples that are padded besides the shortest
 
 
 def _padding_matters(
@@ -584,84 +580,49 @@ def _padding_matters(
     scales = reference.scales[signature.name]
     # The same padding changes short examples most.
     alone = sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]
-    alone = [x for x in alone if x is alone[0] or x.inputs[IDS].size <= _SHORT]
-    # All at once; one by one if other inputs differ in shape, or the longest is
-    # too long for the model.
-    for probes in [alone, *([probe] for probe in alone)]:
-        if not probes:
+    for probe in alone:
+        ids = probe.inputs[IDS]
+        if probe is not alone[0] and ids.size > _SHORT:
             break
-        width = max(each.inputs[IDS].shape[1] for each in probes) + _PADDING
+        longer = {**probe.inputs, IDS: np.pad(ids, [(0, 0), (0, _PADDING)])}
         try:
-            together = call(_in_one_batch(probes, width))
-        except ValueError:
+            padded = call(longer)
+        except ValueError:  # too long for the model
             continue
-        for index, probe in enumerate(probes):
-            rows = {
-                name: output[index : index + 1]
-                for name, output in together.items()
-                if output.shape[:1] == (len(probes),)
-            }
-            if _is_moved(probe, rows, width, scales, reference.tolerance):
-                return True
-        if probes is alone:
-            break
+        if _is_moved(probe, padded, scales, reference.tolerance):
+            return True
     return False
 
 
 def _is_moved(
     probe: Probe,
     padded: Mapping[str, np.ndarray],
-    width: int,
     scales: Mapping[str, float],
     tolerance: float,
 ) -> bool:
-    """Whether an example has other outputs when its ids are padded to a width.
+    """Whether an example has other outputs when its ids are padded.
 
     Outputs that are no batch of one are left out.
     """
     length = probe.inputs[IDS].shape[1]
     for name, output in probe.outputs.items():
-        if (
-            "float" not in output.dtype.name
-            or output.shape[:1] != (1,)
-            or name not in padded
-        ):
-            continue
         other = padded[name]
+        if "float" not in output.dtype.name or not output.shape[
+            :1
+        ] == other.shape[:1] == (1,):
+            continue
         # Of outputs for each token, window or pair of tokens, only those of
         # real tokens count.
         real = int(np.clip(probe.inputs[LENGTHS][0], 0, length))
         for axis in range(1, output.ndim):
-            if other.shape[axis] == output.shape[axis] + width - length:
+            if other.shape[axis] == output.shape[axis] + _PADDING:
                 end = max(output.shape[axis] - (length - real), 0)
                 output = np.take(output, range(end), axis)
                 other = np.take(other, range(end), axis)
         found = difference({name: output}, {name: other}, scales)
-        if found.worst > 10 * tolerance:
+        if found.largest_difference > 10 * tolerance:
             return True
     return False
-
-
-def _in_one_batch(probes: Sequence[Probe], width: int) -> Inputs:
-    """The examples of several probes, with zeros after the ids up to a width.
-
-    Raises:
-        ValueError: Other inputs differ in shape.
-    """
-    padded = [
-        {
-            **probe.inputs,
-            IDS: np.pad(
-                probe.inputs[IDS],
-                [(0, 0), (0, width - probe.inputs[IDS].shape[1])],
-            ),
-        }
-        for probe in probes
-    ]
-    return {
-        name: np.concatenate([inputs[name] for inputs in padded])
-        for name in padded[0]
-    }
 
 
 _REMEDY = (
@@ -763,7 +724,7 @@ def _check_repeats(
         if not _same(old, new)
     ]
     found = difference(first, second, scales_of([first, second]))
-    if found.worst <= tolerance:
+    if found.largest_difference <= tolerance:
         # Outputs agree, so they do not depend on the seeds.
         seeds = _seeds(model)
         changed = [each for each in changed if id(each) not in seeds]
@@ -772,8 +733,8 @@ def _check_repeats(
         if not _depends(signature, inputs, memory, first, changed, tolerance):
             return
     outputs = (
-        f"{found.where} differs by {found.worst:.3g}"
-        if found.worst > tolerance
+        f"{found.where} differs by {found.largest_difference:.3g}"
+        if found.largest_difference > tolerance
         else "a variable that outputs depend on has changed"
     )
     raise ExportVerificationError(
@@ -806,7 +767,10 @@ def _depends(
     finally:
         for variable, value in zip(variables, kept, strict=True):
             variable.assign(value)
-    return difference(first, other, scales_of([first, other])).worst > tolerance
+    return (
+        difference(first, other, scales_of([first, other])).largest_difference
+        > tolerance
+    )
 
 
 def _size(probe: Probe) -> float:
@@ -1125,10 +1089,12 @@ def _movement(reference: Reference) -> Callable[[], np.ndarray]:
         for probe, first in unmoved:
             now, name = run(probe), probe.signature
             found = difference(first, now, scales[name], rounded=True)
-            if math.isfinite(found.worst):
+            if math.isfinite(found.largest_difference):
                 lost = lost_by_kind(first, now, kinds.get(name))
                 rows = [lost.get(kind, Loss()).most for kind in MOVED]
-                moved = np.maximum(moved, [found.worst, *map(movement, rows)])
+                moved = np.maximum(
+                    moved, [found.largest_difference, *map(movement, rows)]
+                )
         return moved
 
     return moved_by
@@ -1146,12 +1112,12 @@ def _check_graph(
     worst = difference(numbers, found, reference.scales[probe.signature])
     # Graphs of deep models round differently: this much is allowed even if the
     # tolerance for the file is 0.
-    if worst.worst > max(reference.tolerance, 100 * TOLERANCE):
+    if worst.largest_difference > max(reference.tolerance, 100 * TOLERANCE):
         raise ExportVerificationError(
             f"The graph of the model in signature '{probe.signature}' does not "
             f"give the model's outputs, before any quantization: {probe}: "
-            f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
-            "differently in a graph, or, within `TimeDistributed`, depends on "
-            "the other examples of its batch. If this is rounding, give a "
-            "larger `tolerance` (--tolerance)"
+            f"{worst.where} differs by {worst.largest_difference:.3g}. A layer "
+            "computes differently in a graph, or, within `TimeDistributed`, "
+            "depends on the other examples of its batch. If this is rounding, "
+            "give a larger `tolerance` (--tolerance)"
         )

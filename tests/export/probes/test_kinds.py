@@ -9,7 +9,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.check import compare
-from keras_posenc.export.probes.compare import Columns, kinds_of, losses
+from keras_posenc.export.probes.compare import kinds_of, losses
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import (
     Memory,
@@ -189,7 +189,6 @@ def test_rounded_vectors_that_point_elsewhere_are_refused():
             {"outputs": run(probe.inputs), "milliseconds": 1.0}
             for probe in reference.probes
         ]
-        scales = reference.scales["serving_default"]
         return VerificationReport(
             path=Path("vectors.tflite"),
             kind="litert",
@@ -199,7 +198,7 @@ def test_rounded_vectors_that_point_elsewhere_are_refused():
             unverified=[],
             tolerance=reference.tolerance,
             cases=[
-                compare(probe, scales, case, reference, Columns())
+                compare(probe, case, reference)
                 for probe, case in zip(reference.probes, cases, strict=True)
             ],
             quantization="int8",
