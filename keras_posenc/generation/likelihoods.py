@@ -75,7 +75,9 @@ def rescored(
           must change for the model to sample the token. The divergence of two
           distributions is at least twice the square of the largest difference
           of their cumulative probabilities (Pinsker's inequality), so a file
-          with a mean divergence of d moves by no more than d in the mean.
+          with a mean divergence of d moves by no more than d in the mean. The
+          distributions are those sampled from: a temperature below 1, `top_k`
+          and `top_p` may increase their divergence.
     """
     ids = ops.cast(ids, "int32")
     if len(ids.shape) == 3:

@@ -122,14 +122,33 @@ class Probes:
     max_kl: float | None = None
     max_perplexity_ratio: float | None = None
 
+    def __post_init__(self) -> None:
+        limits: Mapping[str, tuple[Callable[[float], bool], str]] = {
+            "tolerance": (
+                lambda x: 0 <= x < math.inf,
+                "a finite number of at least 0",
+            ),
+            "agreement": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
+            "max_kl": (lambda x: 0 < x < math.inf, "a finite number above 0"),
+            "max_perplexity_ratio": (
+                lambda x: 1 < x < math.inf,
+                "a finite number above 1",
+            ),
+        }
+        for name, (fits, what) in limits.items():
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and fits(value)):
+                raise ValueError(
+                    f"`{name}` must be {what}, or None. "
+                    f"Received: {name}={value!r}"
+                )
+
     @classmethod
     def fit(
         cls,
         signatures: Sequence[Signature],
         samples: Any = None,
         max_length: int | None = None,
-        tolerance: float | None = None,
-        agreement: float | None = None,
         *,
         fitted: Mapping[str, Sequence[Inputs]] | None = None,
         are_default: bool = False,
@@ -139,10 +158,8 @@ class Probes:
 
         Args:
             signatures: The signatures to run.
-            samples: See `verify`, and the following ones too.
+            samples: See `verify`.
             max_length: By default what the signatures allow.
-            tolerance: See above.
-            agreement: See above.
             fitted: Further samples, by the signature that they were fitted to.
             are_default: Whether the signatures are the default ones. Then those
                 after the first are left out if the ids that they take are not
@@ -157,20 +174,6 @@ class Probes:
             known = [limit for limit in limits if limit is not None]
             max_length = min([*known, LONGEST, *map(_affordable, signatures)])
         max_length = check_positive_int("max_length", max_length)
-        if tolerance is not None and not (
-            is_number(tolerance) and 0 <= tolerance < math.inf
-        ):
-            raise ValueError(
-                "`tolerance` must be a finite number of at least 0, or None. "
-                f"Received: tolerance={tolerance!r}"
-            )
-        if agreement is not None and not (
-            is_number(agreement) and 0 <= agreement <= 1
-        ):
-            raise ValueError(
-                "`agreement` must be a number from 0 to 1, or None. "
-                f"Received: agreement={agreement!r}"
-            )
         given: dict[str, Sequence[Inputs]] = {
             name: [*inputs, *(fitted or {}).get(name, [])]
             for name, inputs in fit_samples(signatures, samples).items()
@@ -184,8 +187,6 @@ class Probes:
             [each for each in signatures if each.name not in left_out],
             given,
             max_length,
-            tolerance,
-            agreement,
             left_out=[*left_out.values()],
             **more,
         )

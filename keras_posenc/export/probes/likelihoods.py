@@ -377,21 +377,3 @@ def in_graph(call: Callable[..., Any], *arrays: np.ndarray) -> Any:
 def scores_targets(signature: Signature) -> bool:
     """Returns whether its outputs are log-likelihoods of its inputs."""
     return Offers.of(signature.model).drawn_pairs is not None
-
-
-def limit_of(name: str, value: Any, default: float, least: float) -> float:
-    """Returns a limit that a caller gave, or the default.
-
-    Raises:
-        ValueError: It is no finite number above the least.
-    """
-    if value is None:
-        return default
-    if not isinstance(value, int | float | np.number) or not (
-        least < value < math.inf
-    ):
-        raise ValueError(
-            f"`{name}` must be a finite number above {least:g}, or None. "
-            f"Received: {name}={value!r}"
-        )
-    return float(value)

@@ -48,7 +48,6 @@ from keras_posenc.export.probes.likelihoods import (
     MAX_PERPLEXITY_RATIO,
     Rescore,
     in_graph,
-    limit_of,
     rescore_of,
     scores_targets,
 )
@@ -375,7 +374,7 @@ def _compute(
     probes: Probes, in_float32: bool, quantization: str | None
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
-    signatures, tolerance = probes.signatures, probes.tolerance
+    signatures = probes.signatures
     for name, option, what in (
         ("agreement", "--agreement", "files"),
         ("max_kl", "--max-kl", "language models"),
@@ -392,24 +391,23 @@ def _compute(
         found = {each.name: make(each) for each in signatures}
         return {name: x for name, x in found.items() if x is not None}
 
+    def limit(name: str, default: float) -> float:
+        value = getattr(probes, name)
+        return default if value is None else float(value)
+
     reference = Reference(
         signatures,
         [],
         [],
-        TOLERANCE if tolerance is None else float(tolerance),
+        limit("tolerance", TOLERANCE),
         in_float32,
         quantization,
-        agreement=AGREEMENT
-        if probes.agreement is None
-        else float(probes.agreement),
+        agreement=limit("agreement", AGREEMENT),
         retraces=by_name(retrace_of),
         rescores={} if quantization is None else by_name(rescore_of),
-        max_kl=limit_of("max_kl", probes.max_kl, MAX_KL, 0),
-        max_perplexity_ratio=limit_of(
-            "max_perplexity_ratio",
-            probes.max_perplexity_ratio,
-            MAX_PERPLEXITY_RATIO,
-            1,
+        max_kl=limit("max_kl", MAX_KL),
+        max_perplexity_ratio=limit(
+            "max_perplexity_ratio", MAX_PERPLEXITY_RATIO
         ),
     )
     memory = Memory()
@@ -431,7 +429,7 @@ def _compute(
             float,
             allowed_difference(signatures, quantization, _movement(reference)),
         )
-        if tolerance is None:
+        if probes.tolerance is None:
             allowed += more
             losses = {
                 kind: (further + least) ** 2 / 2
@@ -998,9 +996,10 @@ def _check_allowed(
     """Raises `ExportVerificationError` if any outputs would pass."""
     for signature in reference.signatures:
         kinds = reference.kinds.get(signature.name, {})
-        for name in {**rounding_layers(signature), **kinds}:
+        rounded = rounding_layers(signature)
+        for name in {**rounded, **kinds}:
             kind = kinds[name].name if name in kinds else None
-            if kind is None and allowed >= 0.5:  # bits
+            if name in rounded and allowed >= 0.5:
                 limit = f"rounded vectors by {allowed:.2g} of their largest"
             elif kind == SCORES and allowed >= 1:
                 limit = f"scores by up to {allowed:.3g}"
