@@ -557,7 +557,7 @@ def _longest_taken(
 
 
 _PADDING = 8  # zeros added to see whether they change outputs
-_SHORT = 32  # most ids of examples that are padded besides the shortest
+_SHORT = 32  # ids of examples that are padded besides the shortest
 
 
 def _padding_matters(
@@ -578,42 +578,55 @@ def _padding_matters(
     scales = reference.scales[signature.name]
     # The same padding changes short examples most.
     alone = sorted(alone, key=lambda probe: probe.inputs[IDS].size)[:3]
-    for probe in alone:
-        ids = probe.inputs[IDS]
-        if probe is not alone[0] and ids.size > _SHORT:
+    alone = [x for x in alone if x is alone[0] or x.inputs[IDS].size <= _SHORT]
+    # All at once; one by one if other inputs differ in shape, or the longest is
+    # too long for the model.
+    for probes in [alone, *([probe] for probe in alone)]:
+        if not probes:
             break
-        longer = {**probe.inputs, IDS: np.pad(ids, [(0, 0), (0, _PADDING)])}
+        width = max(each.inputs[IDS].shape[1] for each in probes) + _PADDING
         try:
-            padded = call(longer)
-        except ValueError:  # too long for the model
+            together = call(_in_one_batch(probes, width))
+        except ValueError:
             continue
-        if _is_moved(probe, padded, scales, reference.tolerance):
-            return True
+        for index, probe in enumerate(probes):
+            rows = {
+                name: output[index : index + 1]
+                for name, output in together.items()
+                if output.shape[:1] == (len(probes),)
+            }
+            if _is_moved(probe, rows, width, scales, reference.tolerance):
+                return True
+        if probes is alone:
+            break
     return False
 
 
 def _is_moved(
     probe: Probe,
     padded: Mapping[str, np.ndarray],
+    width: int,
     scales: Mapping[str, float],
     tolerance: float,
 ) -> bool:
-    """Whether an example has other outputs when its ids are padded.
+    """Whether an example has other outputs when its ids are padded to a width.
 
     Outputs that are no batch of one are left out.
     """
     length = probe.inputs[IDS].shape[1]
     for name, output in probe.outputs.items():
-        other = padded[name]
-        if "float" not in output.dtype.name or not output.shape[
-            :1
-        ] == other.shape[:1] == (1,):
+        if (
+            "float" not in output.dtype.name
+            or output.shape[:1] != (1,)
+            or name not in padded
+        ):
             continue
+        other = padded[name]
         # Of outputs for each token, window or pair of tokens, only those of
         # real tokens count.
         real = int(np.clip(probe.inputs[LENGTHS][0], 0, length))
         for axis in range(1, output.ndim):
-            if other.shape[axis] == output.shape[axis] + _PADDING:
+            if other.shape[axis] == output.shape[axis] + width - length:
                 end = max(output.shape[axis] - (length - real), 0)
                 output = np.take(output, range(end), axis)
                 other = np.take(other, range(end), axis)
@@ -621,6 +634,28 @@ def _is_moved(
         if found.largest_difference > 10 * tolerance:
             return True
     return False
+
+
+def _in_one_batch(probes: Sequence[Probe], width: int) -> Inputs:
+    """The examples of several probes, with zeros after the ids up to a width.
+
+    Raises:
+        ValueError: Other inputs differ in shape.
+    """
+    padded = [
+        {
+            **probe.inputs,
+            IDS: np.pad(
+                probe.inputs[IDS],
+                [(0, 0), (0, width - probe.inputs[IDS].shape[1])],
+            ),
+        }
+        for probe in probes
+    ]
+    return {
+        name: np.concatenate([inputs[name] for inputs in padded])
+        for name in padded[0]
+    }
 
 
 _REMEDY = (
