@@ -111,10 +111,11 @@ def rescored(
         )
     )
     count = ops.sum(ops.cast(~is_padding, "float32"), axis=1) - prefix
-    is_listed = not hasattr(search, "rules")
+    is_listed = getattr(search, "rules", None) is None
     divisor = (5 + count) / 6 if is_listed else ops.maximum(count, 1.0)
     divisor = ops.power(ops.maximum(divisor, 0.5), search.length_penalty)
     is_own = is_listed or search.length_penalty == 0
+    is_own = is_own and search.repetition_penalty == 1
     is_token = ops.logical_and(~is_padding, place >= prefix)
     ids = ops.where(is_known, ids, pad_id)
     found = _replayed(search, scoring, source, ids, noise)
@@ -184,9 +185,10 @@ def _replayed(
             )
         }
         if has_beams:
-            scores = rows
             if getattr(search, "renormalize_logits", False):
-                scores = log_probabilities(rows)
+                rows = log_probabilities(rows)
+            if search.repetition_penalty == 1:
+                scores = rows
         elif search.draw is None:
             # A penalty scales what rounding moves too.
             found["lost"] = ops.where(
