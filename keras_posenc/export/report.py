@@ -745,8 +745,9 @@ def of_likelihoods(report: Any, found: Likelihoods | None = None) -> str:
             if found.most_likely
             else units.count(count, "generated token")
         )
-        loss = max(found.regret, found.misjudged, found.moved) / count
-        parts[-1] += f", mean loss {loss:.2g} nats{allowed(report.max_kl)}"
+        parts[-1] += (
+            f", mean loss {found.loss:.2g} nats{allowed(report.max_kl)}"
+        )
     return "; ".join(parts)
 
 

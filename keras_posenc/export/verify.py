@@ -122,8 +122,8 @@ def verify(
             the `samples` if there are any. The tokens that the file generates
             may be less likely than the model's most likely ones by no more than
             this in the mean. It also limits half the squared error of their
-            scores, and, of samples, twice the squared change of the noise with
-            which the model samples them.
+            scores, also as it follows from how far noise must change for the
+            model to sample the same tokens.
         max_perplexity_ratio: The largest perplexity of a quantized generator's
             file on these texts, and on the second halves of the `samples`, as a
             multiple of the model's; 1.1 by default.

@@ -71,13 +71,24 @@ def rescored(
         - `token_score`: the log-likelihood of each token;
         - `lost`: if the search takes the most likely token each time, how much
           less likely it is than the most likely one that may follow;
-        - `moved`: if it samples, 2 s ** 2 for the distance s by which noise
-          must change for the model to sample the token. The divergence of two
-          distributions is at least twice the square of the largest difference
-          of their cumulative probabilities (Pinsker's inequality), so a file
-          with a mean divergence of d moves by no more than d in the mean. The
-          distributions are those sampled from: a temperature below 1, `top_k`
-          and `top_p` may increase their divergence.
+        - `moved` and `concentration`: if it samples, 3 s ** 2 for the distance
+          s by which noise must change for the model to sample the token, and
+          the sum of the squares of the probabilities that it samples from.
+
+    Independent errors of log-likelihoods, of variance v, change a cumulative
+    probability F by a number of variance v ((1 - F) ** 2 A + F ** 2 B), where A
+    and B are the sums of squared probabilities below and above. With noise that
+    is uniform, and A and B that grow evenly, the mean is v C / 6, for their sum
+    C. So the mean of 3 s ** 2, divided by that of C, is at most v / 2: half the
+    mean squared error, which is about the KL divergence. Errors that depend on
+    each other may move more, up to Pinsker's inequality: 2 s ** 2 is at most
+    the divergence of the distributions.
+
+    Measured on SmolLM2-135M with weights rounded to int8 by row, and the inputs
+    of products by token, on 180 tokens of 12 English sentences: a KL divergence
+    of 0.068; noise moves by up to 0.31, and 3 s ** 2 over C is 0.019 at
+    temperature 1, and 0.005 at 0.7. For a file that samples with other noise it
+    is 0.80 and 0.34.
     """
     ids = ops.cast(ids, "int32")
     if len(ids.shape) == 3:
@@ -198,7 +209,11 @@ def _replayed(
             distance = search.draw.distance(
                 rows, given["noise"], given["tokens"], slack=_SLACK
             )
-            found["moved"] = 2 * ops.minimum(distance, 1.0) ** 2
+            # Candidates that are left out come after the last one.
+            beyond = 1 - given["noise"]
+            distance = ops.where(distance < float("inf"), distance, beyond)
+            found["moved"] = 3 * distance**2
+            found["concentration"] = search.draw.concentration(rows)
         found["token_score"] = of_tokens(scores)
         return found
 

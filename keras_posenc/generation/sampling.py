@@ -105,6 +105,17 @@ class Sampling:
         distance = ops.maximum(ops.maximum(low - level, level - high), 0.0)
         return ops.where(is_possible, distance, float("inf"))
 
+    def concentration(self, logits: Any) -> Any:
+        """Returns the sum of squared probabilities of all tokens, `(batch,)`.
+
+        Args:
+            logits: Floats `(batch, vocabulary)`.
+        """
+        heap, _ = self._heap(logits)
+        heap = heap / largest(heap, axis=-1, keepdims=True)
+        below = ops.pad(heap[:, :-1], ((0, 0), (1, 0)))
+        return ops.sum(ops.square(heap - below), axis=-1)
+
     def _interval(
         self, logits: Any, tokens: Any, more: float
     ) -> tuple[Any, Any, Any]:

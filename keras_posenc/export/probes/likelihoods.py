@@ -46,8 +46,10 @@ class Likelihoods:
             follow the model finds them.
         misjudged: Sum of half the squared difference between the file's and the
             model's log-likelihoods of them.
-        moved: Sum of twice the squared change of the noise with which the model
-            samples them: at most the KL divergence, see `rescored`.
+        moved: Sum of how far noise must change for the model to sample them;
+            divided by `concentration`, an estimate of half the squared error
+            of log-likelihoods: see `rescored`.
+        concentration: Sum of the sums of squared probabilities.
     """
 
     tokens: int = 0
@@ -60,6 +62,7 @@ class Likelihoods:
     regret: float = 0.0
     misjudged: float = 0.0
     moved: float = 0.0
+    concentration: float = 0.0
 
     def __add__(self, other: "Likelihoods") -> "Likelihoods":
         return Likelihoods(
@@ -99,19 +102,21 @@ class Likelihoods:
         return self.most_likely / self.chosen if self.chosen else math.nan
 
     @property
-    def largest_loss(self) -> float:
-        """The largest of `kl` and of what generated tokens lose, in nats."""
-        count = max(self.chosen, 1)
-        kl = self.kl if self.drawn else 0.0
+    def loss(self) -> float:
+        """The largest loss of generated tokens, in nats per token."""
         losses = (
-            kl,
-            *(
-                total / count
-                for total in (self.regret, self.misjudged, self.moved)
-            ),
+            self.regret / max(self.chosen, 1),
+            self.misjudged / max(self.chosen, 1),
+            self.moved / (self.concentration or 1.0),
         )
         # `max` would pass over NaN.
         return math.inf if any(map(math.isnan, losses)) else max(losses)
+
+    @property
+    def largest_loss(self) -> float:
+        """The larger of `kl` and `loss`, in nats per token."""
+        kl = self.kl if self.drawn else 0.0
+        return math.inf if math.isnan(kl) else max(kl, self.loss)
 
     def exceeds(self, max_kl: float, max_perplexity_ratio: float) -> bool:
         """Returns whether a file loses more than is allowed; NaN is more."""
@@ -221,13 +226,17 @@ def of_choices(
         less = best / own["divisor"] - totals / found["divisor"]
         less = np.maximum(less * found["divisor"], 0)
         regret = np.sum(less[~is_none])
-    moved = found.get("moved", np.zeros(real.shape)).astype("float64")
+    sums: dict[str, Any] = {
+        name: float(np.sum(found[name].astype("float64")[real]))
+        for name in ("moved", "concentration")
+        if name in found
+    }
     return Likelihoods(
         chosen=int(np.sum(real)),
         most_likely=int(most_likely),
         regret=float(regret),
         misjudged=float(misjudged),
-        moved=float(np.sum(moved[real])),
+        **sums,
     ), None
 
 

@@ -328,7 +328,7 @@ def test_nan_and_one_bad_signature_pass_no_limit():
         Likelihoods(chosen=10, misjudged=np.nan),
         Likelihoods(tokens=5, drawn=5, divergence=np.nan, chosen=9, regret=90),
         Likelihoods(tokens=5, model=-np.inf, file=-np.inf),
-        Likelihoods(chosen=10, moved=2.0),
+        Likelihoods(chosen=10, moved=0.8, concentration=4.0),
     ):
         assert wrong.exceeds(0.1, 1.1)
     assert not Likelihoods(chosen=10, regret=0.5).exceeds(0.1, 1.1)
