@@ -84,11 +84,15 @@ def rescored(
     each other may move more, up to Pinsker's inequality: 2 s ** 2 is at most
     the divergence of the distributions.
 
-    Measured on SmolLM2-135M with weights rounded to int8 by row, and the inputs
-    of products by token, on 180 tokens of 12 English sentences: a KL divergence
-    of 0.068; noise moves by up to 0.31, and 3 s ** 2 over C is 0.019 at
-    temperature 1, and 0.005 at 0.7. For a file that samples with other noise it
-    is 0.80 and 0.34.
+    Measured with the logits of SmolLM2-135M-Instruct, its weights rounded to
+    int8 by row and the inputs of products by token, on 180 tokens of 12 English
+    sentences: a KL divergence of 0.068, a most likely token that loses 1.5 nats
+    at most, and for samples
+
+        temperature 1            0.015, and 0.97 for a file with other noise
+        the same, top_k=40       0.015, and 0.48
+        0.7, top_p=0.9           0.008, and 0.14
+        0.4, min_p=0.05          0.0005, and 0.018, where few tokens are open
     """
     ids = ops.cast(ids, "int32")
     if len(ids.shape) == 3:
