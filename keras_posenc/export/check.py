@@ -1,21 +1,22 @@
 """Compares an exported model's outputs with the model's."""
 
-import dataclasses
+import functools
 import math
 import os
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import (
-    Columns,
     difference,
+    lost_by_kind,
     resolve_ties,
+    unchecked_columns,
 )
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.likelihoods import (
@@ -42,170 +43,134 @@ from keras_posenc_worker.codec import to_bytes
 
 
 def compare(
-    probe: Probe,
-    scales: Mapping[str, float],
-    response: Mapping[str, Any],
-    reference: Reference,
-    columns: Columns,
+    probe: Probe, response: Mapping[str, Any], reference: Reference
 ) -> CaseReport:
     """Compares the outputs of an exported model for one probe.
 
     Args:
         probe: The inputs, and the model's outputs.
-        scales: The size of each output's numbers.
         response: The worker's outputs for the probe, or its error.
         reference: The reference that the probe belongs to.
-        columns: Collects the compared outputs.
     """
-    signature, description = probe.signature, str(probe)
-    expected: Mapping[str, Any] = probe.outputs
-    error = response.get("error")
-    if error is not None:  # runtimes use several lines
-        error = " ".join(error.split())
-    names = {
-        name
-        for name in response["outputs"]
-        if name in expected or not is_labels(name)
-    }
-    if error is None and names != set(expected):
-        error = (
-            f"its outputs are {', '.join(sorted(response['outputs']))}, and "
-            f"the model's are {', '.join(expected)}"
+    signature = probe.signature
+
+    def failed(error: str, where: str = "") -> CaseReport:
+        return CaseReport(
+            signature=signature,
+            inputs=str(probe),
+            largest_difference=math.inf,
+            where=where,
+            error=error,
         )
-        if unnumbered(response["outputs"]) == unnumbered(expected):
-            error += (
-                ". Keras numbers unnamed layers in the order in which they are "
-                "made: name the output layers, as in "
-                "keras.layers.Dense(2, name='scores'), and export the model "
-                "again"
-            )
-    if error is not None:
-        return CaseReport(signature, description, math.inf, "", 0.0, error)
-    got = {name: response["outputs"][name] for name in expected}
-    for name, value in expected.items():
-        kinds = _kind(got[name]), _kind(value)
-        if len({*kinds}) > 1:
-            error = "{} has {}, and the model's has {}".format(name, *kinds)
-            return CaseReport(signature, description, math.inf, "", 0.0, error)
+
+    if (error := _other_outputs(probe.outputs, response)) is not None:
+        return failed(error)
+    got = {name: response["outputs"][name] for name in probe.outputs}
     if probe.extremes:
         got = probe.without_rounding(got)
     by_likelihood = signature in reference.by_likelihood
-    if by_likelihood:
-        return _by_likelihood(probe, got, response, reference)
-    retrace = reference.retraces.get(signature)
-    expected, ties = resolve_ties(
-        expected, got, probe.inputs, retrace, reference.tolerance
-    )
-    for name in expected:
-        where, error = unlike(name, got[name], expected[name], probe.inputs)
+    retrace, ties = reference.retraces.get(signature), 0
+    expected: Mapping[str, Any] = probe.outputs
+    if not by_likelihood:
+        expected, ties = resolve_ties(
+            expected, got, probe.inputs, retrace, reference.tolerance
+        )
+    for name, value in expected.items():
+        where, error = unlike(
+            name, got[name], value, probe.inputs, is_exact=not by_likelihood
+        )
         if error is not None:
-            return CaseReport(
-                signature, description, math.inf, where, 0.0, error
-            )
-        if not probe.extremes:  # next to 1e4 every column is small
-            columns.add(
-                f"{signature}/{name}", expected[name], got[name], scales[name]
-            )
-    # Choices of a generator must be the model's, or near-ties, even if the
-    # file is quantized.
-    is_rounded = reference.quantization is not None and retrace is None
+            return failed(error, where)
+    likelihoods, error = _likelihoods(probe, got, reference)
+    if error is not None:
+        return failed(error)
+    case = functools.partial(
+        CaseReport,
+        signature=signature,
+        inputs=str(probe),
+        milliseconds=response["milliseconds"],
+        is_sample=probe.is_sample,
+        is_extreme=bool(probe.extremes),
+        examples=probe.examples,
+        likelihoods=likelihoods,
+    )
+    if by_likelihood:
+        return case()
+    kinds = reference.kinds.get(signature)
     found = difference(
         expected,
         got,
-        scales,
-        is_rounded,
-        reference.margin,
-        reference.kinds.get(signature),
+        reference.scales[signature],
+        # Choices of a generator must be the model's, or near-ties, even if the
+        # file is quantized.
+        rounded=reference.quantization is not None and retrace is None,
+        margin=reference.margin,
+        kinds=kinds,
+        examples=probe.extremes,
     )
-    where = found.where
-    if probe.extremes and found.example is not None:
-        where += f", where the inputs are {probe.extremes[found.example]}"
-    return CaseReport(
-        signature,
-        description,
-        found.worst,
-        where,
-        response["milliseconds"],
+    return case(
+        **vars(found),
         is_nan=all(
             "float" in wanted.dtype.name
             and wanted.size > 0
             and bool(np.isnan(wanted.astype("float64")).all())
             for wanted in expected.values()
         ),
-        is_sample=probe.is_sample,
-        mean_difference=found.mean,
-        agreeing=found.agreeing,
-        rows=found.rows,
-        kept=found.kept,
-        decided=found.decided,
         near_ties=ties,
-        is_extreme=bool(probe.extremes),
-        examples=probe.examples,
-        lost=found.lost,
-        likelihoods=_of_targets(probe, got, reference.target_tokens(probe)),
+        lost=lost_by_kind(probe.outputs, got, kinds),
     )
 
 
-def _by_likelihood(
-    probe: Probe,
-    got: Mapping[str, Any],
-    response: Mapping[str, Any],
-    reference: Reference,
-) -> CaseReport:
-    """Compares only the likelihoods of a quantized file's outputs."""
-    signature, expected = probe.signature, probe.outputs
-    where, error = "", None
-    for name, value in expected.items():
-        where, error = unlike(name, got[name], value, probe.inputs)
-        if (
-            error is None
-            and "float" in value.dtype.name
-            and np.any(_is_finite(value) & ~_is_finite(got[name]))
-        ):
-            where, error = name, f"{name} is not finite"
-        if error is not None:
-            return CaseReport(
-                signature, str(probe), math.inf, where, 0.0, error
+def _other_outputs(
+    expected: Mapping[str, Any], response: Mapping[str, Any]
+) -> str | None:
+    """Returns why a response does not have the model's outputs, or None."""
+    if "error" in response:
+        return " ".join(response["error"].split())  # runtimes use several lines
+    got = response["outputs"]
+    names = {name for name in got if name in expected or not is_labels(name)}
+    if names != set(expected):
+        error = (
+            f"its outputs are {', '.join(sorted(got))}, and the model's are "
+            f"{', '.join(expected)}"
+        )
+        if unnumbered(got) == unnumbered(expected):
+            error += (
+                ". Keras numbers unnamed layers in the order in which they are "
+                "made: name the output layers, as in "
+                "keras.layers.Dense(2, name='scores'), and export the model "
+                "again"
             )
-    rescore = reference.rescores.get(signature)
-    found: Likelihoods | None
-    if rescore is None:
-        is_token = reference.target_tokens(probe)
-        found = _of_targets(probe, got, is_token)
-        error = None if is_token is None else wrong_scores(got, is_token)
-    else:
-        found, error = of_choices(probe.inputs, expected, got, rescore)
-    if error is not None:
-        return CaseReport(signature, str(probe), math.inf, "", 0.0, error)
-    if found is not None and probe.extremes:  # noise outside [0, 1) too
-        found = dataclasses.replace(found, drew=0, near=0)
-    return CaseReport(
-        signature,
-        str(probe),
-        0.0,
-        "",
-        response["milliseconds"],
-        is_sample=probe.is_sample,
-        is_extreme=bool(probe.extremes),
-        examples=probe.examples,
-        likelihoods=found,
-    )
+        return error
+    for name, value in expected.items():
+        kinds = _kind(got[name]), _kind(value)
+        if len({*kinds}) > 1:
+            return "{} has {}, and the model's has {}".format(name, *kinds)
+    return None
+
+
+def _likelihoods(
+    probe: Probe, got: Mapping[str, Any], reference: Reference
+) -> tuple[Likelihoods | None, str | None]:
+    """Returns likelihoods of texts, if any, and what is wrong, or None."""
+    rescore = reference.rescores.get(probe.signature)
+    if rescore is not None and probe.signature in reference.by_likelihood:
+        return of_choices(
+            probe.inputs, probe.outputs, got, rescore, reference.max_kl
+        )
+    is_token, error = reference.target_tokens(probe), None
+    if is_token is not None and probe.signature in reference.by_likelihood:
+        error = wrong_scores(got, is_token)
+    is_text = probe.is_sample and "target" in probe.inputs  # not made up
+    if not is_text or TOKEN_SCORE not in got:
+        return None, error
+    if is_token is None:
+        is_token = probe.outputs[TOKEN_SCORE] != 0
+    return of_targets(probe.outputs, got, probe.is_drawn, is_token), error
 
 
 def _is_finite(values: Any) -> np.ndarray:
     return np.isfinite(values.astype("float64"))  # bfloat16 too
-
-
-def _of_targets(
-    probe: Probe, got: Mapping[str, Any], is_token: np.ndarray | None
-) -> Likelihoods | None:
-    """Returns the likelihoods of texts; None for made-up inputs."""
-    is_text = probe.is_sample and "target" in probe.inputs
-    if not is_text or TOKEN_SCORE not in got:
-        return None
-    if is_token is None:
-        is_token = probe.outputs[TOKEN_SCORE] != 0
-    return of_targets(probe.outputs, got, probe.is_drawn, is_token)
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
@@ -213,12 +178,24 @@ def unnumbered(names: Iterable[str]) -> list[str]:
     return sorted(re.sub(r"_\d+$", "", name) for name in names)
 
 
-def _unchecked_columns(columns: Columns, tolerance: float) -> list[str]:
-    return [
-        f"{name}[..., {', '.join(map(str, indices[:8]))}]"
-        + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
-        for name, indices in columns.unchecked(tolerance).items()
-    ]
+def _unchecked_columns(
+    reference: Reference, response: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields what `unchecked_columns` finds, as text."""
+    pairs: dict[tuple[str, str], list[Any]] = {}
+    for probe, found in zip(reference.probes, response["cases"], strict=True):
+        if not probe.extremes:  # next to 1e4 every column is small
+            for name, wanted in probe.outputs.items():
+                both = wanted, found["outputs"][name]
+                pairs.setdefault((probe.signature, name), []).append(both)
+    for (signature, name), each in pairs.items():
+        scale = reference.scales[signature][name]
+        indices = unchecked_columns(each, scale, reference.tolerance)
+        if indices:
+            yield (
+                f"{signature}/{name}[..., {', '.join(map(str, indices[:8]))}]"
+                + f" and {len(indices) - 8} more" * (len(indices) > 8)
+            )
 
 
 def _kind(values: Any) -> str:
@@ -230,12 +207,23 @@ def _kind(values: Any) -> str:
 
 
 def unlike(
-    name: str, got: Any, wanted: Any, inputs: Inputs
+    name: str, got: Any, wanted: Any, inputs: Inputs, *, is_exact: bool = True
 ) -> tuple[str, str | None]:
-    """Returns where and why two outputs have no difference, or "" and None."""
+    """Returns where and why two outputs have no difference, or "" and None.
+
+    Args:
+        name: Their name.
+        got: The file's output.
+        wanted: The model's output.
+        inputs: The inputs.
+        is_exact: Whether texts must be equal. Otherwise those of a generator
+            are compared by their ids, and numbers must only be finite.
+    """
     if got.shape != wanted.shape:
         error = f"{name} has shape {got.shape}, the model's {wanted.shape}"
         return "", error
+    if not is_exact and wanted.dtype == object:
+        return "", None
     if wanted.dtype == object and len(wrong := np.argwhere(got != wanted)):
         index = tuple(map(int, wrong[0]))
         where = f"{name}{[*index]}"
@@ -264,6 +252,8 @@ def unlike(
                 f"for {describe_example(inputs, wanted, index)}. {AGAINST_NAN}"
             )
             return where, error
+        if not is_exact and np.any(_is_finite(wanted) & ~_is_finite(got)):
+            return name, f"{name} is not finite"
     return "", None
 
 
@@ -283,15 +273,8 @@ def check(
         allow_operators: Operators that the user allowed.
         allow_different_graph: As for `verify`.
     """
-    columns = Columns()
     cases = [
-        compare(
-            probe,
-            reference.scales[probe.signature],
-            found,
-            reference,
-            columns,
-        )
+        compare(probe, found, reference)
         for probe, found in zip(
             reference.probes, response["cases"], strict=True
         )
@@ -319,9 +302,9 @@ def check(
         constant_outputs=reference.constant_outputs,
         low_variation=reference.low_variation,
         # A quantized file changes small columns; see `accuracy`.
-        unchecked_columns=_unchecked_columns(columns, reference.tolerance)
-        if reference.quantization is None
-        else [],
+        unchecked_columns=[]
+        if reference.quantization or any(case.error for case in cases)
+        else list(_unchecked_columns(reference, response)),
         margin=reference.margin,
         agreement=reference.agreement,
         kinds={
@@ -344,19 +327,16 @@ def check(
 
 def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:
     """Returns signatures of a quantized generator of which no loss is known."""
-    found = set()
-    samplers = {x.signature for x in reference.probes if "noise" in x.inputs}
-    for name in reference.by_likelihood:
-        measured = [
-            case.likelihoods
-            for case in cases
-            if case.signature == name and case.likelihoods is not None
-        ]
-        if not any(each.tokens or each.chosen for each in measured):
-            found.add(f"{name} (no token to measure)")
-        elif name in samplers and not any(each.drew for each in measured):
-            found.add(f"{name} (its choice of samples)")
-    return found
+    known = {
+        case.signature
+        for case in cases
+        if case.likelihoods is not None
+        and (case.likelihoods.tokens or case.likelihoods.chosen)
+    }
+    return {
+        f"{name} (no token to measure)"
+        for name in reference.by_likelihood - known
+    }
 
 
 def _fixed_shapes(reference: Reference, inspection: Inspection) -> list[str]:

@@ -275,11 +275,11 @@ def _probes(format: Format) -> Probes:
         format.signatures,
         format.samples,
         format.max_length,
-        format.tolerance,
-        format.agreement,
         fitted=format.fitted,
         are_default=format.given is None,
         extra=format.extra,
+        tolerance=format.tolerance,
+        agreement=format.agreement,
         max_kl=format.max_kl,
         max_perplexity_ratio=format.max_perplexity_ratio,
     )

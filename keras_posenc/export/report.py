@@ -17,14 +17,14 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import (
     LOGITS,
     VECTORS,
+    Difference,
     Loss,
     has_nan,
 )
-from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.generate import Probe, has_many_weights
 from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
     MAX_PERPLEXITY_RATIO,
-    MIN_NEAR,
     Likelihoods,
 )
 from keras_posenc.export.probes.reference import Reference
@@ -34,27 +34,17 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.progress import printable
 
 
-@dataclasses.dataclass(frozen=True)
-class CaseReport:
-    """Result of one batch of inputs.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaseReport(Difference):
+    """Result of one batch of inputs: how far the file's outputs are off.
 
     Attributes:
         signature: Name of the signature.
         inputs: The inputs, as text.
-        largest_difference: Largest difference from the model's outputs,
-            relative as for `verify`; infinite on an error.
-        where: Name and index of the output with this difference.
         milliseconds: Median time of a call in the runtime.
         error: What the runtime raised, or None.
         is_nan: Whether the model's outputs have no finite number.
         is_sample: Whether the caller gave the batch as a sample.
-        mean_difference: Mean of all differences.
-        agreeing: Number of score vectors whose largest score is the model's.
-        rows: Number of all score vectors.
-        kept: Number of decided score vectors whose largest score is the
-            model's.
-        decided: Number of decided score vectors: the largest score of the model
-            leads the second by more than the report's `margin`.
         near_ties: Number of examples with another choice, such as a token, that
             the model rates equal within the tolerance. The choice is then
             compared with the model's outputs for this choice.
@@ -68,17 +58,10 @@ class CaseReport:
 
     signature: str
     inputs: str
-    largest_difference: float
-    where: str
-    milliseconds: float
+    milliseconds: float = 0.0
     error: str | None = None
     is_nan: bool = False
     is_sample: bool = False
-    mean_difference: float = 0.0
-    agreeing: int = 0
-    rows: int = 0
-    kept: int = 0
-    decided: int = 0
     near_ties: int = 0
     is_extreme: bool = False
     examples: int = 1
@@ -762,12 +745,8 @@ def of_likelihoods(report: Any, found: Likelihoods | None = None) -> str:
             if found.most_likely
             else units.count(count, "generated token")
         )
-        loss = max(found.regret, found.misjudged) / count
-        parts[-1] += f", mean loss {loss:.2g} nats{allowed(report.max_kl)}"
-    if found.drew:
-        parts.append(
-            f"{100 * found.near / found.drew:.3g}% of sampled tokens near the "
-            f"model's ({100 * MIN_NEAR:g}% required)"
+        parts[-1] += (
+            f", mean loss {found.loss:.2g} nats{allowed(report.max_kl)}"
         )
     return "; ".join(parts)
 
@@ -862,6 +841,9 @@ def notes(
                 f"output {own} is named {name} in the file: an input has the "
                 f"name {own}, and names in ONNX are unique"
             )
+    for signature in reference.signatures:
+        if has_many_weights(signature):
+            yield from _longest(signature, reference)
     for probe in reference.usual:
         if has_nan(probe.outputs):
             yield _of_nan(probe)
@@ -872,6 +854,26 @@ def notes(
             "allowed operators that the file does not have: "
             f"{', '.join(absent)}. Leave them out of `allow_operators` "
             "(--allow-op)"
+        )
+
+
+def _longest(signature: Signature, reference: Reference) -> Iterator[str]:
+    """Yields the length of the longest input, if its length is dynamic."""
+    lengths = [
+        size
+        for probe in reference.probes
+        if probe.signature == signature.name
+        for name, spec in signature.specs.items()
+        for size, fixed in zip(
+            probe.inputs[name].shape[1:], spec.shape[1:], strict=True
+        )
+        if fixed is None
+    ]
+    if lengths:
+        yield (
+            f"{signature.name} was run on few inputs, as the model is large: "
+            f"the longest has {units.count(max(lengths), 'step')}. For longer "
+            "ones give `max_length` (--max-length)"
         )
 
 

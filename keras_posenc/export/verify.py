@@ -106,10 +106,10 @@ def verify(
             is compared on the samples, if there are any; for other inputs its
             outputs must be finite. Of its integers that are no choices the
             share that differs counts. Without `tolerance`, vectors of a
-            quantized file, such as embeddings, must also keep their direction,
-            and logits their probabilities: the least cosine and the largest KL
-            divergence follow from the same movement of the weights. The report
-            says how each output is compared, and why.
+            quantized file, such as embeddings, must also keep their direction
+            (rounded ones too), and logits their probabilities: the least cosine
+            and the largest KL divergence follow from the same movement of the
+            weights. The report says how each output is compared, and why.
         agreement: Least share of decided score vectors in which the largest of
             a quantized file's scores or logits must be the model's, 0.99 by
             default. A score vector is decided if its largest score leads the
@@ -121,8 +121,9 @@ def verify(
             divergence is measured on texts that the model itself samples, after
             the `samples` if there are any. The tokens that the file generates
             may be less likely than the model's most likely ones by no more than
-            this in the mean, and half the squared error of their scores is
-            limited by it too.
+            this in the mean. It also limits half the squared error of their
+            scores, also as it follows from how far noise must change for the
+            model to sample the same tokens.
         max_perplexity_ratio: The largest perplexity of a quantized generator's
             file on these texts, and on the second halves of the `samples`, as a
             multiple of the model's; 1.1 by default.

@@ -13,6 +13,7 @@ from keras_posenc.generation.detokenizing import Detokenizing
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
 from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
+from keras_posenc.generation.sampling import made_noise
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
 from keras_posenc.generation.stream import Stream
@@ -273,7 +274,9 @@ class Generator(NamedArguments, keras.Model):
     ) -> dict[str, Any]:
         """Returns how likely the model finds the sequences of other outputs.
 
-        Quantized exports are verified with this; see `rescored`.
+        Quantized exports are verified with this; see `rescored`. Of texts, the
+        ids are those that the tokenizer gives them; `is_text`, bool `(rows,)`,
+        is whether each text is that of its ids.
 
         Args:
             inputs: As for `retrace`.
@@ -282,12 +285,17 @@ class Generator(NamedArguments, keras.Model):
         ids = inputs.get("ids")
         if ids is None:
             ids = self.source_tokenizer(inputs["text"])
-        found = outputs.get("ids")
-        if found is None:
-            found = self._claimed(outputs["text"])
-        return rescored(
-            self.search, self._scoring, ids, found, inputs.get("noise")
+        claimed = outputs.get("ids")
+        more = {}
+        if claimed is None:
+            assert self.detokenize is not None
+            claimed = self._claimed(outputs["text"])
+            is_text = ops.equal(self.detokenize(claimed), outputs["text"])
+            more["is_text"] = ops.reshape(is_text, (-1,))
+        found = rescored(
+            self.search, self._scoring, ids, claimed, inputs.get("noise")
         )
+        return {**found, **more}
 
     def _claimed(self, texts: Any) -> Any:
         """Returns the ids of generated texts, `(..., max_length)`."""
@@ -344,6 +352,7 @@ class Generator(NamedArguments, keras.Model):
         if texts and self.detokenize is not None:
             found = _of_texts(self.detokenize, found)
         model = self._model_of_scores([inputs, noise], found, "by_noise")
+        model.made_inputs = {"noise": made_noise}
         model.retrace, model.rescore = self.retrace, self.rescore
         return model
 

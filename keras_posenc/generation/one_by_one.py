@@ -158,7 +158,7 @@ def sample(
         if claim is None:
             return tokens
         claimed = claim.tokens(index)
-        is_near = draw.nearly_draws(logits, level, claimed, claim.tolerance)
+        is_near = draw.distance(logits, level, claimed) <= claim.tolerance
         is_claimed = ops.logical_or(is_near, claim.is_forced)
         return ops.where(is_claimed, claimed, tokens)
 
@@ -174,11 +174,10 @@ def sample(
     )
 
 
-class Chooser:
-    """Chooses the tokens of one step; computes their scores.
+class Allowed:
+    """Makes impossible what may not be the next token.
 
     Args:
-        choose: From logits `(batch, vocabulary)` and the index to ids.
         forbidden: The ids that may not be chosen.
         repetition_penalty: See `penalize`.
         rules: As for `greedy_search`.
@@ -186,22 +185,26 @@ class Chooser:
 
     def __init__(
         self,
-        choose: Callable[[Any, Any], Any],
         forbidden: Forbidden,
         repetition_penalty: float = 1.0,
         rules: Callable[[Any, Any, Any], Any] | None = None,
     ) -> None:
         check_positive("repetition_penalty", repetition_penalty)
-        self.choose = choose
         self.forbidden = forbidden
         self.repetition_penalty = repetition_penalty
         self.rules = rules
 
     def __call__(
         self, logits: Any, *, prompt: Any, index: Any, start: Any
-    ) -> tuple[Any, Any]:
-        """Returns the tokens at `index`, int32 `(batch,)`, and their scores."""
-        scores = log_probabilities(logits)
+    ) -> Any:
+        """Returns logits `(batch, vocabulary)` to choose the next token by.
+
+        Args:
+            logits: Floats of this shape.
+            prompt: Integers `(batch, length)`, filled before `index`.
+            index: The column of the next token.
+            start: The column of the first token that is generated.
+        """
         logits = in_full(logits)
         if self.repetition_penalty != 1:
             seen = seen_ids(prompt, logits.shape[-1], before=index)
@@ -209,9 +212,7 @@ class Chooser:
         logits = self.forbidden(logits, index - start)
         if self.rules is not None:
             logits = self.rules(logits, prompt, index)
-        tokens = ops.cast(self.choose(logits, index), "int32")
-        scores = ops.take_along_axis(scores, ops.expand_dims(tokens, 1), axis=1)
-        return tokens, ops.squeeze(scores, 1)
+        return logits
 
 
 def _one_by_one(
@@ -227,7 +228,7 @@ def _one_by_one(
 ) -> Generated:
     prompt = ops.convert_to_tensor(prompt)
     check_search(prompt, index, forbidden.end_ids, forbidden.pad_id)
-    chooser = Chooser(choose, forbidden, repetition_penalty, rules)
+    allowed = Allowed(forbidden, repetition_penalty, rules)
     prompt = ops.cast(prompt, "int32")
     length = prompt.shape[1] or ops.shape(prompt)[1]
     start = ops.cast(index, "int32")
@@ -243,9 +244,13 @@ def _one_by_one(
         index: Any, prompt: Any, scores: Any, ended: Any, cache: Any
     ) -> tuple[Any, ...]:
         logits, _, cache = next(prompt, cache, index)
-        tokens, gained = chooser(
-            logits, prompt=prompt, index=index, start=start
+        scores_of_all = log_probabilities(logits)
+        logits = allowed(logits, prompt=prompt, index=index, start=start)
+        tokens = ops.cast(choose(logits, index), "int32")
+        gained = ops.take_along_axis(
+            scores_of_all, ops.expand_dims(tokens, 1), axis=1
         )
+        gained = ops.squeeze(gained, 1)
         tokens = ops.where(ended, forbidden.pad_id, tokens)
         gained = ops.where(ended, ops.zeros_like(gained), gained)
         prompt = with_column(prompt, index, tokens)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from keras_posenc.checks import check_positive, check_positive_int, is_number
@@ -90,37 +91,67 @@ class Sampling:
         drawn = ops.where(total > 0, ops.cast(drawn, "int32"), 0)
         return ops.squeeze(drawn, 1)
 
-    def nearly_draws(
-        self, logits: Any, noise: Any, tokens: Any, tolerance: Any
+    def distance(
+        self, logits: Any, noise: Any, tokens: Any, *, slack: float = 0.0
     ) -> Any:
-        """Returns whether noise changed by at most this samples these tokens.
+        """Returns how far noise is from what samples these tokens.
 
         Args:
             logits: Floats `(batch, vocabulary)`.
             noise: Floats `(batch,)` in [0, 1).
             tokens: Integers `(batch,)`, any.
-            tolerance: A scalar.
+            slack: How much larger or smaller the token's own logit may be. Its
+                place among the others, and whether it remains at all, follow
+                from it.
 
         Returns:
-            Bool `(batch,)`.
+            Floats `(batch,)`, 0 for the token that it samples; infinite where
+            no noise samples the token.
         """
-        heap, ids = self._heap(logits)
-        if ids is None:
-            ids = ops.expand_dims(
-                ops.arange(logits.shape[-1], dtype="int32"), 0
-            )
-        tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
+        level = ops.cast(noise, logits.dtype)
+        low, high, is_possible = self._interval(logits, tokens, slack)
+        if slack:
+            _, end, remains = self._interval(logits, tokens, -slack)
+            high = ops.maximum(high, ops.where(remains, end, 1.0))
+        distance = ops.maximum(ops.maximum(low - level, level - high), 0.0)
+        return ops.where(is_possible, distance, float("inf"))
+
+    def concentration(self, logits: Any) -> Any:
+        """Returns the sum of squared probabilities of all tokens, `(batch,)`.
+
+        Args:
+            logits: Floats `(batch, vocabulary)`.
+        """
+        heap, _ = self._heap(logits)
         heap = heap / largest(heap, axis=-1, keepdims=True)
-        below = ops.concatenate(
-            [ops.zeros_like(heap[:, :1]), heap[:, :-1]], axis=1
+        below = ops.pad(heap[:, :-1], ((0, 0), (1, 0)))
+        return ops.sum(ops.square(heap - below), axis=-1)
+
+    def _interval(
+        self, logits: Any, tokens: Any, more: float
+    ) -> tuple[Any, Any, Any]:
+        """Returns between which noise tokens are sampled, and whether by any.
+
+        Args:
+            logits: As for `distance`.
+            tokens: As for `distance`.
+            more: What is added to the tokens' logits.
+        """
+        tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
+        every = ops.arange(logits.shape[-1], dtype="int32")
+        every = ops.expand_dims(every, 0)
+        if more:
+            logits = ops.where(ops.equal(every, tokens), logits + more, logits)
+        heap, ids = self._heap(logits)
+        ids = every if ids is None else ops.cast(ids, "int32")
+        heap = heap / largest(heap, axis=-1, keepdims=True)
+        below = ops.pad(heap[:, :-1], ((0, 0), (1, 0)))
+        here = ops.logical_and(ops.equal(ids, tokens), below < heap)
+        low, high = (
+            ops.sum(ops.where(here, x, ops.zeros_like(x)), axis=1)
+            for x in (below, heap)
         )
-        level = ops.expand_dims(ops.cast(noise, heap.dtype), 1)
-        is_near = ops.logical_and(
-            below - tolerance <= level, level <= heap + tolerance
-        )
-        is_near = ops.logical_and(is_near, below < heap)  # and is possible
-        here = ops.equal(ops.cast(ids, "int32"), tokens)
-        return ops.any(ops.logical_and(here, is_near), axis=1)
+        return low, high, ops.any(here, axis=1)
 
     def _heap(
         self, logits: Any, numbers: Sequence[Any] = ()
@@ -154,6 +185,19 @@ class Sampling:
             )
         kept = ops.where(kept, probabilities, ops.zeros_like(probabilities))
         return ops.cumsum(kept, axis=-1), ids
+
+
+def made_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns noise to test an export with, float32 in [0, 1).
+
+    The first example has the least and the largest number, the second has only
+    the least one, and the third only the largest.
+    """
+    largest_below_1 = np.float32(1 - 2.0**-24)
+    noise = rng.random(shape, "float32")
+    noise[..., 0], noise[..., -1] = 0, largest_below_1
+    noise[1:2], noise[2:3] = 0, largest_below_1
+    return noise
 
 
 def _check_share(name: str, value: Any, wanted: str, fits: bool) -> None:

@@ -87,30 +87,44 @@ class Scoring(NamedArguments, keras.layers.Layer):
             target + 1, vocabulary)`; the targets, int32 `(batch, target + 1)`;
             and bool, which of these are no padding.
         """
-        model = self.model
-        source = refusable(
-            inputs["source"], model.vocabulary_size, model.pad_id
+        target = refusable(
+            inputs["target"], vocabulary_of(self.model), self.pad_id
         )
-        target = refusable(inputs["target"], vocabulary_of(model), self.pad_id)
         target = self.tokens(target)  # (batch, target + 1)
+        logits = self.logits(inputs["source"], target, self.end_ids)
         real = ops.not_equal(target, self.pad_id)
-        ids, places = self._read(source, target)
+        return log_probabilities(logits), target, real
+
+    def logits(
+        self, source: Any, target: Any, removed_ids: Sequence[int]
+    ) -> Any:
+        """Returns the logits of all ids at each place of targets.
+
+        Args:
+            source: As in a call.
+            target: int32 `(batch, target)`, as `tokens` returns them.
+            removed_ids: Ids that are removed at the end of a prompt.
+
+        Returns:
+            Floats `(batch, target, vocabulary)`.
+        """
+        model = self.model
+        source = refusable(source, model.vocabulary_size, model.pad_id)
+        ids, places = self._read(source, target, removed_ids)
         self._check_length(ids)
         if places is None:
             if not source.shape[1]:  # as in a search
                 source = ops.pad(
                     source, ((0, 0), (0, 1)), constant_values=model.pad_id
                 )
-            logits = self._logits(
-                ids, lambda ids: self.model({"source": source, "target": ids})
+            return self._logits(
+                ids, lambda ids: model({"source": source, "target": ids})
             )
-        else:
-            logits = ops.take_along_axis(
-                self._logits(ids, self.model), ops.maximum(places, 0), axis=1
-            )
-            # Without a prompt, all ids are equally likely to be the first.
-            logits = ops.where(places < 0, ops.zeros_like(logits), logits)
-        return log_probabilities(logits), target, real
+        logits = ops.take_along_axis(
+            self._logits(ids, model), ops.maximum(places, 0), axis=1
+        )
+        # Without a prompt, all ids are equally likely to be the first.
+        return ops.where(places < 0, ops.zeros_like(logits), logits)
 
     def check_lengths(self, source: Any, target: Any) -> None:
         """Raises `ValueError` for a target longer than a table of positions.
@@ -121,7 +135,8 @@ class Scoring(NamedArguments, keras.layers.Layer):
         """
         if self.model.max_positions is not None:
             source, target = (ops.cast(x, "int32") for x in (source, target))
-            self._check_length(self._read(source, self.tokens(target))[0])
+            target = self.tokens(target)
+            self._check_length(self._read(source, target, self.end_ids)[0])
 
     def tokens(self, target: Any) -> Any:
         """Returns targets without their start, and with their end.
@@ -150,7 +165,9 @@ class Scoring(NamedArguments, keras.layers.Layer):
         here = ops.logical_and(here, ops.logical_not(ended))
         return ops.where(here, self.end_ids[0], target)
 
-    def _read(self, source: Any, target: Any) -> tuple[Any, Any]:
+    def _read(
+        self, source: Any, target: Any, removed_ids: Sequence[int]
+    ) -> tuple[Any, Any]:
         """Returns the ids to read for targets, and the places of their logits.
 
         The last token of a target is not read, as nothing follows it. Padding
@@ -168,7 +185,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
         prompt = align_right(
             source,
             start_id=self.start_id,
-            end_ids=self.end_ids,
+            end_ids=removed_ids,
             pad_id=self.pad_id,
         )
         width, length = ops.shape(prompt)[1], ops.shape(target)[1]

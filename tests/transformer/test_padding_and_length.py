@@ -316,6 +316,49 @@ def test_blocks_of_queries_are_exact(position, is_static, monkeypatch):
 
 
 @pytest.mark.tensorflow
+def test_second_gradients_of_what_is_traced_once(monkeypatch):
+    """All queries at once, and in blocks, against code without a graph."""
+    import tensorflow as tf
+
+    layers = [
+        kp.SelfAttention(HEADS, attention_position=position)
+        for position in (None, kp.RotaryEmbedding())
+    ]
+    x = tf.constant(inputs(5)[:2])
+
+    def second(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = x
+                for layer in layers:
+                    y += layer(y)
+                y = tf.reduce_sum(y**2)
+            first = inner.gradient(y, x)
+            y = tf.reduce_sum(first**2)
+        return first, outer.gradient(y, x)
+
+    wanted = second(x)
+    calls = []
+    once = _attending.traced_once
+    monkeypatch.setattr(
+        _attending,
+        "traced_once",
+        lambda *args, **options: calls.append(1) or once(*args, **options),
+    )
+    for most in (attention.MAX_SCORES, 1):
+        monkeypatch.setattr(attention, "MAX_SCORES", most)
+        monkeypatch.setattr(attention, "BLOCK", 4)
+        spec = tf.TensorSpec((None, None, DIM))
+        found = tf.function(second, autograph=False, input_signature=[spec])(x)
+        for got, want in zip(found, wanted, strict=True):
+            size = np.max(np.abs(want))
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * size)
+    assert len(calls) == 4
+
+
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("position", "is_static"),
     [

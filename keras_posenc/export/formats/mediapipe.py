@@ -696,11 +696,14 @@ def verify_in_mediapipe(
             probe.outputs, {name: np.array([output], right.dtype)}, scales
         )
         is_compared = probe.is_sample or not is_static
-        if is_compared and not differs.worst <= reference.tolerance:
+        if (
+            is_compared
+            and not differs.largest_difference <= reference.tolerance
+        ):
             raise ExportVerificationError(
                 f"MediaPipe's outputs for {probe.text!r} differ from the "
-                f"model's: largest difference {differs.worst:.3g} (allowed "
-                f"{reference.tolerance:.3g}) in {differs.where}",
+                f"model's: largest difference {differs.largest_difference:.3g} "
+                f"(allowed {reference.tolerance:.3g}) in {differs.where}",
                 differs=True,
             )
     notes = [*task.notes, *_scores(task, reference)]

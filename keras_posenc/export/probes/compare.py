@@ -46,14 +46,18 @@ def kinds_of(
 ) -> dict[str, Kind]:
     """Returns the kind of each output that has one.
 
-    Outputs of one number for each example, integers, strings, and outputs whose
-    last axis is dynamic have none.
+    Outputs of one number for each example, strings, outputs whose last axis is
+    dynamic, and integers have none, except vectors rounded to int8.
 
     Args:
         signature: The signature.
         outputs: The outputs of its model, by name.
     """
-    kinds = {}
+    kinds = {
+        name: Kind(VECTORS, "rounded to int8")
+        for name, maker in rounding_layers(signature).items()
+        if maker.rounded_dtype == "int8"
+    }
     for name in outputs[0] if outputs else ():
         values = [each[name] for each in outputs]
         widths = {value.shape[-1] if value.ndim > 1 else 1 for value in values}
@@ -162,7 +166,12 @@ def rounding(kind: str, wanted: np.ndarray, tolerance: float) -> float:
 
     Each number may move by the tolerance, relative to itself or to 1: in a
     vector of `SHORTEST` times the longest length, by `sqrt(width)` of these.
+    Integers, of the model and of the file, are each off by up to 0.5.
     """
+    if not _is_float(wanted):
+        lengths = np.linalg.norm(wanted.astype("float64"), axis=-1)
+        most = np.max(1 / lengths[lengths > 0], initial=0.0)
+        return float(np.sqrt(wanted.shape[-1]) * most)
     if kind == VECTORS:
         return float(np.sqrt(wanted.shape[-1])) * tolerance / SHORTEST
     finite = np.abs(wanted[np.isfinite(wanted)].astype("float64"))
@@ -208,34 +217,44 @@ class Loss:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+def lost_by_kind(
+    wanted: Mapping[str, np.ndarray],
+    got: Mapping[str, np.ndarray],
+    kinds: Mapping[str, Kind] | None,
+) -> dict[str, Loss]:
+    """Returns the losses of logits and vectors, by kind: see `losses`."""
+    lost: dict[str, Loss] = {}
+    for name, kind in (kinds or {}).items():
+        if kind.name in MOVED:
+            loss = Loss.of(losses(kind.name, wanted[name], got[name]))
+            lost[kind.name] = lost.get(kind.name, Loss()) + loss
+    return lost
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
     """How far some outputs are from those wanted.
 
     Attributes:
-        worst: The largest difference, relative as for `verify`; infinite if
-            shapes differ.
-        where: The name and index of the output with this difference.
-        example: The first number of that index.
-        mean: The mean of the differences of all numbers.
-        agreeing: Number of score vectors with the largest entry at the wanted
+        largest_difference: The largest difference, relative as for `verify`;
+            infinite on an error, or if shapes differ.
+        where: Name and index of the output with this difference.
+        mean_difference: The mean of the differences of all numbers.
+        agreeing: Number of score vectors whose largest score is at the wanted
             place.
         rows: Number of all score vectors.
         kept: As `agreeing`, of decided score vectors only.
-        decided: Number of decided score vectors: the wanted entry leads the
-            others by more than the given margin.
-        lost: The losses of logits and vectors, by kind.
+        decided: Number of decided score vectors: the largest score leads the
+            second by more than the margin.
     """
 
-    worst: float = 0.0
+    largest_difference: float = 0.0
     where: str = ""
-    mean: float = 0.0
+    mean_difference: float = 0.0
     agreeing: int = 0
     rows: int = 0
     kept: int = 0
     decided: int = 0
-    example: int | None = None
-    lost: dict[str, Loss] = dataclasses.field(default_factory=dict)
 
 
 def difference(
@@ -245,6 +264,7 @@ def difference(
     rounded: bool = False,
     margin: float = 0.0,
     kinds: Mapping[str, Kind] | None = None,
+    examples: Sequence[str] = (),
 ) -> Difference:
     """Compares outputs by their names.
 
@@ -257,34 +277,31 @@ def difference(
         margin: A score vector is decided if its largest entry leads the others
             by more than this, relative as differences are.
         kinds: The kinds of the outputs that have one.
+        examples: What the inputs are in each example, as text.
     """
     worst, where = 0.0, ""
-    example: int | None = None
     total, numbers = 0.0, 0
     agreeing, rows, kept, decided = 0, 0, 0, 0
-    lost: dict[str, Loss] = {}
     for name, right in wanted.items():
         found = got[name]
         distances = _distances(right, found, scales[name])
         if rounded and distances is not None and not _is_float(right):
             distances = np.full_like(distances, np.mean(distances > 0))
         if distances is None:
-            return Difference(math.inf, name)
+            return Difference(largest_difference=math.inf, where=name)
         if distances.size == 0:
             continue
         index = np.unravel_index(np.argmax(distances), distances.shape)
         if distances[index] > worst or not where:
             worst = float(distances[index])
             where = f"{name}{[int(i) for i in index]}"
-            example = int(index[0]) if index else None
+            if examples and index:
+                where += f", where the inputs are {examples[int(index[0])]}"
         if not _is_float(right):
             continue
         total += float(np.sum(distances))
         numbers += distances.size
         kind = kinds[name].name if kinds and name in kinds else None
-        if kind in (LOGITS, VECTORS):
-            loss = Loss.of(losses(kind, right, found))
-            lost[kind] = lost.get(kind, Loss()) + loss
         if kind in (SCORES, LOGITS):
             same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
             agreeing += int(np.sum(same))
@@ -292,9 +309,14 @@ def difference(
             is_decided = _leads(right, scales[name]) > margin
             kept += int(np.sum(same & is_decided))
             decided += int(np.sum(is_decided))
-    mean = total / max(numbers, 1)
     return Difference(
-        worst, where, mean, agreeing, rows, kept, decided, example, lost
+        largest_difference=worst,
+        where=where,
+        mean_difference=total / max(numbers, 1),
+        agreeing=agreeing,
+        rows=rows,
+        kept=kept,
+        decided=decided,
     )
 
 
@@ -311,55 +333,47 @@ def scales_of(outputs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return scales
 
 
-class Columns:
-    """Columns of outputs that the tolerance of the whole output does not check.
+def unchecked_columns(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
+    scale: float,
+    tolerance: float,
+) -> list[int]:
+    """Returns columns of an output that its tolerance does not check.
 
     A column has one index along the last axis. Next to a column of size 1, one
     of size 1e-6 could hold anything: even its sign is within the tolerance.
+    Returned are those with fewer than two checked digits, which pass although
+    they differ by more than 1% of their own largest number.
+
+    Args:
+        pairs: The output as it should be and as it is, of each batch.
+        scale: The size of its numbers.
+        tolerance: The largest difference allowed.
     """
-
-    def __init__(self) -> None:
-        self._found: dict[str, list[np.ndarray]] = {}
-        self._scales: dict[str, float] = {}
-
-    def add(
-        self, name: str, wanted: np.ndarray, got: np.ndarray, scale: float
-    ) -> None:
-        """Adds one more batch of the output of that name and scale."""
-        self._scales[name] = scale
+    found = []
+    for wanted, got in pairs:
         if not _is_float(wanted) or wanted.ndim < 2 or not wanted.size:
-            return
+            return []
         rows = [
             values.astype("float64").reshape(-1, wanted.shape[-1])
             for values in (wanted, got)
         ]
         finite = np.isfinite(rows).all(axis=(0, -1))
         wanted, got = (values[finite] for values in rows)
-        self._found.setdefault(name, []).append(
-            np.array(
-                [
-                    np.max(np.abs(values), axis=0, initial=0)
-                    for values in (wanted, wanted - got)
-                ]
-            )
+        found.append(
+            [
+                np.max(np.abs(values), axis=0, initial=0)
+                for values in (wanted, wanted - got)
+            ]
         )
-
-    def unchecked(self, tolerance: float) -> dict[str, list[int]]:
-        """Returns by output the columns with fewer than two checked digits.
-
-        These are the columns that pass although they differ by more than 1% of
-        their own largest number.
-        """
-        unseen = {}
-        for name, found in self._found.items():
-            if len({columns.shape for columns in found}) > 1:
-                continue  # an axis of dynamic length has no columns
-            sizes, differences = np.max(found, axis=0)
-            passing = differences <= tolerance * self._scales[name]
-            small = np.flatnonzero(passing & (differences > 0.01 * sizes))
-            if small.size:
-                unseen[name] = small.tolist()
-        return unseen
+    if len({sizes.shape for sizes, _ in found}) != 1:
+        return []  # an axis of dynamic length has no columns
+    sizes, differences = np.max(found, axis=0)
+    passing = differences <= tolerance * scale
+    small: list[int] = np.flatnonzero(
+        passing & (differences > 0.01 * sizes)
+    ).tolist()
+    return small
 
 
 def _leads(values: np.ndarray, scale: float) -> np.ndarray:

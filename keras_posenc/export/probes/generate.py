@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import check_positive_int, is_number
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -121,36 +122,49 @@ class Probes:
     max_kl: float | None = None
     max_perplexity_ratio: float | None = None
 
+    def __post_init__(self) -> None:
+        limits: Mapping[str, tuple[Callable[[float], bool], str]] = {
+            "tolerance": (
+                lambda x: 0 <= x < math.inf,
+                "a finite number of at least 0",
+            ),
+            "agreement": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
+            "max_kl": (lambda x: 0 < x < math.inf, "a finite number above 0"),
+            "max_perplexity_ratio": (
+                lambda x: 1 < x < math.inf,
+                "a finite number above 1",
+            ),
+        }
+        for name, (fits, what) in limits.items():
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and fits(value)):
+                raise ValueError(
+                    f"`{name}` must be {what}, or None. "
+                    f"Received: {name}={value!r}"
+                )
+
     @classmethod
     def fit(
         cls,
         signatures: Sequence[Signature],
         samples: Any = None,
         max_length: int | None = None,
-        tolerance: float | None = None,
-        agreement: float | None = None,
         *,
         fitted: Mapping[str, Sequence[Inputs]] | None = None,
         are_default: bool = False,
-        extra: Iterable[Probe] = (),
-        max_kl: float | None = None,
-        max_perplexity_ratio: float | None = None,
+        **more: Any,
     ) -> Self:
         """Checks the arguments of `verify` and the exports, and fits samples.
 
         Args:
             signatures: The signatures to run.
             samples: See `verify`.
-            max_length: See `verify`.
-            tolerance: See `verify`.
-            agreement: See `verify`.
+            max_length: By default what the signatures allow.
             fitted: Further samples, by the signature that they were fitted to.
             are_default: Whether the signatures are the default ones. Then those
                 after the first are left out if the ids that they take are not
                 known.
-            extra: See above.
-            max_kl: See `verify`.
-            max_perplexity_ratio: See `verify`.
+            **more: Further attributes.
 
         Raises:
             ValueError: Arguments that no model can be run with.
@@ -160,20 +174,6 @@ class Probes:
             known = [limit for limit in limits if limit is not None]
             max_length = min([*known, LONGEST, *map(_affordable, signatures)])
         max_length = check_positive_int("max_length", max_length)
-        if tolerance is not None and not (
-            is_number(tolerance) and 0 <= tolerance < math.inf
-        ):
-            raise ValueError(
-                "`tolerance` must be a finite number of at least 0, or None. "
-                f"Received: tolerance={tolerance!r}"
-            )
-        if agreement is not None and not (
-            is_number(agreement) and 0 <= agreement <= 1
-        ):
-            raise ValueError(
-                "`agreement` must be a number from 0 to 1, or None. "
-                f"Received: agreement={agreement!r}"
-            )
         given: dict[str, Sequence[Inputs]] = {
             name: [*inputs, *(fitted or {}).get(name, [])]
             for name, inputs in fit_samples(signatures, samples).items()
@@ -187,12 +187,8 @@ class Probes:
             [each for each in signatures if each.name not in left_out],
             given,
             max_length,
-            tolerance,
-            agreement,
-            extra,
-            [*left_out.values()],
-            max_kl,
-            max_perplexity_ratio,
+            left_out=[*left_out.values()],
+            **more,
         )
 
 
@@ -228,9 +224,10 @@ def extreme_probes(
 ) -> Iterator[Probe]:
     """Yields batches whose examples hold one kind of extreme number each.
 
-    They fill each input of floats that is no mask; the other inputs are usual
-    ones. If the model rejects that, each input is filled alone, with those
-    kinds that the model accepts there: another input may be a position.
+    They fill each input of floats that is no mask, and not made by the model's
+    `made_inputs`; the other inputs are usual ones. If the model rejects that,
+    each input is filled alone, with those kinds that the model accepts there:
+    another input may be a position.
 
     Args:
         signature: The signature to make inputs for.
@@ -243,6 +240,7 @@ def extreme_probes(
         name
         for name, spec in signature.specs.items()
         if "float" in spec.dtype
+        and name not in Offers.of(signature.model).made_inputs
         and not ("mask" in name and len(spec.shape) < 3)
     ]
     for length in lengths:
@@ -396,6 +394,7 @@ def make_probes(
         return
     texts = texts_beyond(longest_text(signature))
     limits = _id_limits(signature, sizes, known, max_length, takes)
+    made = Offers.of(signature.model).made_inputs
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
@@ -403,7 +402,9 @@ def make_probes(
 
     def invent(shapes: Mapping[str, tuple[int, ...]]) -> Inputs:
         return {
-            name: _choose(rng, shape, known[name])
+            name: made[name](rng, shape).astype(signature.specs[name].dtype)
+            if name in made
+            else _choose(rng, shape, known[name])
             if name in known
             else _invent(
                 rng,
@@ -628,10 +629,11 @@ def _unknown_integers(
     signature: Signature, known: Mapping[str, np.ndarray]
 ) -> list[str]:
     """Returns integer inputs whose values no vocabulary limits."""
+    made = Offers.of(signature.model).made_inputs
     return [
         name
         for name, spec in signature.specs.items()
-        if "int" in spec.dtype and name not in known
+        if "int" in spec.dtype and name not in {*known, *made}
     ]
 
 
@@ -652,9 +654,13 @@ def _id_limits(
     if not sizes or not integers:
         return {}
     shapes = signature.shapes(1, max_length)
+    made = Offers.of(signature.model).made_inputs
+    rng = np.random.default_rng(0)
     lowest = {
         name: (
-            np.full(shape, known[name][0], known[name].dtype)
+            made[name](rng, shape).astype(signature.specs[name].dtype)
+            if name in made
+            else np.full(shape, known[name][0], known[name].dtype)
             if name in known
             else np.full(shape, "", dtype=object)
             if (dtype := signature.specs[name].dtype) == "string"
@@ -673,7 +679,7 @@ def _id_limits(
         most = np.iinfo(signature.specs[name].dtype).max + 1
         limits[name] = min(smallest, most)
         if (
-            len(integers) + len(known) > 1
+            len(integers) + len(known) + len(made) > 1
             and sizes[0] < most
             and accepts(name, sizes[0])
         ):

@@ -7,19 +7,18 @@ token then differs. What it should keep are probabilities.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.tolerance import DEVIATIONS
 from keras_posenc.export.signatures.signature import Signature
 
 # Mean KL divergence from the model, in nats per token. Rounding to 8 bits costs
 # 0.05 in SmolLM2-135M; one wrong kernel in a model of two small blocks, 0.34.
 MAX_KL = 0.1
-# Share of sampled tokens that the model nearly samples with the same noise.
-MIN_NEAR = 0.9
 # A perplexity above the model's by more than this factor.
 MAX_PERPLEXITY_RATIO = 1.1
 
@@ -43,12 +42,14 @@ class Likelihoods:
         chosen: Number of tokens that the file generated.
         most_likely: Number of those that the model finds the most likely, after
             the file's own tokens.
-        regret: Sum of how much less likely than the most likely one the model
-            finds them.
+        regret: Sum of how much less likely than the most likely one that may
+            follow the model finds them.
         misjudged: Sum of half the squared difference between the file's and the
             model's log-likelihoods of them.
-        drew: Number of those that were sampled with given noise.
-        near: Number of those that the model nearly samples with this noise.
+        moved: Sum of how far noise must change for the model to sample them;
+            divided by `concentration`, an estimate of half the squared error
+            of log-likelihoods: see `rescored`.
+        concentration: Sum of the sums of squared probabilities.
     """
 
     tokens: int = 0
@@ -60,8 +61,8 @@ class Likelihoods:
     most_likely: int = 0
     regret: float = 0.0
     misjudged: float = 0.0
-    drew: int = 0
-    near: int = 0
+    moved: float = 0.0
+    concentration: float = 0.0
 
     def __add__(self, other: "Likelihoods") -> "Likelihoods":
         return Likelihoods(
@@ -101,13 +102,21 @@ class Likelihoods:
         return self.most_likely / self.chosen if self.chosen else math.nan
 
     @property
-    def largest_loss(self) -> float:
-        """The largest of `kl` and of what generated tokens lose, in nats."""
-        count = max(self.chosen, 1)
-        kl = self.kl if self.drawn else 0.0
-        losses = kl, self.regret / count, self.misjudged / count
+    def loss(self) -> float:
+        """The largest loss of generated tokens, in nats per token."""
+        losses = (
+            self.regret / max(self.chosen, 1),
+            self.misjudged / max(self.chosen, 1),
+            self.moved / (self.concentration or 1.0),
+        )
         # `max` would pass over NaN.
         return math.inf if any(map(math.isnan, losses)) else max(losses)
+
+    @property
+    def largest_loss(self) -> float:
+        """The larger of `kl` and `loss`, in nats per token."""
+        kl = self.kl if self.drawn else 0.0
+        return math.inf if math.isnan(kl) else max(kl, self.loss)
 
     def exceeds(self, max_kl: float, max_perplexity_ratio: float) -> bool:
         """Returns whether a file loses more than is allowed; NaN is more."""
@@ -116,7 +125,6 @@ class Likelihoods:
             and (
                 not self.tokens or self.perplexity_ratio <= max_perplexity_ratio
             )
-            and self.near >= MIN_NEAR * self.drew
         )
 
 
@@ -160,6 +168,7 @@ def of_choices(
     wanted: Mapping[str, Any],
     got: Mapping[str, Any],
     rescore: Rescore,
+    max_kl: float = MAX_KL,
 ) -> tuple[Likelihoods, str | None]:
     """Returns how likely the model finds what a file generated.
 
@@ -168,48 +177,97 @@ def of_choices(
         wanted: The model's outputs.
         got: The file's outputs.
         rescore: See `Offers`.
+        max_kl: The largest mean loss of a token, in nats.
 
     Returns:
         The likelihoods, and what is wrong with the outputs, or None.
     """
     found, own = rescore(inputs, got), None
-    real = found["is_token"]
     scores = found[TOKEN_SCORE].astype("float64")
     count = len(scores)
-    # A search with several beams may find fewer sequences than it returns.
+    # Rows in which the model's own outputs do not pass are not compared: a
+    # search with several beams may find fewer sequences than it returns, and a
+    # tokenizer may give a text other ids than those it was generated as.
     is_none = np.zeros(count, bool)
-    if "best_score" not in found and "noise" not in inputs:
+    if "ids" not in got or not {"lost", "moved"} & {*found}:
         own = rescore(inputs, wanted)
-        is_none = ~own["is_whole"]
+        is_none = np.any([each for _, each in _wrong_rows(own, wanted)], axis=0)
     error = _wrong(found, got, is_none)
     if error is not None:
         return Likelihoods(), error
-    misjudged = 0.0
+    real = found["is_token"] & ~is_none[:, np.newaxis]
+    totals = np.sum(np.where(real, scores, 0), axis=1)
+    misjudged = most_likely = 0
     if TOKEN_SCORE in got:
         file = got[TOKEN_SCORE].astype("float64").reshape(count, -1)
-        misjudged = float(np.sum((file - scores)[real] ** 2) / 2)
-    most_likely, regret, drew, near = 0, 0.0, 0, 0
-    if "best_score" in found:
-        loss = (found["best_score"].astype("float64") - scores)[real]
-        most_likely = int(np.sum(loss <= _EQUAL))
-        regret = float(np.sum(loss))
-    elif own is not None:  # beams: whole sequences count
-        totals = [
-            np.sum(np.where(x["is_token"], x[TOKEN_SCORE], 0), 1) / x["divisor"]
-            for x in (own, found)
-        ]
-        lost = (totals[0] - totals[1]) * found["divisor"]
-        regret = float(np.sum(np.maximum(lost, 0)[~is_none]))
-    elif "is_near" in found:
-        drew, near = int(np.sum(real)), int(np.sum(found["is_near"][real]))
+        misjudged = np.sum((file - scores)[real] ** 2) / 2
+    elif "score" in got:  # errors of tokens add up like random ones
+        file = got["score"].astype("float64").reshape(-1) * found["divisor"]
+        is_known = found["is_divisor"] & ~is_none
+        misjudged = np.sum((file - totals)[is_known] ** 2) / 2
+    if "lost" in found:
+        lost = np.where(real, found["lost"].astype("float64"), 0)
+        # As far apart as errors may put two log-likelihoods: see `rescored`.
+        margin = DEVIATIONS * 2 * math.sqrt(max_kl)
+        if np.any(lost > margin):
+            row, place = np.unravel_index(np.argmax(lost), lost.shape)
+            return Likelihoods(), (
+                f"{_place(got, row)} has a token, the {place + 1}., that the "
+                f"model finds {lost[row, place]:.3g} nats less likely than the "
+                f"most likely one (allowed {margin:.3g})"
+            )
+        most_likely = np.sum(real & (lost <= _EQUAL))
+        regret = np.sum(lost)
+    elif "moved" in found:
+        regret = 0
+    else:  # beams: whole sequences count
+        assert own is not None
+        best = np.sum(np.where(own["is_token"], own[TOKEN_SCORE], 0), axis=1)
+        less = best / own["divisor"] - totals / found["divisor"]
+        less = np.maximum(less * found["divisor"], 0)
+        regret = np.sum(less[~is_none])
+    sums: dict[str, Any] = {
+        name: float(np.sum(found[name].astype("float64")[real]))
+        for name in ("moved", "concentration")
+        if name in found
+    }
     return Likelihoods(
         chosen=int(np.sum(real)),
-        most_likely=most_likely,
-        regret=regret,
-        misjudged=misjudged,
-        drew=drew,
-        near=near,
+        most_likely=int(most_likely),
+        regret=float(regret),
+        misjudged=float(misjudged),
+        **sums,
     ), None
+
+
+def _wrong_rows(
+    found: Mapping[str, Any], got: Mapping[str, Any]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields what may be wrong with sequences, and bool `(rows,)`: of which.
+
+    Args:
+        found: What `rescore` returns of them.
+        got: The outputs that have them.
+    """
+    for name, problem in (
+        ("is_text", "is not the text of its own ids"),
+        ("is_known", "has an id that the model does not generate"),
+        ("is_whole", "neither ends with an end symbol nor is full"),
+        ("is_allowed", "has an id that may not follow those before it"),
+    ):
+        if name in found:
+            yield problem, ~found[name]
+    if "ended" in got:
+        differs = got["ended"].reshape(-1) != found["has_end"]
+        yield "has another `ended` than its ids say", differs
+
+
+def _place(got: Mapping[str, Any], row: Any) -> str:
+    """Returns a generated sequence as text, with its name."""
+    if "ids" in got:
+        ids = got["ids"]
+        return f"ids[{row}], {ids.reshape(-1, ids.shape[-1])[row].tolist()},"
+    return f"text[{row}], {got['text'].reshape(-1)[row]!r},"
 
 
 def _wrong(
@@ -220,32 +278,17 @@ def _wrong(
     Args:
         found: What `rescore` returns of them.
         got: The file's outputs.
-        is_none: Bool `(rows,)`: which the model itself did not find.
+        is_none: Bool `(rows,)`: which are not compared.
     """
-
-    def row(is_wrong: np.ndarray) -> int:
-        return int(np.argmax(is_wrong & ~is_none))
-
-    if "ids" not in got:  # the ids of texts are those of their tokenizer
-        return None
-    ids = got["ids"].reshape(len(is_none), -1)
-    for name, problem in (
-        ("is_known", "has an id that the model does not generate"),
-        ("is_whole", "neither ends with an end symbol nor is full"),
-    ):
-        is_wrong = ~found[name] & ~is_none
-        if np.any(is_wrong):
-            index = row(is_wrong)
-            return f"ids[{index}] {problem}: {ids[index].tolist()}"
-    if "ended" in got:
-        is_wrong = got["ended"].reshape(-1) != found["has_end"]
+    for problem, is_wrong in _wrong_rows(found, got):
         if np.any(is_wrong & ~is_none):
-            return f"ended[{row(is_wrong)}] is not what its ids say"
+            row = np.argmax(is_wrong & ~is_none)
+            return f"{_place(got, row)} {problem}"
     if TOKEN_SCORE not in got:
         return None
     return wrong_scores(
         got,
-        found["is_filled"],
+        found["is_token"],
         found["divisor"],
         found["is_divisor"],
         is_none,
@@ -268,25 +311,23 @@ def wrong_scores(
         is_divisor: Whether it is known.
         is_none: Which rows are not compared.
     """
-
-    def row(is_wrong: np.ndarray) -> int:
-        return int(np.argmax(is_wrong & ~np.asarray(is_none)))
-
     rows = len(is_token)
+    is_compared = ~np.broadcast_to(is_none, rows)
     scores = got[TOKEN_SCORE].astype("float64").reshape(rows, -1)
-    is_wrong = np.any((scores != 0) & ~is_token, axis=1)
-    if np.any(is_wrong & ~np.asarray(is_none)):
-        return f"{TOKEN_SCORE}[{row(is_wrong)}] is not 0 where no token is"
+    is_wrong = is_compared & np.any((scores != 0) & ~is_token, axis=1)
+    if np.any(is_wrong):
+        row = np.argmax(is_wrong)
+        return f"{TOKEN_SCORE}[{row}] is not 0 where no token is"
     if "score" in got:
         score = got["score"].astype("float64").reshape(-1)
         total = np.sum(scores, axis=1) / divisor
         is_near = np.isclose(score, total, rtol=1e-3, atol=1e-3)
-        is_wrong = ~is_near & is_divisor
-        if np.any(is_wrong & ~np.asarray(is_none)):
-            index = row(is_wrong)
+        is_wrong = is_compared & is_divisor & ~is_near
+        if np.any(is_wrong):
+            row = np.argmax(is_wrong)
             return (
-                f"score[{index}] is {score[index]:.4g}, and its tokens' are "
-                f"{total[index]:.4g} together"
+                f"score[{row}] is {score[row]:.4g}, and its tokens' are "
+                f"{total[row]:.4g} together"
             )
     return None
 
@@ -345,21 +386,3 @@ def in_graph(call: Callable[..., Any], *arrays: np.ndarray) -> Any:
 def scores_targets(signature: Signature) -> bool:
     """Returns whether its outputs are log-likelihoods of its inputs."""
     return Offers.of(signature.model).drawn_pairs is not None
-
-
-def limit_of(name: str, value: Any, default: float, least: float) -> float:
-    """Returns a limit that a caller gave, or the default.
-
-    Raises:
-        ValueError: It is no finite number above the least.
-    """
-    if value is None:
-        return default
-    if not isinstance(value, int | float | np.number) or not (
-        least < value < math.inf
-    ):
-        raise ValueError(
-            f"`{name}` must be a finite number above {least:g}, or None. "
-            f"Received: {name}={value!r}"
-        )
-    return float(value)

@@ -29,6 +29,7 @@ from keras_posenc.export.probes.compare import (
     Retrace,
     difference,
     kinds_of,
+    lost_by_kind,
     movement,
     retrace_of,
     rounding,
@@ -47,7 +48,6 @@ from keras_posenc.export.probes.likelihoods import (
     MAX_PERPLEXITY_RATIO,
     Rescore,
     in_graph,
-    limit_of,
     rescore_of,
     scores_targets,
 )
@@ -269,8 +269,8 @@ class Reference:
     def kinds(self) -> dict[str, dict[str, Kind]]:
         """For each signature the kinds of its outputs, in a quantized file.
 
-        Not of choices, whose largest score says nothing. Read it once all
-        probes are there.
+        Not of choices such as tokens, whose largest score says nothing. Read
+        it once all probes are there.
         """
         return {
             signature.name: kinds_of(
@@ -283,7 +283,8 @@ class Reference:
             )
             for signature in self.signatures
             if self.quantization is not None
-            and signature.name not in {*self.retraces, *self.by_likelihood}
+            and signature.name not in self.by_likelihood
+            and (signature.name not in self.retraces or unrounded(signature))
         }
 
     @property
@@ -373,46 +374,42 @@ def _compute(
     probes: Probes, in_float32: bool, quantization: str | None
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
-    signatures, tolerance = probes.signatures, probes.tolerance
-    agreement = probes.agreement
-    if agreement is not None and quantization is None:
-        raise ValueError(
-            "`agreement` (--agreement) applies to quantized files, and "
-            f"this one is not. Received: agreement={agreement!r}"
-        )
-    for name in ("max_kl", "max_perplexity_ratio"):
-        if getattr(probes, name) is not None and quantization is None:
+    signatures = probes.signatures
+    for name, option, what in (
+        ("agreement", "--agreement", "files"),
+        ("max_kl", "--max-kl", "language models"),
+        ("max_perplexity_ratio", "--max-perplexity", "language models"),
+    ):
+        value = getattr(probes, name)
+        if value is not None and quantization is None:
             raise ValueError(
-                f"`{name}` (--{name.replace('_', '-')}) applies to quantized "
-                "language models, and this file is not quantized. Received: "
-                f"{name}={getattr(probes, name)!r}"
+                f"`{name}` ({option}) applies to quantized {what}, and this "
+                f"file is not quantized. Received: {name}={value!r}"
             )
+
+    def by_name(make: Callable[[Signature], Any]) -> dict[str, Any]:
+        found = {each.name: make(each) for each in signatures}
+        return {name: x for name, x in found.items() if x is not None}
+
+    def limit(name: str, default: float) -> float:
+        value = getattr(probes, name)
+        return default if value is None else float(value)
+
     reference = Reference(
         signatures,
         [],
         [],
-        TOLERANCE if tolerance is None else float(tolerance),
+        limit("tolerance", TOLERANCE),
         in_float32,
         quantization,
-        retraces={
-            signature.name: retrace
-            for signature in signatures
-            if (retrace := retrace_of(signature)) is not None
-        },
+        agreement=limit("agreement", AGREEMENT),
+        retraces=by_name(retrace_of),
+        rescores={} if quantization is None else by_name(rescore_of),
+        max_kl=limit("max_kl", MAX_KL),
+        max_perplexity_ratio=limit(
+            "max_perplexity_ratio", MAX_PERPLEXITY_RATIO
+        ),
     )
-    if quantization is not None:
-        rescores = {each.name: rescore_of(each) for each in signatures}
-        reference = dataclasses.replace(
-            reference,
-            rescores={name: x for name, x in rescores.items() if x is not None},
-            max_kl=limit_of("max_kl", probes.max_kl, MAX_KL, 0),
-            max_perplexity_ratio=limit_of(
-                "max_perplexity_ratio",
-                probes.max_perplexity_ratio,
-                MAX_PERPLEXITY_RATIO,
-                1,
-            ),
-        )
     memory = Memory()
     for signature in signatures:
         _run(signature, probes, reference, memory)
@@ -432,7 +429,7 @@ def _compute(
             float,
             allowed_difference(signatures, quantization, _movement(reference)),
         )
-        if tolerance is None:
+        if probes.tolerance is None:
             allowed += more
             losses = {
                 kind: (further + least) ** 2 / 2
@@ -450,7 +447,6 @@ def _compute(
         padding_matters=matters,
         margin=margin,
         allowed_losses=losses,
-        agreement=AGREEMENT if agreement is None else float(agreement),
     )
     vars(computed)["scales"] = reference.scales  # they run the model
     return computed
@@ -635,7 +631,7 @@ def _is_moved(
                 output = np.take(output, range(end), axis)
                 other = np.take(other, range(end), axis)
         found = difference({name: output}, {name: other}, scales)
-        if found.worst > 10 * tolerance:
+        if found.largest_difference > 10 * tolerance:
             return True
     return False
 
@@ -761,7 +757,7 @@ def _check_repeats(
         if not _same(old, new)
     ]
     found = difference(first, second, scales_of([first, second]))
-    if found.worst <= tolerance:
+    if found.largest_difference <= tolerance:
         # Outputs agree, so they do not depend on the seeds.
         seeds = _seeds(model)
         changed = [each for each in changed if id(each) not in seeds]
@@ -770,8 +766,8 @@ def _check_repeats(
         if not _depends(signature, inputs, memory, first, changed, tolerance):
             return
     outputs = (
-        f"{found.where} differs by {found.worst:.3g}"
-        if found.worst > tolerance
+        f"{found.where} differs by {found.largest_difference:.3g}"
+        if found.largest_difference > tolerance
         else "a variable that outputs depend on has changed"
     )
     raise ExportVerificationError(
@@ -804,7 +800,10 @@ def _depends(
     finally:
         for variable, value in zip(variables, kept, strict=True):
             variable.assign(value)
-    return difference(first, other, scales_of([first, other])).worst > tolerance
+    return (
+        difference(first, other, scales_of([first, other])).largest_difference
+        > tolerance
+    )
 
 
 def _size(probe: Probe) -> float:
@@ -1030,16 +1029,16 @@ def _check_allowed(
     reference: Reference, allowed: float, losses: Mapping[str, float]
 ) -> None:
     """Raises `ExportVerificationError` if any outputs would pass."""
-    rounded = {x.name: rounding_layers(x) for x in reference.signatures}
-    for signature, kinds in {**rounded, **reference.kinds}.items():
-        for name, kind in kinds.items():
-            if name in rounded[signature]:
-                if allowed < 0.5:
-                    continue
+    for signature in reference.signatures:
+        kinds = reference.kinds.get(signature.name, {})
+        rounded = rounding_layers(signature)
+        for name in {**rounded, **kinds}:
+            kind = kinds[name].name if name in kinds else None
+            if name in rounded and allowed >= 0.5:
                 limit = f"rounded vectors by {allowed:.2g} of their largest"
-            elif kind.name == SCORES and allowed >= 1:
+            elif kind == SCORES and allowed >= 1:
                 limit = f"scores by up to {allowed:.3g}"
-            elif kind.name == VECTORS and losses[VECTORS] >= 1:
+            elif kind == VECTORS and losses[VECTORS] >= 1:
                 limit = (
                     "vectors down to a cosine of "
                     f"{max(1 - losses[VECTORS], -1):.2g}"
@@ -1048,7 +1047,7 @@ def _check_allowed(
                 continue
             raise ExportVerificationError(
                 f"Quantization ({reference.quantization}) may change "
-                f"{limit} in signature '{signature}', output '{name}', as "
+                f"{limit} in signature '{signature.name}', output '{name}', as "
                 "measured by moving the model's weights as far as it rounds "
                 "them: any file would pass. "
                 + _REMEDIES.get(reference.quantization or "", "")
@@ -1122,16 +1121,14 @@ def _movement(reference: Reference) -> Callable[[], np.ndarray]:
     def moved_by() -> np.ndarray:
         moved = np.zeros(1 + len(MOVED))
         for probe, first in unmoved:
-            found = difference(
-                first,
-                run(probe),
-                scales[probe.signature],
-                rounded=True,
-                kinds=kinds.get(probe.signature),
-            )
-            if math.isfinite(found.worst):
-                rows = [found.lost.get(kind, Loss()).most for kind in MOVED]
-                moved = np.maximum(moved, [found.worst, *map(movement, rows)])
+            now, name = run(probe), probe.signature
+            found = difference(first, now, scales[name], rounded=True)
+            if math.isfinite(found.largest_difference):
+                lost = lost_by_kind(first, now, kinds.get(name))
+                rows = [lost.get(kind, Loss()).most for kind in MOVED]
+                moved = np.maximum(
+                    moved, [found.largest_difference, *map(movement, rows)]
+                )
         return moved
 
     return moved_by
@@ -1149,12 +1146,12 @@ def _check_graph(
     worst = difference(numbers, found, reference.scales[probe.signature])
     # Graphs of deep models round differently: this much is allowed even if the
     # tolerance for the file is 0.
-    if worst.worst > max(reference.tolerance, 100 * TOLERANCE):
+    if worst.largest_difference > max(reference.tolerance, 100 * TOLERANCE):
         raise ExportVerificationError(
             f"The graph of the model in signature '{probe.signature}' does not "
             f"give the model's outputs, before any quantization: {probe}: "
-            f"{worst.where} differs by {worst.worst:.3g}. A layer computes "
-            "differently in a graph, or, within `TimeDistributed`, depends on "
-            "the other examples of its batch. If this is rounding, give a "
-            "larger `tolerance` (--tolerance)"
+            f"{worst.where} differs by {worst.largest_difference:.3g}. A layer "
+            "computes differently in a graph, or, within `TimeDistributed`, "
+            "depends on the other examples of its batch. If this is rounding, "
+            "give a larger `tolerance` (--tolerance)"
         )

@@ -1,14 +1,22 @@
 """What an output is judged as, and whether quantized vectors keep direction."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.export.check import compare
 from keras_posenc.export.probes.compare import kinds_of, losses
 from keras_posenc.export.probes.generate import Probes
-from keras_posenc.export.probes.reference import compute_reference
+from keras_posenc.export.probes.reference import (
+    Memory,
+    compute_reference,
+    runner_of,
+)
+from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
@@ -159,3 +167,54 @@ def test_vectors_that_point_elsewhere_are_refused(tmp_path):
         report.require_success()
     probes = Probes.fit(resolve_signatures(model), max_length=2, tolerance=0.3)
     assert not compute_reference(probes, quantization="int8").allowed_losses
+
+
+def test_rounded_vectors_that_point_elsewhere_are_refused():
+    """Each integer is within what rounding may do to one; together they turn.
+
+    Without an export: another model's outputs are taken for the file's.
+    """
+    model = encoder(kp.Int8Quantization(name="vectors"))
+    signatures = resolve_signatures(model, {"serving_default": model})
+    ids = np.random.default_rng(0).integers(1, 300, (12, 9)).astype("int32")
+    probes = Probes.fit(signatures, samples=ids, max_length=9)
+    reference = compute_reference(probes, quantization="int8")
+    kinds = reference.kinds["serving_default"]
+    assert str(kinds["vectors"]) == "vectors (rounded to int8)"
+
+    def report():
+        """Of a file with the model's present weights."""
+        run = runner_of(signatures[0], Memory())
+        cases = [
+            {"outputs": run(probe.inputs), "milliseconds": 1.0}
+            for probe in reference.probes
+        ]
+        return VerificationReport(
+            path=Path("vectors.tflite"),
+            kind="litert",
+            size_bytes=1,
+            load_seconds=0.0,
+            foreign_operators=[],
+            unverified=[],
+            tolerance=reference.tolerance,
+            cases=[
+                compare(probe, case, reference)
+                for probe, case in zip(reference.probes, cases, strict=True)
+            ],
+            quantization="int8",
+            allowed_losses=reference.allowed_losses,
+        )
+
+    rounded = [x for x in model.weights if x.path.endswith("kernel")][-1]
+    kept = rounded.numpy()
+    step = np.max(np.abs(kept), axis=0) / 127
+    rounded.assign(np.round(kept / step) * step)
+    assert report().passed
+    rounded.assign(kept)
+    (shift,) = [x for x in model.weights if x.path.endswith("beta")][-1:]
+    signs = np.random.default_rng(1).choice([-1, 1], shift.shape)
+    shift.assign(shift + 0.12 * signs)
+    found = report()
+    assert found.largest_difference <= found.tolerance
+    assert not found.passed
+    assert "vectors have other directions" in str(found)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,17 +11,22 @@ import pytest
 import keras_posenc as kp
 from keras_posenc.export.check import compare, unmeasured
 from keras_posenc.export.probes import generate
-from keras_posenc.export.probes.compare import Columns
-from keras_posenc.export.probes.likelihoods import Likelihoods, of_targets
+from keras_posenc.export.probes.likelihoods import (
+    Likelihoods,
+    of_choices,
+    of_targets,
+)
 from keras_posenc.export.probes.reference import (
     Memory,
+    Reference,
     compute_reference,
     runner_of,
 )
-from keras_posenc.export.report import VerificationReport
+from keras_posenc.export.report import VerificationReport, notes
 from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
-from tests.generation.toy import SIZES, shaken
+from keras_posenc.generation.transformers_search import TransformersSearch
+from tests.generation.toy import SIZES, shaken, varied
 
 pytestmark = pytest.mark.tensorflow
 
@@ -66,9 +72,8 @@ def test_the_model_reads_what_was_generated(made):
     source = np.array([[5, 6, 7], [8, 9, 0]], "int32")
     ids = np.array([[9, 4, 3, 0], [1, 2, 8, 6]], "int32")
     found = rescored(made.search, made._scoring, source, ids)
-    is_token, scores, best = (
-        np.asarray(found[name])
-        for name in ("is_token", "token_score", "best_score")
+    is_token, scores, lost = (
+        np.asarray(found[name]) for name in ("is_token", "token_score", "lost")
     )
     assert is_token.tolist() == (ids != 0).tolist()
     for row, prompt in enumerate(([5, 6, 7], [8, 9])):
@@ -80,7 +85,16 @@ def test_the_model_reads_what_was_generated(made):
             scores[row][: len(wanted)], wanted, atol=1e-5
         )
         most = logits[places, 1:].max(axis=-1)  # 0 is never generated
-        np.testing.assert_allclose(best[row][: len(most)], most, atol=1e-5)
+        np.testing.assert_allclose(
+            lost[row][: len(most)], most - wanted, atol=1e-5
+        )
+    # Any of them is too unlikely for a file that may lose next to nothing.
+    found = {name: np.asarray(value) for name, value in found.items()}
+    given = {"ids": ids, "ended": np.array([True, False])}
+    for max_kl, is_wrong in ((1.0, False), (1e-4, True)):
+        _, error = of_choices({}, {}, given, lambda *_: found, max_kl)
+        assert (error is not None) == is_wrong
+        assert not is_wrong or "nats less likely than the most" in error
 
 
 @pytest.mark.slow
@@ -176,21 +190,63 @@ def of_no_noise(inputs, outputs):
     outputs["ids"][:] = [[29, 3, 0, 0]]
 
 
+def repeating(inputs, outputs):
+    """A pair of ids twice, and the end."""
+    outputs["ids"][:] = [5, 5, 5, 3]
+
+
+def unforced(inputs, outputs):
+    outputs["ids"][:] = [5, 6, 7, 8]
+
+
+def unpenalized(inputs, outputs):
+    found = kp.Generator(LARGE, max_length=4, end_ids=3).search(inputs["ids"])
+    outputs |= {name: np.array(value) for name, value in found.items()}
+
+
+def misspelled(inputs, outputs):
+    outputs["text"][:] = b"\xff"
+
+
+def shortened(inputs, outputs):
+    outputs["text"][:] = b"a"
+    outputs["ended"][:] = False
+
+
+def overrated(inputs, outputs):
+    outputs["score"] += 3
+
+
 ERRORS = {
     emptied: "neither ends with an end symbol nor is full",
     stopped: "neither ends with an end symbol nor is full",
     unknown: "has an id that the model does not generate",
-    misread: "is not what its ids say",
+    misread: "has another `ended` than its ids say",
     misadded: "and its tokens' are",
     of_nan: "is not finite",
     scored_padding: "is not 0 where no token is",
+    repeating: "has an id that may not follow those before it",
+    unforced: "has an id that may not follow those before it",
+    shortened: "has another `ended` than its ids say",
+    misspelled: "is not the text of its own ids",
 }
+
+
+class ByRules(kp.Generator):
+    def _make_search(self, model, **options):
+        return TransformersSearch(
+            model, no_repeat_ngram_size=2, forced_end_id=3, **options
+        )
+
+
+LARGE = shaken(kp.TransformerDecoderModel(30, **SIZES))
 
 
 def reference_of(generator, name):
     models = {
         "serving_default": generator.offered_signatures()["from_ids"],
         "score": generator.scorer_from_ids,
+        "text": generator,
     }
     signatures = resolve_signatures(generator, {name: models[name]})
     return compute_reference(
@@ -200,19 +256,19 @@ def reference_of(generator, name):
 
 def altered(reference, name, change):
     """The report of a file with other outputs, without any export."""
-    columns, cases = Columns(), []
+    cases = []
     for probe in reference.probes:
         outputs = {key: np.array(x) for key, x in probe.outputs.items()}
         change(probe.inputs, outputs)
-        if change is of_no_noise:  # its scores are those of its tokens
+        if change in (of_no_noise, repeating, unforced):
+            # Their scores are those of their tokens.
             rescore = reference.rescores[name]
             found = rescore(probe.inputs, outputs)
             scores = np.where(found["is_token"], found["token_score"], 0)
             outputs["token_score"], outputs["score"] = scores, scores.sum(-1)
-            outputs["ended"][:] = True
+            outputs["ended"] = (outputs["ids"] == 3).any(-1)
         response = {"outputs": outputs, "milliseconds": 1.0}
-        scales = reference.scales[name]
-        cases.append(compare(probe, scales, response, reference, columns))
+        cases.append(compare(probe, response, reference))
     return VerificationReport(
         path=Path("made.tflite"),
         kind="litert",
@@ -240,13 +296,22 @@ def unchanged(inputs, outputs):
             [stopped, unknown, misadded, of_worst_beam],
         ),
         ({"top_k": 3, "seed": 1}, [stopped, of_no_noise]),
-        ({"scores": True}, [scored_padding, misadded, of_nan]),
+        ({"repetition_penalty": 2.0}, [unpenalized]),
+        ({"make": ByRules}, [repeating, unforced]),
+        ({"make": ByRules, "beams": 2}, [repeating]),
+        ({"name": "text"}, [misspelled, shortened, overrated]),
+        ({"name": "score"}, [scored_padding, misadded, of_nan]),
     ],
 )
 def test_altered_outputs_fail(made, options, changes):
     options = dict(options)
-    name = "score" if options.pop("scores", False) else "serving_default"
-    generator = kp.Generator(made.model, max_length=4, end_ids=3, **options)
+    name = options.pop("name", "serving_default")
+    make = options.pop("make", kp.Generator)
+    model = LARGE if "repetition_penalty" in options else made.model
+    if name == "text":
+        generator = varied()
+    else:
+        generator = make(model, max_length=4, end_ids=3, **options)
     reference = reference_of(generator, name)
     report = altered(reference, name, unchanged)
     assert report.passed, report.details()
@@ -263,7 +328,7 @@ def test_nan_and_one_bad_signature_pass_no_limit():
         Likelihoods(chosen=10, misjudged=np.nan),
         Likelihoods(tokens=5, drawn=5, divergence=np.nan, chosen=9, regret=90),
         Likelihoods(tokens=5, model=-np.inf, file=-np.inf),
-        Likelihoods(chosen=10, drew=10, near=8),
+        Likelihoods(chosen=10, moved=0.8, concentration=4.0),
     ):
         assert wrong.exceeds(0.1, 1.1)
     assert not Likelihoods(chosen=10, regret=0.5).exceeds(0.1, 1.1)
@@ -303,8 +368,30 @@ def test_many_weights_have_few_cases(made, monkeypatch):
     assert shapes(64) == [(1, 1), (3, 17), (1, 64)]
     monkeypatch.setattr(generate, "_MOST_WORK", 100 * made.count_params())
     assert generate.Probes.fit([signature]).max_length == 100
+    # The report names the longest.
+    probes = [*generate.make_probes(signature, [], 40, lambda _: True)]
+    reference = Reference([signature], probes, [], 1e-5)
+    found = SimpleNamespace(kind="litert", quantization=None, operators=[])
+    (note,) = notes(reference, found)
+    assert "the longest has 40 steps" in note
     # Its outputs are those of the graph, and the same.
     inputs = {"ids": np.array([[5, 6, 7]], "int32")}
     found = runner_of(signature, Memory())(inputs)
     wanted = made.predict(inputs["ids"], verbose=0)
     np.testing.assert_array_equal(found["ids"], wanted["ids"])
+
+
+def test_noise_is_within_its_limits_and_at_them(made):
+    """Noise is in [0, 1): more is no input, and less would show less."""
+    drawn = kp.Generator(made.model, max_length=4, temperature=0.9)
+    models = drawn.offered_signatures()
+    (signature,) = resolve_signatures(drawn, {"a": models["from_ids"]})
+    probes = generate.make_probes(signature, [], 2, lambda _: True)
+    noise = np.concatenate([probe.inputs["noise"] for probe in probes])
+    assert noise.shape == (8, 4)
+    assert noise.min() == 0
+    assert noise.max() == 1 - 2.0**-24  # the largest float32 below 1
+    for edge in (noise.min(), noise.max()):
+        assert np.any(np.all(noise == edge, axis=1))
+        assert np.any(noise[:, 0] == edge)
+    assert np.any((noise > 0.1) & (noise < 0.9))

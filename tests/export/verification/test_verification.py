@@ -20,7 +20,12 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export import check, units
-from keras_posenc.export.probes.compare import SCORES, Columns, Kind, difference
+from keras_posenc.export.probes.compare import (
+    SCORES,
+    Kind,
+    difference,
+    unchecked_columns,
+)
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.probes.samples import fit_samples
@@ -239,14 +244,14 @@ def test_difference_of_two_outputs(wanted, got, worst, where):
         return {"y": np.array(values, kind)}
 
     found = difference(array(wanted), array(got), {"y": 1.0})
-    assert found.worst == worst
+    assert found.largest_difference == worst
     assert found.where == (f"y{list(where)}" if wanted else "")
 
 
 def test_difference_of_two_shapes():
     wanted, got = np.array([[1.0, 2.0]]), np.array([1.0, 2.0])
     found = difference({"y": wanted}, {"y": got}, {"y": 1.0})
-    assert (found.worst, found.where) == (math.inf, "y")
+    assert (found.largest_difference, found.where) == (math.inf, "y")
 
 
 def test_difference_of_rounded_answers_in_numbers():
@@ -259,24 +264,22 @@ def test_difference_of_rounded_answers_in_numbers():
         "place": np.array([1, 0, 0, 2]),
     }
     scales = {"scores": 1.0, "place": 1.0}
-    assert difference(wanted, got, scales).worst == math.inf
+    assert difference(wanted, got, scales).largest_difference == math.inf
     kinds = {"scores": Kind(SCORES, "they are")}
     found = difference(wanted, got, scales, rounded=True, kinds=kinds)
-    assert (found.worst, found.where) == (0.25, "scores[1, 0]")
-    assert found.mean == 0.5 / 6
+    assert (found.largest_difference, found.where) == (0.25, "scores[1, 0]")
+    assert found.mean_difference == 0.5 / 6
     assert (found.agreeing, found.rows) == (2, 3)
 
 
 def test_columns_that_are_too_small_to_be_seen():
-    columns = Columns()
     wanted = np.array([[1.0, 1e-6, 1e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
     got = np.array([[1.0, -1e-6, 1.001e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
-    columns.add("y", wanted, got, scale=1.0)
+    assert unchecked_columns([(wanted, got)], 1.0, 1e-5) == [1]
+    assert unchecked_columns([(wanted, got)], 1.0, 1e-7) == []  # seen, wrong
     # Of an output whose last axis is a length, there are no columns.
-    columns.add("z", wanted, got, scale=1.0)
-    columns.add("z", wanted[:, :2], got[:, :2], scale=1.0)
-    assert columns.unchecked(1e-5) == {"y": [1]}
-    assert columns.unchecked(1e-7) == {}  # seen, and wrong
+    longer = [(wanted, got), (wanted[:, :2], got[:, :2])]
+    assert unchecked_columns(longer, 1.0, 1e-5) == []
 
 
 def test_small_column_of_the_wrong_sign_is_named(tmp_path):
