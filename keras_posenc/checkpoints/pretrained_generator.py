@@ -14,6 +14,7 @@ from keras_posenc.generation.generator import Generator
 from keras_posenc.generation.options import SAMPLING, check_ids
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
+from keras_posenc.generation.text_steps import text_step_models
 from keras_posenc.generation.transformers_search import TransformersSearch
 from keras_posenc.text.chat_template import render
 
@@ -396,6 +397,41 @@ class PretrainedGenerator(Generator):
         Args:
             messages: As for `chat`.
         """
+        self._check_chats()
+        return render(self.chat_template, messages, tokens=self.special_tokens)
+
+    def chat_signatures(self) -> dict[str, keras.Model]:
+        """Returns the signatures of a SavedModel for a server of chats.
+
+        `serving_default` turns texts into texts. The others are for a server
+        that sends a message while it is generated, and chooses the tokens
+        itself: see `Generator.step_signatures`. `prompt` turns `text`, strings
+        `(batch,)`, such as `prompt_of` returns, into everything that the first
+        step takes; `decode` is a step; `detokenize` turns `ids`, int32 `(batch,
+        seq)`, into their `text`, strings `(batch,)`, and `ended`, bool
+        `(batch,)`, whether an end symbol is among them.
+
+        Returns:
+            A dict of Functional models, for the `signatures` of an export.
+
+        Raises:
+            ValueError: The checkpoint has no template of chats.
+
+        Example:
+            >>> import keras_posenc as kp
+            >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
+            >>> kp.export_saved_model(
+            ...     model, "serving/chat", signatures=model.chat_signatures()
+            ... )  # doctest: +SKIP
+        """
+        self._check_chats()
+        return {
+            "serving_default": self.offered_signatures()["serving_default"],
+            **text_step_models(self.search, self.name, self.source_tokenizer),
+        }
+
+    def _check_chats(self) -> None:
+        """Raises `ValueError` unless the model takes chats."""
         if self.chat_template is None:
             raise ValueError(
                 f"Model '{self.name}' has no template of chats. "
@@ -407,7 +443,6 @@ class PretrainedGenerator(Generator):
                 f"Model '{self.name}' takes ids, and a chat is text: load it "
                 "without from_ids=True"
             )
-        return render(self.chat_template, messages, tokens=self.special_tokens)
 
     def stream(self, text: Any, *, noise: Any = None) -> Stream:
         """Generates for one text, as `Generator.stream` does.

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import check_positive_int, is_number
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -607,9 +608,9 @@ def _known_integers(
 ) -> dict[str, np.ndarray]:
     """Returns values for integer inputs that do not depend on embeddings.
 
-    These are the words of a vocabulary, and all values of 8 bits if the input
-    holds no ids: an image has more axes than a sequence, or there is no
-    embedding.
+    These are the words of a vocabulary, what the model says of its inputs, and
+    all values of 8 bits if the input holds no ids: an image has more axes than
+    a sequence, or there is no embedding.
     """
     return {
         **{
@@ -621,6 +622,7 @@ def _known_integers(
             and (len(spec.shape) > 3 or not (sizes or "mask" in name))
         },
         **vocabularies(signature),
+        **Offers.of(signature.model).known_values,
     }
 
 
