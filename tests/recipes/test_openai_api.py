@@ -104,6 +104,19 @@ def chats(chatty, client_of, tmp_path_factory):
     return client_of(folder / "chat", folder)
 
 
+@pytest.mark.slow
+def test_export_for_chats_is_verified(chatty, tmp_path):
+    exported = kp.export_saved_model(
+        chatty,
+        tmp_path,
+        signatures=chatty.chat_signatures(),
+        max_length=8,
+        verbose=False,
+    )
+    tried = {case.signature for case in exported.report.cases}
+    assert tried == {"serving_default", "prompt", "decode", "detokenize"}
+
+
 def create(client, messages=CHAT, **options):
     return client.chat.completions.create(
         model="it", messages=messages, **options
