@@ -76,6 +76,25 @@ def text_step_models(
     state = steps["encode"](Splitting(tokenizer, name="split")(text))
     prompt = keras.Model(text, state, name=f"{name}_prompt")
     prompt.supports_masking = True
+    prompt.card = {
+        "signature": "A text that is to be continued, as it is read before the "
+        "first step. No start symbol is added.",
+        "outputs": dict.fromkeys(state, "for `decode`"),
+    }
+    steps["decode"].card = {
+        "signature": "One step: from the token that was chosen last, and the "
+        "outputs of `prompt` or of the step before, to the logits of the next "
+        f"token. There is room for {search.max_length} tokens; after them, "
+        "logits are NaN.",
+        "inputs": {
+            **dict.fromkeys(state, "as it was returned last"),
+            "token": "at first as `prompt` returns it, then the one chosen",
+        },
+        "outputs": {
+            **dict.fromkeys(state, "for the next step"),
+            "logits": "of the next token",
+        },
+    }
     ids = keras.Input((None,), dtype="int32", name="ids")
     back = Detokenizing(
         tokenizer,
@@ -86,6 +105,10 @@ def text_step_models(
     found = {"text": back(ids), "ended": Ending(search.end_ids)(ids)}
     detokenize = keras.Model(ids, found, name=f"{name}_detokenize")
     known = np.arange(tokenizer.vocabulary_size(), dtype="int32")
+    detokenize.card = {
+        "signature": "The text of generated tokens, up to an end id.",
+        "outputs": {"ended": "whether there is an end id"},
+    }
     detokenize.known_values = {"ids": known}
     return {
         "prompt": prompt,
