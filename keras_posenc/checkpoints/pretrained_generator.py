@@ -397,8 +397,8 @@ class PretrainedGenerator(Generator):
         Args:
             messages: As for `chat`.
         """
-        self._check_chats()
-        return render(self.chat_template, messages, tokens=self.special_tokens)
+        template = self._checked_template()
+        return render(template, messages, tokens=self.special_tokens)
 
     def chat_signatures(self) -> dict[str, keras.Model]:
         """Returns the signatures of a SavedModel for a server of chats.
@@ -424,14 +424,14 @@ class PretrainedGenerator(Generator):
             ...     model, "serving/chat", signatures=model.chat_signatures()
             ... )  # doctest: +SKIP
         """
-        self._check_chats()
+        self._checked_template()
         return {
             "serving_default": self.offered_signatures()["serving_default"],
             **text_step_models(self.search, self.name, self.source_tokenizer),
         }
 
-    def _check_chats(self) -> None:
-        """Raises `ValueError` unless the model takes chats."""
+    def _checked_template(self) -> str:
+        """Returns the template, or raises `ValueError` without chats."""
         if self.chat_template is None:
             raise ValueError(
                 f"Model '{self.name}' has no template of chats. "
@@ -443,6 +443,7 @@ class PretrainedGenerator(Generator):
                 f"Model '{self.name}' takes ids, and a chat is text: load it "
                 "without from_ids=True"
             )
+        return self.chat_template
 
     def stream(self, text: Any, *, noise: Any = None) -> Stream:
         """Generates for one text, as `Generator.stream` does.
