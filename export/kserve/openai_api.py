@@ -59,7 +59,7 @@ _EMBEDDINGS = {
     "encoding_format": (str, NoneType),
     "dimensions": (int, NoneType),
 }
-# What may be given, but not changed. Of `user` nothing depends.
+# What may be given, but not changed. Nothing depends on `user`.
 _FIXED = {
     "n": 1,
     "frequency_penalty": 0,
@@ -75,10 +75,8 @@ class Template:
         import jinja2.sandbox
 
         given = _read(folder / "tokenizer_config.json")
-        template, file = (
-            given.get("chat_template"),
-            folder / "chat_template.jinja",
-        )
+        template = given.get("chat_template")
+        file = folder / "chat_template.jinja"
         if file.exists():
             template = file.read_text("utf-8")
         if isinstance(template, list):  # several, by name
@@ -148,9 +146,8 @@ def _message(each):
         for part in content
     ):
         content = "".join(str(part.get("text")) for part in content)
-    if not isinstance(content, str) or each.get("role") not in (
-        *("system", "user", "assistant", "tool"),
-    ):
+    roles = ("system", "user", "assistant", "tool")
+    if not isinstance(content, str) or each.get("role") not in roles:
         raise InvalidInput(
             "Each of `messages` must have a `role`, system, user, assistant or "
             "tool, and a text as its `content`"
@@ -168,11 +165,8 @@ class Reply:
     """
 
     def __init__(self, signatures, prompt, body, positions):
-        self.signatures, self.prompt, self.positions = (
-            signatures,
-            prompt,
-            positions,
-        )
+        self.signatures, self.prompt = signatures, prompt
+        self.positions = positions
         stop = body.get("stop") or []
         self.stop = [stop] if isinstance(stop, str) else stop
         if not all(isinstance(each, str) and each for each in self.stop):
@@ -324,10 +318,7 @@ class Api:
             raise InvalidInput(f"`model` must be {self.model.name!r}")
         for name, value in body.items():
             if name in known:
-                is_flag = isinstance(value, bool) and known[name] != (
-                    bool,
-                    NoneType,
-                )
+                is_flag = isinstance(value, bool) and name != "stream"
                 if is_flag or not isinstance(value, known[name]):
                     raise InvalidInput(f"`{name}` cannot be {value!r:.40}")
             elif name != "user" and value not in (None, [], _FIXED.get(name)):
