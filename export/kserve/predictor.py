@@ -73,7 +73,7 @@ DEFAULT = "serving_default"
 _NUMBERS = {int, float, NoneType}
 _TYPES = {"i": {int}, "u": {int}, "b": {bool}}
 # What is asked of the server, probes and metrics included, and how.
-_SERVED = re.compile(
+SERVED = re.compile(
     r"POST /v1/models/[^/]+:predict"
     r"|GET (/|/metrics|/v1/models(/[^/]+)?|/v2/health/(live|ready))"
 )
@@ -392,14 +392,14 @@ class Predictor(kserve.Model):
             else _columns(payload["instances"], specs)
         )
         inputs = {
-            key: self._tensor(key, spec, rows, signature.takes_empty)
+            key: self.tensor(key, spec, rows, signature.takes_empty)
             for (key, spec), rows in zip(specs.items(), columns, strict=True)
         }
         try:
             outputs = signature.run(inputs)
         except signature.refusals as error:
             raise InvalidInput(
-                f"The model does not take it: {_reason(error)}"
+                f"The model does not take it: {reason(error)}"
             ) from None
         if not any(map(_has_nan, inputs.values())):
             for key, value in outputs.items():
@@ -421,7 +421,8 @@ class Predictor(kserve.Model):
             "predictions": [dict(zip(names, row, strict=True)) for row in rows]
         }
 
-    def _tensor(self, name, spec, rows, takes_empty):
+    def tensor(self, name, spec, rows, takes_empty):
+        """The array of an input, of the rows that a request has for it."""
         # Of objects: NumPy else gives each of them the room of the longest
         # text, and lists of several lengths an error of their own.
         value = np.array(rows, dtype=object)
@@ -503,7 +504,7 @@ def _to_bytes(name, value):
         raise InvalidInput(f"`{name}` must be a string") from None
 
 
-def _reason(error):
+def reason(error):
     """What is wrong with a request, without where in the model it was seen."""
     message = getattr(error, "message", str(error))
     # TensorFlow names the node in the next line, and ONNX Runtime before it.
@@ -558,10 +559,11 @@ class BodyLimit:
             is the most.
         max_bodies: Of that size, received or answered now; else a 503.
         max_seconds: For a body to arrive; else a 408.
+        served: The requests that are served, as `SERVED`; else a 404.
     """
 
-    def __init__(self, app, max_bytes, max_bodies, max_seconds):
-        self.app, self.max_bytes = app, max_bytes
+    def __init__(self, app, max_bytes, max_bodies, max_seconds, served=SERVED):
+        self.app, self.max_bytes, self.served = app, max_bytes, served
         self.max_bodies, self.max_seconds = max_bodies, max_seconds
         self.held = {}  # bytes of each body, by who asks
 
@@ -572,7 +574,7 @@ class BodyLimit:
             return
         asks, request = object(), f"{scope['method']} {scope['path']}"
         try:
-            if not _SERVED.fullmatch(request):
+            if not self.served.fullmatch(request):
                 raise HTTPException(404, f"{request} is not served here")
             if scope["method"] == "POST":
                 receive = await self._read(scope, receive, asks)
@@ -631,10 +633,10 @@ class BodyLimit:
             largest = max(len(body), 16 * lists)
 
 
-def main():
-    """Serves until it is ended."""
+def command_line(description):
+    """The parser of the options, and of KServe's."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], parents=[kserve_parser]
+        description=description.splitlines()[0], parents=[kserve_parser]
     )
     parser.add_argument(
         "--model_dir", required=True, help="or a .tflite or .onnx file"
@@ -656,7 +658,17 @@ def main():
     parser.add_argument(
         "--max_body_seconds", type=float, default=30.0, help="to receive one"
     )
-    options = parser.parse_args()
+    return parser
+
+
+def serve(options, served=SERVED, extend=None):
+    """Serves until it is ended.
+
+    Args:
+        options: Of the command line.
+        served: As for `BodyLimit`.
+        extend: Adds routes to the server for the predictor, which it takes.
+    """
     model = Predictor(
         options.model_name,
         options.model_dir,
@@ -669,9 +681,12 @@ def main():
         max_bytes=options.max_body_bytes,
         max_bodies=options.max_bodies,
         max_seconds=options.max_body_seconds,
+        served=served,
     )
     server = kserve.ModelServer(enable_grpc=False)  # first: it sets up the log
     logger.addFilter(in_one_line)
+    if extend is not None:
+        extend(model)
     model.load()
     server.register_model(model)
     rest = RESTServer(
@@ -686,4 +701,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    serve(command_line(__doc__).parse_args())

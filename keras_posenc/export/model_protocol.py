@@ -43,6 +43,8 @@ class Offers:
             log-likelihoods. Differences are relative to it.
         constant_outputs: Names of outputs that do not depend on the inputs, so
             that a report does not warn of them.
+        known_values: The values of an integer input, as an array by its name,
+            where no `Embedding` and no lookup limits them.
         ids_note: What a report says of ids that an application must make
             where a file takes no texts, as of a prompt before each.
         made_inputs: How test inputs are made that no embedding or vocabulary
@@ -66,6 +68,7 @@ class Offers:
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
+    known_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ids_note: str = ""
     made_inputs: Mapping[str, Callable[[Any, tuple[int, ...]], Any]] = (
         dataclasses.field(default_factory=dict)

@@ -5,27 +5,128 @@ import json
 import pytest
 
 import keras_posenc as kp
+from tests import test_c_program as c
 from tests.checkpoints import smollm2
+from tests.recipes import kserve_server
 from tests.text.files import FIXTURES
 
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
 EXPECTED = json.loads((FIXTURES / "chats.json").read_text("utf-8"))
+NEW = EXPECTED["max_new_tokens"]
+# Of one turn and of several, and of different lengths.
+CHATS = sorted(EXPECTED["chats"], key=lambda chat: len(chat["ids"]))[::9]
+TEXTS = [*(chat["text"] for chat in CHATS), ""]
+
+program = c.program
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def folder(tmp_path_factory):
     if not smollm2.is_installed():
         pytest.skip("requirements/weights.txt is not installed")
     folder = tmp_path_factory.mktemp("smollm2")
     smollm2.write_folder(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
     return kp.load_hugging_face(folder, verbose=False)
 
 
 def test_replies_are_those_of_transformers(model):
     assert len(EXPECTED["chats"]) >= 20
-    new = EXPECTED["max_new_tokens"]
     for chat in EXPECTED["chats"]:
         tokenizer = model.source_tokenizer
         ids = tokenizer.split([chat["text"]]).numpy()[0]
         assert ids.tolist() == chat["ids"]
-        assert model.chat(chat["messages"], max_new_tokens=new) == chat["reply"]
+        assert model.chat(chat["messages"], max_new_tokens=NEW) == chat["reply"]
+
+
+@pytest.fixture(scope="module")
+def replies(model):
+    """transformers' for each text, and the model's own after no prompt."""
+    (alone,) = model.generate([""], max_new_tokens=NEW)
+    assert alone
+    return [*(chat["reply"] for chat in CHATS), alone]
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    """The version folder of a SavedModel from text to text."""
+    generator = model.with_options(max_new_tokens=NEW)
+    exported = kp.export_saved_model(
+        generator,
+        tmp_path_factory.mktemp("served"),
+        signatures=generator.chat_signatures(),
+        max_length=32,
+        verbose=False,
+    )
+    print(exported.report)
+    return exported.path
+
+
+def test_c_program_turns_text_into_text(program, exported, replies, tmp_path):
+    """... without operators of TF-Text."""
+    file = tmp_path / "requests"
+    with c.tf.io.TFRecordWriter(str(file)) as writer:
+        for texts in TEXTS, TEXTS[:1]:
+            writer.write(c.record("serving_default", text=texts))
+    process = c.run(program, exported, file, timeout=900)
+    found = [
+        value.tolist()
+        for _, output, value in c.answers(process)
+        if output == "text"
+    ]
+    assert found == [replies, replies[:1]]
+
+
+@pytest.fixture(scope="module")
+def url(folder, exported, tmp_path_factory):
+    """The address of a server of KServe with OpenAI's endpoints."""
+    pytest.importorskip("kserve")
+    program = kserve_server.PREDICTOR.with_name("openai_api.py")
+    path = tmp_path_factory.mktemp("server") / "log"
+    with path.open("w") as log:
+        process, url = kserve_server.start(
+            exported.parent, log, program=(program, "--checkpoint", folder)
+        )
+    try:
+        yield url
+    finally:
+        kserve_server.stop(process)
+
+
+def test_kserve_turns_text_into_text(url, replies):
+    requests = pytest.importorskip("requests")
+    for texts, wanted in (
+        (TEXTS, replies),  # one batch, of several lengths
+        *(
+            ([text], [reply])
+            for text, reply in zip(TEXTS, replies, strict=True)
+        ),
+    ):
+        reply = requests.post(
+            f"{url}:predict", json={"instances": texts}, timeout=900
+        )
+        found = [row["text"] for row in reply.json()["predictions"]]
+        assert found == wanted
+
+
+def test_openai_client_chats(url):
+    openai = pytest.importorskip("openai")
+    root = url.partition("/v1/")[0]
+    client = openai.OpenAI(
+        base_url=f"{root}/openai/v1", api_key="none", timeout=900
+    )
+    for chat in CHATS:
+        asked = {"model": "judge", "messages": chat["messages"]}
+        found = client.chat.completions.create(**asked)
+        assert found.choices[0].message.content == chat["reply"]
+        assert found.usage.prompt_tokens == len(chat["ids"])
+        pieces = [
+            each.choices[0].delta.content or ""
+            for each in client.chat.completions.create(**asked, stream=True)
+        ]
+        assert "".join(pieces) == chat["reply"]
+        assert len(list(filter(None, pieces))) > 1

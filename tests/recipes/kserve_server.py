@@ -29,7 +29,7 @@ def start(model, log, program=(PREDICTOR,)):
         stdout=log,
         stderr=subprocess.STDOUT,
     )
-    for _ in range(1200):
+    for _ in range(3000):  # weights of half a GB, on a busy machine
         found = re.search(
             r"serving on port (\d+)", Path(log.name).read_text("utf-8")
         )

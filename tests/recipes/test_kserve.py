@@ -380,12 +380,12 @@ def test_file_is_read_anew_where_it_is_replaced(exported, tmp_path, caplog):
 def test_booleans_are_taken_for_booleans(predictor, rows, is_taken):
     spec = SimpleNamespace(shape=(None,), dtype=np.dtype(bool))
     if is_taken:
-        found = predictor._tensor("tokens", spec, rows, False)
+        found = predictor.tensor("tokens", spec, rows, False)
         assert found.dtype == bool
         assert found.tolist() == rows
     else:
         with pytest.raises(InvalidInput, match="must be of bool"):
-            predictor._tensor("tokens", spec, rows, False)
+            predictor.tensor("tokens", spec, rows, False)
 
 
 def watched_paths():

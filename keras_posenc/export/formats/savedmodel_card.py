@@ -27,6 +27,7 @@ from keras_posenc.export.signatures.signature import DEFAULT, Signature
 
 CARD_FILE = "MODEL_CARD.md"
 _MOST_BYTES = 16 * 1024**2  # of a card
+_MOST_NUMBERS = 1000  # of a request that is quoted
 
 _SIGNATURES = {
     DEFAULT: "The model itself.",
@@ -207,14 +208,20 @@ def _signature(
                 meaning = meaning_of(labels, tensor) or meaning
             meaning = own.get(side, {}).get(tensor, meaning)
             rows.append(f"| {side[:-1]} | `{tensor}` | {info} | {meaning} |")
-    example = {
-        tensor: value.tolist()
-        for tensor, value in _example(signature, probes).items()
-    }
-    body: dict[str, Any] = {"inputs": example}
-    if signature.name != DEFAULT:
-        body = {"signature_name": signature.name, **body}
-    request = json.dumps(body, ensure_ascii=False)
+    arrays = _example(signature, probes)
+    if sum(value.size for value in arrays.values()) > _MOST_NUMBERS:
+        example = {
+            tensor: repr(value.tolist())
+            if value.dtype == object
+            else f"np.zeros({value.shape}, {value.dtype.name!r})"
+            for tensor, value in arrays.items()
+        }
+        request = " a request is too long to be quoted here."
+    else:
+        example = {
+            tensor: repr(value.tolist()) for tensor, value in arrays.items()
+        }
+        request = _rest(name, signature, arrays)
     return "\n\n".join(
         [
             f"## `{signature.name}`",
@@ -226,23 +233,44 @@ def _signature(
             f"Python, in this folder:\n\n```python\n"
             f"{_in_python(signature, example, inspection)}\n```",
             *([_serve(signature)] if signature.has_serve else []),
-            "REST:\n\n```sh\ncurl http://localhost:8501/v1/models/"
-            f"{name}:predict -d '{request}'\n```",
+            f"REST:{request}",
             f"gRPC:\n\n```python\n{_grpc(name, signature, example)}\n```",
         ]
     )
 
 
+def _rest(
+    name: str, signature: Signature, arrays: Mapping[str, np.ndarray]
+) -> str:
+    body: dict[str, Any] = {
+        "inputs": {tensor: value.tolist() for tensor, value in arrays.items()}
+    }
+    if signature.name != DEFAULT:
+        body = {"signature_name": signature.name, **body}
+    request = json.dumps(body, ensure_ascii=False)
+    return (
+        "\n\n```sh\ncurl http://localhost:8501/v1/models/"
+        f"{name}:predict -d '{request}'\n```"
+    )
+
+
+def _numpy(example: Mapping[str, str]) -> str:
+    return "import numpy as np\n" * any(
+        value.startswith("np.") for value in example.values()
+    )
+
+
 def _in_python(
-    signature: Signature, example: Mapping[str, Any], inspection: Inspection
+    signature: Signature, example: Mapping[str, str], inspection: Inspection
 ) -> str:
     inputs = ", ".join(
-        f'{tensor}=tf.constant({value!r}, "{signature.specs[tensor].dtype}")'
+        f'{tensor}=tf.constant({value}, "{signature.specs[tensor].dtype}")'
         for tensor, value in example.items()
     )
     more = "import tensorflow_text\n" * bool(inspection.foreign_operators)
     return (
-        f'import tensorflow as tf\n{more}\nloaded = tf.saved_model.load(".")\n'
+        f"{_numpy(example)}import tensorflow as tf\n{more}\n"
+        'loaded = tf.saved_model.load(".")\n'
         f'outputs = loaded.signatures["{signature.name}"]({inputs})'
     )
 
@@ -263,9 +291,9 @@ def _serve(signature: Signature) -> str:
     )
 
 
-def _grpc(name: str, signature: Signature, example: Mapping[str, Any]) -> str:
+def _grpc(name: str, signature: Signature, example: Mapping[str, str]) -> str:
     lines = [
-        "import grpc, tensorflow as tf",
+        f"{_numpy(example)}import grpc, tensorflow as tf",
         "from tensorflow_serving.apis import predict_pb2",
         "from tensorflow_serving.apis import prediction_service_pb2_grpc",
         "",
@@ -274,7 +302,7 @@ def _grpc(name: str, signature: Signature, example: Mapping[str, Any]) -> str:
         f"request.model_spec.signature_name = {signature.name!r}",
         *(
             f"request.inputs[{tensor!r}].CopyFrom(tf.make_tensor_proto("
-            f"{value!r}, tf.{signature.specs[tensor].dtype}))"
+            f"{value}, tf.{signature.specs[tensor].dtype}))"
             for tensor, value in example.items()
         ),
         'channel = grpc.insecure_channel("localhost:8500")',

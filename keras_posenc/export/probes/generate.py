@@ -608,9 +608,9 @@ def _known_integers(
 ) -> dict[str, np.ndarray]:
     """Returns values for integer inputs that do not depend on embeddings.
 
-    These are the words of a vocabulary, and all values of 8 bits if the input
-    holds no ids: an image has more axes than a sequence, or there is no
-    embedding.
+    These are the words of a vocabulary, what the model says of its inputs, and
+    all values of 8 bits if the input holds no ids: an image has more axes than
+    a sequence, or there is no embedding.
     """
     return {
         **{
@@ -622,6 +622,7 @@ def _known_integers(
             and (len(spec.shape) > 3 or not (sizes or "mask" in name))
         },
         **vocabularies(signature),
+        **Offers.of(signature.model).known_values,
     }
 
 

@@ -124,6 +124,24 @@ def test_grpc_code_makes_the_same_request(card):
             np.testing.assert_array_equal(inputs[key], expected)
 
 
+def test_large_request_is_not_quoted(tmp_path, monkeypatch):
+    model = keras.Sequential([keras.Input((40, 30, 1), name="image")])
+    model.add(layers.GlobalAveragePooling2D())
+    path = kp.export_saved_model(
+        model, tmp_path, max_length=4, verbose=False
+    ).path
+    card = (path / "MODEL_CARD.md").read_text()
+    assert len(card) < 3000
+    assert "REST: a request is too long to be quoted here." in card
+    monkeypatch.chdir(path)
+    python, grpc = re.findall("```python\n(.*?)\n```", card, re.DOTALL)
+    scope = {}
+    exec(python, scope)
+    (output,) = scope["outputs"].values()
+    assert output.shape == (1, 1)
+    ast.parse(grpc)
+
+
 def test_what_was_proved_is_told(served, card):
     cases = len(served.report.cases)
     assert f"{cases} cases, largest difference " in card
