@@ -1,7 +1,7 @@
 """A decoder as LiteRT-LM's engine calls it: chunks of tokens, and caches."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras

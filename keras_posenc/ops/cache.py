@@ -7,7 +7,6 @@ from typing import Any
 
 from keras import ops
 
-
 _UPDATES_SLICES = contextvars.ContextVar(
     "keras_posenc_updates_slices", default=False
 )
