@@ -9,8 +9,8 @@ from keras_posenc.text.byte_pairs import BYTES
 from keras_posenc.text.byte_tokenizer import ByteTokenizer
 from keras_posenc.text.character_tokenizer import CharacterTokenizer
 
-# What texts never spell, so that no text has these ids.
-_NEVER_SPELLED = "\x00keras_posenc:{}\x00"
+# No text spells these by chance. An application may, to start a text.
+_NEVER_SPELLED = "<|keras_posenc:{}|>"
 
 
 def tokenizer_json(tokenizer: Any) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""Export to LiteRT-LM packages (.litertlm): language models on phones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.formats.litertlm import LiteRTLM, tokenizer_for
+from keras_posenc.export.formats.litertlm_engine import require_engine
+from keras_posenc.export.formats.litertlm_package import require_builder
+from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.pipeline import export
+from keras_posenc.export.publish import as_path, check_file
+from keras_posenc.export.report import ExportedModel
+from keras_posenc.export.signatures.resolve import check_model
+
+
+def export_litertlm(
+    generator: keras.Model,
+    path: str | Path,
+    *,
+    quantization: str | None = None,
+    prefill_lengths: Sequence[int] = (32, 128, 512),
+    cache_length: int = 2048,
+    tokenizer: str | Path | None = None,
+    verify: bool = True,
+    tolerance: float | None = None,
+    max_kl: float | None = None,
+    max_perplexity_ratio: float | None = None,
+    verbose: int = True,
+) -> ExportedModel:
+    """Exports a language model as a LiteRT-LM package and verifies it.
+
+    LiteRT-LM is Google's engine for language models on Android, iOS, the web
+    and desktops. A package is one file that holds the model, its tokenizer,
+    the ids that end a text and the template of chats.
+
+    The package appears in one step, after two verifications. The LiteRT file
+    in it is verified as `export_litert` does. Then LiteRT-LM's own engine, in
+    a process without Keras, must tokenize some 500 texts as the model's
+    tokenizer does, continue prompts of several chunks as the model does, give
+    its log-probabilities, and hold a chat of two turns by its template.
+
+    Needs the extra `litertlm`.
+
+    Args:
+        generator: A `Generator` or `PretrainedGenerator` of a
+            `TransformerDecoderModel`, with its tokenizer and an end symbol, in
+            float32. Its sampling becomes the engine's default; other options,
+            such as `beams`, have no place in a package.
+        path: The file, ending in `.litertlm`. An earlier file is replaced; the
+            folder is made if missing.
+        quantization: As for `export_litert`.
+        prefill_lengths: Sizes of the chunks in which prompts are read. A chunk
+            that is not full takes the time of a full one, and must fit into
+            the cache: give several.
+        cache_length: How many tokens a chat may have, replies included. Memory
+            grows with it, and so does the time of each token.
+        tokenizer: The tokenizer to pack: a `tokenizer.json`, a SentencePiece
+            model, or a folder with one of them. By default the generator's own
+            is written, if it is a `BytePairTokenizer`, `ByteTokenizer` or
+            `CharacterTokenizer`.
+        verify: Whether to verify before publishing.
+        tolerance: Largest difference allowed: see `verify`.
+        max_kl: Not used by a float32 package: see `verify`.
+        max_perplexity_ratio: Largest perplexity of a quantized package in the
+            engine, as a multiple of the model's, 1.1 by default.
+        verbose: Whether to show progress; 2 also shows native logs.
+
+    Returns:
+        An `ExportedModel`: its `path` and its `report`, whose `engine` has
+        what the engine did.
+
+    Raises:
+        ImportError: The extra `litertlm` is not installed.
+        ValueError: An argument that is none of the above, or a model that the
+            engine cannot run.
+        ExportError: As `export_litert`.
+        ExportVerificationError: The package does something else than the
+            model. No file is left.
+
+    Example:
+    >>> import pathlib, tempfile
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerDecoderModel(
+    ...     260, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
+    ... )
+    >>> generator = kp.Generator(
+    ...     model, source_tokenizer=kp.ByteTokenizer(add_end=False)
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     exported = kp.export_litertlm(
+    ...         generator,
+    ...         pathlib.Path(folder) / "tiny.litertlm",
+    ...         prefill_lengths=(8, 16),
+    ...         cache_length=64,
+    ...         verbose=False,
+    ...     )
+    ...     exported.path.name
+    'tiny.litertlm'
+    """
+    require_tensorflow_backend("export_litertlm")
+    check_model(generator)
+    path = check_file(path, ".litertlm")
+    given = None if tokenizer is None else as_path("tokenizer", tokenizer)
+    require_builder()
+    if verify:
+        require_engine()
+    parts = parts_of(generator, prefill_lengths, cache_length)
+    return export(
+        parts.models["decode"],
+        LiteRTLM(
+            path=path,
+            mode=quantization,
+            given=parts.models,
+            parts=parts,
+            tokenizer=tokenizer_for(parts, given),
+            tolerance=tolerance,
+            max_kl=max_kl,
+            max_perplexity_ratio=max_perplexity_ratio,
+            verify=verify,
+            verbose=verbose,
+        ),
+        path.parent,
+    )
+
+
+def parts_of(
+    model: keras.Model, prefill_lengths: Any, cache_length: Any
+) -> Any:
+    """Returns the `EngineParts` of a model.
+
+    Raises:
+        ValueError: It is no generator, or one that the engine cannot run.
+    """
+    offer = Offers.of(model).engine_parts
+    if offer is None:
+        raise ValueError(
+            "LiteRT-LM runs language models: give a kp.Generator of a "
+            "kp.TransformerDecoderModel, or what kp.load_hugging_face makes of "
+            f"a decoder. Received: {type(model).__name__} '{model.name}'"
+        )
+    return offer(prefill_lengths, cache_length)
