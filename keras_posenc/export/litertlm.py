@@ -6,13 +6,21 @@ from typing import Any
 
 import keras
 
-from keras_posenc.export.errors import require_tensorflow_backend
-from keras_posenc.export.formats.litertlm import LiteRTLM, tokenizer_for
+from keras_posenc.export.errors import (
+    require_tensorflow_backend,
+)
+from keras_posenc.export.formats.litertlm import (
+    LiteRTLM,
+    tokenizer_for,
+)
 from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import export
-from keras_posenc.export.publish import as_path, check_file
+from keras_posenc.export.publish import (
+    as_path,
+    check_file,
+)
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 

@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
         parser,
         "exported",
         metavar="PATH",
-        help=".tflite, .onnx or .keras file, SavedModel folder, or folder of "
+        help=".tflite, .litertlm, .onnx or .keras file, SavedModel folder, or folder of "
         "its versions, or of a checkpoint",
     )
     add_options(parser, "--import")
