@@ -161,8 +161,8 @@ def notes_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> list[str]:
         how = f"{name!r}" if name else f"the token of id {parts.start_id}"
         found.append(
             f"LiteRT-LM puts no {how} before a prompt, as the model's "
-            "tokenizer does: an application begins each prompt with it, or the template "
-            "of chats"
+            "tokenizer does: an application begins each prompt with it, or "
+            "the template of chats"
         )
     if parts.template is None:
         found.append(
