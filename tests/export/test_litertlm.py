@@ -287,9 +287,7 @@ def test_forged_sections_are_refused(package, tmp_path):
     ]
     begin = found["begin"].to_bytes(8, "little")
     path = tmp_path / "forged.litertlm"
-    path.write_bytes(
-        content.replace(begin, (2**40).to_bytes(8, "little"), 1)
-    )
+    path.write_bytes(content.replace(begin, (2**40).to_bytes(8, "little"), 1))
     with pytest.raises(ValueError, match="is no readable LiteRT-LM package"):
         kp.inspect(path)
 
