@@ -118,6 +118,20 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         """Returns how many tokens the vocabulary holds."""
         raise NotImplementedError
 
+    def tokenizer_json(self) -> dict[str, Any]:
+        """Returns the content of a `tokenizer.json` with the same ids.
+
+        Without the tokens before and after texts, padding and lengths.
+
+        Raises:
+            ValueError: This kind of tokenizer cannot be written so.
+        """
+        raise ValueError(
+            f"A {type(self).__name__} cannot be written as a tokenizer.json. "
+            "Give the file of its checkpoint: `tokenizer=FOLDER`, a folder "
+            "with tokenizer.json or a SentencePiece model (--tokenizer FOLDER)"
+        )
+
     @property
     def compute_dtype(self) -> str:
         # As Keras' `TextVectorization`: a `Sequential` without an `Input`

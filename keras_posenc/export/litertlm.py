@@ -1,0 +1,221 @@
+"""Export to LiteRT-LM packages (.litertlm): language models on phones."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_posenc.export.errors import (
+    ExportVerificationError,
+    require_tensorflow_backend,
+)
+from keras_posenc.export.formats.litert import LiteRT
+from keras_posenc.export.formats.litertlm import (
+    LiteRTLM,
+    lengths_of,
+    notes_of,
+    run_package,
+    tokenizer_for,
+    unpacked,
+)
+from keras_posenc.export.formats.litertlm_engine import require_engine
+from keras_posenc.export.formats.litertlm_package import require_builder
+from keras_posenc.export.inspect import inspect_safe
+from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.pipeline import export, verify
+from keras_posenc.export.publish import (
+    as_path,
+    check_file,
+    check_unchanged,
+    stamp,
+    working_folder,
+)
+from keras_posenc.export.record import (
+    make_record,
+    remove_record,
+    try_to_record,
+)
+from keras_posenc.export.report import ExportedModel, VerificationReport
+from keras_posenc.export.signatures.resolve import check_model
+
+
+def export_litertlm(
+    generator: keras.Model,
+    path: str | Path,
+    *,
+    quantization: str | None = None,
+    prefill_lengths: Sequence[int] = (32, 128, 512),
+    cache_length: int = 2048,
+    tokenizer: str | Path | None = None,
+    verify: bool = True,
+    tolerance: float | None = None,
+    max_kl: float | None = None,
+    max_perplexity_ratio: float | None = None,
+    verbose: int = True,
+) -> ExportedModel:
+    """Exports a language model as a LiteRT-LM package and verifies it.
+
+    LiteRT-LM is Google's engine for language models on Android, iOS, the web
+    and desktops. A package is one file that holds the model, its tokenizer,
+    the ids that end a text and the template of chats.
+
+    The package appears in one step, after two verifications. The LiteRT file
+    in it is verified as `export_litert` does. Then LiteRT-LM's own engine, in
+    a process without Keras, must tokenize some 500 texts as the model's
+    tokenizer does, continue prompts of several chunks as the model does, give
+    its log-probabilities, and hold a chat of two turns by its template.
+
+    Needs the extra `litertlm`.
+
+    Args:
+        generator: A `Generator` or `PretrainedGenerator` of a
+            `TransformerDecoderModel`, with its tokenizer and an end symbol, in
+            float32. Its sampling becomes the engine's default; other options,
+            such as `beams`, have no place in a package.
+        path: The file, ending in `.litertlm`. An earlier file is replaced; the
+            folder is made if missing.
+        quantization: As for `export_litert`.
+        prefill_lengths: Sizes of the chunks in which prompts are read. A chunk
+            that is not full takes the time of a full one, and must fit into
+            the cache: give several.
+        cache_length: How many tokens a chat may have, replies included. Memory
+            grows with it, and so does the time of each token.
+        tokenizer: The tokenizer to pack: a `tokenizer.json`, a SentencePiece
+            model, or a folder with one of them. By default the generator's own
+            is written, if it is a `BytePairTokenizer`, `ByteTokenizer` or
+            `CharacterTokenizer`.
+        verify: Whether to verify before publishing.
+        tolerance: Largest difference allowed: see `verify`.
+        max_kl: Not used by a float32 package: see `verify`.
+        max_perplexity_ratio: Largest perplexity of a quantized package in the
+            engine, as a multiple of the model's, 1.1 by default.
+        verbose: Whether to show progress; 2 also shows native logs.
+
+    Returns:
+        An `ExportedModel`: its `path` and its `report`, whose `engine` has
+        what the engine did.
+
+    Raises:
+        ImportError: The extra `litertlm` is not installed.
+        ValueError: An argument that is none of the above, or a model that the
+            engine cannot run.
+        ExportError: As `export_litert`.
+        ExportVerificationError: The package does something else than the
+            model. No file is left.
+
+    Example:
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerDecoderModel(
+    ...     260, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
+    ... )
+    >>> generator = kp.Generator(
+    ...     model, source_tokenizer=kp.ByteTokenizer(add_end=False)
+    ... )
+    >>> kp.export_litertlm(
+    ...     generator,
+    ...     "tiny.litertlm",
+    ...     prefill_lengths=(8, 16),
+    ...     cache_length=64,
+    ... )  # doctest: +SKIP
+    """
+    require_tensorflow_backend("export_litertlm")
+    check_model(generator)
+    path = check_file(path, ".litertlm")
+    given = None if tokenizer is None else as_path("tokenizer", tokenizer)
+    require_builder()
+    if verify:
+        require_engine()
+    parts = parts_of(generator, prefill_lengths, cache_length)
+    return export(
+        parts.models["decode"],
+        LiteRTLM(
+            path=path,
+            mode=quantization,
+            given=parts.models,
+            parts=parts,
+            tokenizer=tokenizer_for(parts, given),
+            tolerance=tolerance,
+            max_kl=max_kl,
+            max_perplexity_ratio=max_perplexity_ratio,
+            verify=verify,
+            verbose=verbose,
+        ),
+        path.parent,
+    )
+
+
+def verify_litertlm(
+    model: keras.Model, path: Path, arguments: Mapping[str, Any]
+) -> VerificationReport:
+    """Compares a package with its generator, as `export_litertlm` does.
+
+    Args:
+        model: The generator.
+        path: The package.
+        arguments: Those of `verify`, by the names that a `Format` has.
+
+    Raises:
+        ImportError: The extra `litertlm` is not installed.
+        ValueError: The model is none that the engine runs.
+        ExportVerificationError: The package cannot be run, or does something
+            else than the model.
+    """
+    require_builder()
+    require_engine()
+    before = stamp(path)
+    found = inspect_safe(path, arguments["allow_operators"])
+    parts = parts_of(model, *lengths_of(found.signatures, path))
+    try:
+        with working_folder() as folder:
+            file, tokenizer = unpacked(found, parts, folder)
+            format = LiteRT(**{**arguments, "given": parts.models})
+            report = verify(parts.models["decode"], format, file)
+            check_unchanged(path, before)
+        report = dataclasses.replace(
+            report,
+            path=path,
+            kind="litertlm",
+            size_bytes=found.size_bytes,
+            notes=[*report.notes, *notes_of(parts, tokenizer)],
+        )
+        if report.passed:
+            engine = run_package(
+                path,
+                parts,
+                tokenizer,
+                is_quantized=report.quantization is not None,
+                tolerance=arguments["tolerance"],
+                max_perplexity_ratio=arguments["max_perplexity_ratio"],
+            )
+            report = dataclasses.replace(report, engine=engine)
+    except ExportVerificationError as error:
+        if not error.differs:
+            raise
+        check_unchanged(path, before)
+        note = remove_record(path)
+        raise ExportVerificationError(
+            "; ".join(filter(None, [str(error), note])), differs=True
+        ) from error
+    check_unchanged(path, before)
+    record = make_record(report, path) if report.passed else None
+    return try_to_record(report, record, path)
+
+
+def parts_of(
+    model: keras.Model, prefill_lengths: Any, cache_length: Any
+) -> Any:
+    """Returns the `EngineParts` of a model.
+
+    Raises:
+        ValueError: It is no generator, or one that the engine cannot run.
+    """
+    offer = Offers.of(model).engine_parts
+    if offer is None:
+        raise ValueError(
+            "LiteRT-LM runs language models: give a kp.Generator of a "
+            "kp.TransformerDecoderModel, or what kp.load_hugging_face makes of "
+            f"a decoder. Received: {type(model).__name__} '{model.name}'"
+        )
+    return offer(prefill_lengths, cache_length)
