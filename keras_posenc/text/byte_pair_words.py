@@ -82,6 +82,11 @@ _EXPRESSIONS = {
 PATTERNS = tuple(_EXPRESSIONS)
 
 
+def expression_of(pattern: str) -> str:
+    """Returns the expression of "tokenizers" that one of `PATTERNS` is for."""
+    return _EXPRESSIONS[pattern][0]
+
+
 def pattern_of(expression: str) -> str | None:
     """Returns the pattern of an expression of "tokenizers", or None."""
     return next(

@@ -1,0 +1,212 @@
+"""Our tokenizers as Hugging Face's `tokenizer.json`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
+from keras_posenc.text.byte_pair_words import expression_of
+from keras_posenc.text.byte_pairs import BYTES
+from keras_posenc.text.byte_tokenizer import ByteTokenizer
+from keras_posenc.text.character_tokenizer import CharacterTokenizer
+from keras_posenc.text.pieces_json import of_sentencepiece, of_wordpiece
+from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
+from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
+
+# What texts never spell, so that no text has these ids.
+_NEVER_SPELLED = "\x00keras_posenc:{}\x00"
+
+
+def tokenizer_json(tokenizer: Any) -> dict[str, Any]:
+    """Returns the content of a `tokenizer.json` that makes the same ids.
+
+    Without the tokens before and after each text, padding and lengths: a
+    runtime adds what it needs.
+
+    Args:
+        tokenizer: A `BytePairTokenizer`, `ByteTokenizer` or
+            `CharacterTokenizer`.
+
+    Raises:
+        ValueError: It is another tokenizer.
+    """
+    if isinstance(tokenizer, BytePairTokenizer):
+        return _byte_pairs(tokenizer)
+    if isinstance(tokenizer, ByteTokenizer):
+        return _bytes(tokenizer)
+    if isinstance(tokenizer, CharacterTokenizer):
+        return _characters(tokenizer)
+    if isinstance(tokenizer, WordpieceTokenizer):
+        return _file(**of_wordpiece(tokenizer))
+    if isinstance(tokenizer, SentencepieceTokenizer):
+        return _file(**of_sentencepiece(tokenizer))
+    raise ValueError(
+        f"A {type(tokenizer).__name__} cannot be written as a tokenizer.json. "
+        "Give the file of its checkpoint: `tokenizer=FOLDER`, a folder with "
+        "tokenizer.json or a SentencePiece model (--tokenizer FOLDER)"
+    )
+
+
+def _file(
+    model: Mapping[str, Any],
+    added_tokens: Sequence[Mapping[str, Any]] = (),
+    **parts: Any,
+) -> dict[str, Any]:
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": sorted(added_tokens, key=lambda each: each["id"]),
+        "normalizer": parts.get("normalizer"),
+        "pre_tokenizer": parts.get("pre_tokenizer"),
+        "post_processor": None,
+        "decoder": parts.get("decoder"),
+        "model": model,
+    }
+
+
+def _added(
+    number: int, content: str, *, special: bool, **options: bool
+) -> dict[str, Any]:
+    return {
+        "id": number,
+        "content": content,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": not special,
+        "special": special,
+        **options,
+    }
+
+
+def _byte_pairs(tokenizer: BytePairTokenizer) -> dict[str, Any]:
+    ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
+    skipped = {*tokenizer.skipped_tokens}
+    added = []
+    for group, normalized in (
+        (tokenizer.special_tokens, False),
+        (tokenizer.added_tokens, True),
+    ):
+        for token in group:
+            # A space in front means that the token takes all white space there.
+            spaced = token.startswith(" ") and bool(token.strip())
+            name = token[1:] if spaced else token
+            added.append(
+                _added(
+                    ids[name],
+                    name,
+                    special=name in skipped,
+                    normalized=normalized,
+                    lstrip=spaced,
+                )
+            )
+    known = {each["content"] for each in added}
+    frame = (tokenizer.start_token, tokenizer.end_token, tokenizer.pad_token)
+    named = {*known, *(each for each in frame if each is not None)}
+    of_bytes = {
+        "type": "ByteLevel",
+        "add_prefix_space": tokenizer.add_prefix_space,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": expression_of(tokenizer.pattern)},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    steps: list[dict[str, Any]] = [split, of_bytes]
+    if tokenizer.pattern in ("gpt2", "smollm2"):
+        steps = [{**of_bytes, "use_regex": True}]
+    if tokenizer.pattern == "smollm2":
+        steps = [{"type": "Digits", "individual_digits": True}, *steps]
+    nfc = {"type": "NFC"} if tokenizer.normalization else None
+    return _file(
+        {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": tokenizer.ignore_merges,
+            # Texts cannot spell tokens of the frame that are not special.
+            "vocab": {
+                _NEVER_SPELLED.format(t) if t in named - known else t: i
+                for t, i in ids.items()
+            },
+            "merges": [pair.split(" ") for pair in tokenizer.merges],
+        },
+        [
+            *added,
+            *(
+                _added(ids[t], _NEVER_SPELLED.format(t), special=True)
+                for t in sorted(named - known)
+            ),
+        ],
+        normalizer=nfc,
+        pre_tokenizer={"type": "Sequence", "pretokenizers": steps},
+        decoder={**of_bytes, "use_regex": True},
+    )
+
+
+def _framing(tokenizer: Any) -> list[dict[str, Any]]:
+    """Returns padding, unknown, start and end, which no text spells."""
+    return [
+        _added(i, _NEVER_SPELLED.format(name), special=True)
+        for i, name in enumerate(("pad", "unknown", "start", "end"))
+    ]
+
+
+def _bytes(tokenizer: ByteTokenizer) -> dict[str, Any]:
+    of_bytes = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    return _file(
+        {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": {
+                char: byte + tokenizer.first_id for char, byte in BYTES.items()
+            },
+            "merges": [],
+        },
+        _framing(tokenizer),
+        pre_tokenizer=of_bytes,
+        decoder=of_bytes,
+    )
+
+
+def _characters(tokenizer: CharacterTokenizer) -> dict[str, Any]:
+    framing = _framing(tokenizer)
+    unknown = framing[tokenizer.unknown_id]["content"]
+    return _file(
+        {
+            "type": "WordLevel",
+            "unk_token": unknown,
+            "vocab": {
+                **{each["content"]: each["id"] for each in framing},
+                **{
+                    char: i + tokenizer.first_id
+                    for i, char in enumerate(tokenizer.vocabulary)
+                },
+            },
+        },
+        framing,
+        pre_tokenizer={
+            "type": "Split",
+            "pattern": {"Regex": "(?s:.)"},
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        decoder={"type": "Fuse"},
+    )

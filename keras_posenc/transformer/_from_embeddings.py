@@ -1,0 +1,68 @@
+"""An encoder that begins after its table of tokens."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_posenc.positional._counted_position_embedding import (
+    CountedPositionEmbedding,
+)
+from keras_posenc.transformer.transformer_encoder_model import (
+    TransformerEncoderModel,
+)
+
+
+class TokensAlone(keras.Layer):
+    """Gives embeddings a mask that is a tensor, and zeros where it is 0.
+
+    Whatever a caller has in padded positions, NaN included, is dropped.
+
+    Call arguments:
+        inputs: Embeddings, `(batch, seq, dim)`, and a mask, `(batch, seq)`, 1
+            for a token and 0 for padding.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs: Any) -> Any:
+        embeddings, mask = inputs
+        is_token = ops.expand_dims(ops.greater(mask, 0.5), -1)
+        return ops.where(is_token, embeddings, ops.zeros_like(embeddings))
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        return ops.greater(inputs[1], 0.5)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        return tuple(input_shape[0])
+
+
+def encoded_from_embeddings(
+    model: TransformerEncoderModel, embeddings: Any, mask: Any
+) -> Any:
+    """Returns what an encoder makes of the rows of its table of tokens.
+
+    The layers, and so the weights, are the encoder's own. Padding is at the
+    end.
+
+    Args:
+        model: An encoder of single texts: without `separator_id`.
+        embeddings: A symbolic tensor, `(batch, seq, dim)`.
+        mask: A symbolic tensor, `(batch, seq)`, 1 for a token and 0 for
+            padding.
+    """
+    tokens = TokensAlone(name="tokens")
+    x = tokens([embeddings, mask])
+    position = model.input_position
+    if isinstance(position, CountedPositionEmbedding):
+        x = position(x, mask=ops.greater(mask, 0.5))
+    elif position is not None:
+        x = position(x)
+    if model.embedding_norm:
+        x = model.get_layer("embedding_norm")(x)
+    if model.embedding_dim is not None:
+        x = model.get_layer("embedding_projection")(x)
+    causal = {"use_causal_mask": True} if model.use_causal_mask else {}
+    return model.encoder(x, **causal)
