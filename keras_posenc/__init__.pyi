@@ -24,6 +24,7 @@ from keras_posenc.export.errors import ExportError as ExportError
 from keras_posenc.export.errors import ExportVerificationError as ExportVerificationError
 from keras_posenc.export.inspect import inspect as inspect
 from keras_posenc.export.litert import export_litert as export_litert
+from keras_posenc.export.litertlm import export_litertlm as export_litertlm
 from keras_posenc.export.onnx import export_onnx as export_onnx
 from keras_posenc.export.report import ExportedModel as ExportedModel
 from keras_posenc.export.report import VerificationReport as VerificationReport
