@@ -13,6 +13,7 @@ from keras_posenc_worker.formats import (
     without_its_init,
 )
 from keras_posenc_worker.read_litert import read_litert
+from keras_posenc_worker.read_litertlm import read_litertlm
 from keras_posenc_worker.read_onnx import read_onnx
 from keras_posenc_worker.read_saved_model import read_saved_model
 
@@ -22,7 +23,7 @@ def prepare(kind: str) -> None:
     if kind == "saved_model":
         without_its_init("tensorflow")
         from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401
-    elif kind == "litert":
+    elif kind in ("litert", "litertlm"):
         litert_schema()
     else:
         import onnx  # noqa: F401
@@ -33,6 +34,7 @@ def main(kind: str, path: str) -> dict[str, Any]:
     read = {
         "saved_model": read_saved_model,
         "litert": read_litert,
+        "litertlm": read_litertlm,
         "onnx": read_onnx,
     }
     found = read_or_error(read[kind], path)

@@ -19,9 +19,15 @@ _MOST = 2**31  # most bytes of a flatbuffer
 
 def read_litert(path: Path) -> dict[str, Any]:
     """Returns the contents of a LiteRT file."""
-    schema = litert_schema()
     with path.open("rb") as file:  # mapped: weights need not be in memory
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return read_content(
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        )
+
+
+def read_content(content: Any) -> dict[str, Any]:
+    """Returns what `read_litert` does, of a file's bytes."""
+    schema = litert_schema()
     model = unpack(content)
     # Weights that a flatbuffer cannot hold come after it; buffers have their
     # sizes.

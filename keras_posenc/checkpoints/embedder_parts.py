@@ -5,7 +5,6 @@ model on all of them.
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,10 @@ from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.prompt import Prompt
 from keras_posenc.text.sample_texts import sample_texts
 from keras_posenc.text.tokenizer_json import tokenizer_json
-from keras_posenc.transformer._from_embeddings import encoded_from_embeddings
+from keras_posenc.transformer._from_embeddings import (
+    encoded_from_embeddings,
+    looked_up,
+)
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -50,9 +52,9 @@ class EmbedderParts:
     max_length: int | None
     prompts: dict[str, str]
 
-    def tokenizer_json(self) -> str:
+    def tokenizer_json(self) -> dict[str, Any]:
         """Returns the content of the tokenizer's `tokenizer.json`."""
-        return json.dumps(tokenizer_json(self.tokenizer), ensure_ascii=False)
+        return tokenizer_json(self.tokenizer)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns all ids of each text, those around it included."""
@@ -99,15 +101,15 @@ def embedder_parts(model: Any) -> EmbedderParts:
             f"does. Received: {before} before and {behind} after"
         )
     ids = keras.Input((None,), dtype="int32", name=TOKEN)
-    width = encoder.embedding.output_dim
-    embeddings = keras.Input((None, width), dtype="float32", name=EMBEDDINGS)
+    rows = looked_up(encoder, ids)
+    embeddings = keras.Input(rows.shape[1:], dtype="float32", name=EMBEDDINGS)
     mask = keras.Input((None,), dtype="float32", name=MASK)
     x = encoded_from_embeddings(encoder, embeddings, mask)
     for layer in after:
         x = layer(x)
     return EmbedderParts(
         model=model,
-        embedder=keras.Model(ids, encoder.embedding(ids), name="embedder"),
+        embedder=keras.Model(ids, rows, name="embedder"),
         text_encoder=keras.Model([embeddings, mask], x, name="text_encoder"),
         tokenizer=tokenizer,
         start_id=tokenizer.start_id if before else None,

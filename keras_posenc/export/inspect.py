@@ -15,6 +15,7 @@ from typing import Any
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.operators import ALLOWED, BY_PLACE, check_known
 from keras_posenc.export.publish import as_path, versions
 from keras_posenc.export.regular_files import is_hidden, open_regular
@@ -50,8 +51,9 @@ class Inspection:
     `inspection.details()` has tables of all inputs, outputs and operators.
 
     Attributes:
-        path: The LiteRT or ONNX file, or the SavedModel's version folder.
-        kind: `"saved_model"`, `"litert"` or `"onnx"`.
+        path: The LiteRT or ONNX file, LiteRT-LM package, or the SavedModel's
+            version folder.
+        kind: `"saved_model"`, `"litert"`, `"litertlm"` or `"onnx"`.
         size_bytes: Size of the file, or of all files of the folder.
         weight_bytes: Size of the variables of a SavedModel and of the constants
             that its signatures share, of the constant buffers of a LiteRT file,
@@ -74,6 +76,9 @@ class Inspection:
             its `labels`, or None; `tokens`, the size of the vocabulary; and
             `ids`, to how many ids an application cuts a text, or None. Of
             metadata that cannot be read: `error`, the reason.
+        package: Of a LiteRT-LM package: the types of its `models`, and what
+            its metadata says, such as `max_tokens` and `template`.
+        sections: Where its parts are in the file, as dicts.
     """
 
     path: Path
@@ -88,6 +93,8 @@ class Inspection:
     quantization: str | None = None
     has_metadata: bool = False
     metadata: dict[str, Any] | None = None
+    package: dict[str, Any] | None = None
+    sections: Sequence[dict[str, Any]] = ()
 
     @property
     def runtime(self) -> str:
@@ -109,6 +116,8 @@ class Inspection:
                 "with metadata for MediaPipe's tasks"
                 + _described(self.metadata or {})
             )
+        if self.package:
+            lines.append(_packaged(self.package))
         if self.unsafe_operators:
             lines.append(
                 "operators that may do more than compute: "
@@ -186,16 +195,21 @@ def inspect(path: str | Path) -> Inspection:
         raise ImportError(
             "ONNX files need onnx: pip install 'keras-posenc[onnx]'"
         )
-    what = {"litert": "LiteRT file", "onnx": "ONNX file"}.get(
-        kind, "SavedModel"
-    )
+    if kind == "litertlm":
+        require_builder()
+    what = {
+        "litert": "LiteRT file",
+        "litertlm": "LiteRT-LM package",
+        "onnx": "ONNX file",
+    }.get(kind, "SavedModel")
     sizes = {path: path.stat().st_size}
     if kind == "saved_model":
         sizes = {
             Path(entry.path): entry.stat().st_size for entry in files(path)
         }
     limits = Limits()
-    if kind != "litert":  # the weights may be in the message that is parsed
+    # The weights may be in the message that is parsed.
+    if kind not in ("litert", "litertlm"):
         size = sizes[path if kind == "onnx" else path / "saved_model.pb"]
         size *= size < 2**31  # no message is larger
         limits = Limits(
@@ -253,6 +267,8 @@ def inspect(path: str | Path) -> Inspection:
         quantization=found.get("quantization"),
         has_metadata=found.get("has_metadata", False),
         metadata=_metadata(found.get("metadata") or {}, signatures),
+        package=found.get("package"),
+        sections=found.get("sections", ()),
     )
 
 
@@ -274,6 +290,26 @@ def _metadata(
         "tokens": len(found["vocabulary"]),
         "ids": shape[1] if len(shape) > 1 else None,
     }
+
+
+def _packaged(package: dict[str, Any]) -> str:
+    """Returns the line on a LiteRT-LM package."""
+    parts = [
+        f"models: {', '.join(package.get('models', [])) or 'none'}",
+        f"tokenizer: {package.get('tokenizer', 'none')}",
+    ]
+    if "stops" in package:
+        ended = ", ".join(
+            " ".join(map(str, each)) if isinstance(each, list) else each
+            for each in package["stops"]
+        )
+        template = "a" if package["template"] else "no"
+        parts += [
+            f"up to {package['max_tokens']:,} tokens",
+            f"ends with ids {ended or 'none'}",
+            f"{template} chat template",
+        ]
+    return "; ".join(parts)
 
 
 _MOST_LABELS, _MOST_LETTERS = 5, 200  # in one line
@@ -303,7 +339,7 @@ def _unknown(kind: str, found: dict[str, Any]) -> set[str]:
     """Returns operators that may do more than compute."""
     if kind == "onnx":
         return set()
-    if kind == "litert":
+    if kind in ("litert", "litertlm"):
         return {
             name
             for name in found["custom"]
@@ -447,7 +483,7 @@ def check_assets(
 def locate(path: str | Path) -> tuple[Path, str]:
     """Returns the path of an exported model, and its kind.
 
-    The kind is `"saved_model"`, `"litert"` or `"onnx"`.
+    The kind is `"saved_model"`, `"litert"`, `"litertlm"` or `"onnx"`.
 
     Raises:
         ValueError: There is no exported model at the path.
@@ -490,13 +526,16 @@ def locate(path: str | Path) -> tuple[Path, str]:
         raise ValueError(
             f"'{path}' cannot be read: {error.strerror}"
         ) from error
+    if first == b"LITERTLM":
+        return path, "litertlm"
     if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
         return path, "onnx"
     if first[4:] != b"TFL3":
         raise ValueError(
             f"'{path}' is neither a LiteRT nor an ONNX file, by its first "
-            "bytes. An exported model is a .tflite or .onnx file, a SavedModel "
-            "folder, or the folder of its versions; export a .keras file first"
+            "bytes. An exported model is a .tflite, .litertlm or .onnx file, a "
+            "SavedModel folder, or the folder of its versions; export a .keras "
+            "file first"
         )
     return path, "litert"
 

@@ -47,6 +47,10 @@ class Offers:
             that a report does not warn of them.
         ids_note: What a report says of ids that an application must make
             where a file takes no texts, as of a prompt before each.
+        made_inputs: How test inputs are made that no embedding or vocabulary
+            limits, such as places in a buffer: by the name of an input, a
+            function of a `np.random.Generator` and a shape that returns an
+            array.
         card: Text for the model card: `"signature"`, a sentence; `"inputs"` and
             `"outputs"`, dicts of the meaning of each by name.
         is_drawn: Whether the outputs are drawn with the model's own seed, so
@@ -66,6 +70,9 @@ class Offers:
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
     ids_note: str = ""
+    made_inputs: Mapping[str, Callable[[Any, tuple[int, ...]], Any]] = (
+        dataclasses.field(default_factory=dict)
+    )
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_drawn: bool = False
 

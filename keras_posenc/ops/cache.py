@@ -1,8 +1,29 @@
 """Buffers of fixed size for a sequence that grows, slot by slot."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 from keras import ops
+
+_UPDATES_SLICES = contextvars.ContextVar(
+    "keras_posenc_updates_slices", default=False
+)
+
+
+@contextlib.contextmanager
+def slices_updated() -> Iterator[None]:
+    """Within, all new tokens are written as one slice that fits the buffer.
+
+    For a runtime that has this operator, and a caller that keeps the slots
+    within the buffer: else the slice would move.
+    """
+    token = _UPDATES_SLICES.set(True)
+    try:
+        yield
+    finally:
+        _UPDATES_SLICES.reset(token)
 
 
 class Slots:
@@ -54,6 +75,10 @@ class Slots:
         """
         rank = len(buffer.shape)
         new = ops.cast(new, buffer.dtype)
+        if _UPDATES_SLICES.get():
+            start = [0] * rank
+            start[axis] = self.first
+            return of_shape(ops.slice_update(buffer, start, new), buffer)
         if self.is_step and self.in_place:
             return self._updated(buffer, new, axis)
         if not self.is_step:

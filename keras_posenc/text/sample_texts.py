@@ -14,13 +14,14 @@ _TEXTS = (
     " ",
     "  Several   spaces,\ttabs\r\nand lines \n\n",
     "ALL CAPITALS and MixedCase: it's 3,000.50€, isn't it?",
-    "Ünïcödé café and cafe\u0301, ﬁne ＡＢＣ１２３ ½™ ŉ ß İ",
+    "Ünïcödé café and cafe\u0301, \ufb01ne \uff21\uff22\uff11 ½™ ŉ ß İ",
     "\u200bzero\u00a0width\ufeff and\x01control\x7f characters",
     "🙂👍🏽👩‍👩‍👧 ❤️",
     "def f(x):\n    return x ** 2  # code_with_underscores",
     "https://example.org/a?b=c&d=%20 and someone@example.org",
     "0123456789 1.5e-7 12/31/1999",
-    "안녕하세요, 세계! 你好，世界。 こんにちは ｶﾞ Привет मस्ते สวัสดี مرحبا",
+    "안녕하세요, 세계! 你好、世界。 こんにちは \uff76\uff9e",
+    "Привет, мир! नमस्ते สวัสดี مرحبا שלום",
     "a" * 120 + " " + "ab" * 60,
 )
 _OF_SCRIPT = 12  # tokens of each script

@@ -39,25 +39,41 @@ class TokensAlone(keras.Layer):
         return tuple(input_shape[0])
 
 
+def looked_up(model: TransformerEncoderModel, ids: Any) -> Any:
+    """Returns what `encoded_from_embeddings` takes of ids, `(batch, seq)`.
+
+    The rows of the encoder's table of tokens. If its positions count tokens
+    only, a text may spell padding, which has none: then one more column is 1
+    for all ids but that.
+    """
+    rows = model.embedding(ids)
+    if not isinstance(model.input_position, CountedPositionEmbedding):
+        return rows
+    counted = ops.cast(ops.not_equal(ids, model.pad_id), rows.dtype)
+    return ops.concatenate([rows, ops.expand_dims(counted, -1)], axis=-1)
+
+
 def encoded_from_embeddings(
     model: TransformerEncoderModel, embeddings: Any, mask: Any
 ) -> Any:
-    """Returns what an encoder makes of the rows of its table of tokens.
+    """Returns what an encoder makes of the embeddings of tokens.
 
     The layers, and so the weights, are the encoder's own. Padding is at the
     end.
 
     Args:
         model: An encoder of single texts: without `separator_id`.
-        embeddings: A symbolic tensor, `(batch, seq, dim)`.
+        embeddings: A symbolic tensor, `(batch, seq, any)`, as `looked_up`
+            makes it.
         mask: A symbolic tensor, `(batch, seq)`, 1 for a token and 0 for
             padding.
     """
-    tokens = TokensAlone(name="tokens")
-    x = tokens([embeddings, mask])
+    width = model.embedding.output_dim
+    x = TokensAlone(name="tokens")([embeddings[..., :width], mask])
     position = model.input_position
     if isinstance(position, CountedPositionEmbedding):
-        x = position(x, mask=ops.greater(mask, 0.5))
+        counted = ops.logical_and(mask > 0.5, embeddings[..., width] > 0.5)
+        x = position(x, mask=counted)
     elif position is not None:
         x = position(x)
     if model.embedding_norm:

@@ -18,7 +18,14 @@ from keras_posenc.checks import as_integer
 from keras_posenc.export.check import check
 from keras_posenc.export.errors import ExportVerificationError, check_verify
 from keras_posenc.export.formats.litert_convert import convert
-from keras_posenc.export.formats.litertlm_package import Section, write_package
+from keras_posenc.export.formats.litertlm_package import (
+    Section,
+    metadata_section,
+    model_section,
+    require_builder,
+    tokenizer_section,
+    write_package,
+)
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
@@ -49,7 +56,7 @@ from keras_posenc.progress import progress
 from keras_posenc_worker import run_embedding_engine
 
 _LENGTHS = (64, 128, 256, 512)  # by default, as far as a model takes them
-_MOST_IDS = 2**24  # larger ones are no float32
+_BATCH = 16  # texts that the model is run on at once
 _QUANTIZATIONS = ("float16", "int8")
 
 
@@ -128,8 +135,7 @@ def export_embedder(
     longest = max(map(len, ids))
     echo = _halves(*_echo(longest), [longest])
     whole = parts.cut_at(sizes[-1])
-    tokenizer = Section.tokenizer(parts.tokenizer_json())
-    metadata = Section("EmbeddingMetadataProto", _metadata(parts, sizes))
+    tokenizer = tokenizer_section(parts.tokenizer_json())
     report = None
     with FrozenModel(model, whole, halves, echo) as frozen:
         (signature, *_) = resolve_signatures(whole)
@@ -160,14 +166,17 @@ def export_embedder(
                 reference = compute_reference(
                     Probes.fit(
                         [signature],
-                        [np.array([each], "object") for each in texts],
+                        [
+                            np.array(texts[begin : begin + _BATCH], "object")
+                            for begin in range(0, len(texts), _BATCH)
+                        ],
                         sizes[-1],
                         tolerance,
                     ),
                     in_float32,
                     BY_KERAS if by_keras else quantization,
                 )
-            sections = [metadata, tokenizer]
+            sections = [_metadata(parts, sizes), tokenizer]
 
             def pack(name: str, models: Any, mode: str | None) -> Path:
                 package = folder / f"{name}.litertlm"  # no other ending
@@ -180,16 +189,16 @@ def export_embedder(
                     file = folder / f"{half}.tflite"
                     with writing_to(path.parent):
                         file.write_bytes(content)
-                    inspect_safe(file, ())
-                    files.append(Section.model(half, content))
+                    files.append(model_section(file, half))
                 write_package(package, [*sections, *files])
                 return package
 
             step("Converting to LiteRT")
             staged = pack("model", halves, quantization)
+            found = inspect_safe(staged, ())
             if reference is not None:
                 step("Running it in LiteRT-LM's engine")
-                report = _verified(reference, staged, quantization)
+                report = _verified(reference, found)
                 check_ids(pack("ids", echo, None), texts, ids)
                 notes = [*_notes(parts, sizes, reference), *report.notes]
                 report = dataclasses.replace(
@@ -199,10 +208,8 @@ def export_embedder(
     return ExportedModel.published(path, report)
 
 
-def _metadata(parts: Any, sizes: Sequence[int]) -> bytes:
-    from litert_lm_builder.runtime.proto import embedding_metadata_pb2
-
-    metadata = embedding_metadata_pb2.EmbeddingMetadata()
+def _metadata(parts: Any, sizes: Sequence[int]) -> Section:
+    metadata = require_builder().EmbeddingMetadata()
     metadata.embedding_model_type.generic_model.SetInParent()
     for token, index in (
         (metadata.bos_token, parts.start_id),
@@ -211,7 +218,7 @@ def _metadata(parts: Any, sizes: Sequence[int]) -> bytes:
         if index is not None:
             token.token_ids.ids.append(index)
     metadata.max_input_length = sizes[-1]
-    return metadata.SerializeToString(deterministic=True)
+    return metadata_section(metadata)
 
 
 def _texts(parts: Any, sizes: Sequence[int]) -> list[str]:
@@ -227,14 +234,14 @@ def _texts(parts: Any, sizes: Sequence[int]) -> list[str]:
     words = "one two three four five six seven eight nine ten "
     (once, twice) = map(len, parts.ids([words, 2 * words]))
     each = max(twice - once, 1)
-    return texts + [words * max(1, size // each - 1) for size in sizes] + [
-        words * (sizes[-1] // each + 2)
-    ]
+    return (
+        texts
+        + [words * max(1, size // each - 1) for size in sizes]
+        + [words * (sizes[-1] // each + 2)]
+    )
 
 
-def _verified(
-    reference: Reference, package: Path, quantization: str | None
-) -> VerificationReport:
+def _verified(reference: Reference, found: Inspection) -> VerificationReport:
     """Compares the engine's vectors with the model's.
 
     Raises:
@@ -249,46 +256,32 @@ def _verified(
         for text in probe.inputs[name]
     ]
     texts = [*dict.fromkeys(rows)]
-    response = _run(package, texts)
+    response = _run(found.path, texts)
     by_text = dict(zip(texts, response["cases"], strict=True))
     cases = []
     left = iter(rows)
     for probe in reference.probes:
-        found = [by_text[next(left)] for _ in probe.inputs[name]]
-        errors = [each["error"] for each in found if "error" in each]
+        own = [by_text[next(left)] for _ in probe.inputs[name]]
+        errors = [each["error"] for each in own if "error" in each]
         case: dict[str, Any] = {"outputs": {}}
         if errors:
             case["error"] = errors[0]
         else:
             (output,) = probe.outputs
-            vectors = [each["vector"] for each in found]
+            vectors = [each["vector"] for each in own]
             case["outputs"][output] = np.array(vectors, "float32")
-            times = [each["milliseconds"] for each in found]
+            times = [each["milliseconds"] for each in own]
             case["milliseconds"] = float(np.median(times))
         cases.append(case)
-    size = package.stat().st_size
     output = {
         each: Tensor((None, *value.shape[1:]), "float32")
         for each, value in reference.probes[0].outputs.items()
     }
+    inputs = {name: Tensor(tuple(spec.shape), spec.dtype)}
+    as_model = {DEFAULT: {"inputs": inputs, "outputs": output}}
     report = check(
         reference,
-        Inspection(
-            path=package,
-            kind="litertlm",
-            size_bytes=size,
-            weight_bytes=size,
-            signatures={
-                DEFAULT: {
-                    "inputs": {name: Tensor(tuple(spec.shape), spec.dtype)},
-                    "outputs": output,
-                }
-            },
-            operators={},
-            foreign_operators=[],
-            unsafe_operators=[],
-            quantization=quantization,
-        ),
+        dataclasses.replace(found, signatures=as_model),
         {"cases": cases, "load_seconds": response["load_seconds"]},
     )
     report.require_success()
@@ -371,9 +364,7 @@ def _run(package: Path, texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _notes(
-    parts: Any, sizes: Sequence[int], reference: Reference
-) -> list[str]:
+def _notes(parts: Any, sizes: Sequence[int], reference: Reference) -> list[str]:
     """Returns what an application has to know, as text."""
     notes = [
         f"texts of more than {sizes[-1]} tokens are an error in the engine, "

@@ -1,18 +1,24 @@
-"""Packages of LiteRT-LM, `.litertlm`: models, tokenizer and metadata in one.
+"""Writes `.litertlm` packages: models, a tokenizer and metadata in one file.
 
-The layout, read from litert_lm_builder: eight bytes of magic, three numbers of
-the version, the end of the header, the header (a flatbuffer that lists the
-sections), and the sections, each at a multiple of 16 KiB.
+LiteRT-LM's own builder has the format's schema. The file is written here, as
+the builder's would have another name and date each time.
 """
 
 import dataclasses
+import hashlib
+import json
+import shutil
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 
 from keras_posenc.export.publish import writing_to
+
+# The extra that installs what writes and runs packages.
+MISSING = "LiteRT-LM packages need {}: pip install 'keras-posenc[litertlm]'"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,107 +26,213 @@ class Section:
     """A part of a package.
 
     Attributes:
-        kind: Its type, a name of the schema's `AnySectionDataType`.
-        content: Its bytes.
-        items: What the header says of it, by name.
+        kind: Its name in the schema's `AnySectionDataType`.
+        content: Its bytes, or the file that holds them.
+        items: What the schema says of it, such as its `model_type`.
     """
 
     kind: str
-    content: bytes
+    content: bytes | Path
     items: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @classmethod
-    def model(cls, kind: str, content: bytes) -> Self:
-        """Returns a LiteRT model of a kind, such as `"text_encoder"`."""
-        items = {"model_type": f"tf_lite_{kind}"}
-        return cls("TFLiteModel", content, items)
 
-    @classmethod
-    def tokenizer(cls, content: str) -> Self:
-        """Returns a tokenizer, from the content of a `tokenizer.json`."""
-        data = content.encode()
-        size = len(data).to_bytes(8, "little")
-        return cls("HF_Tokenizer_Zlib", size + zlib.compress(data))
-
-
-def require_builder() -> Any:
-    """Returns the schema of the header.
+def require_builder() -> SimpleNamespace:
+    """Returns the modules of the format.
 
     Raises:
-        ImportError: LiteRT-LM's packages are not installed.
+        ImportError: They are not installed; names the extra.
     """
     try:
-        import litert_lm  # noqa: F401  verifies the package
-        from litert_lm_builder import litertlm_header_schema_py_generated
+        from litert_lm_builder import litertlm_core
+        from litert_lm_builder import (
+            litertlm_header_schema_py_generated as schema,
+        )
+        from litert_lm_builder.runtime.proto import (
+            embedding_metadata_pb2,
+            llm_metadata_pb2,
+        )
     except ImportError as error:
-        raise ImportError(
-            "`export_litertlm` needs LiteRT-LM's engine and the schema of its "
-            "packages: pip install 'keras-posenc[litertlm]'"
+        raise ImportError(MISSING.format("litert-lm-builder")) from error
+    return SimpleNamespace(
+        core=litertlm_core,
+        schema=schema,
+        LlmMetadata=llm_metadata_pb2.LlmMetadata,
+        EmbeddingMetadata=embedding_metadata_pb2.EmbeddingMetadata,
+    )
+
+
+def model_section(path: Path, model_type: str) -> Section:
+    """Returns the section of a LiteRT file.
+
+    Args:
+        path: The file.
+        model_type: Its use, such as `"prefill_decode"`, `"embedder"` or
+            `"text_encoder"`.
+    """
+    return Section("TFLiteModel", path, {"model_type": f"tf_lite_{model_type}"})
+
+
+def tokenizer_section(tokenizer: Mapping[str, Any] | bytes) -> Section:
+    """Returns the section of a tokenizer.
+
+    Args:
+        tokenizer: The content of a `tokenizer.json`, or the bytes of a
+            SentencePiece model.
+    """
+    if isinstance(tokenizer, bytes):
+        return Section("SP_Tokenizer", tokenizer)
+    content = json.dumps(tokenizer, ensure_ascii=False).encode()
+    size = len(content).to_bytes(8, "little")
+    return Section("HF_Tokenizer_Zlib", size + zlib.compress(content))
+
+
+def metadata_section(message: Any) -> Section:
+    """Returns the section of an `LlmMetadata` or `EmbeddingMetadata`."""
+    name = f"{type(message).__name__}Proto"
+    return Section(name, message.SerializeToString(deterministic=True))
+
+
+def plain_tokenizer(
+    values: Mapping[str, Any], vocabulary: int
+) -> dict[str, Any]:
+    """Returns a `tokenizer.json` that gives a text's own ids alone.
+
+    The engine would cut and pad texts as the file says, and counts padding as
+    tokens. Added tokens that the model lacks are left out.
+
+    Args:
+        values: The content of the file.
+        vocabulary: How many ids the model takes.
+    """
+    added = values.get("added_tokens") or []
+    return {
+        **values,
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [each for each in added if each["id"] < vocabulary],
+    }
+
+
+def read_tokenizer(
+    path: Path, vocabulary: int
+) -> tuple[dict[str, Any] | bytes, Path]:
+    """Returns a tokenizer as `tokenizer_section` takes it, and its file.
+
+    Args:
+        path: A `tokenizer.json`, a SentencePiece model, or a folder with one.
+        vocabulary: How many ids the model takes.
+
+    Raises:
+        ValueError: There is none, or it cannot be read.
+    """
+    names = ("tokenizer.json", "tokenizer.model", "spiece.model", "spm.model")
+    file = path
+    if path.is_dir():
+        found = [path / name for name in names if (path / name).is_file()]
+        if not found:
+            raise ValueError(
+                f"'{path}' has no tokenizer that LiteRT-LM reads: neither "
+                "tokenizer.json nor a SentencePiece model (tokenizer.model, "
+                "spiece.model). Write one there with the library transformers: "
+                "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+            )
+        file = found[0]
+    try:
+        content = file.read_bytes()
+        if file.suffix != ".json":
+            return content, file
+        values = json.loads(content)
+        if not isinstance(values, dict) or "model" not in values:
+            raise ValueError("it is no tokenizer.json, which has a 'model'")
+        return plain_tokenizer(values, vocabulary), file
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"The tokenizer '{file}' cannot be read: {reason}. Give a "
+            "tokenizer.json, or a SentencePiece model (--tokenizer)"
         ) from error
-    return litertlm_header_schema_py_generated
 
 
 def write_package(path: Path, sections: Sequence[Section]) -> None:
-    """Writes a package: the same bytes for the same sections.
+    """Writes a package to a path at which nothing exists.
+
+    The same sections make the same bytes.
+
+    Args:
+        path: Where; publish it from there in one step.
+        sections: The sections, in their order in the file.
 
     Raises:
+        ImportError: `litert-lm-builder` is missing.
         ExportError: The file cannot be written.
     """
     import flatbuffers
-    from litert_lm_builder import litertlm_core as core
 
-    schema = require_builder()
-
-    def pair(name: str, text: str) -> Any:
-        value = schema.StringValueT(text)
-        kind = schema.VData.StringValue
-        return schema.KeyValuePairT(key=name, value=value, valueType=kind)
-
-    sums = ":".join(str(zlib.crc32(each.content)) for each in sections)
+    modules = require_builder()
+    core, schema = modules.core, modules.schema
+    digest = hashlib.sha256()
     objects = [
         schema.SectionObjectT(
-            items=[pair(*item) for item in each.items.items()],
+            items=[
+                _item(schema, key, value) for key, value in each.items.items()
+            ],
             dataType=getattr(schema.AnySectionDataType, each.kind),
-            beginOffset=1,  # numbers that are 0 take no place
+            beginOffset=1,  # not 0, which would take no room
             endOffset=1,
         )
         for each in sections
     ]
+    name = _item(schema, "uuid", str(uuid.UUID(int=0)))
     header = schema.LiteRTLMMetaDataT(
-        # Engines may keep what they compile under this name.
-        systemMetadata=schema.SystemMetadataT(
-            entries=[pair("uuid", str(uuid.uuid5(uuid.NAMESPACE_OID, sums)))]
-        ),
+        systemMetadata=schema.SystemMetadataT(entries=[name]),
         sectionMetadata=schema.SectionMetadataT(objects=objects),
     )
 
     def packed() -> bytes:
-        builder = flatbuffers.Builder()
+        builder = flatbuffers.Builder(core.BLOCK_SIZE)
         builder.Finish(header.Pack(builder))
         return bytes(builder.Output())
 
-    def aligned(place: int) -> int:
-        return -(-place // core.BLOCK_SIZE) * core.BLOCK_SIZE
-
     begin = core.HEADER_BEGIN_BYTE_OFFSET
-    end = begin + len(packed())
-    place = aligned(end)
-    for section, entry in zip(sections, objects, strict=True):
-        entry.beginOffset = place
-        entry.endOffset = place + len(section.content)
-        place = aligned(entry.endOffset)
-    version = (
-        core.LITERTLM_MAJOR_VERSION,
-        core.LITERTLM_MINOR_VERSION,
-        core.LITERTLM_PATCH_VERSION,
-    )
-    with writing_to(path.parent), path.open("xb") as file:
-        file.write(core.HEADER_MAGIC_BYTES)
-        file.writelines(number.to_bytes(4, "little") for number in version)
-        file.seek(core.HEADER_END_LOCATION_BYTE_OFFSET)
-        file.write(end.to_bytes(8, "little"))
-        file.seek(begin)
-        file.write(packed())
-        for section, entry in zip(sections, objects, strict=True):
+    size = len(packed())
+    with writing_to(path.parent), path.open("wb") as file:
+        end = begin + size
+        for each, entry in zip(sections, objects, strict=True):
+            entry.beginOffset = -(-end // core.BLOCK_SIZE) * core.BLOCK_SIZE
             file.seek(entry.beginOffset)
-            file.write(section.content)
+            _write(file, each.content, digest)
+            entry.endOffset = end = file.tell()
+        # Caches of the engine may go by it.
+        name.value.value = str(uuid.UUID(bytes=digest.digest()[:16]))
+        content = packed()
+        assert len(content) == size
+        file.seek(0)
+        file.write(core.HEADER_MAGIC_BYTES)
+        for number in (
+            core.LITERTLM_MAJOR_VERSION,
+            core.LITERTLM_MINOR_VERSION,
+            core.LITERTLM_PATCH_VERSION,
+        ):
+            file.write(number.to_bytes(4, "little"))
+        file.seek(core.HEADER_END_LOCATION_BYTE_OFFSET)
+        file.write((begin + size).to_bytes(8, "little"))
+        file.write(content)
+
+
+def _write(file: BinaryIO, content: bytes | Path, digest: Any) -> None:
+    if isinstance(content, bytes):
+        file.write(content)
+        digest.update(hashlib.sha256(content).digest())
+        return
+    with content.open("rb") as source:
+        shutil.copyfileobj(source, file, 2**20)
+        source.seek(0)
+        digest.update(hashlib.file_digest(source, "sha256").digest())
+
+
+def _item(schema: Any, key: str, value: str) -> Any:
+    return schema.KeyValuePairT(
+        key=key,
+        valueType=schema.VData.StringValue,
+        value=schema.StringValueT(value),
+    )

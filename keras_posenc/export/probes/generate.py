@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import check_positive_int, is_number
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -396,6 +397,7 @@ def make_probes(
         return
     texts = texts_beyond(longest_text(signature))
     limits = _id_limits(signature, sizes, known, max_length, takes)
+    made = Offers.of(signature.model).made_inputs
     rng = np.random.default_rng(0)
     lengths = sorted({min(length, max_length) for length in _LENGTHS})
     if max_length not in lengths:
@@ -403,7 +405,9 @@ def make_probes(
 
     def invent(shapes: Mapping[str, tuple[int, ...]]) -> Inputs:
         return {
-            name: _choose(rng, shape, known[name])
+            name: made[name](rng, shape).astype(signature.specs[name].dtype)
+            if name in made
+            else _choose(rng, shape, known[name])
             if name in known
             else _invent(
                 rng,
@@ -628,10 +632,11 @@ def _unknown_integers(
     signature: Signature, known: Mapping[str, np.ndarray]
 ) -> list[str]:
     """Returns integer inputs whose values no vocabulary limits."""
+    made = Offers.of(signature.model).made_inputs
     return [
         name
         for name, spec in signature.specs.items()
-        if "int" in spec.dtype and name not in known
+        if "int" in spec.dtype and name not in {*known, *made}
     ]
 
 
@@ -652,9 +657,13 @@ def _id_limits(
     if not sizes or not integers:
         return {}
     shapes = signature.shapes(1, max_length)
+    made = Offers.of(signature.model).made_inputs
+    rng = np.random.default_rng(0)
     lowest = {
         name: (
-            np.full(shape, known[name][0], known[name].dtype)
+            made[name](rng, shape).astype(signature.specs[name].dtype)
+            if name in made
+            else np.full(shape, known[name][0], known[name].dtype)
             if name in known
             else np.full(shape, "", dtype=object)
             if (dtype := signature.specs[name].dtype) == "string"
@@ -673,7 +682,7 @@ def _id_limits(
         most = np.iinfo(signature.specs[name].dtype).max + 1
         limits[name] = min(smallest, most)
         if (
-            len(integers) + len(known) > 1
+            len(integers) + len(known) + len(made) > 1
             and sizes[0] < most
             and accepts(name, sizes[0])
         ):

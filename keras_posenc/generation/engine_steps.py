@@ -1,0 +1,165 @@
+"""A decoder as LiteRT-LM's engine calls it: chunks of tokens, and caches."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.generation.generated import IMPOSSIBLE
+from keras_posenc.generation.prompts import refusable
+from keras_posenc.generation.search import Search
+from keras_posenc.ops.cache import slices_updated
+from keras_posenc.ops.named import NamedArguments
+from keras_posenc.transformer._input_position import table_of
+
+TOKENS, PLACES, LOGITS = "tokens", "input_pos", "logits"
+KEYS, VALUES = "kv_cache_k_", "kv_cache_v_"
+
+
+class EngineStep(NamedArguments, keras.layers.Layer):
+    """Reads a chunk of one sequence, after what its caches hold.
+
+    A chunk that is not full ends with tokens 0 at place 0. Real tokens are
+    those at consecutive places, so the first one tells them from padding.
+
+    Args:
+        search: The search, for its model and the ids that it never generates.
+        with_logits: Whether to return logits, as the engine's `decode` does.
+        **kwargs: Keras's `name` and the like.
+
+    Call arguments:
+        inputs: A dict of `tokens`, int32 `(1, n)`; `input_pos`, int32 `(n,)`,
+            the places of these tokens in the sequence; and for each block
+            `kv_cache_k_0` and `kv_cache_v_0`, float32 `(1, heads, length,
+            head_dim)`.
+
+    Returns:
+        A dict of the caches, by the same names; and of `logits`, float32
+        `(1, n, vocabulary)`, impossible for ids that are never generated.
+    """
+
+    def __init__(
+        self, search: Search, *, with_logits: bool, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        # In a low dtype, the caches, which are float32, would be rounded.
+        self.autocast = False
+        self.search = search
+        self.with_logits = with_logits
+        never = np.zeros(search.vocabulary, bool)
+        ids = [*search.forbidden_ids, *[search.pad_id] * (search.pad_id >= 0)]
+        never[ids] = True
+        self.never = never if ids else None
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True
+
+    def call(self, inputs: Any) -> dict[str, Any]:
+        model = self.search.model
+        decoder, dtype = model.decoder, model.decoder.compute_dtype
+        tokens = refusable(inputs[TOKENS], model.vocabulary_size, model.pad_id)
+        places = inputs[PLACES]
+        first = places[0]
+        count = ops.arange(tokens.shape[1], dtype="int32")
+        is_real = ops.expand_dims(ops.equal(places, first + count), 0)
+        length = inputs[f"{KEYS}0"].shape[2]
+        slots = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+        before = ops.less(slots, first)
+        cache = {
+            "slot": first,
+            "tokens": before,
+            "positions": slots,
+            "blocks": [
+                {
+                    "key": ops.cast(inputs[f"{KEYS}{i}"], dtype),
+                    "value": ops.cast(inputs[f"{VALUES}{i}"], dtype),
+                }
+                for i in range(decoder.num_layers)
+            ],
+        }
+        position = model.target_input_position
+        width = model.target_embedding.output_dim
+        table = table_of(position, width, length)
+        if table is not None:
+            cache["encoding"] = table
+        with slices_updated():
+            logits, cache = model.call_with_cache(tokens, cache, mask=is_real)
+        found = {}
+        for i, block in enumerate(cache["blocks"]):
+            found[f"{KEYS}{i}"] = ops.cast(block["key"], "float32")
+            found[f"{VALUES}{i}"] = ops.cast(block["value"], "float32")
+        if self.with_logits:
+            logits = ops.cast(logits, "float32")
+            if self.never is not None:
+                logits = ops.where(self.never, IMPOSSIBLE, logits)
+            found[LOGITS] = logits
+        return found
+
+
+def engine_models(
+    search: Search, prefill_lengths: Sequence[int], cache_length: int
+) -> dict[str, keras.Model]:
+    """Returns `decode` and a `prefill_<n>` for each length.
+
+    They share the search's weights. `made_inputs` of each makes places.
+
+    Args:
+        search: The search.
+        prefill_lengths: Sizes of chunks of a prompt.
+        cache_length: How many tokens a sequence may have.
+
+    Raises:
+        ValueError: The model cannot be cached, or has fewer positions.
+    """
+    model = search.model
+    model.check_cacheable(cache_length)
+    names = {f"prefill_{n}": n for n in prefill_lengths} | {"decode": 1}
+    caches = {}
+    for i, block in enumerate(model.build_cache(1, cache_length)["blocks"]):
+        caches[f"{KEYS}{i}"] = tuple(block["key"].shape)
+        caches[f"{VALUES}{i}"] = tuple(block["value"].shape)
+    return {
+        name: _model(search, name, count, caches, cache_length)
+        for name, count in names.items()
+    }
+
+
+def _model(
+    search: Search,
+    name: str,
+    count: int,
+    caches: Mapping[str, tuple[int, ...]],
+    length: int,
+) -> keras.Model:
+    def given(name: str, shape: tuple[int, ...], dtype: str) -> Any:
+        return keras.Input(batch_shape=shape, dtype=dtype, name=name)
+
+    inputs = {
+        TOKENS: given(TOKENS, (1, count), "int32"),
+        PLACES: given(PLACES, (count,), "int32"),
+        **{
+            each: given(each, shape, "float32")
+            for each, shape in caches.items()
+        },
+    }
+    is_step = name == "decode"
+    step = EngineStep(search, with_logits=is_step, name="step")
+    model = keras.Model(inputs, step(inputs), name=name)
+    model.autocast = False
+    model.made_inputs = {PLACES: functools.partial(_places, length)}
+    return model
+
+
+def _places(
+    length: int, rng: np.random.Generator, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Returns the places of a chunk that fits, padded if it has two or more."""
+    (count,) = shape
+    first = int(rng.integers(0, length - count + 1))
+    places = np.zeros(count, "int32")
+    real = max(count - count // 4, 1)
+    places[:real] = first + np.arange(real)
+    return places

@@ -1,0 +1,154 @@
+"""Reads what a `.litertlm` package contains, without its runtime."""
+
+import mmap
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_posenc_worker.formats import load_file, without_its_init
+from keras_posenc_worker.read_litert import read_content
+
+_HEADER, _END = 32, 24
+_MOST_HEADER = 2**24
+_MOST_TOKENIZER = 2**28  # of a tokenizer, unpacked
+
+
+def read_litertlm(path: Path) -> dict[str, Any]:
+    """Returns the contents of a package, as `read_litert` those of a file.
+
+    Also `sections`, each with its `kind`, `begin` and `end` in the file, and
+    `items`; and `package`, what its metadata says.
+    """
+    sections = sections_of(path)
+    found: dict[str, Any] = {
+        "weight_bytes": 0,
+        "signatures": {},
+        "operators": {},
+        "custom": [],
+        "unsafe": [],
+        "quantization": None,
+        "sections": sections,
+        "package": {},
+    }
+    with path.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    for each in sections:
+        own = memoryview(content)[each["begin"] : each["end"]]
+        if each["kind"] == "TFLiteModel":
+            _add_model(found, each["items"], read_content(own))
+        elif each["kind"] == "LlmMetadataProto":
+            found["package"] |= _language_model(bytes(own))
+        elif each["kind"] in ("HF_Tokenizer_Zlib", "SP_Tokenizer"):
+            found["package"]["tokenizer"] = _tokenizer(each["kind"], own)
+    return found
+
+
+def sections_of(path: Path) -> list[dict[str, Any]]:
+    """Returns the sections that a package's header lists.
+
+    Raises:
+        ValueError: It is no package, is cut off, or its sections overlap or
+            lie outside of it.
+    """
+    schema = load_file(
+        "litert_lm_builder", "litertlm_header_schema_py_generated.py"
+    )
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        first = file.read(_HEADER)
+        if len(first) < _HEADER or first[:8] != b"LITERTLM":
+            raise ValueError("it does not begin as a package does")
+        if (major := int.from_bytes(first[8:12], "little")) != 1:
+            raise ValueError(f"it has version {major}, and only 1 is known")
+        end = int.from_bytes(first[_END:_HEADER], "little")
+        if not _HEADER < end <= min(size, _MOST_HEADER):
+            raise ValueError("it is cut off, or damaged: its header's end")
+        content = file.read(end - _HEADER)
+    # Not by the schema's InitFromObj, which fails in 0.18.1.
+    listed = schema.LiteRTLMMetaData.GetRootAs(content, 0).SectionMetadata()
+    kinds = {
+        value: name
+        for name, value in vars(schema.AnySectionDataType).items()
+        if isinstance(value, int)
+    }
+    sections = []
+    for index in range(listed.ObjectsLength()):
+        each = listed.Objects(index)
+        begin, after = each.BeginOffset(), each.EndOffset()
+        # Another one may begin where this ends, or later.
+        if not end <= begin < after <= size:
+            raise ValueError(
+                "it is cut off, or damaged: a section from byte "
+                f"{begin:,} to {after:,} of {size:,}"
+            )
+        end = after
+        sections.append(
+            {
+                "kind": kinds.get(each.DataType(), f"{each.DataType()}"),
+                "begin": begin,
+                "end": after,
+                "items": dict(_items(schema, each)),
+            }
+        )
+    return sections
+
+
+def _items(schema: Any, section: Any) -> Iterator[tuple[str, str]]:
+    """Yields the texts that a section is described by, with their names."""
+    for index in range(section.ItemsLength()):
+        item = section.Items(index)
+        if item.ValueType() == schema.VData.StringValue:
+            table, value = item.Value(), schema.StringValue()
+            value.Init(table.Bytes, table.Pos)
+            yield item.Key().decode(), value.Value().decode()
+
+
+def _add_model(
+    found: dict[str, Any], items: dict[str, str], own: dict[str, Any]
+) -> None:
+    kind = items.get("model_type", "").removeprefix("tf_lite_")
+    clash = own["signatures"].keys() & found["signatures"].keys()
+    for name, sides in own["signatures"].items():
+        name = f"{kind}/{name}" if name in clash else name
+        found["signatures"][name] = sides
+    for name, count in own["operators"].items():
+        found["operators"][name] = found["operators"].get(name, 0) + count
+    for name in ("custom", "unsafe"):
+        found[name] = sorted({*found[name], *own[name]})
+    found["weight_bytes"] += own["weight_bytes"]
+    found["quantization"] = found["quantization"] or own["quantization"]
+    found["package"].setdefault("models", []).append(kind)
+
+
+def _language_model(content: bytes) -> dict[str, Any]:
+    without_its_init("litert_lm_builder")
+    from litert_lm_builder.runtime.proto import llm_metadata_pb2
+
+    message = llm_metadata_pb2.LlmMetadata.FromString(content)
+    start = message.start_token
+    return {
+        "start": list(start.token_ids.ids) or start.token_str or None,
+        "stops": [
+            list(each.token_ids.ids) or each.token_str
+            for each in message.stop_tokens
+        ],
+        "max_tokens": message.max_num_tokens,
+        "template": message.jinja_prompt_template or None,
+        "model_type": message.llm_model_type.WhichOneof("model_type"),
+        "temperature": message.sampler_params.temperature or None,
+    }
+
+
+def _tokenizer(kind: str, content: memoryview) -> str:
+    if kind == "SP_Tokenizer":
+        return "SentencePiece"
+    size = int.from_bytes(content[:8], "little")
+    if size > _MOST_TOKENIZER:
+        raise ValueError(f"its tokenizer says that it has {size:,} bytes")
+    unpacked = zlib.decompressobj().decompress(content[8:], size + 1)
+    if len(unpacked) != size:
+        raise ValueError(
+            f"its tokenizer has not the {size:,} bytes that it says"
+        )
+    return "tokenizer.json"

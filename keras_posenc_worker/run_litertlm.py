@@ -1,0 +1,177 @@
+"""Runs a `.litertlm` package of a language model in LiteRT-LM's engine.
+
+The engine writes why it failed to standard error, and raises errors without a
+reason.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from keras_posenc_worker.process import forbid, respond
+
+_engines: dict[str, Any] = {}
+
+
+def prepare() -> None:
+    """Loads the engine's library ahead of time."""
+    forbid("keras_posenc", "tensorflow")
+    import litert_lm
+
+    litert_lm.set_min_log_severity(litert_lm.LogSeverity.ERROR)
+
+
+def main(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the engine makes of a request.
+
+    Args:
+        path: The package.
+        request: `threads`; `texts` to tokenize; `prompts`, each with its
+            `parts`, texts that are read one after another, and a `count` of
+            tokens to generate; `targets`, each with `parts` and a `target` to
+            score; and `chats`, each with `messages` of a user and a `count`.
+
+    Returns:
+        For each of these a list: ids; generated texts; log-likelihoods of
+        tokens; and for each message the text that was read and the reply. A
+        dict with an `error` in place of what failed; only an `error` where the
+        package does not load.
+    """
+    prepare()
+    engine = _tried(lambda: _engine(path, request["threads"]))
+    if isinstance(engine, dict):
+        return engine
+    found = {
+        "texts": [
+            _tried(lambda text=each: engine.tokenize(text))
+            for each in request["texts"]
+        ],
+        "prompts": [
+            _tried(lambda given=each: _continued(engine, **given))
+            for each in request["prompts"]
+        ],
+        "targets": [
+            _tried(lambda given=each: _scored(engine, **given))
+            for each in request["targets"]
+        ],
+        "chats": [
+            _tried(lambda given=each: _chat(engine, **given))
+            for each in request["chats"]
+        ],
+    }
+    return found
+
+
+def reply(
+    path: str,
+    messages: Sequence[Mapping[str, str]],
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Sends the pieces of a reply to a chat, as a dict with a `piece` each.
+
+    Args:
+        path: The package.
+        messages: The chat, which ends with a user's message.
+        options: `threads`; `count`, the most tokens, or None; `sampler`,
+            arguments of a `SamplerConfig`, or None for the package's own.
+
+    Returns:
+        A dict that is empty, or has an `error`.
+    """
+    prepare()
+
+    def replied() -> dict[str, Any]:
+        engine = _engine(path, options["threads"])
+        *earlier, last = messages
+        talk = engine.create_conversation(
+            messages=earlier or None,
+            sampler_config=_sampler(options["sampler"]),
+            max_output_tokens=options["count"],
+        )
+        with contextlib.closing(talk):
+            for each in talk.send_message_async(last):
+                respond({"piece": str(each)})
+        return {}
+
+    found: dict[str, Any] = _tried(replied)
+    return found
+
+
+def _engine(path: str, threads: int) -> Any:
+    """Returns the engine of a package, loaded once."""
+    import litert_lm
+
+    if path not in _engines:
+        _engines[path] = litert_lm.Engine(
+            path,
+            backend=litert_lm.Backend.CPU(thread_count=threads),
+            # Else it writes a copy of the weights next to the package.
+            cache_dir=":nocache",
+        )
+    return _engines[path]
+
+
+def _sampler(options: Mapping[str, Any] | None) -> Any:
+    import litert_lm
+
+    return None if options is None else litert_lm.SamplerConfig(**options)
+
+
+_GREEDY = {"top_k": 1, "top_p": 1.0, "temperature": 1.0, "seed": 0}
+
+
+def _session(engine: Any, count: int | None = None) -> Any:
+    return contextlib.closing(
+        engine.create_session(
+            apply_prompt_template=False,
+            sampler_config=_sampler(_GREEDY),
+            max_output_tokens=count,
+        )
+    )
+
+
+def _continued(engine: Any, parts: list[str], count: int) -> str:
+    with _session(engine, count) as session:
+        session.run_prefill(parts)
+        (text,) = session.run_decode().texts
+        return str(text)
+
+
+def _scored(engine: Any, parts: list[str], target: str) -> list[float]:
+    with _session(engine) as session:
+        session.run_prefill(parts)
+        found = session.run_text_scoring([target], store_token_lengths=True)
+        (scores,) = found.token_scores
+        return [float(each) for each in scores]
+
+
+def _chat(
+    engine: Any, messages: list[str], count: int
+) -> list[tuple[str, str]]:
+    talk = engine.create_conversation(
+        sampler_config=_sampler(_GREEDY), max_output_tokens=count
+    )
+    turns = []
+    with contextlib.closing(talk):
+        for each in messages:
+            read = talk.render_message_to_string(each)
+            turns.append((read, str(talk.send_message(each))))
+    return turns
+
+
+def _tried(run: Callable[[], Any]) -> Any:
+    """Returns what a function does, or a dict with the `error`."""
+    before = os.fstat(2).st_size
+    try:
+        return run()
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever the engine raises
+        with contextlib.suppress(OSError):  # not a file
+            written = os.pread(2, 2**16, before).decode(errors="replace")
+            for line in written.splitlines():
+                _, found, reason = line.partition("] ")
+                if line.startswith(("E0", "F0")) and found:
+                    return {"error": reason}
+        return {"error": f"{type(error).__name__}: {error}"}
