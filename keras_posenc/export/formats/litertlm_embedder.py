@@ -198,8 +198,8 @@ def export_embedder(
             found = inspect_safe(staged, ())
             if reference is not None:
                 step("Running it in LiteRT-LM's engine")
-                report = _verified(reference, found)
                 check_ids(pack("ids", echo, None), texts, ids)
+                report = _verified(reference, found)
                 notes = [*_notes(parts, sizes, reference), *report.notes]
                 report = dataclasses.replace(
                     report, notes=notes, token_ids=len(texts)
