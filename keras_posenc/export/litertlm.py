@@ -78,9 +78,11 @@ def export_litertlm(
     find_parts = Offers.of(model).embedder_parts
     if find_parts is None:
         raise ValueError(
-            "`model` must turn texts into vectors, as load_hugging_face makes "
-            f"it from a folder with modules.json. Received: '{model.name}' of "
-            f"type {type(model).__name__}"
+            "`model` must be a kp.PretrainedModel from texts to vectors, as "
+            "load_hugging_face makes it from a folder with modules.json, or "
+            "of layers of your own: kp.PretrainedModel([inputs, tokenizer, "
+            f"encoder, pooling]). Received: '{model.name}' of type "
+            f"{type(model).__name__}"
         )
     return export_embedder(
         model,

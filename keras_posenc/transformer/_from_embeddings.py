@@ -19,8 +19,8 @@ class TokensAlone(keras.Layer):
     Whatever a caller has in padded positions, NaN included, is dropped.
 
     Call arguments:
-        inputs: Embeddings, `(batch, seq, dim)`, and a mask, `(batch, seq)`, 1
-            for a token and 0 for padding.
+        inputs: Embeddings, `(batch, seq, dim)`, and bool `(batch, seq)`, True
+            for a token.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -29,11 +29,11 @@ class TokensAlone(keras.Layer):
 
     def call(self, inputs: Any) -> Any:
         embeddings, mask = inputs
-        is_token = ops.expand_dims(ops.greater(mask, 0.5), -1)
+        is_token = ops.expand_dims(mask, -1)
         return ops.where(is_token, embeddings, ops.zeros_like(embeddings))
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        return ops.greater(inputs[1], 0.5)
+        return inputs[1]
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape[0])
@@ -42,15 +42,22 @@ class TokensAlone(keras.Layer):
 def looked_up(model: TransformerEncoderModel, ids: Any) -> Any:
     """Returns what `encoded_from_embeddings` takes of ids, `(batch, seq)`.
 
-    The rows of the encoder's table of tokens. If its positions count tokens
-    only, a text may spell padding, which has none: then one more column is 1
-    for all ids but that.
+    The rows of the encoder's table of tokens. Where it matters that a text
+    spells the token of padding, one more column is 1 for all other ids.
     """
     rows = model.embedding(ids)
-    if not isinstance(model.input_position, CountedPositionEmbedding):
+    if not _tells_padding(model):
         return rows
-    counted = ops.cast(ops.not_equal(ids, model.pad_id), rows.dtype)
-    return ops.concatenate([rows, ops.expand_dims(counted, -1)], axis=-1)
+    others = ops.cast(ops.not_equal(ids, model.pad_id), rows.dtype)
+    return ops.concatenate([rows, ops.expand_dims(others, -1)], axis=-1)
+
+
+def _tells_padding(model: TransformerEncoderModel) -> bool:
+    """Returns whether an encoder reads spelled padding as no token."""
+    return model.pad_id >= 0 and (
+        isinstance(model.input_position, CountedPositionEmbedding)
+        or not model.keep_inner_padding
+    )
 
 
 def encoded_from_embeddings(
@@ -69,10 +76,13 @@ def encoded_from_embeddings(
             padding.
     """
     width = model.embedding.output_dim
-    x = TokensAlone(name="tokens")([embeddings[..., :width], mask])
+    counted = mask > 0.5
+    if _tells_padding(model):
+        counted = ops.logical_and(counted, embeddings[..., width] > 0.5)
+    seen = mask > 0.5 if model.keep_inner_padding else counted
+    x = TokensAlone(name="tokens")([embeddings[..., :width], seen])
     position = model.input_position
     if isinstance(position, CountedPositionEmbedding):
-        counted = ops.logical_and(mask > 0.5, embeddings[..., width] > 0.5)
         x = position(x, mask=counted)
     elif position is not None:
         x = position(x)

@@ -76,8 +76,9 @@ def check_lengths(lengths: Any, most: int | None) -> list[int]:
         if most is not None and most <= _LENGTHS[-1]:
             found.append(most)
         return found
-    numbers = [] if isinstance(lengths, str) else [*map(as_integer, lengths)]
-    if not numbers or any(each is None or each < 3 for each in numbers):
+    given = [] if isinstance(lengths, str | int) else [*lengths]
+    numbers = [as_integer(each) or 0 for each in given]
+    if not numbers or min(numbers) < 3:
         raise ValueError(
             "`lengths` must be a list of integers from 3 on, the numbers of "
             "tokens that the package has a signature for, such as (64, 128). "
@@ -273,12 +274,12 @@ def _verified(reference: Reference, found: Inspection) -> VerificationReport:
             times = [each["milliseconds"] for each in own]
             case["milliseconds"] = float(np.median(times))
         cases.append(case)
-    output = {
+    outputs = {
         each: Tensor((None, *value.shape[1:]), "float32")
         for each, value in reference.probes[0].outputs.items()
     }
     inputs = {name: Tensor(tuple(spec.shape), spec.dtype)}
-    as_model = {DEFAULT: {"inputs": inputs, "outputs": output}}
+    as_model = {DEFAULT: {"inputs": inputs, "outputs": outputs}}
     report = check(
         reference,
         dataclasses.replace(found, signatures=as_model),
