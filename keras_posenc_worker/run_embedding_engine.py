@@ -3,13 +3,18 @@
 import time
 from typing import Any
 
+from keras_posenc_worker.process import forbid
+
 # In place of a folder: the engine writes nothing next to the package.
 NO_CACHE = ":nocache"
 
 
 def prepare() -> None:
-    """Imports the engine ahead of time."""
-    import litert_lm  # noqa: F401
+    """Loads the engine's library ahead of time."""
+    forbid("keras_posenc", "tensorflow")
+    import litert_lm
+
+    litert_lm.set_min_log_severity(litert_lm.LogSeverity.ERROR)
 
 
 def main(path: str, texts: list[str]) -> dict[str, Any]:
@@ -21,9 +26,9 @@ def main(path: str, texts: list[str]) -> dict[str, Any]:
         `load_seconds`, and `cases`: each has `milliseconds` and `vector`, or
         `error`.
     """
+    prepare()
     import litert_lm
 
-    litert_lm.set_min_log_severity(litert_lm.LogSeverity.ERROR)
     options = litert_lm.EmbeddingOptions(
         normalize=False,
         input_overflow_strategy=litert_lm.InputOverflowStrategy.TRUNCATE,

@@ -1,97 +1,209 @@
-"""Export to LiteRT-LM's packages (.litertlm) for phones."""
+"""Export to LiteRT-LM packages (.litertlm): texts on phones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.errors import (
+    require_tensorflow_backend,
+)
+from keras_posenc.export.formats.litertlm import (
+    LiteRTLM,
+    tokenizer_for,
+)
 from keras_posenc.export.formats.litertlm_embedder import export_embedder
+from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.publish import check_file
+from keras_posenc.export.pipeline import export
+from keras_posenc.export.publish import (
+    as_path,
+    check_file,
+)
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
+
+_PREFILL, _CACHE = (32, 128, 512), 2048
 
 
 def export_litertlm(
     model: keras.Model,
     path: str | Path,
     *,
-    lengths: Sequence[int] | None = None,
     quantization: str | None = None,
+    lengths: Sequence[int] | None = None,
+    prefill_lengths: Sequence[int] | None = None,
+    cache_length: int | None = None,
+    tokenizer: str | Path | None = None,
     verify: bool = True,
     samples: Any = None,
     tolerance: float | None = None,
+    max_kl: float | None = None,
+    max_perplexity_ratio: float | None = None,
     verbose: int = True,
 ) -> ExportedModel:
-    """Exports a model as a package for Google's LiteRT-LM, and verifies it.
+    """Exports a language model or a text embedder as a LiteRT-LM package.
 
-    The package holds the model, its tokenizer and what LiteRT-LM must know of
-    both, so that an application gives it texts. It runs on Android, iOS, the
-    web and desktops. It appears in one step, after LiteRT-LM's own engine has
-    run it in a fresh process without Keras, and reproduced the model's outputs
-    and the tokenizer's ids: of texts of many kinds, and of each script that the
-    tokenizer knows.
+    LiteRT-LM is Google's engine for language models and text embedders on
+    Android, iOS, the web and desktops. A package is one file that holds the
+    model, its tokenizer, the ids that start and end a text and, of a language
+    model, the template of chats.
+
+    The package appears in one step, after a verification in LiteRT-LM's own
+    engine, in a process without Keras. A language model must tokenize some 500
+    texts as the model's tokenizer does, continue prompts of several chunks as
+    the model does, give its log-probabilities, and hold a chat of two turns by
+    its template; its LiteRT file is also verified as `export_litert` does. A
+    text embedder must make the tokenizer's ids and the model's vectors of texts
+    of many kinds, one of them for each script of the vocabulary.
 
     Needs the extra `litertlm`.
 
     Args:
-        model: A model from texts to vectors, as `load_hugging_face` makes it
-            from a folder with `modules.json`, with any tokenizer.
+        model: A `Generator` or `PretrainedGenerator` of a
+            `TransformerDecoderModel`, with its tokenizer and an end symbol, in
+            float32. Its sampling becomes the engine's default; other options,
+            such as `beams`, have no place in a package. Or a `PretrainedModel`
+            from single texts to vectors, as `load_hugging_face` makes it from a
+            folder with `modules.json`.
         path: The file, ending in `.litertlm`. An earlier file is replaced; the
             folder is made if missing.
-        lengths: Numbers of tokens for which the package has a signature: a text
-            takes the time of the shortest one that it fits into. By default 64,
-            128, 256 and 512, and no longer than the model's own longest text.
-        quantization: None, for float32; `"float16"`, for weights of half the
-            size; or `"int8"`, of a quarter, with products in 8 bits.
+        quantization: As for `export_litert`; of an embedder None, `"float16"`
+            or `"int8"`.
+        lengths: Of an embedder, the numbers of tokens that it has a signature
+            for: a text takes the time of the shortest one that it fits into. By
+            default 64, 128, 256 and 512, up to the longest text of the model.
+        prefill_lengths: Of a language model, sizes of the chunks in which
+            prompts are read; by default 32, 128 and 512. A chunk that is not
+            full takes the time of a full one, and must fit into the cache: give
+            several.
+        cache_length: Of a language model, how many tokens a chat may have,
+            replies included; by default 2048. Memory grows with it, and so does
+            the time of each token.
+        tokenizer: Of a language model, the tokenizer to pack: a
+            `tokenizer.json`, a SentencePiece model, or a folder with one of
+            them. By default the model's own is written, if `tokenizer.json` has
+            a form for it.
         verify: Whether to verify before publishing.
-        samples: Further texts to verify with.
-        tolerance: Largest difference allowed; by default 1e-5, and more for a
-            quantized package: see `verify`.
+        samples: Of an embedder, further texts to verify with.
+        tolerance: Largest difference allowed: see `verify`.
+        max_kl: Not used by a float32 package: see `verify`.
+        max_perplexity_ratio: Largest perplexity of a quantized package in the
+            engine, as a multiple of the model's, 1.1 by default.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
-        An `ExportedModel`: its `path` and its `report`.
+        An `ExportedModel`: its `path` and its `report`, whose `engine` has
+        what the engine did with a language model.
 
     Raises:
-        ValueError: An argument that is none of the above.
-        ImportError: LiteRT-LM's packages are not installed.
-        ExportError: The model needs operators that LiteRT lacks, or the file
-            cannot be written.
-        ExportVerificationError: The engine's outputs are not the model's. No
-            file is left.
+        ImportError: The extra `litertlm` is not installed.
+        ValueError: An argument that is none of the above, or a model that the
+            engine cannot run.
+        ExportError: As `export_litert`.
+        ExportVerificationError: The package does something else than the
+            model. No file is left.
 
     Example:
+    >>> import pathlib, tempfile
     >>> import keras_posenc as kp
-    >>> encoder = kp.load_hugging_face("all-MiniLM-L6-v2")  # doctest: +SKIP
-    >>> exported = kp.export_litertlm(
-    ...     encoder, "minilm.litertlm", quantization="int8"
-    ... )  # doctest: +SKIP
+    >>> model = kp.TransformerDecoderModel(
+    ...     260, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
+    ... )
+    >>> generator = kp.Generator(
+    ...     model, source_tokenizer=kp.ByteTokenizer(add_end=False)
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     exported = kp.export_litertlm(
+    ...         generator,
+    ...         pathlib.Path(folder) / "tiny.litertlm",
+    ...         prefill_lengths=(8, 16),
+    ...         cache_length=64,
+    ...         verbose=False,
+    ...     )
+    ...     exported.path.name
+    'tiny.litertlm'
     """
     require_tensorflow_backend("export_litertlm")
     check_model(model)
     path = check_file(path, ".litertlm")
+    given = None if tokenizer is None else as_path("tokenizer", tokenizer)
     require_builder()
+    if verify:
+        require_engine()
+    of_generators = {
+        "prefill_lengths": prefill_lengths,
+        "cache_length": cache_length,
+        "tokenizer": tokenizer,
+        "max_kl": max_kl,
+        "max_perplexity_ratio": max_perplexity_ratio,
+    }
     find_parts = Offers.of(model).embedder_parts
-    if find_parts is None:
-        raise ValueError(
-            "`model` must be a kp.PretrainedModel from texts to vectors, as "
-            "load_hugging_face makes it from a folder with modules.json, or "
-            "of layers of your own: kp.PretrainedModel([inputs, tokenizer, "
-            f"encoder, pooling]). Received: '{model.name}' of type "
-            f"{type(model).__name__}"
+    if find_parts is not None:
+        _refuse(of_generators, "language models", model)
+        return export_embedder(
+            model,
+            path,
+            find_parts(),
+            lengths=lengths,
+            quantization=quantization,
+            verify=verify,
+            samples=samples,
+            tolerance=tolerance,
+            verbose=verbose,
         )
-    return export_embedder(
+    _refuse({"lengths": lengths, "samples": samples}, "text embedders", model)
+    parts = parts_of(
         model,
-        path,
-        find_parts(),
-        lengths=lengths,
-        quantization=quantization,
-        verify=verify,
-        samples=samples,
-        tolerance=tolerance,
-        verbose=verbose,
+        _PREFILL if prefill_lengths is None else prefill_lengths,
+        _CACHE if cache_length is None else cache_length,
     )
+    return export(
+        parts.models["decode"],
+        LiteRTLM(
+            path=path,
+            mode=quantization,
+            given=parts.models,
+            parts=parts,
+            tokenizer=tokenizer_for(parts, given),
+            tolerance=tolerance,
+            max_kl=max_kl,
+            max_perplexity_ratio=max_perplexity_ratio,
+            verify=verify,
+            verbose=verbose,
+        ),
+        path.parent,
+    )
+
+
+def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
+    """Raises `ValueError` for options that another kind of model has."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is an option of {kind}, and '{model.name}' is none: "
+                f"leave it out. Received: {name}={value!r:.60}"
+            )
+
+
+def parts_of(
+    model: keras.Model, prefill_lengths: Any, cache_length: Any
+) -> Any:
+    """Returns the `EngineParts` of a model.
+
+    Raises:
+        ValueError: It is no generator, or one that the engine cannot run.
+    """
+    offer = Offers.of(model).engine_parts
+    if offer is None:
+        raise ValueError(
+            "LiteRT-LM runs language models and text embedders: give a "
+            "kp.Generator of a kp.TransformerDecoderModel, or what "
+            "kp.load_hugging_face makes of a decoder or of a folder with "
+            "modules.json; a model of your own layers from texts to vectors is "
+            "one as kp.PretrainedModel([inputs, tokenizer, encoder, pooling]). "
+            f"Received: {type(model).__name__} '{model.name}'"
+        )
+    return offer(prefill_lengths, cache_length)

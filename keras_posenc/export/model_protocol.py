@@ -51,6 +51,9 @@ class Offers:
             limits, such as places in a buffer: by the name of an input, a
             function of a `np.random.Generator` and a shape that returns an
             array.
+        engine_parts: Of a model that LiteRT-LM's engine can run: takes lengths
+            of chunks and of the cache, and returns an object as
+            `keras_posenc.generation.engine_parts.EngineParts` describes it.
         card: Text for the model card: `"signature"`, a sentence; `"inputs"` and
             `"outputs"`, dicts of the meaning of each by name.
         is_drawn: Whether the outputs are drawn with the model's own seed, so
@@ -73,6 +76,7 @@ class Offers:
     made_inputs: Mapping[str, Callable[[Any, tuple[int, ...]], Any]] = (
         dataclasses.field(default_factory=dict)
     )
+    engine_parts: Callable[[Any, Any], Any] | None = None
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_drawn: bool = False
 

@@ -117,6 +117,52 @@ class Accuracy:
     on_samples: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class EngineReport:
+    """What LiteRT-LM's engine made of a package.
+
+    Attributes:
+        texts: Number of texts whose ids are those of the model's tokenizer.
+        continuations: Number of prompts that it continued.
+        equal: Number of these with the model's own continuation.
+        near_ties: Number of these that differ only where the model rates two
+            tokens equal within rounding.
+        log_probabilities: Number of log-probabilities compared.
+        largest_difference: Largest difference of these, in nats.
+        allowed_difference: Largest difference allowed; None for a quantized
+            file, whose perplexity is compared.
+        perplexity_ratio: The perplexity of these tokens, as a multiple of the
+            model's.
+        turns: Number of turns of a chat that were compared; 0 without a
+            template, or without room for a chat.
+    """
+
+    texts: int
+    continuations: int
+    equal: int
+    near_ties: int
+    log_probabilities: int
+    largest_difference: float
+    allowed_difference: float | None
+    perplexity_ratio: float
+    turns: int
+
+    def __str__(self) -> str:
+        allowed = self.allowed_difference
+        limit = "" if allowed is None else f" (allowed {allowed:.2g})"
+        parts = [
+            f"{units.count(self.texts, 'text')} tokenized equally",
+            f"{self.equal} of {self.continuations} continuations equal"
+            + f", {self.near_ties} up to a near-tie" * bool(self.near_ties),
+            f"{self.log_probabilities} log-probabilities within "
+            f"{self.largest_difference:.2g}{limit}"
+            + f", perplexity {self.perplexity_ratio:.3f} times the model's"
+            * (allowed is None),
+            f"{self.turns} turns of a chat" if self.turns else "no chat",
+        ]
+        return f"in LiteRT-LM's engine: {'; '.join(parts)}"
+
+
 def as_jsonable(record: Any) -> dict[str, Any]:
     """Returns a dataclass as a dict that JSON can hold."""
     return {
@@ -188,6 +234,7 @@ class VerificationReport:
             outputs, for a file of a task; None if MediaPipe was not run.
         token_ids: Number of texts of which LiteRT-LM's engine made the ids of
             the model's tokenizer, for its packages; None for other files.
+        engine: What LiteRT-LM's engine made of a package, or None.
         by_likelihood: Signatures of a quantized generator, whose likelihoods of
             texts were compared instead of its outputs.
         max_kl: Largest mean KL divergence allowed for these, in nats per token.
@@ -221,6 +268,7 @@ class VerificationReport:
     notes: list[str] = dataclasses.field(default_factory=list)
     mediapipe: int | None = None
     token_ids: int | None = None
+    engine: EngineReport | None = None
     different_graph: list[str] = dataclasses.field(default_factory=list)
     allow_different_graph: bool = False
     by_likelihood: list[str] = dataclasses.field(default_factory=list)
@@ -611,6 +659,8 @@ def remarks(report: Any) -> list[str]:
     is_remedy = not (report.allow_different_graph or report.worst.error)
     if report.different_graph and is_remedy:
         lines.append(_ALLOW_DIFFERENT_GRAPH)
+    if report.engine is not None:
+        lines.append(str(report.engine))
     if report.not_compared:
         lines.append(f"not compared: {'; '.join(report.not_compared)}")
     if ties := sum(case.near_ties for case in report.cases):

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
+from keras_posenc.generation.engine_parts import EngineParts, engine_parts
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
 from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.options import check_ids
@@ -330,6 +331,17 @@ class Generator(NamedArguments, keras.Model):
         from keras_posenc.generation.token_steps import step_models
 
         return step_models(self.search, self.name)
+
+    def engine_parts(
+        self, prefill_lengths: Any, cache_length: Any
+    ) -> EngineParts:
+        """Returns what `export_litertlm` makes a package of.
+
+        Args:
+            prefill_lengths: As for `export_litertlm`.
+            cache_length: As for `export_litertlm`.
+        """
+        return engine_parts(self, prefill_lengths, cache_length)
 
     def _with_noise(self, texts: bool = True) -> keras.Model:
         noise = keras.Input(

@@ -118,6 +118,18 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         """Returns how many tokens the vocabulary holds."""
         raise NotImplementedError
 
+    def tokenizer_json(self) -> dict[str, Any]:
+        """Returns the content of a `tokenizer.json` with the same ids.
+
+        Without the tokens before and after texts, padding and lengths.
+
+        Raises:
+            ValueError: This kind of tokenizer cannot be written so.
+        """
+        from keras_posenc.text.tokenizer_json import tokenizer_json
+
+        return tokenizer_json(self)
+
     @property
     def compute_dtype(self) -> str:
         # As Keras' `TextVectorization`: a `Sequential` without an `Input`

@@ -12,8 +12,8 @@ from keras_posenc.text.pieces_json import of_sentencepiece, of_wordpiece
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
-# What texts never spell, so that no text has these ids.
-_NEVER_SPELLED = "\x00keras_posenc:{}\x00"
+# No text spells these by chance. An application may, to start a text.
+_NEVER_SPELLED = "<|keras_posenc:{}|>"
 
 
 def tokenizer_json(tokenizer: Any) -> dict[str, Any]:

@@ -286,7 +286,8 @@ def test_what_no_package_can_hold(model, tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
     plain = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
     for given, options, reason in (
-        (plain, {}, "must be a kp.PretrainedModel"),
+        (plain, {}, "kp.PretrainedModel"),
+        (model, {"cache_length": 64}, "an option of language models"),
         (ids, {}, "must turn single texts into one vector"),
         (model.with_prompt("query: "), {}, r"model.with_prompt\(''\)"),
         (model, {"lengths": (8, 32)}, "must be at most 24"),

@@ -1,0 +1,238 @@
+"""Packages of language models for LiteRT-LM, for the pipeline."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.formats.litert import LiteRT
+from keras_posenc.export.formats.litertlm_engine import verify_in_engine
+from keras_posenc.export.formats.litertlm_package import (
+    metadata_section,
+    model_section,
+    plain_tokenizer,
+    read_tokenizer,
+    require_builder,
+    tokenizer_section,
+    write_package,
+)
+from keras_posenc.export.formats.litertlm_template import packaged_template
+from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.pipeline import Step
+from keras_posenc.export.probes.likelihoods import MAX_PERPLEXITY_RATIO
+from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.probes.tolerance import TOLERANCE
+from keras_posenc.export.publish import publish_file, staging_in
+from keras_posenc.export.record import (
+    make_record,
+    record_path,
+    try_to_record,
+)
+from keras_posenc.export.report import (
+    EngineReport,
+    ExportedModel,
+    VerificationReport,
+)
+
+_PREFILL = re.compile(r"prefill_(\d+)")
+_GREEDY = {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
+MODEL = "prefill_decode"
+
+
+@dataclasses.dataclass(kw_only=True)
+class LiteRTLM(LiteRT):
+    """A package: a LiteRT file of `decode` and `prefill_<n>`, and the rest.
+
+    The LiteRT file is written and verified as any other. Then it is packed, and
+    the package is verified in the engine.
+
+    Attributes:
+        parts: The `EngineParts` of the generator.
+        tokenizer: The packed tokenizer, as `tokenizer_section` takes it.
+    """
+
+    parts: Any
+    tokenizer: Mapping[str, Any] | bytes
+    writing: ClassVar[str] = "Converting to LiteRT"
+
+    def publish(
+        self,
+        staged: Path,
+        found: Inspection,
+        reference: Reference | None,
+        report: VerificationReport | None,
+        step: Step,
+    ) -> ExportedModel:
+        """Packs the verified file, runs the package, and publishes it."""
+        assert self.path is not None
+        with staging_in(self.path.parent) as packed:
+            step("Packing it with its tokenizer")
+            write_package(
+                packed,
+                [
+                    metadata_section(metadata_of(self.parts, self.tokenizer)),
+                    tokenizer_section(self.tokenizer),
+                    model_section(staged, MODEL),
+                ],
+            )
+            record = None
+            if report is not None:
+                step("Running it in LiteRT-LM's engine")
+                report = dataclasses.replace(
+                    report,
+                    kind="litertlm",
+                    size_bytes=packed.stat().st_size,
+                    engine=run_package(
+                        packed,
+                        self.parts,
+                        self.tokenizer,
+                        is_quantized=self.quantization is not None,
+                        tolerance=self.tolerance,
+                        max_perplexity_ratio=self.max_perplexity_ratio,
+                    ),
+                    notes=[
+                        *report.notes,
+                        *notes_of(self.parts, self.tokenizer),
+                    ],
+                )
+                record = make_record(report, packed)
+            publish_file(packed, self.path)
+        if report is None:
+            record_path(self.path).unlink(missing_ok=True)
+        else:
+            report = try_to_record(report, record, self.path)
+        return ExportedModel.published(self.path, report)
+
+
+def run_package(
+    path: Path,
+    parts: Any,
+    tokenizer: Mapping[str, Any] | bytes,
+    *,
+    is_quantized: bool,
+    tolerance: float | None,
+    max_perplexity_ratio: float | None,
+) -> EngineReport:
+    """Runs a package in the engine; see `verify_in_engine`."""
+    names = spelled(tokenizer)
+    return verify_in_engine(
+        path,
+        parts,
+        names,
+        stops_of(parts, tokenizer),
+        is_quantized=is_quantized,
+        tolerance=TOLERANCE if tolerance is None else tolerance,
+        max_perplexity_ratio=(
+            MAX_PERPLEXITY_RATIO
+            if max_perplexity_ratio is None
+            else max_perplexity_ratio
+        ),
+    )
+
+
+def spelled(tokenizer: Mapping[str, Any] | bytes) -> dict[int, str]:
+    """Returns how texts spell special tokens, by their ids."""
+    if isinstance(tokenizer, bytes):
+        return {}
+    return {
+        each["id"]: each["content"]
+        for each in tokenizer.get("added_tokens") or []
+    }
+
+
+def stops_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> list[str]:
+    """Returns how tokens that end a reply are spelled, where this is known."""
+    names = spelled(tokenizer)
+    found = [names[each] for each in parts.end_ids if each in names]
+    own = parts.special_tokens.get("eos_token")
+    return [*dict.fromkeys([*found, *([own] if own else [])])]
+
+
+def notes_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> list[str]:
+    """Returns what an application must know, as text."""
+    found = []
+    if parts.start_id is not None:
+        name = spelled(tokenizer).get(parts.start_id)
+        how = f"{name!r}" if name else f"the token of id {parts.start_id}"
+        found.append(
+            f"LiteRT-LM puts no {how} before a prompt, as the model's tokenizer "
+            "does: an application begins each prompt with it, or the template "
+            "of chats"
+        )
+    if parts.template is None:
+        found.append(
+            "without a template of chats, the engine's Session continues "
+            "texts, and its Conversation cannot be used"
+        )
+    return found
+
+
+def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
+    """Returns the message of a package's metadata."""
+    message = require_builder().LlmMetadata()
+    message.llm_model_type.generic_model.SetInParent()
+    for each in parts.end_ids:
+        message.stop_tokens.add().token_ids.ids.append(each)
+    if parts.start_id is not None:
+        message.start_token.token_ids.ids.append(parts.start_id)
+    message.max_num_tokens = parts.cache_length
+    message.supports_thinking = False
+    message.supports_function_calling = False
+    # The engine has no other default that is greedy.
+    options = {**_GREEDY, **(parts.sampling or {})}
+    sampler = message.sampler_params
+    sampler.type = sampler.TOP_P
+    sampler.k = min(options["top_k"] or parts.vocabulary, parts.vocabulary)
+    if parts.sampling is None:
+        sampler.k = 1
+    sampler.p = 1.0 if options["top_p"] is None else options["top_p"]
+    temperature = options["temperature"]
+    sampler.temperature = 1.0 if temperature is None else temperature
+    if parts.template is not None:
+        message.jinja_prompt_template = packaged_template(
+            parts.template, parts.special_tokens, stops_of(parts, tokenizer)
+        )
+    return message
+
+
+def tokenizer_for(parts: Any, given: Path | None) -> Any:
+    """Returns the tokenizer to pack.
+
+    Args:
+        parts: The `EngineParts`.
+        given: Its file or folder; None writes the model's own.
+
+    Raises:
+        ValueError: The model's own cannot be written, or there is none.
+    """
+    if given is None:
+        return plain_tokenizer(parts.tokenizer_json(), parts.vocabulary)
+    found, _ = read_tokenizer(given, parts.vocabulary)
+    return found
+
+
+def lengths_of(
+    signatures: Mapping[str, Any], path: Path
+) -> tuple[list[int], int]:
+    """Returns `prefill_lengths` and `cache_length` of a package.
+
+    Raises:
+        ExportVerificationError: Its models are not those of a language model.
+    """
+    sizes = [
+        int(found[1])
+        for name in signatures
+        if (found := _PREFILL.fullmatch(name))
+    ]
+    decode = signatures.get("decode", {}).get("inputs", {})
+    cache = decode.get("kv_cache_k_0")
+    shape = (cache and cache.shape) or ()
+    if not sizes or len(shape) != 4 or shape[2] is None:
+        raise ExportVerificationError(
+            f"'{path}' is no package of a language model that this library "
+            "wrote: it has no signatures decode and prefill_<n> with caches. "
+            f"It has: {', '.join(signatures) or 'none'}"
+        )
+    return sorted(sizes), shape[2]

@@ -1,0 +1,396 @@
+"""Compares a package with its model inside LiteRT-LM's engine.
+
+A file that is right may still be packed wrongly: with another tokenizer,
+template, start or end. The engine is run as an application runs it.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.formats.litertlm_package import MISSING
+from keras_posenc.export.probes.many_texts import many_texts
+from keras_posenc.export.publish import working_folder
+from keras_posenc.export.report import EngineReport
+from keras_posenc.export.worker_client import (
+    MEMORY,
+    MIB,
+    Limits,
+    WorkerError,
+    run_in_worker,
+)
+from keras_posenc_worker import run_litertlm
+
+# How special tokens begin that only the packed tokenizer spells.
+_OWN = "<|keras_posenc:"
+# Tokens that are generated after each prompt, and after each message.
+_TOKENS = 24
+_REPLY = 12
+_LONGEST = 700  # tokens of a prompt
+# A log-probability is a difference of two logits.
+_ROUNDING = 2.0
+_TEXT = (
+    "Once upon a time, in a village by the sea, there lived an old woman who "
+    "knew the name of every ship. Each morning she walked to the harbour and "
+    "counted the masts. One day a ship came whose name nobody had heard, and "
+    "the captain asked her for the way to the island of glass. "
+)
+_MESSAGES = ("What is the capital of France?", "And of Italy?")
+
+
+def require_engine() -> None:
+    """Raises `ImportError` if the engine is not installed."""
+    from importlib import util
+
+    if util.find_spec("litert_lm") is None:
+        raise ImportError(MISSING.format("litert-lm-api"))
+
+
+def limits_of_engine(path: Path, tokens: int) -> Limits:
+    """Returns the limits of a process that generates some tokens."""
+    size = path.stat().st_size
+    # Weights are packed again for the processor; threads have stacks.
+    seconds = 120 + tokens * size // (50 * MIB)
+    return Limits(
+        memory=2 * MEMORY + 4 * size, seconds=seconds, timeout=10 * seconds
+    )
+
+
+def threads() -> int:
+    """Returns how many threads the engine may use."""
+    return min(os.cpu_count() or 1, 4)
+
+
+@contextlib.contextmanager
+def named_package(path: Path) -> Iterator[Path]:
+    """Yields a path of a package that ends as the engine demands.
+
+    It tells its formats by the ending of the name.
+    """
+    with working_folder() as folder:
+        link = folder / "model.litertlm"
+        link.symlink_to(path.resolve())
+        yield link
+
+
+def run_in_engine(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs `keras_posenc_worker.run_litertlm` on a package.
+
+    Raises:
+        ExportVerificationError: The package does not load, or its process
+            crashes or meets a limit.
+    """
+    request = {
+        "threads": threads(),
+        **{name: [] for name in ("texts", "prompts", "targets", "chats")},
+        **request,
+    }
+    tokens = 500 + sum(
+        each["count"] for each in (*request["prompts"], *request["chats"])
+    )
+    try:
+        with named_package(path) as package:
+            found: dict[str, Any] = run_in_worker(
+                run_litertlm.__name__,
+                str(package),
+                request,
+                limits=limits_of_engine(path, tokens),
+                prepare=(),
+            )
+    except WorkerError as error:
+        raise ExportVerificationError(
+            f"LiteRT-LM's engine {error} while it ran '{path}'"
+        ) from error
+    if "error" in found:
+        raise ExportVerificationError(
+            f"LiteRT-LM's engine does not load '{path}': {found['error']}"
+        )
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prompt:
+    """A prompt, and what the model itself makes of it."""
+
+    parts: list[str]
+    ids: list[int]
+    next_ids: list[int]
+    leads: list[float]
+
+
+def verify_in_engine(
+    path: Path,
+    parts: Any,
+    names: Mapping[int, str],
+    stops: Sequence[str],
+    *,
+    is_quantized: bool,
+    tolerance: float,
+    max_perplexity_ratio: float,
+) -> EngineReport:
+    """Compares tokens, texts, likelihoods and a chat with the model's.
+
+    Args:
+        path: The package.
+        parts: The `EngineParts` of its model.
+        names: How the packed tokenizer spells its special tokens, by their ids.
+        stops: How tokens that end a reply are spelled.
+        is_quantized: Whether weights are quantized: then the perplexity of
+            texts is compared instead of single numbers.
+        tolerance: Largest difference of logits allowed, relative to the
+            largest of them.
+        max_perplexity_ratio: Largest perplexity allowed of a quantized file,
+            as a multiple of the model's.
+
+    Raises:
+        ExportVerificationError: The engine cannot run it, or makes something
+            else of a text than the model.
+    """
+    texts = many_texts(
+        [each for each in names.values() if not each.startswith(_OWN)]
+    )
+    prompts = _prompts(parts, names)
+    targets = [_target(parts, each) for each in prompts[:2]]
+    request: dict[str, Any] = {
+        "texts": texts,
+        "prompts": [
+            {"parts": each.parts, "count": len(each.next_ids)}
+            for each in prompts
+        ],
+        "targets": [
+            # 0.18.1 takes the last token of a prompt for one slot earlier:
+            # with that token twice, all is where it should be.
+            {"parts": [*each.parts, again], "target": target}
+            for each, again, target in targets
+        ],
+    }
+    messages = _messages(parts)
+    if messages:
+        request["chats"] = [{"messages": messages, "count": _REPLY}]
+    found = run_in_engine(path, request)
+    _check_tokens(texts, parts.tokenize(texts), found["texts"])
+    near, largest, allowed, losses = 0, 0.0, 0.0, []
+    for (prompt, again, target), got in zip(
+        targets, found["targets"], strict=True
+    ):
+        ids = parts.tokenize([target])[0]
+        wanted, size = parts.scores(prompt.ids, ids)
+        scores = np.array(_right("score a text", got))
+        if scores.shape != wanted.shape:
+            raise ExportVerificationError(
+                f"LiteRT-LM scores {len(scores)} tokens of {target!r}, and the "
+                f"model {len(wanted)}"
+            )
+        allowed = max(allowed, _ROUNDING * tolerance * size)
+        largest = max(largest, float(np.max(np.abs(scores - wanted))))
+        losses += [*(wanted - scores)]
+    ratio = math.exp(float(np.mean(losses)))
+    if is_quantized and not ratio <= max_perplexity_ratio:
+        raise ExportVerificationError(
+            "In LiteRT-LM the quantized file's perplexity is "
+            f"{ratio:.3g} times the model's (allowed {max_perplexity_ratio:g}):"
+            " give another `quantization`, or a larger `max_perplexity_ratio`",
+            differs=True,
+        )
+    if not is_quantized and not largest <= allowed:
+        raise ExportVerificationError(
+            "In LiteRT-LM the log-probability of a token differs from the "
+            f"model's by {largest:.2g} (allowed {allowed:.2g})",
+            differs=True,
+        )
+    same = 0
+    for prompt, got in zip(prompts, found["prompts"], strict=True):
+        text = _right("continue a text", got)
+        state = _compare(parts, prompt, text, allowed)
+        near += state == "near"
+        same += state == "equal"
+        if state == "other" and not is_quantized:
+            raise _differs(parts, prompt, text)
+    turns = 0
+    if messages:
+        (chat,) = found["chats"]
+        turns = _check_chat(
+            parts, messages, _right("chat", chat), stops, is_quantized, allowed
+        )
+    return EngineReport(
+        texts=len(texts),
+        continuations=len(prompts),
+        equal=same,
+        near_ties=near,
+        log_probabilities=len(losses),
+        largest_difference=largest,
+        allowed_difference=None if is_quantized else allowed,
+        perplexity_ratio=ratio,
+        turns=turns,
+    )
+
+
+def _right(what: str, got: Any) -> Any:
+    """Returns what the engine made; raises if it was an error."""
+    if isinstance(got, dict) and "error" in got:
+        raise ExportVerificationError(
+            f"LiteRT-LM's engine cannot {what}: {got['error']}"
+        )
+    return got
+
+
+def _prompts(parts: Any, names: Mapping[int, str]) -> list[_Prompt]:
+    """Makes a short prompt, one of two chunks, and one of three or more."""
+    room = parts.cache_length
+    count = max(1, min(_TOKENS, room // 4))
+    smallest, largest = parts.prefill_lengths[0], parts.prefill_lengths[-1]
+    # A padded chunk must fit into the cache.
+    most = max(1, min(room - count - smallest, _LONGEST))
+    sizes = (4, smallest + smallest // 2 + 1, largest + 3)
+    begin = names.get(parts.start_id) if parts.start_id is not None else None
+    before = [] if begin is None else [begin]
+    found = []
+    for size in dict.fromkeys(min(size, most) for size in sizes):
+        text, ids = _cut(parts, size)
+        ids = [*([] if begin is None else [parts.start_id]), *ids]
+        following, leads = parts.continued(ids, count)
+        found.append(_Prompt([*before, text], ids, following, leads))
+    return found
+
+
+def _cut(parts: Any, size: int) -> tuple[str, list[int]]:
+    """Returns a text of at most `size` tokens, which ends with a whole one."""
+    text = _TEXT * (1 + size * 8 // len(_TEXT))
+    words = text.split(" ")
+    low, high = 1, len(words)
+    while low < high:
+        middle = (low + high + 1) // 2
+        (ids,) = parts.tokenize([" ".join(words[:middle])])
+        low, high = (middle, high) if len(ids) <= size else (low, middle - 1)
+    for count in range(low, 0, -1):
+        text = " ".join(words[:count])
+        (ids,) = parts.tokenize([text])
+        if parts.tokenize([parts.text_of(ids[-1:])]) == [ids[-1:]]:
+            break
+    return text, ids
+
+
+def _target(parts: Any, prompt: _Prompt) -> tuple[_Prompt, str, str]:
+    """Returns a prompt, its last token as a text, and a text to score."""
+    again = parts.text_of(prompt.ids[-1:])
+    target = parts.text_of(prompt.next_ids)
+    # An end is not spelled; and a text cut within a character is another.
+    if "\ufffd" in target or not target.strip():
+        target = " and the ship"
+    return prompt, again, target
+
+
+def _messages(parts: Any) -> list[str]:
+    """Returns messages of a user for which there is room, or none."""
+    if parts.template is None:
+        return []
+    turns: list[dict[str, str]] = []
+    for each in _MESSAGES:
+        turns += [
+            {"role": "user", "content": each},
+            {"role": "assistant", "content": "x" * _REPLY},
+        ]
+    (ids,) = parts.tokenize([parts.render(turns[:-1])])
+    room = parts.cache_length - parts.prefill_lengths[0] - 2 * _REPLY
+    if len(ids) > room:
+        return []
+    return [*_MESSAGES]
+
+
+def _check_tokens(
+    texts: Sequence[str],
+    wanted: Sequence[Sequence[int]],
+    found: Sequence[Any],
+) -> None:
+    for text, ids, got in zip(texts, wanted, found, strict=True):
+        if [*ids] != _right("tokenize a text", got):
+            raise ExportVerificationError(
+                f"LiteRT-LM makes the ids {got} of the text {text!r:.80}, and "
+                f"the model's tokenizer makes {[*ids]}: the packed tokenizer "
+                "is another. Give the checkpoint's own: `tokenizer=FOLDER` "
+                "(--tokenizer FOLDER)",
+                differs=True,
+            )
+
+
+def _compare(parts: Any, prompt: _Prompt, text: str, allowed: float) -> str:
+    """Returns "equal", "near" or "other"."""
+    # The engine may hold back bytes that are no whole character.
+    if text.rstrip("\ufffd") == parts.text_of(prompt.next_ids).rstrip("\ufffd"):
+        return "equal"
+    for index, lead in enumerate(prompt.leads):
+        if lead <= allowed:
+            decided = parts.text_of(prompt.next_ids[:index]).rstrip("\ufffd")
+            return "near" if text.startswith(decided) else "other"
+    return "other"
+
+
+def _differs(parts: Any, prompt: _Prompt, text: str) -> ExportVerificationError:
+    wanted = parts.text_of(prompt.next_ids)
+    return ExportVerificationError(
+        f"LiteRT-LM continues {''.join(prompt.parts)!r:.60} with "
+        f"{text!r:.80}, and the model with {wanted!r:.80}",
+        differs=True,
+    )
+
+
+def _check_chat(
+    parts: Any,
+    messages: Sequence[str],
+    turns: Sequence[Sequence[str]],
+    stops: Sequence[str],
+    is_quantized: bool,
+    allowed: float,
+) -> int:
+    """Compares what the engine read and wrote in a chat; returns its turns."""
+    chat: list[dict[str, str]] = []
+    ids: list[int] = []
+    before = ""
+    for message, (read, reply) in zip(messages, turns, strict=True):
+        chat.append({"role": "user", "content": message})
+        wanted = parts.render(chat)
+        # A template may strip the reply.
+        if wanted not in (before + read, _stripped(before, chat) + read):
+            raise ExportVerificationError(
+                f"LiteRT-LM renders message {len(chat)} of a chat as "
+                f"{read!r}, and the text before it is {before!r}; the model's "
+                f"template makes {wanted!r} of the chat",
+                differs=True,
+            )
+        ids += parts.tokenize([read])[0]
+        next_ids, leads = parts.continued(ids, _REPLY)
+        prompt = _Prompt([wanted], ids, next_ids, leads)
+        state = _compare(parts, prompt, reply, allowed)
+        if state == "other" and not is_quantized:
+            raise _differs(parts, prompt, reply)
+        if state != "equal":
+            return len(turns)
+        chat.append({"role": "assistant", "content": reply})
+        after = parts.render([*chat, {"role": "user", "content": messages[-1]}])
+        end = next(
+            (
+                each
+                for each in stops
+                if after.startswith(f"{wanted}{reply}{each}")
+            ),
+            "",
+        )
+        before = f"{wanted}{reply}{end}"
+        ids = [*ids, *next_ids]
+    return len(turns)
+
+
+def _stripped(before: str, chat: Sequence[Mapping[str, str]]) -> str:
+    """Returns the text so far, with the last reply stripped."""
+    if len(chat) < 3:
+        return before
+    reply = chat[-2]["content"]
+    head, found, tail = before.rpartition(reply)
+    return f"{head}{found.strip()}{tail}" if reply.strip() else before

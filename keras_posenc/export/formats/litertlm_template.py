@@ -1,0 +1,67 @@
+"""Templates of chats as LiteRT-LM's engine renders them."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+# The engine gives contents as lists of parts, and no special tokens.
+_BEGIN = """\
+{% set kp = namespace(messages=[], text='') %}\
+{% for message in messages %}\
+{% if message.content is string or message.content is none \
+or message.content is undefined %}\
+{% set kp.messages = kp.messages + [message] %}\
+{% else %}\
+{% set kp.text = '' %}\
+{% for part in message.content %}\
+{% if part.type is defined and part.type != 'text' %}\
+{{ raise_exception('this model takes texts, and no parts of another type') }}\
+{% endif %}\
+{% set kp.text = kp.text + part.text %}\
+{% endfor %}\
+{% set kp.messages = kp.messages + [dict(message, content=kp.text)] %}\
+{% endif %}\
+{% endfor %}\
+{% set messages = kp.messages %}\
+"""
+# The engine reads what a new message adds to the text of the earlier ones. But
+# it has read a reply only up to the token that ended it: what the template puts
+# after that token, such as a line break, must be added too.
+_END = """\
+{% if not add_generation_prompt and messages \
+and messages[-1].role == 'assistant' %}\
+{% for stop in STOPS %}\
+{% set parts = kp_text.split(stop)|list %}\
+{% if parts|length > 1 and not parts|last|trim %}\
+{% set kp.text = kp_text[:(kp_text|length) - (parts|last|length)] %}\
+{% endif %}\
+{% endfor %}\
+{% endif %}\
+{{ kp.text }}"""
+
+
+def packaged_template(
+    template: str, tokens: Mapping[str, str], stops: Sequence[str]
+) -> str:
+    """Returns a template that gives the same texts in the engine.
+
+    Args:
+        template: The template, in Jinja.
+        tokens: Special tokens, by the names that it has for them.
+        stops: How tokens that end a reply are spelled.
+    """
+    named = "".join(
+        f"{{% set {name} = {_quoted(token)} %}}"
+        for name, token in tokens.items()
+        if name.isidentifier()
+    )
+    # Jinja drops one line break at the end of a template.
+    body = template.removesuffix("\n")
+    ends = _END.replace("STOPS", f"[{', '.join(map(_quoted, stops))}]")
+    return (
+        f"{_BEGIN}{named}{{% set kp_text %}}{body}{{% endset %}}"
+        f"{{% set kp.text = kp_text %}}{ends}"
+    )
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

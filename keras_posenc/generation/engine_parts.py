@@ -1,0 +1,242 @@
+"""What a package for LiteRT-LM's engine holds of a generator."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.checks import as_integer
+from keras_posenc.generation.engine_steps import engine_models
+from keras_posenc.generation.generated import IMPOSSIBLE, log_probabilities
+
+# Options that a package cannot hold, with the values that they must have.
+_NEUTRAL: Mapping[str, Any] = {
+    "beams": 1,
+    "n_best": 1,
+    "repetition_penalty": 1.0,
+    "min_length": 0,
+    "prefix_ids": (),
+    "min_p": None,
+    "no_repeat_ngram_size": 0,
+    "forced_end_id": None,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineParts:
+    """The models of a package, and the model's own outputs to compare.
+
+    Attributes:
+        models: `decode` and a `prefill_<n>` for each length.
+        cache_length: How many tokens a chat may have.
+        prefill_lengths: The lengths, sorted.
+        search: The search, for the model and the ids that it generates.
+        tokenizer: The layer.
+        sampling: `temperature`, `top_k` and `top_p`, or None.
+        template: The template of chats, or None.
+        special_tokens: Special tokens, by the names that it has for them.
+        render: Returns the text of a list of messages.
+    """
+
+    models: dict[str, keras.Model]
+    cache_length: int
+    prefill_lengths: Sequence[int]
+    search: Any
+    tokenizer: Any
+    sampling: Mapping[str, Any] | None
+    template: str | None
+    special_tokens: Mapping[str, str]
+    render: Callable[[Sequence[Mapping[str, str]]], str] | None
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids the model takes."""
+        return int(self.search.model.vocabulary_size)
+
+    @property
+    def end_ids(self) -> Sequence[int]:
+        """The ids that end a text."""
+        return tuple(self.search.end_ids)
+
+    @property
+    def start_id(self) -> int | None:
+        """The id that the tokenizer puts before texts, and the engine not."""
+        return self.tokenizer.start_id if self.tokenizer.frame[0] else None
+
+    def tokenizer_json(self) -> dict[str, Any]:
+        """Returns the tokenizer as a `tokenizer.json`."""
+        found: dict[str, Any] = self.tokenizer.tokenizer_json()
+        return found
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of texts, without what comes before and after."""
+        given = self.tokenizer._as_strings(list(texts))
+        found: list[list[int]] = self.tokenizer.split(given).to_list()
+        return found
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, up to the first end."""
+        if not ids:
+            return ""
+        (text,) = self.tokenizer.detokenize([list(ids)]).numpy()
+        return str(text.decode())
+
+    def continued(
+        self, ids: Sequence[int], count: int
+    ) -> tuple[list[int], list[float]]:
+        """Returns the most likely next tokens, up to an end.
+
+        Args:
+            ids: The prompt, of at least one token.
+            count: How many at most.
+
+        Returns:
+            The ids, with the end if there is one; and by how much each leads
+            the second, in nats.
+        """
+        cache = self.search.model.build_cache(1, len(ids) + count)
+        found: list[int] = []
+        leads: list[float] = []
+        given: Sequence[int] = ids
+        while len(found) < count:
+            logits, cache = self.search.model.call_with_cache(
+                np.array([given], "int32"), cache
+            )
+            row = self._logs(logits[:, -1:])[0]
+            second, first = np.argsort(row)[-2:]
+            found.append(int(first))
+            leads.append(float(row[first] - row[second]))
+            if found[-1] in self.end_ids:
+                break
+            given = found[-1:]
+        return found, leads
+
+    def scores(
+        self, ids: Sequence[int], target: Sequence[int]
+    ) -> tuple[np.ndarray, float]:
+        """Returns the log-likelihood of each token of a target.
+
+        Args:
+            ids: The prompt.
+            target: What follows it.
+
+        Returns:
+            float32 of the target's length; and the size of the logits.
+        """
+        given = np.array([[*ids, *target]], "int32")
+        logits = self.search.model(given)[:, len(ids) - 1 : -1]
+        logs = self._logs(logits)
+        size = float(ops.convert_to_numpy(ops.max(ops.absolute(logits))))
+        return logs[np.arange(len(target)), list(target)], max(size, 1.0)
+
+    def _logs(self, logits: Any) -> np.ndarray:
+        """Returns log-probabilities `(n, vocabulary)` of what is generated."""
+        step = self.models["decode"].get_layer("step")
+        logits = ops.cast(logits[0], "float32")
+        if step.never is not None:
+            logits = ops.where(step.never, IMPOSSIBLE, logits)
+        logs: np.ndarray = ops.convert_to_numpy(log_probabilities(logits))
+        return logs
+
+
+def engine_parts(
+    generator: Any, prefill_lengths: Any, cache_length: Any
+) -> EngineParts:
+    """Returns the parts of a package of a generator.
+
+    Args:
+        generator: A `Generator` of a `TransformerDecoderModel`.
+        prefill_lengths: Sizes of the chunks in which prompts are read.
+        cache_length: How many tokens a chat may have.
+
+    Raises:
+        ValueError: The engine cannot run it, or lengths do not fit.
+    """
+    search, model = generator.search, generator.model
+    if search.has_encoder:
+        raise ValueError(
+            "LiteRT-LM runs decoders alone. Received: a generator of "
+            f"{type(model).__name__} '{model.name}', which has an encoder. "
+            "kp.export_litert exports it with its loop"
+        )
+    if generator.source_tokenizer is None:
+        raise ValueError(
+            f"Generator '{generator.name}' takes ids, and LiteRT-LM takes "
+            "texts: give it its tokenizer, `source_tokenizer=...`, or load the "
+            "checkpoint without from_ids=True"
+        )
+    if not search.end_ids:
+        raise ValueError(
+            "LiteRT-LM needs a token that ends a text. Received: a generator "
+            "with end_ids=(). Give the id of one, such as `end_ids=3`"
+        )
+    dtype = model.decoder.compute_dtype
+    if dtype != "float32":
+        raise ValueError(
+            "A LiteRT-LM package is made of a float32 model. Received: "
+            f"generator '{generator.name}' of {dtype}. Load it with "
+            "dtype='float32'"
+        )
+    options = search.options()
+    for name, neutral in _NEUTRAL.items():
+        value = options.get(name, neutral)
+        value = tuple(value) if isinstance(value, list) else value
+        if value != neutral:
+            raise ValueError(
+                f"LiteRT-LM packages hold no `{name}`. Received: a generator "
+                f"with {name}={value!r}. Make one with {name}={neutral!r}, "
+                "such as by generator.with_options; an application may give "
+                "the engine its own options"
+            )
+    sizes = _check_lengths(search, prefill_lengths, cache_length)
+    sampling = None
+    if search.draw is not None:
+        names = ("temperature", "top_k", "top_p")
+        sampling = {name: getattr(search, name) for name in names}
+    return EngineParts(
+        models=engine_models(search, *sizes),
+        prefill_lengths=sizes[0],
+        cache_length=sizes[1],
+        search=search,
+        tokenizer=generator.source_tokenizer,
+        sampling=sampling,
+        template=getattr(generator, "chat_template", None),
+        special_tokens=getattr(generator, "special_tokens", {}),
+        render=getattr(generator, "prompt_of", None),
+    )
+
+
+def _check_lengths(
+    search: Any, prefill_lengths: Any, cache_length: Any
+) -> tuple[list[int], int]:
+    length = as_integer(cache_length)
+    if length is None or length < 2:
+        raise ValueError(
+            "`cache_length` must be an integer of at least 2. Received: "
+            f"cache_length={cache_length!r}"
+        )
+    limits = (
+        search.model.max_positions,
+        getattr(search, "max_positions", None),
+    )
+    most = min((each for each in limits if each is not None), default=length)
+    if length > most:
+        raise ValueError(
+            f"The model has positions for {most} tokens: give "
+            f"cache_length={most} (--cache-length {most}), or less. Received: "
+            f"cache_length={length}"
+        )
+    given = prefill_lengths
+    if not isinstance(given, list | tuple) or not given:
+        given = [given]
+    sizes = [as_integer(each) or 0 for each in given]
+    if min(sizes) < 1 or max(sizes) > length or len({*sizes}) < len(sizes):
+        raise ValueError(
+            "`prefill_lengths` must be different integers from 1 to "
+            f"cache_length={length}. Received: "
+            f"prefill_lengths={prefill_lengths!r}"
+        )
+    return sorted(sizes), length
