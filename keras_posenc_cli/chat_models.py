@@ -39,6 +39,13 @@ def chat_model(options: argparse.Namespace) -> Replies:
                 f"'{path}' has its own"
             )
         return _Model(options)
+    if path.suffix == ".litertlm":
+        if options.template is not None:
+            raise UsageError(
+                f"--template is for an exported SavedModel: '{path}' has its "
+                "own"
+            )
+        return _Package(options)
     return _Exported(options)
 
 
@@ -152,3 +159,36 @@ class _Whole(Iterator[str]):
         if not self._left:
             raise StopIteration
         return self._left.pop()
+
+
+class _Package:
+    """A LiteRT-LM package, in the engine in a process of its own."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from keras_posenc.export.formats.litertlm_engine import (
+            PackageChat,
+            require_engine,
+        )
+        from keras_posenc.export.inspect import inspect_safe
+
+        require_engine()
+        if options.seed is not None and options.temperature is None:
+            raise UsageError("--seed needs --temperature, such as 0.7")
+        found = inspect_safe(options.model, options.allow_operators)
+        if not (found.package or {}).get("template"):
+            raise UsageError(
+                f"'{options.model}' has no chat template: its model continues "
+                "texts"
+            )
+        sampler = None
+        if options.temperature == 0:
+            sampler = {"top_k": 1, "temperature": 1.0}
+        elif options.temperature is not None:
+            sampler = {"temperature": options.temperature, "top_p": 1.0}
+            sampler["seed"] = options.seed or 0
+        self._chat = PackageChat(
+            options.model, count=options.max_new_tokens, sampler=sampler
+        )
+
+    def reply(self, chat: Chat) -> Any:
+        return self._chat.reply(chat)

@@ -12,8 +12,7 @@ import keras
 
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.prompt import Prompt
-from keras_posenc.text.sample_texts import sample_texts
-from keras_posenc.text.tokenizer_json import tokenizer_json
+from keras_posenc.text.sample_texts import ORDINARY, sample_texts
 from keras_posenc.transformer._from_embeddings import (
     encoded_from_embeddings,
     looked_up,
@@ -54,7 +53,7 @@ class EmbedderParts:
 
     def tokenizer_json(self) -> dict[str, Any]:
         """Returns the content of the tokenizer's `tokenizer.json`."""
-        return tokenizer_json(self.tokenizer)
+        return self.tokenizer.tokenizer_json()
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns all ids of each text, those around it included."""
@@ -63,9 +62,9 @@ class EmbedderParts:
         split = self.tokenizer.split(keras.ops.convert_to_tensor(texts))
         return [[*start, *ids, *end] for ids in split.to_list()]
 
-    def texts(self) -> list[str]:
-        """Returns texts of many kinds, and of each script of the tokenizer."""
-        return sample_texts(self.tokenizer)
+    def texts(self) -> tuple[list[str], list[str]]:
+        """Returns ordinary texts, and texts of all kinds and scripts."""
+        return [*ORDINARY], sample_texts(self.tokenizer)
 
     def cut_at(self, max_length: int) -> Any:
         """Returns the model, or one of its layers that cuts texts earlier."""

@@ -1,5 +1,6 @@
 """Export to LiteRT-LM packages (.litertlm): texts on phones."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,22 +8,37 @@ from typing import Any
 import keras
 
 from keras_posenc.export.errors import (
+    ExportVerificationError,
     require_tensorflow_backend,
 )
+from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.litertlm import (
     LiteRTLM,
+    lengths_of,
+    notes_of,
+    run_package,
     tokenizer_for,
+    unpacked,
 )
 from keras_posenc.export.formats.litertlm_embedder import export_embedder
 from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
+from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.pipeline import export
+from keras_posenc.export.pipeline import export, verify
 from keras_posenc.export.publish import (
     as_path,
     check_file,
+    check_unchanged,
+    stamp,
+    working_folder,
 )
-from keras_posenc.export.report import ExportedModel
+from keras_posenc.export.record import (
+    make_record,
+    remove_record,
+    try_to_record,
+)
+from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
 
 _PREFILL, _CACHE = (32, 128, 512), 2048
@@ -188,6 +204,63 @@ def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
             )
 
 
+def verify_litertlm(
+    model: keras.Model, path: Path, arguments: Mapping[str, Any]
+) -> VerificationReport:
+    """Compares a package with its generator, as `export_litertlm` does.
+
+    Args:
+        model: The generator.
+        path: The package.
+        arguments: Those of `verify`, by the names that a `Format` has.
+
+    Raises:
+        ImportError: The extra `litertlm` is not installed.
+        ValueError: The model is none that the engine runs.
+        ExportVerificationError: The package cannot be run, or does something
+            else than the model.
+    """
+    require_builder()
+    require_engine()
+    before = stamp(path)
+    found = inspect_safe(path, arguments["allow_operators"])
+    parts = parts_of(model, *lengths_of(found.signatures, path))
+    try:
+        with working_folder() as folder:
+            file, tokenizer = unpacked(found, parts, folder)
+            format = LiteRT(**{**arguments, "given": parts.models})
+            report = verify(parts.models["decode"], format, file)
+            check_unchanged(path, before)
+        report = dataclasses.replace(
+            report,
+            path=path,
+            kind="litertlm",
+            size_bytes=found.size_bytes,
+            notes=[*report.notes, *notes_of(parts, tokenizer)],
+        )
+        if report.passed:
+            engine = run_package(
+                path,
+                parts,
+                tokenizer,
+                is_quantized=report.quantization is not None,
+                tolerance=arguments["tolerance"],
+                max_perplexity_ratio=arguments["max_perplexity_ratio"],
+            )
+            report = dataclasses.replace(report, engine=engine)
+    except ExportVerificationError as error:
+        if not error.differs:
+            raise
+        check_unchanged(path, before)
+        note = remove_record(path)
+        raise ExportVerificationError(
+            "; ".join(filter(None, [str(error), note])), differs=True
+        ) from error
+    check_unchanged(path, before)
+    record = make_record(report, path) if report.passed else None
+    return try_to_record(report, record, path)
+
+
 def parts_of(
     model: keras.Model, prefill_lengths: Any, cache_length: Any
 ) -> Any:
@@ -196,6 +269,12 @@ def parts_of(
     Raises:
         ValueError: It is no generator, or one that the engine cannot run.
     """
+    if Offers.of(model).embedder_parts is not None:
+        raise ValueError(
+            "A package of a text embedder is verified as it is exported, and "
+            "not again: export it with export_litertlm. Received: "
+            f"'{model.name}'"
+        )
     offer = Offers.of(model).engine_parts
     if offer is None:
         raise ValueError(

@@ -13,6 +13,7 @@ from keras_posenc.export.formats.mediapipe import check_no_labels
 from keras_posenc.export.formats.onnx import Onnx
 from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.inspect import locate
+from keras_posenc.export.litertlm import verify_litertlm
 from keras_posenc.export.publish import check_no_pattern
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.compiled import resolve_compiled
@@ -78,8 +79,10 @@ def verify(
 
     Args:
         model: The model that was exported.
-        path: The LiteRT or ONNX file, the SavedModel folder, or the folder of
-            its versions, of which the highest is taken.
+        path: The LiteRT or ONNX file, the LiteRT-LM package, the SavedModel
+            folder, or the folder of its versions, of which the highest is
+            taken. A package is run in LiteRT-LM's engine too: see
+            `export_litertlm`.
         signatures: Those given to the export, if any. By default the signatures
             that the export makes itself, as far as the file has them.
         labels: Those given to the export, if any, of a SavedModel or of a file
@@ -164,6 +167,18 @@ def verify(
         "allow_different_graph": allow_different_graph,
         "verbose": verbose,
     }
+    if kind == "litertlm":
+        check_no_labels(labels, path)
+        given = (signatures, samples, max_length)
+        names = ("signatures", "samples", "max_length")
+        for name, value in zip(names, given, strict=True):
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None for a LiteRT-LM package, whose "
+                    "signatures and inputs are the engine's. Received: "
+                    f"{name}, path='{path}'"
+                )
+        return verify_litertlm(model, path, arguments)
     format: pipeline.Format
     if kind == "saved_model":
         check_no_pattern(path)

@@ -126,9 +126,11 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         Raises:
             ValueError: This kind of tokenizer cannot be written so.
         """
-        from keras_posenc.text.tokenizer_json import tokenizer_json
-
-        return tokenizer_json(self)
+        raise ValueError(
+            f"A {type(self).__name__} cannot be written as a tokenizer.json. "
+            "Give the file of its checkpoint: `tokenizer=FOLDER`, a folder "
+            "with tokenizer.json or a SentencePiece model (--tokenizer FOLDER)"
+        )
 
     @property
     def compute_dtype(self) -> str:

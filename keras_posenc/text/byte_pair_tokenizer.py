@@ -13,6 +13,7 @@ from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.byte_pair_words import PATTERNS, byte_pair_words
 from keras_posenc.text.byte_pairs import BYTES, BytePairs, spelled_bytes
 from keras_posenc.text.spelled_tokens import ids_around, spelling
+from keras_posenc.text.tokenizer_json import of_byte_pairs
 from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
 
 
@@ -297,6 +298,9 @@ class BytePairTokenizer(Tokenizer):
     def get_vocabulary(self) -> list[str]:
         """Returns the tokens, in the order of their ids."""
         return list(self.vocabulary)
+
+    def tokenizer_json(self) -> dict[str, Any]:
+        return of_byte_pairs(self)
 
     def vocabulary_size(self) -> int:
         """Returns how many tokens the vocabulary holds."""

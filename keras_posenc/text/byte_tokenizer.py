@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_posenc.text._framed_tokenizer import FramedTokenizer
+from keras_posenc.text.tokenizer_json import of_bytes
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -93,6 +94,9 @@ class ByteTokenizer(FramedTokenizer):
         return tf.strings.unicode_transcode(
             tf.strings.reduce_join(pieces, axis=-1), "UTF-8", "UTF-8"
         )
+
+    def tokenizer_json(self) -> dict[str, Any]:
+        return of_bytes(self)
 
     def vocabulary_size(self) -> int:
         """Returns how many ids there are: four, and one for each byte."""

@@ -8,6 +8,7 @@ import keras
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.text._framed_tokenizer import FramedTokenizer
+from keras_posenc.text.tokenizer_json import of_characters
 
 _REPLACEMENT = "\ufffd"
 
@@ -165,6 +166,9 @@ class CharacterTokenizer(FramedTokenizer):
     def get_vocabulary(self) -> list[str]:
         """Returns the characters, in the order of their ids, from 4 on."""
         return list(self.vocabulary)
+
+    def tokenizer_json(self) -> dict[str, Any]:
+        return of_characters(self)
 
     def vocabulary_size(self) -> int:
         """Returns how many ids there are, the four special ones included."""

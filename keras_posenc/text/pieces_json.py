@@ -4,13 +4,11 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.normalization_steps import PARTS
 from keras_posenc.text.sentencepiece_file import GRAPHEMES
 from keras_posenc.text.sentencepiece_model import NORMAL, PAIRS, model_class
-from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.spelled_tokens import spelling
-from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
+from keras_posenc.text.tokenizer_json import _file
 
 _SPACE = "▁"
 
@@ -37,8 +35,8 @@ def _added(tokenizer: Any, special: Sequence[str]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["id"])
 
 
-def of_wordpiece(tokenizer: WordpieceTokenizer) -> dict[str, Any]:
-    """Returns the parts of the file of a WordPiece tokenizer.
+def of_wordpiece(tokenizer: Any) -> dict[str, Any]:
+    """Returns the file of a `WordpieceTokenizer`.
 
     Raises:
         ValueError: Hugging Face's library does not normalize texts that way.
@@ -50,33 +48,35 @@ def of_wordpiece(tokenizer: WordpieceTokenizer) -> dict[str, Any]:
             "WordpieceTokenizer(..., normalization='bert')"
         )
     is_bert = tokenizer.normalization == "bert"
-    return {
-        "added_tokens": _added(tokenizer, tokenizer._spelled),
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": tokenizer.split_on_cjk,
-            "strip_accents": tokenizer.strip_accents,
-            "lowercase": tokenizer.lowercase,
+    return _file(
+        **{
+            "added": _added(tokenizer, tokenizer._spelled),
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": tokenizer.split_on_cjk,
+                "strip_accents": tokenizer.strip_accents,
+                "lowercase": tokenizer.lowercase,
+            }
+            if is_bert
+            else None,
+            "pre_tokenizer": {
+                "type": "BertPreTokenizer" if is_bert else "WhitespaceSplit"
+            },
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": tokenizer.unknown_token,
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+                "vocab": _ids(tokenizer.vocabulary),
+            },
         }
-        if is_bert
-        else None,
-        "pre_tokenizer": {
-            "type": "BertPreTokenizer" if is_bert else "WhitespaceSplit"
-        },
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": tokenizer.unknown_token,
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": _ids(tokenizer.vocabulary),
-        },
-    }
+    )
 
 
-def of_sentencepiece(tokenizer: SentencepieceTokenizer) -> dict[str, Any]:
-    """Returns the parts of the file of a SentencePiece model.
+def of_sentencepiece(tokenizer: Any) -> dict[str, Any]:
+    """Returns the file of a `SentencepieceTokenizer`.
 
     Raises:
         ValueError: Hugging Face's library does not read texts that way.
@@ -109,22 +109,27 @@ def of_sentencepiece(tokenizer: SentencepieceTokenizer) -> dict[str, Any]:
         "split": True,
     }
     splits = [{"type": "WhitespaceSplit"}] * (whitespace == "split")
-    return {
-        "added_tokens": _added(tokenizer, tokenizer.special_tokens),
-        "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, meta]},
-        "decoder": meta,
-        "model": {
-            "type": "Unigram",
-            "unk_id": tokenizer.unknown_id,
-            "vocab": [[each.piece, each.score] for each in read.pieces],
-            "byte_fallback": False,
-        },
-    }
+    return _file(
+        **{
+            "added": _added(tokenizer, tokenizer.special_tokens),
+            "normalizer": {"type": "Sequence", "normalizers": steps},
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [*splits, meta],
+            },
+            "decoder": meta,
+            "model": {
+                "type": "Unigram",
+                "unk_id": tokenizer.unknown_id,
+                "vocab": [[each.piece, each.score] for each in read.pieces],
+                "byte_fallback": False,
+            },
+        }
+    )
 
 
 def _of_piece_pairs(
-    tokenizer: SentencepieceTokenizer, read: Any, steps: Sequence[Any]
+    tokenizer: Any, read: Any, steps: Sequence[Any]
 ) -> dict[str, Any]:
     """Returns BPE with a fallback to bytes, as in Llama 2 and Gemma."""
     spaces = {
@@ -174,24 +179,26 @@ def _of_piece_pairs(
             and piece[at:] in known
         ]
         merges += sorted(pairs, key=lambda pair: [ids[x] for x in pair])
-    return {
-        "added_tokens": _added(tokenizer, tokenizer.special_tokens),
-        "normalizer": normalizer,
-        "pre_tokenizer": pre_tokenizer,
-        "decoder": {"type": "Sequence", "decoders": back},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": tokenizer.vocabulary[tokenizer.unknown_id],
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "ignore_merges": False,
-            "vocab": ids,
-            "merges": merges,
-        },
-    }
+    return _file(
+        **{
+            "added": _added(tokenizer, tokenizer.special_tokens),
+            "normalizer": normalizer,
+            "pre_tokenizer": pre_tokenizer,
+            "decoder": {"type": "Sequence", "decoders": back},
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": tokenizer.vocabulary[tokenizer.unknown_id],
+                "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
+                "fuse_unk": True,
+                "byte_fallback": True,
+                "ignore_merges": False,
+                "vocab": ids,
+                "merges": merges,
+            },
+        }
+    )
 
 
 def _ids(tokens: Sequence[str]) -> Mapping[str, int]:
@@ -199,7 +206,7 @@ def _ids(tokens: Sequence[str]) -> Mapping[str, int]:
     return {token: index for index, token in reversed([*enumerate(tokens)])}
 
 
-def _unusual(tokenizer: Tokenizer, what: str) -> ValueError:
+def _unusual(tokenizer: Any, what: str) -> ValueError:
     return ValueError(
         f"Tokenizer '{tokenizer.name}' has {what}, and no tokenizer.json of "
         "its kind reads texts that way"

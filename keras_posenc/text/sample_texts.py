@@ -8,8 +8,17 @@ import numpy as np
 from keras_posenc.text.spelled_tokens import spelling
 from keras_posenc.text.wordpiece_vocabulary import SUFFIX
 
-_TEXTS = (
+ORDINARY = (
     "A short sentence, with punctuation.",
+    "How tall is the tower in the middle of the city?",
+    "She closed the door and walked slowly to the station.",
+    "The quick brown fox jumps over the lazy dog.",
+    "Sort a list of numbers, and return the largest one.",
+    "Prices rose by three percent last year, more than in any year before.",
+    "The old woman knew the name of every ship in the harbour.",
+    "Water boils at a lower temperature in the mountains.",
+)
+_TEXTS = (
     "",
     " ",
     "  Several   spaces,\ttabs\r\nand lines \n\n",

@@ -1,61 +1,29 @@
-"""Our tokenizers as Hugging Face's `tokenizer.json`."""
+"""Our tokenizers as Hugging Face's `tokenizer.json`.
+
+Without the tokens before and after each text, padding and lengths: a runtime
+adds what it needs.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
 from keras_posenc.text.byte_pair_words import expression_of
 from keras_posenc.text.byte_pairs import BYTES
-from keras_posenc.text.byte_tokenizer import ByteTokenizer
-from keras_posenc.text.character_tokenizer import CharacterTokenizer
-from keras_posenc.text.pieces_json import of_sentencepiece, of_wordpiece
-from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
-from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
 # No text spells these by chance. An application may, to start a text.
 _NEVER_SPELLED = "<|keras_posenc:{}|>"
 
 
-def tokenizer_json(tokenizer: Any) -> dict[str, Any]:
-    """Returns the content of a `tokenizer.json` that makes the same ids.
-
-    Without the tokens before and after each text, padding and lengths: a
-    runtime adds what it needs.
-
-    Args:
-        tokenizer: A `BytePairTokenizer`, `ByteTokenizer` or
-            `CharacterTokenizer`.
-
-    Raises:
-        ValueError: It is another tokenizer.
-    """
-    if isinstance(tokenizer, BytePairTokenizer):
-        return _byte_pairs(tokenizer)
-    if isinstance(tokenizer, ByteTokenizer):
-        return _bytes(tokenizer)
-    if isinstance(tokenizer, CharacterTokenizer):
-        return _characters(tokenizer)
-    if isinstance(tokenizer, WordpieceTokenizer):
-        return _file(**of_wordpiece(tokenizer))
-    if isinstance(tokenizer, SentencepieceTokenizer):
-        return _file(**of_sentencepiece(tokenizer))
-    raise ValueError(
-        f"A {type(tokenizer).__name__} cannot be written as a tokenizer.json. "
-        "Give the file of its checkpoint: `tokenizer=FOLDER`, a folder with "
-        "tokenizer.json or a SentencePiece model (--tokenizer FOLDER)"
-    )
-
-
 def _file(
     model: Mapping[str, Any],
-    added_tokens: Sequence[Mapping[str, Any]] = (),
+    added: Sequence[Mapping[str, Any]] = (),
     **parts: Any,
 ) -> dict[str, Any]:
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": sorted(added_tokens, key=lambda each: each["id"]),
+        "added_tokens": sorted(added, key=lambda each: each["id"]),
         "normalizer": parts.get("normalizer"),
         "pre_tokenizer": parts.get("pre_tokenizer"),
         "post_processor": None,
@@ -79,7 +47,8 @@ def _added(
     }
 
 
-def _byte_pairs(tokenizer: BytePairTokenizer) -> dict[str, Any]:
+def of_byte_pairs(tokenizer: Any) -> dict[str, Any]:
+    """Returns the file of a `BytePairTokenizer`."""
     ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
     skipped = {*tokenizer.skipped_tokens}
     added = []
@@ -103,7 +72,7 @@ def _byte_pairs(tokenizer: BytePairTokenizer) -> dict[str, Any]:
     known = {each["content"] for each in added}
     frame = (tokenizer.start_token, tokenizer.end_token, tokenizer.pad_token)
     named = {*known, *(each for each in frame if each is not None)}
-    of_bytes = {
+    bytewise = {
         "type": "ByteLevel",
         "add_prefix_space": tokenizer.add_prefix_space,
         "trim_offsets": True,
@@ -115,9 +84,9 @@ def _byte_pairs(tokenizer: BytePairTokenizer) -> dict[str, Any]:
         "behavior": "Isolated",
         "invert": False,
     }
-    steps: list[dict[str, Any]] = [split, of_bytes]
+    steps: list[dict[str, Any]] = [split, bytewise]
     if tokenizer.pattern in ("gpt2", "smollm2"):
-        steps = [{**of_bytes, "use_regex": True}]
+        steps = [{**bytewise, "use_regex": True}]
     if tokenizer.pattern == "smollm2":
         steps = [{"type": "Digits", "individual_digits": True}, *steps]
     nfc = {"type": "NFC"} if tokenizer.normalization else None
@@ -147,7 +116,7 @@ def _byte_pairs(tokenizer: BytePairTokenizer) -> dict[str, Any]:
         ],
         normalizer=nfc,
         pre_tokenizer={"type": "Sequence", "pretokenizers": steps},
-        decoder={**of_bytes, "use_regex": True},
+        decoder={**bytewise, "use_regex": True},
     )
 
 
@@ -159,8 +128,9 @@ def _framing(tokenizer: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _bytes(tokenizer: ByteTokenizer) -> dict[str, Any]:
-    of_bytes = {
+def of_bytes(tokenizer: Any) -> dict[str, Any]:
+    """Returns the file of a `ByteTokenizer`."""
+    bytewise = {
         "type": "ByteLevel",
         "add_prefix_space": False,
         "trim_offsets": True,
@@ -181,12 +151,13 @@ def _bytes(tokenizer: ByteTokenizer) -> dict[str, Any]:
             "merges": [],
         },
         _framing(tokenizer),
-        pre_tokenizer=of_bytes,
-        decoder=of_bytes,
+        pre_tokenizer=bytewise,
+        decoder=bytewise,
     )
 
 
-def _characters(tokenizer: CharacterTokenizer) -> dict[str, Any]:
+def of_characters(tokenizer: Any) -> dict[str, Any]:
+    """Returns the file of a `CharacterTokenizer`."""
     framing = _framing(tokenizer)
     unknown = framing[tokenizer.unknown_id]["content"]
     return _file(

@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         type=arguments.path,
         metavar="MODEL",
         help="folder of a Hugging Face checkpoint, .keras file that `import` "
-        "wrote, or exported SavedModel with --template",
+        "wrote, .litertlm package, or exported SavedModel with --template",
     )
     parser.add_argument(
         "--system", metavar="TEXT", help="what the model is told first"

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.checkpoints import is_checkpoint
 from keras_posenc_cli.loading import (
     check_out,
     load_arrays,
@@ -40,6 +41,7 @@ def add(commands: Commands) -> None:
     )
     _add_saved_model(kinds)
     _add_litert(kinds)
+    _add_litertlm(kinds)
     _add_onnx(kinds)
 
 
@@ -148,6 +150,73 @@ def _add_litert(kinds: Commands) -> None:
     _add_shared(parser)
 
 
+def _add_litertlm(kinds: Commands) -> None:
+    parser = add_command(
+        kinds,
+        "litertlm",
+        run_litertlm,
+        summary=".litertlm package of a language model, for phones",
+        description="Exports a language model as a package for LiteRT-LM, "
+        "Google's engine on Android, iOS, the web and desktops, after that "
+        "engine has reproduced the model's tokens, texts and chats. Needs "
+        "keras-posenc[litertlm].",
+        usage="MODEL --out FILE.litertlm [option ...]",
+        example="keras-posenc export litertlm SmolLM2 --out smol.litertlm "
+        "--quantization int8",
+    )
+    parser.add_argument(
+        "model",
+        type=arguments.path,
+        metavar="MODEL",
+        help="folder of a Hugging Face checkpoint, or .keras file of a "
+        "generator",
+    )
+    add_options(
+        parser,
+        "--out",
+        required=True,
+        metavar="FILE.litertlm",
+        help="the package",
+    )
+    parser.add_argument(
+        "--quantization",
+        metavar="KIND",
+        help="as of `export litert`: float16, int8 (default: float32)",
+    )
+    parser.add_argument(
+        "--prefill-lengths",
+        type=arguments.lengths,
+        default=[32, 128, 512],
+        metavar="N,N",
+        help="sizes of the chunks of a prompt (default: 32,128,512)",
+    )
+    parser.add_argument(
+        "--cache-length",
+        type=arguments.length,
+        default=2048,
+        metavar="N",
+        help="tokens of a chat, replies included (default: 2048)",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        type=arguments.path,
+        metavar="PATH",
+        help="tokenizer.json, SentencePiece model, or a folder with one "
+        "(default: the checkpoint's, or the model's own)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=arguments.tolerance,
+        metavar="X",
+        help="largest difference allowed (default: 1e-5; if quantized, "
+        "measured on the model)",
+    )
+    add_options(parser, "--max-perplexity")
+    add_options(parser, "--no-verify", help="write the file without running it")
+    add_options(parser, "--import")
+    add_details_or_json(parser, "every case of the verification")
+
+
 def _add_onnx(kinds: Commands) -> None:
     parser = add_command(
         kinds,
@@ -226,6 +295,24 @@ def run_litert(options: argparse.Namespace) -> int:
     )
 
 
+def run_litertlm(options: argparse.Namespace) -> int:
+    check_out(options.out, ".litertlm")
+    tokenizer = options.tokenizer
+    if tokenizer is None and is_checkpoint(options.model):
+        tokenizer = options.model
+    model = load_model(options.model, options.imports)
+    return _publish(
+        options,
+        "export_litertlm",
+        model,
+        quantization=options.quantization,
+        prefill_lengths=options.prefill_lengths,
+        cache_length=options.cache_length,
+        tokenizer=tokenizer,
+        max_perplexity_ratio=options.max_perplexity_ratio,
+    )
+
+
 def run_onnx(options: argparse.Namespace) -> int:
     check_out(options.out, ".onnx")
     return _export(options, "export_onnx")
@@ -241,17 +328,27 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
 
         check_free(options.out, check_version(own["version"]))
     model = load_model(options.model, options.imports, options.inputs)
+    return _publish(
+        options,
+        function,
+        model,
+        signatures=make_signatures(model, options.signatures, options.inputs),
+        samples=samples,
+        max_length=options.max_length,
+        **own,
+    )
+
+
+def _publish(
+    options: argparse.Namespace, function: str, model: Any, **own: Any
+) -> int:
+    """Calls a public function, and prints what it returns."""
     import keras_posenc as kp
 
     try:
         exported = getattr(kp, function)(
             model,
             options.out,
-            signatures=make_signatures(
-                model, options.signatures, options.inputs
-            ),
-            samples=samples,
-            max_length=options.max_length,
             tolerance=options.tolerance,
             verify=not options.no_verify,
             **own,

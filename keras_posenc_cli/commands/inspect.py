@@ -44,8 +44,8 @@ def add(commands: Commands) -> None:
         parser,
         "exported",
         metavar="PATH",
-        help=".tflite, .onnx or .keras file, SavedModel folder, or folder of "
-        "its versions, or of a checkpoint",
+        help=".tflite, .litertlm, .onnx or .keras file, SavedModel folder, or "
+        "folder of its versions, or of a checkpoint",
     )
     add_options(parser, "--import")
     add_details_or_json(parser, "all of these in tables")

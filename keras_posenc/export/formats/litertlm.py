@@ -1,7 +1,9 @@
 """Packages of language models for LiteRT-LM, for the pipeline."""
 
 import dataclasses
+import json
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,12 +26,13 @@ from keras_posenc.export.pipeline import Step
 from keras_posenc.export.probes.likelihoods import MAX_PERPLEXITY_RATIO
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
-from keras_posenc.export.publish import publish_file, staging_in
+from keras_posenc.export.publish import publish_file, staging_in, writing_to
 from keras_posenc.export.record import (
     make_record,
     record_path,
     try_to_record,
 )
+from keras_posenc.export.regular_files import open_regular
 from keras_posenc.export.report import (
     EngineReport,
     ExportedModel,
@@ -157,9 +160,9 @@ def notes_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> list[str]:
         name = spelled(tokenizer).get(parts.start_id)
         how = f"{name!r}" if name else f"the token of id {parts.start_id}"
         found.append(
-            f"LiteRT-LM puts no {how} before a prompt, as the model's tokenizer "
-            "does: an application begins each prompt with it, or the template "
-            "of chats"
+            f"LiteRT-LM puts no {how} before a prompt, as the model's "
+            "tokenizer does: an application begins each prompt with it, or "
+            "the template of chats"
         )
     if parts.template is None:
         found.append(
@@ -236,3 +239,77 @@ def lengths_of(
             f"It has: {', '.join(signatures) or 'none'}"
         )
     return sorted(sizes), shape[2]
+
+
+def unpacked(
+    found: Inspection, parts: Any, folder: Path
+) -> tuple[Path, Mapping[str, Any] | bytes]:
+    """Writes a package's LiteRT file to a folder; returns it and the tokenizer.
+
+    Args:
+        found: The package, inspected.
+        parts: The `EngineParts` of its model.
+        folder: An empty folder.
+
+    Raises:
+        ExportVerificationError: It lacks a part, has another one, or its
+            metadata is not the model's.
+    """
+    by_kind: dict[str, dict[str, Any]] = {}
+    for each in found.sections:
+        if each["kind"] in by_kind:
+            raise ExportVerificationError(
+                f"'{found.path}' has more than one section {each['kind']}: "
+                "only packages of one language model are verified"
+            )
+        by_kind[each["kind"]] = each
+    needed = {"LlmMetadataProto", "TFLiteModel"}
+    tokenizers = by_kind.keys() & {"HF_Tokenizer_Zlib", "SP_Tokenizer"}
+    if by_kind.keys() - tokenizers != needed or len(tokenizers) != 1:
+        raise ExportVerificationError(
+            f"'{found.path}' must have a model, its metadata and a tokenizer. "
+            f"It has the sections {', '.join(sorted(by_kind)) or 'of no kind'}"
+        )
+    (kind,) = tokenizers
+
+    def content(each: Mapping[str, Any]) -> bytes:
+        with open_regular(found.path) as file:
+            file.seek(each["begin"])
+            return file.read(each["end"] - each["begin"])
+
+    model = by_kind["TFLiteModel"]
+    path = folder / "model.tflite"
+    with writing_to(folder), path.open("wb") as file:
+        with open_regular(found.path) as source:
+            source.seek(model["begin"])
+            left = model["end"] - model["begin"]
+            while left > 0:
+                piece = source.read(min(left, 2**20))
+                if not piece:
+                    break
+                left -= file.write(piece)
+    packed = content(by_kind[kind])
+    tokenizer: Mapping[str, Any] | bytes = packed
+    if kind == "HF_Tokenizer_Zlib":  # its size was checked by the inspection
+        try:
+            tokenizer = json.loads(zlib.decompress(packed[8:]))
+        except ValueError as error:
+            raise ExportVerificationError(
+                f"The tokenizer in '{found.path}' is no JSON: {error}"
+            ) from error
+    own = metadata_of(parts, tokenizer)
+    given = type(own).FromString(content(by_kind["LlmMetadataProto"]))
+    fields = {each.name for each, _ in (*own.ListFields(), *given.ListFields())}
+    differing = [
+        name
+        for name in sorted(fields)
+        if getattr(own, name) != getattr(given, name)
+    ]
+    if differing:
+        raise ExportVerificationError(
+            f"The metadata of '{found.path}' is not the model's: "
+            f"{', '.join(differing)}. Export it again, or verify it with the "
+            "generator that it was exported from",
+            differs=True,
+        )
+    return path, tokenizer

@@ -7,7 +7,7 @@ fit into.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,13 @@ from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
 from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
-from keras_posenc.export.probes.generate import Probes
-from keras_posenc.export.probes.reference import Reference, compute_reference
+from keras_posenc.export.probes.generate import Probe, Probes
+from keras_posenc.export.probes.reference import (
+    Memory,
+    Reference,
+    compute_reference,
+    runner_of,
+)
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import (
@@ -44,7 +49,7 @@ from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
     resolve_signatures,
 )
-from keras_posenc.export.signatures.signature import DEFAULT
+from keras_posenc.export.signatures.signature import DEFAULT, Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.worker_client import (
     MEMORY,
@@ -131,7 +136,12 @@ def export_embedder(
         )
     sizes = check_lengths(lengths, parts.max_length)
     halves = _halves(parts.embedder, parts.text_encoder, sizes)
-    texts = [*dict.fromkeys([*_texts(parts, sizes), *given])]
+    ordinary, unusual = _texts(parts, sizes)
+    # What rounding to 8 bits makes of odd texts says little of a package.
+    compared = [*dict.fromkeys(given or ordinary)]
+    if quantization is None:
+        compared = [*dict.fromkeys([*ordinary, *unusual, *given])]
+    texts = [*dict.fromkeys([*compared, *ordinary, *unusual])]
     ids = parts.ids(texts)
     longest = max(map(len, ids))
     echo = _halves(*_echo(longest), [longest])
@@ -167,12 +177,10 @@ def export_embedder(
                 reference = compute_reference(
                     Probes.fit(
                         [signature],
-                        [
-                            np.array(texts[begin : begin + _BATCH], "object")
-                            for begin in range(0, len(texts), _BATCH)
-                        ],
+                        _batches(compared),
                         sizes[-1],
                         tolerance,
+                        extra=_probes(signature, texts[len(compared) :]),
                     ),
                     in_float32,
                     BY_KERAS if by_keras else quantization,
@@ -222,24 +230,34 @@ def _metadata(parts: Any, sizes: Sequence[int]) -> Section:
     return metadata_section(metadata)
 
 
-def _texts(parts: Any, sizes: Sequence[int]) -> list[str]:
-    """Returns texts of many kinds, and for each length one that needs it."""
-    texts = parts.texts()
+def _texts(parts: Any, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Returns ordinary texts, one for each length, and all others."""
+    ordinary, unusual = parts.texts()
     if parts.start_id is None and parts.end_id is None:
         # The engine takes no text without tokens.
-        texts = [
-            text
-            for text, ids in zip(texts, parts.ids(texts), strict=True)
-            if ids
-        ]
+        found = zip(unusual, parts.ids(unusual), strict=True)
+        unusual = [text for text, ids in found if ids]
     words = "one two three four five six seven eight nine ten "
     (once, twice) = map(len, parts.ids([words, 2 * words]))
     each = max(twice - once, 1)
-    return (
-        texts
-        + [words * max(1, size // each - 1) for size in sizes]
-        + [words * (sizes[-1] // each + 2)]
-    )
+    counts = [*(size // each - 1 for size in sizes), sizes[-1] // each + 2]
+    return [*ordinary, *(words * max(1, n) for n in counts)], unusual
+
+
+def _batches(texts: Sequence[str]) -> list[np.ndarray]:
+    """Returns texts as the model is run on them."""
+    return [
+        np.array(texts[begin : begin + _BATCH], "object")
+        for begin in range(0, len(texts), _BATCH)
+    ]
+
+
+def _probes(signature: Signature, texts: Sequence[str]) -> Iterator[Probe]:
+    """Yields texts whose vectors must be numbers, in a quantized package."""
+    run = runner_of(signature, Memory())
+    (name,) = signature.specs
+    for batch in _batches(texts):
+        yield Probe(signature.name, {name: batch}, run({name: batch}))
 
 
 def _verified(reference: Reference, found: Inspection) -> VerificationReport:

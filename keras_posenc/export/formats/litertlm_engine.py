@@ -23,6 +23,7 @@ from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
     Limits,
+    Worker,
     WorkerError,
     run_in_worker,
 )
@@ -177,9 +178,7 @@ def verify_in_engine(
     found = run_in_engine(path, request)
     _check_tokens(texts, parts.tokenize(texts), found["texts"])
     near, largest, allowed, losses = 0, 0.0, 0.0, []
-    for (prompt, again, target), got in zip(
-        targets, found["targets"], strict=True
-    ):
+    for (prompt, _, target), got in zip(targets, found["targets"], strict=True):
         ids = parts.tokenize([target])[0]
         wanted, size = parts.scores(prompt.ids, ids)
         scores = np.array(_right("score a text", got))
@@ -394,3 +393,80 @@ def _stripped(before: str, chat: Sequence[Mapping[str, str]]) -> str:
     reply = chat[-2]["content"]
     head, found, tail = before.rpartition(reply)
     return f"{head}{found.strip()}{tail}" if reply.strip() else before
+
+
+class PackageChat:
+    """Replies to chats by a package, in one process with limits of memory.
+
+    Args:
+        path: The package.
+        count: The most tokens of a reply; None for as many as there is room.
+        sampler: Arguments of the engine's `SamplerConfig`; None for the
+            package's own.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        count: int | None = None,
+        sampler: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._path = path
+        self._options = {
+            "threads": threads(),
+            "count": count,
+            "sampler": sampler,
+        }
+
+    def reply(self, chat: Sequence[Mapping[str, str]]) -> "PackageReply":
+        """Returns the pieces of the next message.
+
+        Args:
+            chat: The chat, which ends with a user's message.
+        """
+        return PackageReply(self._path, chat, self._options)
+
+
+class PackageReply(Iterator[str]):
+    """Pieces of a reply; its process ends with it.
+
+    Attributes:
+        ended: None; whether a reply was cut off is not known of the engine.
+    """
+
+    ended: bool | None = None
+
+    def __init__(
+        self,
+        path: Path,
+        chat: Sequence[Mapping[str, str]],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._path = path
+        self._within = contextlib.ExitStack()
+        package = self._within.enter_context(named_package(path))
+        self._worker = self._within.enter_context(
+            Worker(run_litertlm.__name__, streams=True)
+        )
+        limits = dataclasses.replace(limits_of_engine(path, 0), seconds=None)
+        self._worker.call(
+            "reply", str(package), [*chat], options, limits=limits
+        )
+
+    def __next__(self) -> str:
+        try:
+            found = self._worker.response()
+        except WorkerError as error:
+            self._within.close()
+            raise ValueError(
+                f"LiteRT-LM's engine {error} while it ran '{self._path}'"
+            ) from error
+        if "piece" in found:
+            return str(found["piece"])
+        self._within.close()
+        if "error" in found:
+            raise ValueError(
+                f"LiteRT-LM's engine does not reply: {found['error']}"
+            )
+        raise StopIteration

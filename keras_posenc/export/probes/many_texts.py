@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+# ruff: noqa: RUF001 (texts of other scripts)
 _PHRASES = (
     "The quick brown fox jumps over the lazy dog.",
     "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.",
