@@ -37,6 +37,7 @@ from keras_posenc.export.frozen import FrozenModel  # noqa: E402
 from keras_posenc.export.signatures.resolve import (  # noqa: E402
     resolve_numeric_signatures,
 )
+from keras_posenc_cli import main  # noqa: E402
 from tests.text.files import (  # noqa: E402
     FIXTURES,
     content,
@@ -110,6 +111,18 @@ def test_the_engine_gives_sentence_transformers_vectors(exported):
     assert error <= TOLERANCE
     with pytest.raises(RuntimeError, match="Failed to compute"):
         run(exported.path, [" text" * LONGEST])
+
+
+def test_the_command_exports_a_folder(tmp_path, capfd):
+    folder = write(tmp_path / "model", SAID["variants"]["lasttoken"])
+    path = tmp_path / "m.litertlm"
+    options = ["--lengths", "24", "--no-verify"]
+    asked = ["export", "litertlm", str(folder), "--out", str(path)]
+    assert main([*asked, *options]) == 0
+    assert "not verified" in capfd.readouterr().out
+    assert [*kp.inspect(path).signatures] == ["embed", "encoder_24"]
+    assert main([*asked, "--cache-length", "64"]) != 0
+    assert "an option of language models" in capfd.readouterr().err
 
 
 def test_the_report_says_what_was_run(exported):
