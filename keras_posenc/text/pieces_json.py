@@ -82,7 +82,7 @@ def of_sentencepiece(tokenizer: Any) -> dict[str, Any]:
         ValueError: Hugging Face's library does not read texts that way.
     """
     if tokenizer.get_config()["vocabulary"] is not None:
-        raise _unusual(tokenizer, "a `vocabulary` of its own")
+        raise _unsupported(tokenizer, "a `vocabulary` of its own")
     read = model_class().FromString(tokenizer.model)
     steps = [
         PARTS[step] for step in tokenizer.normalization if step != GRAPHEMES
@@ -91,7 +91,7 @@ def of_sentencepiece(tokenizer: Any) -> dict[str, Any]:
         return _of_piece_pairs(tokenizer, read, steps)
     spec, whitespace = read.normalizer_spec, tokenizer.whitespace
     if whitespace in ("first", "always") or read.trainer_spec.byte_fallback:
-        raise _unusual(tokenizer, f"whitespace={whitespace!r}")
+        raise _unsupported(tokenizer, f"whitespace={whitespace!r}")
     if spec.precompiled_charsmap:
         encoded = base64.b64encode(spec.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
@@ -147,7 +147,7 @@ def _of_piece_pairs(
     if adds or scheme != "model":
         back.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     if steps or scheme not in ("model", "first", "always"):
-        raise _unusual(tokenizer, f"whitespace={scheme!r}")
+        raise _unsupported(tokenizer, f"whitespace={scheme!r}")
     normalizer: Any = {
         "type": "Sequence",
         "normalizers": [
@@ -206,7 +206,7 @@ def _ids(tokens: Sequence[str]) -> Mapping[str, int]:
     return {token: index for index, token in reversed([*enumerate(tokens)])}
 
 
-def _unusual(tokenizer: Any, what: str) -> ValueError:
+def _unsupported(tokenizer: Any, what: str) -> ValueError:
     return ValueError(
         f"Tokenizer '{tokenizer.name}' has {what}, and no tokenizer.json of "
         "its kind reads texts that way"
