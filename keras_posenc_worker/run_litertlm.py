@@ -39,28 +39,19 @@ def main(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
         package does not load.
     """
     prepare()
-    engine = _tried(lambda: _engine(path, request["threads"]))
+    engine = _tried(_engine, path, request["threads"])
     if isinstance(engine, dict):
         return engine
-    found = {
-        "texts": [
-            _tried(lambda text=each: engine.tokenize(text))
-            for each in request["texts"]
-        ],
+    return {
+        "texts": [_tried(engine.tokenize, each) for each in request["texts"]],
         "prompts": [
-            _tried(lambda given=each: _continued(engine, **given))
-            for each in request["prompts"]
+            _tried(_continued, engine, **each) for each in request["prompts"]
         ],
         "targets": [
-            _tried(lambda given=each: _scored(engine, **given))
-            for each in request["targets"]
+            _tried(_scored, engine, **each) for each in request["targets"]
         ],
-        "chats": [
-            _tried(lambda given=each: _chat(engine, **given))
-            for each in request["chats"]
-        ],
+        "chats": [_tried(_chat, engine, **each) for each in request["chats"]],
     }
-    return found
 
 
 def reply(
@@ -160,11 +151,11 @@ def _chat(
     return turns
 
 
-def _tried(run: Callable[[], Any]) -> Any:
+def _tried(run: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Returns what a function does, or a dict with the `error`."""
     before = os.fstat(2).st_size
     try:
-        return run()
+        return run(*arguments, **named)
     except MemoryError:
         raise
     except Exception as error:  # whatever the engine raises

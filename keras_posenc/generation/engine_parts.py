@@ -1,6 +1,7 @@
 """What a package for LiteRT-LM's engine holds of a generator."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -79,9 +80,10 @@ class EngineParts:
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, up to the first end."""
-        if not ids:
+        kept = list(itertools.takewhile(lambda x: x not in self.end_ids, ids))
+        if not kept:
             return ""
-        (text,) = self.tokenizer.detokenize([list(ids)]).numpy()
+        (text,) = self.tokenizer.detokenize([kept]).numpy()
         return str(text.decode())
 
     def continued(

@@ -120,11 +120,22 @@ def of_byte_pairs(tokenizer: Any) -> dict[str, Any]:
     )
 
 
+def _spelled(text: str) -> str:
+    """Returns a text with one character for each byte, as vocabularies do."""
+    characters = {byte: char for char, byte in BYTES.items()}
+    return "".join(characters[byte] for byte in text.encode())
+
+
 def _framing(tokenizer: Any) -> list[dict[str, Any]]:
-    """Returns padding, unknown, start and end, which no text spells."""
+    """Returns padding, start and end, which no text spells."""
+    ids = {
+        "pad": tokenizer.pad_id,
+        "start": tokenizer.start_id,
+        "end": tokenizer.end_id,
+    }
     return [
-        _added(i, _NEVER_SPELLED.format(name), special=True)
-        for i, name in enumerate(("pad", "unknown", "start", "end"))
+        _added(number, _NEVER_SPELLED.format(name), special=True)
+        for name, number in ids.items()
     ]
 
 
@@ -146,7 +157,12 @@ def of_bytes(tokenizer: Any) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "vocab": {
-                char: byte + tokenizer.first_id for char, byte in BYTES.items()
+                # Without merges no text makes it, and it is read as U+FFFD.
+                _spelled("\ufffd"): tokenizer.unknown_id,
+                **{
+                    char: byte + tokenizer.first_id
+                    for char, byte in BYTES.items()
+                },
             },
             "merges": [],
         },
@@ -159,13 +175,16 @@ def of_bytes(tokenizer: Any) -> dict[str, Any]:
 def of_characters(tokenizer: Any) -> dict[str, Any]:
     """Returns the file of a `CharacterTokenizer`."""
     framing = _framing(tokenizer)
-    unknown = framing[tokenizer.unknown_id]["content"]
+    unknown = "\ufffd"
+    if unknown in tokenizer.vocabulary:
+        unknown = _NEVER_SPELLED.format("unknown")
     return _file(
         {
             "type": "WordLevel",
             "unk_token": unknown,
             "vocab": {
                 **{each["content"]: each["id"] for each in framing},
+                unknown: tokenizer.unknown_id,
                 **{
                     char: i + tokenizer.first_id
                     for i, char in enumerate(tokenizer.vocabulary)

@@ -440,8 +440,9 @@ def test_chunks_give_the_logits_of_the_whole_text(options):
         tokens, places = np.zeros((2, size), "int32")
         tokens[:count] = ids[first : first + count]
         places[:count] = np.arange(first, first + count)
+        given = {"tokens": tokens[None], "input_pos": places, **state}
         found = models[name](
-            {"tokens": tokens[None], "input_pos": places, **state}
+            {key: keras.ops.convert_to_tensor(x) for key, x in given.items()}
         )
         state.update({key: found[key] for key in state})
         return found.get("logits")

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -231,14 +231,15 @@ def lengths_of(
     ]
     decode = signatures.get("decode", {}).get("inputs", {})
     cache = decode.get("kv_cache_k_0")
-    shape = (cache and cache.shape) or ()
-    if not sizes or len(shape) != 4 or shape[2] is None:
+    shape: Sequence[int | None] = (cache and cache.shape) or ()
+    length = shape[2] if len(shape) == 4 else None
+    if not sizes or length is None:
         raise ExportVerificationError(
             f"'{path}' is no package of a language model that this library "
             "wrote: it has no signatures decode and prefill_<n> with caches. "
             f"It has: {', '.join(signatures) or 'none'}"
         )
-    return sorted(sizes), shape[2]
+    return sorted(sizes), length
 
 
 def unpacked(
