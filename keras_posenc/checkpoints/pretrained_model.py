@@ -10,6 +10,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.checkpoints.embedder_parts import (
+    EmbedderParts,
+    embedder_parts,
+)
 from keras_posenc.checkpoints.late_bar import LateBar
 from keras_posenc.checkpoints.zero_shot import (
     TEMPLATE,
@@ -502,6 +506,14 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         if {*found.values(), self._own_prompt} == {""}:
             return {}
         return {name: self.with_prompt(text) for name, text in found.items()}
+
+    def embedder_parts(self) -> EmbedderParts:
+        """Returns the parts of a sentence encoder for packages of LiteRT-LM.
+
+        Raises:
+            ValueError: See `embedder_parts` of embedder_parts.py.
+        """
+        return embedder_parts(self)
 
     @property
     def card(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Export to LiteRT-LM packages (.litertlm): language models on phones."""
+"""Export to LiteRT-LM packages (.litertlm): texts on phones."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,6 +20,7 @@ from keras_posenc.export.formats.litertlm import (
     tokenizer_for,
     unpacked,
 )
+from keras_posenc.export.formats.litertlm_embedder import export_embedder
 from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.inspect import inspect_safe
@@ -40,53 +41,69 @@ from keras_posenc.export.record import (
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
 
+_PREFILL, _CACHE = (32, 128, 512), 2048
+
 
 def export_litertlm(
-    generator: keras.Model,
+    model: keras.Model,
     path: str | Path,
     *,
     quantization: str | None = None,
-    prefill_lengths: Sequence[int] = (32, 128, 512),
-    cache_length: int = 2048,
+    lengths: Sequence[int] | None = None,
+    prefill_lengths: Sequence[int] | None = None,
+    cache_length: int | None = None,
     tokenizer: str | Path | None = None,
     verify: bool = True,
+    samples: Any = None,
     tolerance: float | None = None,
     max_kl: float | None = None,
     max_perplexity_ratio: float | None = None,
     verbose: int = True,
 ) -> ExportedModel:
-    """Exports a language model as a LiteRT-LM package and verifies it.
+    """Exports a language model or a text embedder as a LiteRT-LM package.
 
-    LiteRT-LM is Google's engine for language models on Android, iOS, the web
-    and desktops. A package is one file that holds the model, its tokenizer,
-    the ids that end a text and the template of chats.
+    LiteRT-LM is Google's engine for language models and text embedders on
+    Android, iOS, the web and desktops. A package is one file that holds the
+    model, its tokenizer, the ids that start and end a text and, of a language
+    model, the template of chats.
 
-    The package appears in one step, after two verifications. The LiteRT file
-    in it is verified as `export_litert` does. Then LiteRT-LM's own engine, in
-    a process without Keras, must tokenize some 500 texts as the model's
-    tokenizer does, continue prompts of several chunks as the model does, give
-    its log-probabilities, and hold a chat of two turns by its template.
+    The package appears in one step, after a verification in LiteRT-LM's own
+    engine, in a process without Keras. A language model must tokenize some 500
+    texts as the model's tokenizer does, continue prompts of several chunks as
+    the model does, give its log-probabilities, and hold a chat of two turns by
+    its template; its LiteRT file is also verified as `export_litert` does. A
+    text embedder must make the tokenizer's ids and the model's vectors of texts
+    of many kinds, one of them for each script of the vocabulary.
 
     Needs the extra `litertlm`.
 
     Args:
-        generator: A `Generator` or `PretrainedGenerator` of a
+        model: A `Generator` or `PretrainedGenerator` of a
             `TransformerDecoderModel`, with its tokenizer and an end symbol, in
             float32. Its sampling becomes the engine's default; other options,
-            such as `beams`, have no place in a package.
+            such as `beams`, have no place in a package. Or a `PretrainedModel`
+            from single texts to vectors, as `load_hugging_face` makes it from a
+            folder with `modules.json`.
         path: The file, ending in `.litertlm`. An earlier file is replaced; the
             folder is made if missing.
-        quantization: As for `export_litert`.
-        prefill_lengths: Sizes of the chunks in which prompts are read. A chunk
-            that is not full takes the time of a full one, and must fit into
-            the cache: give several.
-        cache_length: How many tokens a chat may have, replies included. Memory
-            grows with it, and so does the time of each token.
-        tokenizer: The tokenizer to pack: a `tokenizer.json`, a SentencePiece
-            model, or a folder with one of them. By default the generator's own
-            is written, if it is a `BytePairTokenizer`, `ByteTokenizer` or
-            `CharacterTokenizer`.
+        quantization: As for `export_litert`; of an embedder None, `"float16"`
+            or `"int8"`.
+        lengths: Of an embedder, the numbers of tokens that it has a signature
+            for: a text takes the time of the shortest one that it fits into. By
+            default 64, 128, 256 and 512, up to the longest text of the model.
+        prefill_lengths: Of a language model, sizes of the chunks in which
+            prompts are read; by default 32, 128 and 512. A chunk that is not
+            full takes the time of a full one, and must fit into the cache: give
+            several.
+        cache_length: Of a language model, how many tokens a chat may have,
+            replies included; by default 2048. Memory grows with it, and so does
+            the time of each token.
+        tokenizer: Of a language model, the tokenizer to pack: a
+            `tokenizer.json`, a SentencePiece model, or a folder with one of
+            them. By default the model's own is written, if `tokenizer.json` has
+            a form for it.
         verify: Whether to verify before publishing.
+        samples: Of an embedder, further texts to verify with.
         tolerance: Largest difference allowed: see `verify`.
         max_kl: Not used by a float32 package: see `verify`.
         max_perplexity_ratio: Largest perplexity of a quantized package in the
@@ -95,7 +112,7 @@ def export_litertlm(
 
     Returns:
         An `ExportedModel`: its `path` and its `report`, whose `engine` has
-        what the engine did.
+        what the engine did with a language model.
 
     Raises:
         ImportError: The extra `litertlm` is not installed.
@@ -121,13 +138,39 @@ def export_litertlm(
     ... )  # doctest: +SKIP
     """
     require_tensorflow_backend("export_litertlm")
-    check_model(generator)
+    check_model(model)
     path = check_file(path, ".litertlm")
     given = None if tokenizer is None else as_path("tokenizer", tokenizer)
     require_builder()
     if verify:
         require_engine()
-    parts = parts_of(generator, prefill_lengths, cache_length)
+    of_generators = {
+        "prefill_lengths": prefill_lengths,
+        "cache_length": cache_length,
+        "tokenizer": tokenizer,
+        "max_kl": max_kl,
+        "max_perplexity_ratio": max_perplexity_ratio,
+    }
+    find_parts = Offers.of(model).embedder_parts
+    if find_parts is not None:
+        _refuse(of_generators, "language models", model)
+        return export_embedder(
+            model,
+            path,
+            find_parts(),
+            lengths=lengths,
+            quantization=quantization,
+            verify=verify,
+            samples=samples,
+            tolerance=tolerance,
+            verbose=verbose,
+        )
+    _refuse({"lengths": lengths, "samples": samples}, "text embedders", model)
+    parts = parts_of(
+        model,
+        _PREFILL if prefill_lengths is None else prefill_lengths,
+        _CACHE if cache_length is None else cache_length,
+    )
     return export(
         parts.models["decode"],
         LiteRTLM(
@@ -144,6 +187,16 @@ def export_litertlm(
         ),
         path.parent,
     )
+
+
+def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
+    """Raises `ValueError` for options that another kind of model has."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is an option of {kind}, and '{model.name}' is none: "
+                f"leave it out. Received: {name}={value!r:.60}"
+            )
 
 
 def verify_litertlm(
@@ -211,11 +264,20 @@ def parts_of(
     Raises:
         ValueError: It is no generator, or one that the engine cannot run.
     """
+    if Offers.of(model).embedder_parts is not None:
+        raise ValueError(
+            "A package of a text embedder is verified as it is exported, and "
+            "not again: export it with export_litertlm. Received: "
+            f"'{model.name}'"
+        )
     offer = Offers.of(model).engine_parts
     if offer is None:
         raise ValueError(
-            "LiteRT-LM runs language models: give a kp.Generator of a "
-            "kp.TransformerDecoderModel, or what kp.load_hugging_face makes of "
-            f"a decoder. Received: {type(model).__name__} '{model.name}'"
+            "LiteRT-LM runs language models and text embedders: give a "
+            "kp.Generator of a kp.TransformerDecoderModel, or what "
+            "kp.load_hugging_face makes of a decoder or of a folder with "
+            "modules.json; a model of your own layers from texts to vectors is "
+            "one as kp.PretrainedModel([inputs, tokenizer, encoder, pooling]). "
+            f"Received: {type(model).__name__} '{model.name}'"
         )
     return offer(prefill_lengths, cache_length)

@@ -38,6 +38,8 @@ class Offers:
             the shape of `token_score`: which are of no padding.
         measures_quantized: Returns models by name that a quantized file has in
             addition, so that what it loses can be measured.
+        embedder_parts: Returns the parts of a model from texts to vectors, as
+            LiteRT-LM runs them: see `EmbedderParts` of the checkpoints.
         output_scales: Least size of an output's numbers, by its name, for
             numbers that may all be near 0 but are sums of larger ones, such as
             log-likelihoods. Differences are relative to it.
@@ -69,6 +71,7 @@ class Offers:
     )
     target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
+    embedder_parts: Callable[[], Any] | None = None
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
     known_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)

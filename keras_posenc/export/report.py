@@ -215,6 +215,8 @@ class VerificationReport:
             nothing.
         mediapipe: Number of texts for which MediaPipe itself gave the model's
             outputs, for a file of a task; None if MediaPipe was not run.
+        token_ids: Number of texts of which LiteRT-LM's engine made the ids of
+            the model's tokenizer, for its packages; None for other files.
         engine: What LiteRT-LM's engine made of a package, or None.
         by_likelihood: Signatures of a quantized generator, whose likelihoods of
             texts were compared instead of its outputs.
@@ -248,6 +250,7 @@ class VerificationReport:
     not_compared: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     mediapipe: int | None = None
+    token_ids: int | None = None
     engine: EngineReport | None = None
     different_graph: list[str] = dataclasses.field(default_factory=list)
     allow_different_graph: bool = False
@@ -603,6 +606,11 @@ def details(report: Any) -> str:
         lines.append(
             "MediaPipe gave the model's outputs for "
             f"{units.count(report.mediapipe, 'text')}"
+        )
+    if report.token_ids is not None:
+        lines.append(
+            "LiteRT-LM's engine made the tokenizer's ids of "
+            f"{units.count(report.token_ids, 'text')}"
         )
     lines.append("signature, inputs: largest difference, time of one call")
     for name in dict.fromkeys(case.signature for case in report.cases):

@@ -77,6 +77,25 @@ STEPS: Mapping[str, Callable[[Any], Any]] = {
     "strip_right": _replace(rf"[{WHITE}]+\z", ""),
 }
 
+# The parts of a `tokenizer.json` that `steps_of` reads as these steps.
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    **{
+        name.lower(): {"type": name}
+        for name in ("Lowercase", "NFC", "NFD", "NFKC", "NFKD")
+    },
+    **{
+        name: {"type": "Replace", "pattern": pattern, "content": by}
+        for name, pattern, by in (
+            ("apostrophes", {"String": "''"}, '"'),
+            ("backticks", {"String": "``"}, '"'),
+            ("spaces", {"Regex": r"\s{2,}|[\n\r\t]"}, " "),
+        )
+    },
+    "strip": {"type": "Strip", "strip_left": True, "strip_right": True},
+    "strip_accents": {"type": "StripAccents"},
+    "strip_right": {"type": "Strip", "strip_left": False, "strip_right": True},
+}
+
 
 def steps_of(normalizers: Any) -> list[str] | None:
     """Returns the names of steps of a `tokenizer.json`; None if unknown."""

@@ -17,6 +17,7 @@ from keras_posenc.text.files import read_bytes, read_json
 from keras_posenc.text.graphemes import character_class, grapheme_rules
 from keras_posenc.text.lookup import Lookup
 from keras_posenc.text.normalization_steps import STEPS
+from keras_posenc.text.pieces_json import of_sentencepiece
 from keras_posenc.text.sentencepiece_file import GRAPHEMES, read_pieces
 from keras_posenc.text.sentencepiece_model import Rules, pieces_of
 from keras_posenc.text.spelled_tokens import ids_around, spelling, starts_with
@@ -472,6 +473,9 @@ class SentencepieceTokenizer(Tokenizer):
     def get_vocabulary(self) -> list[str]:
         """Returns the pieces, in the order of their ids."""
         return list(self.vocabulary)
+
+    def tokenizer_json(self) -> dict[str, Any]:
+        return of_sentencepiece(self)
 
     def vocabulary_size(self) -> int:
         """Returns how many pieces the model has."""

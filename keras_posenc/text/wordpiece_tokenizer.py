@@ -12,6 +12,7 @@ from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import NO_WORD, bert_words, marked
 from keras_posenc.text.byte_pair_words import WHITE
+from keras_posenc.text.pieces_json import of_wordpiece
 from keras_posenc.text.spelled_tokens import ids_around
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
@@ -408,6 +409,9 @@ class WordpieceTokenizer(Tokenizer):
     def get_vocabulary(self) -> list[str]:
         """Returns the tokens, in the order of their ids."""
         return list(self.vocabulary)
+
+    def tokenizer_json(self) -> dict[str, Any]:
+        return of_wordpiece(self)
 
     def vocabulary_size(self) -> int:
         """Returns how many tokens the vocabulary holds."""

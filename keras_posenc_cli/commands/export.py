@@ -155,10 +155,11 @@ def _add_litertlm(kinds: Commands) -> None:
         kinds,
         "litertlm",
         run_litertlm,
-        summary=".litertlm package of a language model, for phones",
-        description="Exports a language model as a package for LiteRT-LM, "
-        "Google's engine on Android, iOS, the web and desktops, after that "
-        "engine has reproduced the model's tokens, texts and chats. Needs "
+        summary=".litertlm package of a language model or a text embedder",
+        description="Exports a language model, or a model from texts to "
+        "vectors, as a package for LiteRT-LM, Google's engine on Android, iOS, "
+        "the web and desktops, after that engine has reproduced the model's "
+        "tokens, and its texts and chats or its vectors. Needs "
         "keras-posenc[litertlm].",
         usage="MODEL --out FILE.litertlm [option ...]",
         example="keras-posenc export litertlm SmolLM2 --out smol.litertlm "
@@ -169,7 +170,7 @@ def _add_litertlm(kinds: Commands) -> None:
         type=arguments.path,
         metavar="MODEL",
         help="folder of a Hugging Face checkpoint, or .keras file of a "
-        "generator",
+        "generator or an embedder",
     )
     add_options(
         parser,
@@ -184,16 +185,21 @@ def _add_litertlm(kinds: Commands) -> None:
         help="as of `export litert`: float16, int8 (default: float32)",
     )
     parser.add_argument(
+        "--lengths",
+        type=arguments.lengths,
+        metavar="N,N",
+        help="of an embedder, tokens of a text that there are signatures for "
+        "(default: 64,128,256,512, as far as the model takes them)",
+    )
+    parser.add_argument(
         "--prefill-lengths",
         type=arguments.lengths,
-        default=[32, 128, 512],
         metavar="N,N",
         help="sizes of the chunks of a prompt (default: 32,128,512)",
     )
     parser.add_argument(
         "--cache-length",
         type=arguments.length,
-        default=2048,
         metavar="N",
         help="tokens of a chat, replies included (default: 2048)",
     )
@@ -297,15 +303,17 @@ def run_litert(options: argparse.Namespace) -> int:
 
 def run_litertlm(options: argparse.Namespace) -> int:
     check_out(options.out, ".litertlm")
-    tokenizer = options.tokenizer
-    if tokenizer is None and is_checkpoint(options.model):
-        tokenizer = options.model
     model = load_model(options.model, options.imports)
+    tokenizer = options.tokenizer
+    makes_vectors = hasattr(model, "embedder_parts")
+    if tokenizer is None and is_checkpoint(options.model) and not makes_vectors:
+        tokenizer = options.model
     return _publish(
         options,
         "export_litertlm",
         model,
         quantization=options.quantization,
+        lengths=options.lengths,
         prefill_lengths=options.prefill_lengths,
         cache_length=options.cache_length,
         tokenizer=tokenizer,

@@ -1,0 +1,323 @@
+"""Packages of sentence encoders, in LiteRT-LM's own engine.
+
+Its tokenizer is Hugging Face's library, which is the oracle for token ids;
+vectors are those of sentence-transformers, kept in `tests/fixtures`.
+"""
+
+import dataclasses
+import json
+import shutil
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+litert_lm = pytest.importorskip("litert_lm")
+pytest.importorskip("litert_lm_builder")
+
+import keras_posenc as kp  # noqa: E402
+from keras_posenc.checkpoints.embedder_parts import (  # noqa: E402
+    EmbedderParts,
+)
+from keras_posenc.checkpoints.folder import Folder  # noqa: E402
+from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
+from keras_posenc.export.formats import litertlm_embedder  # noqa: E402
+from keras_posenc.export.formats.litert_convert import convert  # noqa: E402
+from keras_posenc.export.formats.litertlm_embedder import (  # noqa: E402
+    check_ids,
+)
+from keras_posenc.export.formats.litertlm_package import (  # noqa: E402
+    model_section,
+    tokenizer_section,
+    write_package,
+)
+from keras_posenc.export.frozen import FrozenModel  # noqa: E402
+from keras_posenc.export.signatures.resolve import (  # noqa: E402
+    resolve_numeric_signatures,
+)
+from keras_posenc_cli import main  # noqa: E402
+from tests.text.files import (  # noqa: E402
+    FIXTURES,
+    content,
+    sentencepiece_json,
+    zipped,
+)
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.filterwarnings("ignore:Cut to 24 tokens"),
+]
+SCRIPTS = (FIXTURES / "scripts.txt").read_text(encoding="utf-8").splitlines()
+SAID = json.loads((FIXTURES / "sentences" / "variants.json").read_text())
+TEXTS, LONGEST = SAID["texts"], 24
+# Of the engine, the converter and sentence-transformers: two blocks in float32.
+TOLERANCE = 1e-5
+# More ids than any text here has.
+MOST = 300
+
+
+def write(folder, files, kind="bert"):
+    """Writes the folder of a sentence encoder, with some of its files."""
+    source = FIXTURES / "pairs" / kind
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(source / name, folder)
+    tensors = load_file(source / "model.safetensors")
+    kept = {k: v for k, v in tensors.items() if "classifier" not in k}
+    save_file(kept, folder / "model.safetensors")
+    for name, said in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(said))
+    return folder
+
+
+def loaded(folder, **options):
+    return kp.load_hugging_face(folder, verbose=False, **options)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """With four poolings in one vector."""
+    folder = tmp_path_factory.mktemp("several") / "model"
+    return loaded(write(folder, SAID["variants"]["several"]))
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("package") / "several.litertlm"
+    return kp.export_litertlm(
+        model, path, lengths=(8, LONGEST), samples=TEXTS, verbose=False
+    )
+
+
+def run(path, texts, **options):
+    with litert_lm.EmbeddingEngine(str(path), cache_dir=":nocache") as engine:
+        given = litert_lm.EmbeddingOptions(**options)
+        return np.array(
+            [engine.compute_embedding(x, given).embedding for x in texts]
+        )
+
+
+CUT = {"input_overflow_strategy": litert_lm.InputOverflowStrategy.TRUNCATE}
+
+
+def test_the_engine_gives_sentence_transformers_vectors(exported):
+    with np.load(FIXTURES / "sentences" / "expected.npz") as arrays:
+        expected = arrays["several/usual"]
+    found = run(exported.path, TEXTS, normalize=False, **CUT)
+    error = np.abs(found - expected).max() / np.abs(expected).max()
+    assert error <= TOLERANCE
+    with pytest.raises(RuntimeError, match="Failed to compute"):
+        run(exported.path, [" text" * LONGEST])
+
+
+def test_the_command_exports_a_folder(tmp_path, capfd):
+    folder = write(tmp_path / "model", SAID["variants"]["lasttoken"])
+    path = tmp_path / "m.litertlm"
+    options = ["--lengths", "24", "--no-verify"]
+    asked = ["export", "litertlm", str(folder), "--out", str(path)]
+    assert main([*asked, *options]) == 0
+    assert "not verified" in capfd.readouterr().out
+    assert [*kp.inspect(path).signatures] == ["embed", "encoder_24"]
+    assert main([*asked, "--cache-length", "64"]) != 0
+    assert "an option of language models" in capfd.readouterr().err
+
+
+def test_the_report_says_what_was_run(exported):
+    text = exported.report.details()
+    assert exported.report.token_ids >= 20
+    assert "LiteRT-LM's engine made the tokenizer's ids of" in text
+    assert "texts of more than 24 tokens are an error" in text
+    assert "before its texts: query 'a query of a text: '" in text
+    found = kp.inspect(exported.path)
+    assert [*found.signatures] == ["embed", "encoder_24", "encoder_8"]
+
+
+def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
+    files = SAID["variants"]["weightedmean"]
+    model = loaded(write(tmp_path / "model", files, "roberta"))
+    model = model.with_prompt("")
+    exported = kp.export_litertlm(
+        model, tmp_path / "m.litertlm", quantization="int8", verbose=False
+    )
+    texts = ["a <pad> b", "<pad><pad>", "the text of one file"]
+    found = run(exported.path, texts)
+    vectors = model.predict(texts, verbose=0)
+    lengths = np.linalg.norm(vectors, axis=1)
+    cosines = np.sum(found * vectors, axis=1) / lengths
+    # 8 bits turn a vector by less than five degrees; positions that count
+    # padding turn it by 30.
+    assert cosines.min() > 0.996
+    assert exported.report.quantization == "int8"
+    assert abs(lengths - 1).min() > 0.1  # so that the report says:
+    assert "normalize=False" in str(exported.report)
+
+
+def test_a_package_of_other_weights_does_not_appear(
+    model, tmp_path, monkeypatch
+):
+    def damaged(signatures, *options):
+        encoder = signatures[0].model
+        if encoder.name == "text_encoder":  # one norm of it, by a thousandth
+            *_, norm = (x for x in encoder.weights if x.name == "gamma")
+            norm.assign(norm * 1.001)
+        return convert(signatures, *options)
+
+    monkeypatch.setattr(litertlm_embedder, "convert", damaged)
+    with pytest.raises(kp.ExportVerificationError, match="does not reproduce"):
+        kp.export_litertlm(
+            model, tmp_path / "m.litertlm", lengths=(LONGEST,), verbose=False
+        )
+    assert not [*tmp_path.iterdir()]
+
+
+# ---- Token ids, in a package that passes them through
+
+
+@pytest.fixture(scope="module")
+def passing_ids(tmp_path_factory):
+    """The models of a package whose output are the ids."""
+    folder = tmp_path_factory.mktemp("ids")
+    models = litertlm_embedder._echo(MOST)
+    halves = litertlm_embedder._halves(*models, [MOST])
+    sections = []
+    with FrozenModel(halves) as frozen:
+        for name, given in halves.items():
+            signatures = resolve_numeric_signatures(models[0], given)
+            file = folder / f"{name}.tflite"
+            file.write_bytes(convert(signatures, None, {}, False, frozen))
+            sections.append(model_section(file, name))
+    return sections
+
+
+def parts_of(tokenizer):
+    """The parts of a model, as far as its tokenizer needs them."""
+    before, after = tokenizer.frame
+    return EmbedderParts(
+        *(None, None, None, tokenizer),
+        start_id=tokenizer.start_id if before else None,
+        end_id=tokenizer.end_id if after else None,
+        max_length=None,
+        prompts={},
+    )
+
+
+BYTE_PAIRS = ("roberta", "modernbert", "eurobert")
+WHITE_SPACE = ("model", "split", "keep")
+GENERATORS = ("qwen2", "gemma", "llama_always")  # some encoders are made of
+WORDPIECE = (
+    "WordPiece, cased",
+    "WordPiece, lowercased before",
+    "WordPiece of MPNet",
+)
+
+
+def tokenizer_of_kind(name, folder):
+    """A layer, from the file of a public tokenizer."""
+    if name in BYTE_PAIRS:
+        said = content("byte_pair")["tokenizers"][name]["json"]
+    elif name in WHITE_SPACE:
+        said = sentencepiece_json(name)
+    elif name in GENERATORS:
+        cases = zipped(FIXTURES / "generator_tokenizers.json.gz")["cases"]
+        said = cases[name]["files"]["tokenizer.json"]
+    else:
+        kinds = json.loads((FIXTURES / "tokenizer_kinds.json").read_text())
+        said = kinds["kinds"][name]["tokenizer.json"]
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(said))
+    if name in WORDPIECE:
+        encoder = {"vocabulary_size": 200, "pad_id": 1, "input_position": None}
+        return tokenizer_of(Folder(folder), SimpleNamespace(**encoder))
+    kind = kp.BytePairTokenizer
+    if "ignore_merges" not in said["model"] or "unk_id" in said["model"]:
+        kind = kp.SentencepieceTokenizer
+    if said["model"].get("byte_fallback"):
+        kind = kp.SentencepieceTokenizer
+    return kind.from_tokenizer_json(path, pad_token=None)
+
+
+@pytest.mark.parametrize(
+    "name", [*BYTE_PAIRS, *WHITE_SPACE, *GENERATORS, *WORDPIECE]
+)
+def test_the_engine_makes_the_layers_ids(name, passing_ids, tmp_path):
+    parts = parts_of(tokenizer_of_kind(name, tmp_path))
+    texts = [*parts.texts()[1], *SCRIPTS]
+    path = tmp_path / "ids.litertlm"
+    sections = [
+        litertlm_embedder._metadata(parts, [MOST]),
+        tokenizer_section(parts.tokenizer_json()),
+    ]
+    write_package(path, [*sections, *passing_ids])
+    ids = parts.ids(texts)
+    kept = [number for number, row in enumerate(ids) if row]  # else an error
+    check_ids(path, [texts[i] for i in kept], [ids[i] for i in kept])
+
+
+@pytest.mark.parametrize("fault", ["padding", "truncation", "start", "end"])
+def test_other_ids_are_found(fault, model, passing_ids, tmp_path):
+    parts = model.embedder_parts()
+    said = parts.tokenizer_json()
+    found = parts
+    if fault in ("start", "end"):  # no [CLS], no [SEP]
+        found = dataclasses.replace(parts, **{f"{fault}_id": None})
+    elif fault == "padding":  # as sentence-transformers ships files
+        said["padding"] = {
+            "strategy": {"Fixed": 16},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "[PAD]",
+        }
+    else:
+        said["truncation"] = {
+            "direction": "Right",
+            "max_length": 3,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        }
+    path = tmp_path / "ids.litertlm"
+    sections = [
+        litertlm_embedder._metadata(found, [MOST]),
+        tokenizer_section(said),
+    ]
+    write_package(path, [*sections, *passing_ids])
+    texts = ["how tall is a tree"]
+    with pytest.raises(kp.ExportVerificationError, match="makes the token ids"):
+        check_ids(path, texts, parts.ids(texts))
+
+
+# ---- What is refused
+
+
+def test_what_no_package_can_hold(model, tmp_path):
+    path = tmp_path / "m.litertlm"
+    ids = loaded(FIXTURES / "pairs" / "bert", from_ids=True, encoder_only=True)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
+    plain = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    for given, options, reason in (
+        (plain, {}, "kp.PretrainedModel"),
+        (model, {"cache_length": 64}, "an option of language models"),
+        (ids, {}, "must turn single texts into one vector"),
+        (model.with_prompt("query: "), {}, r"model.with_prompt\(''\)"),
+        (model, {"lengths": (8, 32)}, "must be at most 24"),
+        (model, {"lengths": "8"}, "must be a list of integers"),
+        (model, {"lengths": (2,)}, "must be a list of integers"),
+        (model, {"quantization": "int8-static"}, "'float16', 'int8'"),
+        (model, {"samples": [np.zeros((1, 4))]}, "must be texts"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            kp.export_litertlm(given, path, verbose=False, **options)
+    for tokenizer, reason in (
+        (kp.WordpieceTokenizer(words), "normalization='bert'"),
+        (kp.CharacterTokenizer("ab"), None),
+    ):
+        if reason is None:
+            assert parts_of(tokenizer).tokenizer_json()
+            continue
+        with pytest.raises(ValueError, match=reason):
+            parts_of(tokenizer).tokenizer_json()
+    assert not [*tmp_path.iterdir()]
