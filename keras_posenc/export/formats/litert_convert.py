@@ -1,45 +1,46 @@
 """Converts signatures to LiteRT with TensorFlow's converter."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats import litert_quantize as modes
+from keras_posenc.export.formats.litert_file import write
+from keras_posenc.export.formats.litert_recipe import Recipe
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.publish import working_folder
+from keras_posenc.export.publish import working_folder, writing_to
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
-from keras_posenc_worker.formats import litert_schema
 
 
 def convert(
     signatures: Sequence[Signature],
-    quantization: str | None,
+    quantization: str | Recipe | None,
     representative: Mapping[str, Sequence[Inputs]],
     allow_flex: bool,
     frozen: FrozenModel,
-) -> bytes:
-    """Converts signatures to the bytes of a LiteRT file.
+    path: Path,
+) -> None:
+    """Converts signatures to a LiteRT file.
 
     Args:
         signatures: The signatures. Layers of Keras's int8 compute in floats
             from then on, until the models are no longer frozen.
-        quantization: The mode, or None.
+        quantization: The mode, or a recipe, or None.
         representative: Batches to calibrate each signature with, by its name.
         allow_flex: Whether operators of TensorFlow's own may remain.
         frozen: The models.
+        path: The file that is written.
 
     Raises:
-        ExportError: The model needs operators that LiteRT lacks.
+        ExportError: The model needs operators that LiteRT lacks, or it cannot
+            be written.
     """
     import tensorflow as tf
 
@@ -53,7 +54,7 @@ def convert(
         rewrite_operators(saved_model)
         names = [signature.name for signature in signatures]
         converter = (
-            unread_converter(saved_model, names, _is_compact)
+            unread_converter(saved_model, names)
             if quantization != "int8-static"
             else tf.lite.TFLiteConverter.from_saved_model(
                 str(saved_model), signature_keys=names
@@ -64,27 +65,11 @@ def convert(
             *([tf.lite.OpsSet.SELECT_TF_OPS] if allow_flex else []),
         ]
         try:
-            return modes.convert(converter, quantization, representative)
+            model = modes.convert(converter, quantization, representative)
         except Exception as error:  # ConverterError is not public
             raise _conversion_error(error, signatures) from error
-
-
-def _is_compact(content: bytes) -> bool:
-    """Returns whether a file has almost no constant twice.
-
-    To merge equal constants, TensorFlow would pack the file again, in Python,
-    and hold it in memory four times.
-    """
-    model = litert_schema().Model.GetRootAs(content, 0)
-    seen = set()
-    repeated = 0
-    for number in range(model.BuffersLength()):
-        data = model.Buffers(number).DataAsNumpy()
-        if isinstance(data, np.ndarray):  # else it is 0, of no data
-            found = hashlib.sha256(data.data).digest()
-            repeated += data.size * (found in seen)
-            seen.add(found)
-    return 100 * repeated < len(content)
+    with writing_to(path.parent):
+        write(model, path)
 
 
 _FLEX = (
