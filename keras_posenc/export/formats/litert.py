@@ -10,6 +10,7 @@ import keras
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.compare_conversion import (
     compare_with_conversion,
+    some,
 )
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
@@ -130,7 +131,7 @@ class LiteRT(Format):
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
-        convert(
+        kept = convert(
             self.signatures,
             self.recipe or self.mode,
             self.fitted,
@@ -138,6 +139,13 @@ class LiteRT(Format):
             self.frozen,
             path,
         )
+        if kept:
+            self.left_out = [
+                *self.left_out,
+                f"{self.mode} leaves in float32: {some(kept)}. Something other "
+                "than products and lookups reads them, or the recipe leaves "
+                "them out",
+            ]
         if self.task is not None:
             content = with_metadata(path.read_bytes(), self.task)
             with writing_to(path.parent):

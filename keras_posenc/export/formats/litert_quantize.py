@@ -188,7 +188,11 @@ def convert(
     """
     if quantization == "int8-static":
         return _without_detours(read(_calibrated(converter, representative)))
-    model = read(converter.convert())
+    return rounded(read(converter.convert()), quantization)
+
+
+def rounded(model: Any, quantization: str | Recipe | None) -> Any:
+    """Returns an unpacked file of float32 in a mode, or by a recipe."""
     if quantization == "float16":
         _round_to_float16(model)
     elif quantization in ("int8", "int8-weights"):

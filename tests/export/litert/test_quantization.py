@@ -150,9 +150,9 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
     assert 0 < accuracy.mean_difference < accuracy.largest_difference
     assert report.quantization == mode
     lines = str(report).splitlines()
-    assert lines[1].startswith(
-        f"{mode}, compared with the model on the samples: largest difference "
-    )
+    wanted = f"{mode}, compared with the model on the samples: largest differen"
+    # 4 bits may change more than few samples differ by, as a line says first.
+    assert any(line.startswith(wanted) for line in lines[1:3])
     assert {name: why.split()[0] for name, why in report.kinds.items()} == {
         "serving_default/scores": "scores",
         "serving_default/encoding": "vectors",
@@ -266,10 +266,12 @@ def test_recipe_of_the_callers(model, tmp_path, run_litert):
         ).report
         assert report.passed
         assert report.quantization == "int4"
+        (note,) = report.notes
+        assert note.startswith("int4 leaves in float32: embedding")
     path = tmp_path / "a.tflite"
     assert path.read_bytes() == (tmp_path / "b.tflite").read_bytes()
     found = constants(path)
-    assert len(found["INT4"]) == 4
+    assert len(found["INT4"]) == 5  # its other layers
     assert (VOCABULARY, DIM) in {
         tuple(tensor.shape) for tensor, _ in found["FLOAT32"]
     }
