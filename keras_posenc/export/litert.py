@@ -64,14 +64,13 @@ def export_litert(
             same integers that Keras computes with); `"float16"`, for weights of
             half the size; `"int8"`, of a quarter, with products in 8 bits;
             `"int8-weights"`, of a quarter, with products in float32; `"int4"`,
-            with kernels of an eighth, in blocks of 32, and tables of a quarter;
-            or `"int8-static"`, in which `representative` fixes the range of
-            each product's inputs, for hardware that needs this. Inputs and
-            outputs stay as they are, and so does everything between the
-            products: positions, norms, scores. Or a recipe of
-            ai-edge-quantizer: a list of dicts, or the path of its JSON file.
-            It must not fix the ranges of activations. `"int4"` and recipes need
-            the extra `quantize`.
+            of a seventh, in blocks of 32 numbers; or `"int8-static"`, in which
+            `representative` fixes the range of each product's inputs, for
+            hardware that needs this. Inputs and outputs stay as they are, and
+            so does everything between the products: positions, norms, scores.
+            Or a recipe of ai-edge-quantizer: a list of dicts, or the path of
+            its JSON file. It must not fix the ranges of activations. `"int4"`
+            and recipes need the extra `quantize`.
         representative: Inputs to calibrate `"int8-static"` with: an array, a
             dict of arrays by input name, or a list of these; some hundred real
             inputs, in batches that fit each signature. They are also the

@@ -58,8 +58,8 @@ def convert(
     signatures = sorted(signatures, key=lambda each: each.name)
     int8_in_floats(signatures, frozen)
     model = None
-    if quantization != "int8-static" and not allow_flex:
-        stand_ins = StandIns(signatures, frozen)
+    stand_ins = StandIns(signatures, frozen)
+    if stand_ins and quantization != "int8-static" and not allow_flex:
         with stand_ins.reading():
             model = _converted(signatures, None, {}, False, stand_ins.fit)
         if model is not None and not stand_ins.fill(model):

@@ -40,6 +40,8 @@ def read(content: bytes) -> Any:
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             tensor.buffer = same.get(tensor.buffer, tensor.buffer)
+    for entry in model.metadata or []:
+        entry.buffer = same.get(entry.buffer, entry.buffer)
     return model
 
 

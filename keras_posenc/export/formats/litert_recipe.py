@@ -23,6 +23,7 @@ from keras_posenc.export.publish import working_folder
 from keras_posenc_worker.formats import litert_schema
 
 _BLOCK = 32  # numbers of a row that share a scale, in 4 bits
+_BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 _STATIC = "activation_tensor_config"
 _MODES = {4: "int4", 8: "int8", 16: "float16"}
 _KEYS = ("regex", "operation", "algorithm_key")
@@ -120,28 +121,15 @@ def round_by_recipe(model: Any, recipe: Recipe) -> Any:
 
 
 def round_to_int4(model: Any) -> Any:
-    """Returns an unpacked file with kernels of 4 bits, in blocks of 32.
+    """Returns an unpacked file with weights of 4 bits, in blocks of 32.
 
-    Tables, which lose most, get 8 bits, unless they are kernels too. So do
-    kernels of other products, and of rows without whole blocks.
+    Weights without whole blocks, or of other operators, get 8 bits.
     """
-    tied = any({*_TIED} <= kinds for kinds in weights_of(model).values())
-    recipe = [
-        _in_blocks("FULLY_CONNECTED"),
-        *([_in_blocks("EMBEDDING_LOOKUP")] if tied else []),
-        *({**_KEPT, "regex": each} for each in _without_blocks(model)),
-    ]
+    _look_up(model)
+    recipe = [*map(_in_blocks, _BLOCKWISE), *_without_blocks(model)]
     model = round_by_recipe(model, recipe)
     round_to_int8(model, is_dynamic=True)
     return model
-
-
-_TIED = ("FULLY_CONNECTED", "GATHER")
-_KEPT = {
-    "operation": "FULLY_CONNECTED",
-    "algorithm_key": "no_quantize",
-    "op_config": {},
-}
 
 
 def _in_blocks(operation: str) -> dict[str, Any]:
@@ -165,19 +153,25 @@ def _in_blocks(operation: str) -> dict[str, Any]:
     }
 
 
-def _without_blocks(model: Any) -> Iterator[str]:
-    """Yields regular expressions for products whose rows have no whole blocks.
+def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
+    """Yields recipes that leave out operators whose weights have no blocks.
 
     ai-edge-quantizer calls an operator by the name of its output.
     """
     kinds = kinds_of(model)
     for graph in model.subgraphs:
         for operator in graph.operators:
-            if kinds[operator.opcodeIndex] == "FULLY_CONNECTED":
-                kernel = graph.tensors[operator.inputs[1]]
-                if kernel.shape[-1] % _BLOCK:
-                    output = graph.tensors[operator.outputs[0]]
-                    yield re.escape(bytes(output.name).decode())
+            kind = kinds[operator.opcodeIndex]
+            if kind in _BLOCKWISE:
+                weight = graph.tensors[operator.inputs[1]]
+                output = graph.tensors[operator.outputs[0]]
+                if weight.shape[-1] % _BLOCK:
+                    yield {
+                        "regex": re.escape(bytes(output.name).decode()),
+                        "operation": kind,
+                        "algorithm_key": "no_quantize",
+                        "op_config": {},
+                    }
 
 
 def _look_up(model: Any) -> None:

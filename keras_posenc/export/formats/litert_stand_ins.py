@@ -7,6 +7,7 @@ belongs there.
 """
 
 import contextlib
+import functools
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ class StandIns:
             for weight in signature.model.weights
         }
         self._frozen = frozen
+        self._is_other = False  # whether anything else happens to weights
         # A square one may be transposed in the file, which nothing tells.
         self._weights = {
             float(np.float32(_FIRST + number * _STEP)): weight
@@ -56,21 +58,36 @@ class StandIns:
             and math.prod(weight.shape) >= _SMALLEST
         }
 
-    def reading(self) -> contextlib.AbstractContextManager[Any]:
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._weights)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
         """A scope in which graphs have the numbers instead of the weights."""
+        makers = {
+            id(weight): functools.partial(self._make, number, weight)
+            for number, weight in self._weights.items()
+        }
+        scope = self._frozen.reading(
+            [(each, makers[id(each)]) for each in self._weights.values()]
+        )
+        with scope:
+            yield
+        # Assigning to a weight would have replaced its maker.
+        self._is_other |= any(
+            scope.state_mapping[key] is not maker
+            for key, maker in makers.items()
+        )
+
+    def _make(self, number: float, weight: Any) -> Any:
         import tensorflow as tf
 
-        def make(number: float, weight: Any) -> Any:
-            name = _NAMES.sub("_", weight.path).lstrip("_/-")
-            return lambda: tf.constant(
-                number, tf.float32, shape=weight.shape, name=name or None
-            )
-
-        return self._frozen.reading(
-            [
-                (weight, make(number, weight))
-                for number, weight in self._weights.items()
-            ]
+        # Code that computes with a weight at once would get the number.
+        self._is_other |= tf.executing_eagerly()
+        name = _NAMES.sub("_", weight.path).lstrip("_/-")
+        return tf.constant(
+            number, tf.float32, shape=weight.shape, name=name or None
         )
 
     def fit(self, functions: Mapping[str, Any]) -> bool:
@@ -79,10 +96,10 @@ class StandIns:
         Args:
             functions: The graph functions of the signatures.
         """
-        return bool(self._weights) and all(
-            _only_reads(nodes, self._weights.keys())
+        return not self._is_other and all(
+            _only_reads(nodes, returned, self._weights.keys())
             for function in functions.values()
-            for nodes in _graphs(function.graph.as_graph_def())
+            for nodes, returned in _graphs(function.graph.as_graph_def())
         )
 
     def fill(self, model: Any) -> bool:
@@ -101,11 +118,10 @@ class StandIns:
         found: dict[int, Any] = {}
         for number, buffer in enumerate(model.buffers):
             data = buffer.data
-            if (
-                not isinstance(data, np.ndarray)
-                or not data.size
-                or data.size % 4
-            ):
+            if not isinstance(data, np.ndarray):
+                continue
+            if not data.size or data.size % 4:
+                buffer.data = data.copy()
                 continue
             first, last = data[:4].view("float32"), data[-4:].view("float32")
             weight = self._weights.get(float(first[0]))
@@ -119,9 +135,9 @@ class StandIns:
                 return False
             found[number] = weight, laid
             buffer.data = None
-        if len({id(weight) for weight, _ in found.values()}) < len(
-            self._weights
-        ):
+        if self._is_other or len(
+            {id(weight) for weight, _ in found.values()}
+        ) < len(self._weights):
             return False
         for number, (weight, is_transposed) in found.items():
             value = keras.ops.convert_to_numpy(weight)
@@ -139,16 +155,22 @@ def _layouts(weight: Any, shapes: Sequence[tuple[int, ...]]) -> bool | None:
     return True if found == {shape[::-1]} else None
 
 
-def _graphs(graph: Any) -> Iterator[dict[str, Any]]:
-    """Yields the nodes of a graph and of its functions, by their names."""
-    for nodes in (
-        graph.node,
-        *(function.node_def for function in graph.library.function),
-    ):
-        yield {node.name: node for node in nodes}
+def _graphs(graph: Any) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """Yields the nodes of a graph and of its functions, by their names.
+
+    With them the names of nodes that a function returns.
+    """
+    yield {node.name: node for node in graph.node}, set()
+    for function in graph.library.function:
+        yield (
+            {node.name: node for node in function.node_def},
+            {name.partition(":")[0] for name in function.ret.values()},
+        )
 
 
-def _only_reads(nodes: Mapping[str, Any], numbers: Collection[float]) -> bool:
+def _only_reads(
+    nodes: Mapping[str, Any], returned: set[str], numbers: Collection[float]
+) -> bool:
     """Returns whether only products and lookups read constants of numbers.
 
     Each of them also reads something that is no constant: else the converter
@@ -168,7 +190,7 @@ def _only_reads(nodes: Mapping[str, Any], numbers: Collection[float]) -> bool:
                 constant.add(name)
             if node.op in _KEEPING and sources & kept:
                 kept.add(name)
-    return all(
+    return not kept & returned and all(
         node.op in _KEEPING
         or (node.op in _READING and not _sources(node) <= constant)
         for node in nodes.values()

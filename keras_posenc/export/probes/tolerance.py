@@ -39,7 +39,6 @@ _DRAWS = 16
 
 # Smaller constants stay float32, except in a static file.
 _SMALLEST = 1024
-_BLOCK = 32  # numbers of an input's weights that share a scale in int4
 _LEAVING = ("int8", "int8-weights", "int4")
 
 
@@ -89,17 +88,29 @@ def _rounded_weights(
             half_step = np.abs(value) * 2.0**-11
         elif quantization == BY_KERAS:
             half_step = np.abs(value) * 2.0**-22
-        elif quantization == "int4" and axis and not len(value) % _BLOCK:
-            blocks = np.abs(value).reshape(-1, _BLOCK, *value.shape[1:])
-            largest = np.max(blocks, axis=1, keepdims=True)
-            half_step = np.broadcast_to(largest / 7 / 2, blocks.shape)
-            half_step = half_step.reshape(value.shape)
+        elif quantization == "int4" and value.ndim > 1:
+            half_step = _of_blocks(value, 0 if axis else 1)
         else:
             if axis is None and quantization in _LEAVING:
                 axis = tuple(range(1, value.ndim))  # each row of a table
             largest = np.max(np.abs(value), axis=axis, keepdims=True)
             half_step = largest / 127 / 2
         yield variable, value, half_step
+
+
+def _of_blocks(value: np.ndarray, axis: int) -> np.ndarray:
+    """Returns half a step of 4 bits, in blocks along an axis; else of 8 bits.
+
+    Args:
+        value: A kernel or a table.
+        axis: That of the kernel's inputs, or of the table's columns.
+    """
+    rows = np.abs(np.moveaxis(value, axis, -1))
+    size, most = (32, 7) if rows.shape[-1] % 32 == 0 else (rows.shape[-1], 127)
+    blocks = rows.reshape(*rows.shape[:-1], -1, size)
+    largest = np.max(blocks, axis=-1, keepdims=True)
+    half_step = np.broadcast_to(largest / most / 2, blocks.shape)
+    return np.moveaxis(half_step.reshape(rows.shape), -1, axis)
 
 
 def _weights(

@@ -82,7 +82,7 @@ def files(model, tmp_path_factory):
         ("int8", 0.53),
         ("int8-weights", 0.53),
         ("int8-static", 0.52),
-        ("int4", 0.52),
+        ("int4", 0.47),
     ],
 )
 def test_size(files, mode, most):
