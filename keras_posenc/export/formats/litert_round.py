@@ -14,9 +14,6 @@ from keras_posenc.export.formats.litert_edit import Editor, kinds_of
 from keras_posenc_worker.formats import litert_schema
 
 SMALLEST = 1024  # numbers of a constant; smaller ones stay in float32
-# Part of all weights. A smaller table is one of positions or kinds, which every
-# text reads: its errors are the same in all of them, and do not average out.
-_SMALL_TABLE = 0.01
 _MOST = 127  # of 8 bits, symmetric
 _AT_ONCE = 2**22  # numbers that are rounded at a time, to save memory
 
@@ -38,7 +35,7 @@ def round_to_int8(model: Any, is_dynamic: bool) -> None:
     """Rounds the weights of an unpacked file.
 
     Constants that anything except products and lookups reads, such as positions
-    and norms, stay as they are. Small tables get float16.
+    and norms, stay as they are.
 
     Args:
         model: The file.
@@ -113,20 +110,8 @@ class _Rounding:
         self._types = litert_schema().TensorType
         self._kinds = kinds_of(model)
         self._readers = weights_of(model)
-        sizes = {
-            number: len(model.buffers[number].data) for number in self._readers
-        }
-        self._small = {
-            number
-            for number, size in sizes.items()
-            if self._readers[number] <= _TABLES.keys()
-            and size < _SMALL_TABLE * sum(sizes.values())
-            and np.max(np.abs(model.buffers[number].data.view("float32")))
-            <= np.finfo("float16").max
-        }
         self._scales: dict[int, np.ndarray] = {}
         self._tables: dict[int, int] = {}  # the buffers of tables' scales
-        self._halved: set[int] = set()
 
     def apply(self, graph: Any) -> None:
         """Rounds the weights that one graph reads."""
@@ -140,11 +125,6 @@ class _Rounding:
             index = -1 if place is None else int(operator.inputs[place])
             weight = graph.tensors[index]
             if index < 0 or weight.buffer not in self._readers:
-                operators.append(operator)
-            elif weight.buffer in self._small:
-                self._halve(weight)
-                operator.inputs = [*operator.inputs]
-                operator.inputs[place] = self._restore(index, first)
                 operators.append(operator)
             elif kind == "GATHER":
                 self._round(weight)
@@ -177,16 +157,6 @@ class _Rounding:
         quantization.quantizedDimension = axis or 0
         weight.type = self._types.INT8
         weight.quantization = quantization
-
-    def _halve(self, table: Any) -> None:
-        """Gives a tensor numbers of float16."""
-        buffer = self._model.buffers[table.buffer]
-        if table.type == self._types.FLOAT32:
-            if table.buffer not in self._halved:
-                values = buffer.data.view("float32").astype("float16")
-                buffer.data = values.view("uint8")
-                self._halved.add(table.buffer)
-            table.type = self._types.FLOAT16
 
     def _multiplies(self, kind: str, operator: Any) -> bool:
         """Makes an operator take integers, if it can; returns whether."""
