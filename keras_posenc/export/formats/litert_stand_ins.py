@@ -130,10 +130,10 @@ class StandIns:
                     return False  # the product of a weight and a scale
                 buffer.data = data.copy()  # frees the whole file
                 continue
-            laid = _layouts(weight, shapes.get(number, []))
-            if first != last or laid is None:
+            is_transposed = _is_transposed(weight, shapes.get(number, []))
+            if first != last or is_transposed is None:
                 return False
-            found[number] = weight, laid
+            found[number] = weight, is_transposed
             buffer.data = None
         if self._is_other or len(
             {id(weight) for weight, _ in found.values()}
@@ -146,7 +146,9 @@ class StandIns:
         return True
 
 
-def _layouts(weight: Any, shapes: Sequence[tuple[int, ...]]) -> bool | None:
+def _is_transposed(
+    weight: Any, shapes: Sequence[tuple[int, ...]]
+) -> bool | None:
     """Returns whether a weight is transposed in tensors; None if unknown."""
     shape = tuple(weight.shape)
     found = {tuple(size for size in each if size != 1) for each in shapes}
