@@ -9,8 +9,8 @@ text, and recall@10: the share of the model's ten nearest texts that are among
 the file's. Once the file makes all vectors, and once those of queries alone,
 where the model has made those that are searched. `--model` is the folder of an
 encoder of sentences, which `kp.load_hugging_face` loads. Needs
-`pip install 'keras-posenc[checkpoints]'`; with 9 000 texts and all-MiniLM-L6-v2
-it takes some minutes on two cores.
+`pip install 'keras-posenc[checkpoints,quantize]'`; with 9 000 texts and
+all-MiniLM-L6-v2 it takes some minutes on two cores.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def main() -> None:
     )
     wanted = nearest(own, own)
     with tempfile.TemporaryDirectory() as folder:
-        for mode in (None, "float16", "int8"):
+        for mode in (None, "float16", "int8-weights", "int8", "int4"):
             path = Path(folder) / f"{mode}.tflite"
             kp.export_litert(model, path, quantization=mode, verify=False)
             found = litert(path, model.layers[0], texts)

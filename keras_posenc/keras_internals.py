@@ -96,49 +96,37 @@ def is_exported_by_keras() -> bool:
     return False
 
 
-def unread_converter(
-    folder: Path,
-    signatures: Sequence[str],
-    is_compact: Callable[[bytes], bool] = lambda content: False,
-) -> Any:
+def unread_converter(folder: Path, signatures: Sequence[str]) -> Any:
     """Returns a converter from SavedModel to LiteRT that skips Python's steps.
 
     TensorFlow's public converter loads the SavedModel twice and imports its
     graph once more, to look for fake quantization and for debug information.
-    The former needs only the graph, without its weights.
+    To merge equal constants it packs the file again, in Python, and holds it in
+    memory four times. This one writes constants after the flatbuffer, where the
+    fields `offset` and `size` of its buffers say.
 
     Args:
         folder: The SavedModel.
         signatures: Their names.
-        is_compact: Takes the file's bytes; returns whether equal constants are
-            stored once already, so that the file need not be packed again.
     """
     import tensorflow as tf
-    from tensorflow.core.protobuf import saved_model_pb2
     from tensorflow.lite.python import lite
 
     class Converter(lite.TFLiteSavedModelConverterV2):
         def convert(self) -> bytes:
-            graph = None
-            if self.optimizations:
-                message = saved_model_pb2.SavedModel()
-                file = folder / "saved_model.pb"
-                message.ParseFromString(file.read_bytes())
-                graph = message.meta_graphs[0].graph_def
-            content: bytes = self._convert_from_saved_model(graph)
+            content: bytes = self._convert_from_saved_model(None)
             return content
 
         def _optimize_tflite_model(
             self, model: bytes, *arguments: Any, **named: Any
         ) -> bytes:
-            if is_compact(model):
-                return model
-            packed: bytes = super()._optimize_tflite_model(
-                model, *arguments, **named
-            )
-            return packed
+            return model
 
-    return Converter(str(folder), {tf.saved_model.SERVING}, list(signatures))
+    converter = Converter(
+        str(folder), {tf.saved_model.SERVING}, list(signatures)
+    )
+    converter._experimental_use_buffer_offset = True
+    return converter
 
 
 @contextlib.contextmanager

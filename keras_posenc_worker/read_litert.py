@@ -15,6 +15,8 @@ from keras_posenc_worker.formats import (
 from keras_posenc_worker.nodes import names_a_file
 
 _MOST = 2**31  # most bytes of a flatbuffer
+# Operators that read integers and compute in floats.
+_RESTORING = {"DEQUANTIZE", "EMBEDDING_LOOKUP", "GATHER"}
 
 
 def read_litert(path: Path) -> dict[str, Any]:
@@ -145,15 +147,24 @@ def _quantization(
     model: Any, codes: list[str], dtype_names: dict[int, str]
 ) -> str | None:
     """Returns the mode of quantization, by constants and their operators."""
-    dtypes = set()
+    readers: dict[str, set[str]] = {}
+    kinds = set()
     for graph in model.subgraphs:
         for operator in graph.operators:
-            if codes[operator.opcodeIndex] == "QUANTIZE":
-                dtypes.add("QUANTIZE")
+            kind = codes[operator.opcodeIndex]
+            kinds.add(kind)
             for index in operator.inputs:
                 tensor = graph.tensors[index]
                 if index >= 0 and model.buffers[tensor.buffer].data is not None:
-                    dtypes.add(dtype_names[tensor.type])
-    if "INT8" in dtypes:
-        return "int8-static" if "QUANTIZE" in dtypes else "int8"
-    return "float16" if "FLOAT16" in dtypes else None
+                    readers.setdefault(dtype_names[tensor.type], set()).add(
+                        kind
+                    )
+    if "INT4" in readers:
+        return "int4"
+    if "INT8" in readers:
+        if "QUANTIZE" in kinds:
+            return "int8-static"
+        products = readers["INT8"] - _RESTORING
+        is_restored = not products and "DEQUANTIZE" in readers["INT8"]
+        return "int8-weights" if is_restored else "int8"
+    return "float16" if "FLOAT16" in readers else None

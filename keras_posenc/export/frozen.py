@@ -175,7 +175,10 @@ class FrozenModel:
         function.graph.variables = variables
 
     def reading(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
-        """A scope in which some Keras variables have the values given."""
+        """A scope in which some Keras variables have the values given.
+
+        Of a function as a value it is what the function returns at each read.
+        """
         return _Reading(self, {id(each): value for each, value in pairs})
 
     @contextlib.contextmanager
@@ -251,7 +254,8 @@ class _Reading(keras.StatelessScope):
 
     def get_current_value(self, variable: Any) -> Any:
         if id(variable) in self.state_mapping:
-            return self.state_mapping[id(variable)]
+            value = self.state_mapping[id(variable)]
+            return value() if callable(value) else value
         return self._frozen.own(variable)
 
     def add_update(self, update: tuple[Any, Any]) -> None:

@@ -20,7 +20,7 @@ def export_litert(
     path: str | Path,
     *,
     signatures: Mapping[str, Any] | None = None,
-    quantization: str | None = None,
+    quantization: str | Path | Sequence[Mapping[str, Any]] | None = None,
     representative: Any = None,
     task: str | None = None,
     labels: Sequence[str] | None = None,
@@ -62,11 +62,15 @@ def export_litert(
             weights.
         quantization: None, for float32 (or, after `quantize("int8")`, for the
             same integers that Keras computes with); `"float16"`, for weights of
-            half the size; `"int8"`, of a quarter, with products in 8 bits; or
-            `"int8-static"`, in which `representative` fixes the range of each
-            product's inputs, for hardware that needs this. Inputs and outputs
-            stay as they are, and so does everything between the products:
-            positions, norms, scores.
+            half the size; `"int8"`, of a quarter, with products in 8 bits;
+            `"int8-weights"`, of a quarter, with products in float32; `"int4"`,
+            of a seventh, in blocks of 32 numbers; or `"int8-static"`, in which
+            `representative` fixes the range of each product's inputs, for
+            hardware that needs this. Inputs and outputs stay as they are, and
+            so does everything between the products: positions, norms, scores.
+            Or a recipe of ai-edge-quantizer: a list of dicts, or the path of
+            its JSON file. It must not fix the ranges of activations. `"int4"`
+            and recipes need the extra `quantize`.
         representative: Inputs to calibrate `"int8-static"` with: an array, a
             dict of arrays by input name, or a list of these; some hundred real
             inputs, in batches that fit each signature. They are also the
@@ -103,6 +107,7 @@ def export_litert(
 
     Raises:
         ValueError: An argument that is none of the above.
+        ImportError: An extra is needed that is not installed.
         ExportError: The model needs operators that LiteRT lacks, has quantized
             or low-precision weights, or more than 2 GB of them, or the file
             cannot be written.

@@ -119,9 +119,10 @@ def _add_litert(kinds: Commands) -> None:
     _add_model_and_out(parser, "FILE.tflite", "the file")
     parser.add_argument(
         "--quantization",
-        choices=("float16", "int8", "int8-static"),
+        choices=("float16", "int8", "int8-weights", "int8-static", "int4"),
         metavar="KIND",
-        help="float16, int8, or int8-static (with --representative)",
+        help="float16, int8, int8-weights, int4, or int8-static (with "
+        "--representative)",
     )
     parser.add_argument(
         "--representative",

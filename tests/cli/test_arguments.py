@@ -96,8 +96,8 @@ class TestBeforeTensorFlow:
                 "--lengths: invalid int value: '16,'",
             ),
             (
-                "export litert model.keras --out x --quantization int4",
-                "invalid choice: 'int4'",
+                "export litert model.keras --out x --quantization int5",
+                "invalid choice: 'int5'",
             ),
             (
                 "export saved-model model.keras --out x --version one",

@@ -183,14 +183,14 @@ def _convert(
         refuse_loops(signatures)
         batches = calibration_of(outputs)
     with progress(verbose=0):
-        content = litert_convert.convert(
+        litert_convert.convert(
             signatures,
             None if mode == BY_KERAS else mode,
             batches,
             allow_flex=bool(inspection.foreign_operators),
             frozen=frozen,
+            path=path,
         )
-    path.write_bytes(content)
 
 
 def _others(

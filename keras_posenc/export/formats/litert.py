@@ -10,12 +10,15 @@ import keras
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.compare_conversion import (
     compare_with_conversion,
+    some,
 )
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     check_quantization,
     refuse_loops,
+    resolve_quantization,
 )
+from keras_posenc.export.formats.litert_recipe import Recipe
 from keras_posenc.export.formats.mediapipe import (
     TextTask,
     packed_task,
@@ -44,7 +47,8 @@ class LiteRT(Format):
     The arguments are those of `export_litert`; a verification has `labels`.
     """
 
-    mode: str | None = None
+    mode: Any = None  # a recipe too, until it is resolved
+    recipe: Recipe | None = None
     representative: Any = None
     task_name: str | None = None
     labels: Sequence[str] | None = None
@@ -59,7 +63,9 @@ class LiteRT(Format):
             self.task, self.unverified = packed_task(
                 model, found.path, self.given, self.labels
             )
-        elif self.task_name is not None:
+        else:
+            self.mode, self.recipe = resolve_quantization(self.mode)
+        if found is None and self.task_name is not None:
             self.task = resolve_task(
                 model, self.task_name, self.labels, self.given
             )
@@ -109,7 +115,7 @@ class LiteRT(Format):
             "quantization='int8' divides them by 4, and export_saved_model "
             "keeps them in files of their own",
             # The other modes first write a float32 file.
-            0.25 if self.mode == "int8" else 1.0,
+            0.25 if self.mode in ("int8", "int8-weights") else 1.0,
         )
         if self.task is not None and self.representative is not None:
             self.representative = self.task.as_samples(self.representative)
@@ -125,17 +131,25 @@ class LiteRT(Format):
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
-        content = convert(
+        kept = convert(
             self.signatures,
-            self.mode,
+            self.recipe or self.mode,
             self.fitted,
             self.allow_flex,
             self.frozen,
+            path,
         )
+        if kept:
+            self.left_out = [
+                *self.left_out,
+                f"{self.mode} leaves in float32: {some(kept)}. Something other "
+                "than products and lookups reads them, or the recipe leaves "
+                "them out",
+            ]
         if self.task is not None:
-            content = with_metadata(content, self.task)
-        with writing_to(path.parent):
-            path.write_bytes(content)
+            content = with_metadata(path.read_bytes(), self.task)
+            with writing_to(path.parent):
+                path.write_bytes(content)
 
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any

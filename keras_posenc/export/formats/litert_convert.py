@@ -1,20 +1,25 @@
 """Converts signatures to LiteRT with TensorFlow's converter."""
 
-import hashlib
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats import litert_quantize as modes
+from keras_posenc.export.formats.litert_file import write
+from keras_posenc.export.formats.litert_recipe import Recipe
+from keras_posenc.export.formats.litert_round import SMALLEST
+from keras_posenc.export.formats.litert_stand_ins import StandIns
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.publish import working_folder
+from keras_posenc.export.publish import working_folder, writing_to
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import unread_converter
@@ -23,37 +28,77 @@ from keras_posenc_worker.formats import litert_schema
 
 def convert(
     signatures: Sequence[Signature],
-    quantization: str | None,
+    quantization: str | Recipe | None,
     representative: Mapping[str, Sequence[Inputs]],
     allow_flex: bool,
     frozen: FrozenModel,
-) -> bytes:
-    """Converts signatures to the bytes of a LiteRT file.
+    path: Path,
+) -> list[str]:
+    """Converts signatures to a LiteRT file.
 
     Args:
         signatures: The signatures. Layers of Keras's int8 compute in floats
             from then on, until the models are no longer frozen.
-        quantization: The mode, or None.
+        quantization: The mode, or a recipe, or None.
         representative: Batches to calibrate each signature with, by its name.
         allow_flex: Whether operators of TensorFlow's own may remain.
         frozen: The models.
+        path: The file that is written.
+
+    Returns:
+        The paths of matrices and tables that quantization leaves in float32,
+        though they are large enough.
 
     Raises:
-        ExportError: The model needs operators that LiteRT lacks.
+        ExportError: The model needs operators that LiteRT lacks, or it cannot
+            be written.
     """
-    import tensorflow as tf
-
     # The converter writes signatures sorted, but shares their constants in the
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
     int8_in_floats(signatures, frozen)
+    model = None
+    stand_ins = StandIns(signatures, frozen)
+    if stand_ins and quantization != "int8-static" and not allow_flex:
+        with stand_ins.reading():
+            model = _converted(signatures, None, {}, False, stand_ins.fit)
+        if model is not None and not stand_ins.fill(model):
+            model = None
+        if model is not None:
+            model = modes.rounded(model, quantization)
+    if model is None:
+        model = _converted(signatures, quantization, representative, allow_flex)
+    with writing_to(path.parent):
+        write(model, path)
+    return [] if quantization is None else [*_in_float32(model, signatures)]
+
+
+def _converted(
+    signatures: Sequence[Signature],
+    quantization: str | Recipe | None,
+    representative: Mapping[str, Sequence[Inputs]],
+    allow_flex: bool,
+    fit: Callable[[Mapping[str, Any]], bool] = lambda functions: True,
+) -> Any:
+    """Returns what TensorFlow's converter makes of signatures, unpacked.
+
+    Args:
+        signatures: As for `convert`, like the next three.
+        quantization: The mode, or a recipe, or None.
+        representative: Batches to calibrate each signature with.
+        allow_flex: Whether operators of TensorFlow's own may remain.
+        fit: Takes the graph functions. If it returns False, so is None here.
+    """
+    import tensorflow as tf
+
     with working_folder() as folder:
         saved_model = folder / "saved_model"
-        write_saved_model(signatures, saved_model)
+        if not fit(write_saved_model(signatures, saved_model)):
+            return None
         rewrite_operators(saved_model)
         names = [signature.name for signature in signatures]
         converter = (
-            unread_converter(saved_model, names, _is_compact)
+            unread_converter(saved_model, names)
             if quantization != "int8-static"
             else tf.lite.TFLiteConverter.from_saved_model(
                 str(saved_model), signature_keys=names
@@ -69,22 +114,37 @@ def convert(
             raise _conversion_error(error, signatures) from error
 
 
-def _is_compact(content: bytes) -> bool:
-    """Returns whether a file has almost no constant twice.
+def _in_float32(model: Any, signatures: Sequence[Signature]) -> Iterator[str]:
+    """Yields the paths of large matrices that an unpacked file has in floats.
 
-    To merge equal constants, TensorFlow would pack the file again, in Python,
-    and hold it in memory four times.
+    Others of its constants are encodings, for example.
     """
-    model = litert_schema().Model.GetRootAs(content, 0)
-    seen = set()
-    repeated = 0
-    for number in range(model.BuffersLength()):
-        data = model.Buffers(number).DataAsNumpy()
-        if isinstance(data, np.ndarray):  # else it is 0, of no data
-            found = hashlib.sha256(data.data).digest()
-            repeated += data.size * (found in seen)
-            seen.add(found)
-    return 100 * repeated < len(content)
+    types = litert_schema().TensorType
+    found: dict[int, list[Any]] = {}
+    for number in {
+        tensor.buffer
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if tensor.type == types.FLOAT32
+    }:
+        data = model.buffers[number].data
+        if data is not None and len(data) >= 4 * SMALLEST:
+            values = np.asarray(data).view("float32")
+            found.setdefault(values.size, []).append(values)
+    weights = {
+        id(weight): weight
+        for signature in signatures
+        for weight in signature.model.weights
+    }
+    for weight in weights.values():
+        if len(weight.shape) > 1 and math.prod(weight.shape) in found:
+            value = keras.ops.convert_to_numpy(weight)
+            if any(
+                np.array_equal(laid.reshape(-1), values)
+                for laid in (value, value.T)
+                for values in found[value.size]
+            ):
+                yield weight.path
 
 
 _FLEX = (

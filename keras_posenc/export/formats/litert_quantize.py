@@ -4,21 +4,28 @@ import copy
 import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats.litert_file import read
+from keras_posenc.export.formats.litert_recipe import (
+    Recipe,
+    mode_of,
+    recipe_of,
+    require_quantizer,
+    round_by_recipe,
+    round_to_int4,
+)
+from keras_posenc.export.formats.litert_round import round_to_int8
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature, trace
-from keras_posenc_worker.formats import (
-    litert_schema,
-    pack,
-    unpack,
-)
+from keras_posenc_worker.formats import litert_schema
 
 # Only operators with weights are quantized statically: 8 bits are too few for
 # positions, norms and scores.
@@ -33,20 +40,44 @@ _WEIGHTED = (
 )
 
 
+def resolve_quantization(quantization: Any) -> tuple[str | None, Recipe | None]:
+    """Returns the mode of quantization, and the caller's own recipe or None.
+
+    A recipe's mode is the one that rounds as coarsely as it does somewhere.
+
+    Raises:
+        ValueError: An unknown mode, or no recipe.
+        ImportError: ai-edge-quantizer is needed and not installed.
+    """
+    if quantization is None or quantization in MODES:
+        if quantization == "int4":
+            require_quantizer()
+        return quantization, None
+    is_name = isinstance(quantization, str) and not quantization.endswith(
+        ".json"
+    )
+    if is_name or not isinstance(quantization, str | Path | list):
+        raise ValueError(
+            f"`quantization` must be one of {', '.join(map(repr, MODES))}, the "
+            "path of a recipe of ai-edge-quantizer (.json), a list of its "
+            f"dicts, or None. Received: quantization={quantization!r}"
+        )
+    recipe = recipe_of(quantization)
+    require_quantizer()
+    return mode_of(recipe), recipe
+
+
 def check_quantization(
-    quantization: Any, representative: Any, signatures: Sequence[Signature]
+    quantization: str | None,
+    representative: Any,
+    signatures: Sequence[Signature],
 ) -> Mapping[str, list[Inputs]]:
     """Returns the batches that calibrate each signature, for `int8-static`.
 
     Raises:
-        ValueError: An unknown mode, or batches that are not needed, missing,
-            empty, of another shape, or not finite.
+        ValueError: Batches that are not needed, missing, empty, of another
+            shape, or not finite.
     """
-    if quantization is not None and quantization not in MODES:
-        raise ValueError(
-            "`quantization` must be one of 'float16', 'int8', 'int8-static', "
-            f"or None. Received: quantization={quantization!r}"
-        )
     if quantization != "int8-static":
         if representative is not None:
             raise ValueError(
@@ -147,19 +178,40 @@ def refuse_loops(signatures: Sequence[Signature]) -> None:
 
 def convert(
     converter: Any,
-    quantization: str | None,
+    quantization: str | Recipe | None,
     representative: Mapping[str, Sequence[Inputs]],
+) -> Any:
+    """Runs a `tf.lite.TFLiteConverter` in a mode, or by a recipe.
+
+    Returns:
+        The file as an object.
+    """
+    if quantization == "int8-static":
+        return _without_detours(read(_calibrated(converter, representative)))
+    return rounded(read(converter.convert()), quantization)
+
+
+def rounded(model: Any, quantization: str | Recipe | None) -> Any:
+    """Returns an unpacked file of float32 in a mode, or by a recipe."""
+    if quantization == "float16":
+        _round_to_float16(model)
+    elif quantization in ("int8", "int8-weights"):
+        round_to_int8(model, is_dynamic=quantization == "int8")
+    elif quantization == "int4":
+        model = round_to_int4(model)
+    elif quantization is not None:
+        assert not isinstance(quantization, str)
+        model = round_by_recipe(model, quantization)
+    return model
+
+
+def _calibrated(
+    converter: Any, representative: Mapping[str, Sequence[Inputs]]
 ) -> bytes:
-    """Runs a `tf.lite.TFLiteConverter` in a mode of quantization."""
+    """Returns a file of `int8-static`."""
     import tensorflow as tf
 
-    if quantization is None:
-        return converter.convert()
-    if quantization == "float16":
-        return _in_float16(converter.convert())
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if quantization == "int8":
-        return converter.convert()
     schema = litert_schema()
 
     def batches() -> Iterator[tuple[str, Inputs]]:
@@ -183,16 +235,17 @@ def convert(
         debugger = tf.lite.experimental.QuantizationDebugger(
             converter=converter, debug_dataset=batches, debug_options=options
         )
-    return _without_detours(debugger.get_nondebug_quantized_model())
+    content: bytes = debugger.get_nondebug_quantized_model()
+    return content
 
 
-def _in_float16(content: bytes) -> bytes:
-    """Returns the file with weights in float16, cast to float32 on loading.
+def _round_to_float16(model: Any) -> None:
+    """Rounds a file's weights to float16; it casts them as it is loaded.
 
     The converter's own mode rounds every constant, also an encoding that it has
     folded to one.
     """
-    schema, model = litert_schema(), unpack(content)
+    schema = litert_schema()
     kinds, types = schema.BuiltinOperator, schema.TensorType
     weighted = {getattr(kinds, name) for name in (*_WEIGHTED, "BATCH_MATMUL")}
     code = schema.OperatorCodeT()
@@ -218,7 +271,7 @@ def _in_float16(content: bytes) -> bytes:
             ):
                 continue
             if tensor.buffer not in halves:
-                values = np.frombuffer(bytes(data), "float32")
+                values = np.asarray(data).view("float32")
                 # Larger weights would become infinite.
                 if not np.all(np.abs(values) <= np.finfo("float16").max):
                     continue
@@ -241,16 +294,15 @@ def _in_float16(content: bytes) -> bytes:
     for index in halves:
         if index not in used:
             model.buffers[index].data = None
-    return pack(model)
 
 
-def _without_detours(content: bytes) -> bytes:
-    """Returns the file without Quantize operators that Dequantize follows.
+def _without_detours(model: Any) -> Any:
+    """Returns a file without Quantize operators that Dequantize follows.
 
     The quantizer leaves such pairs next to operators that it must not quantize;
     they only cost precision.
     """
-    schema, model = litert_schema(), unpack(content)
+    schema = litert_schema()
     kinds = schema.BuiltinOperator
     conversions = (kinds.QUANTIZE, kinds.DEQUANTIZE)
 
@@ -293,4 +345,4 @@ def _without_detours(content: bytes) -> bytes:
             if len(kept) == len(graph.operators):
                 break
             graph.operators = kept
-    return pack(model)
+    return model

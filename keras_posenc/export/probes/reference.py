@@ -1018,7 +1018,7 @@ _REMEDIES = {
     "float16": "Leave out `quantization` (--quantization)",
     BY_KERAS: "Export the model as it was before `quantize()`",
     **dict.fromkeys(
-        ("int8", "int8-static"),
+        ("int8", "int8-weights", "int8-static", "int4"),
         "Use quantization='float16' (--quantization float16), which rounds "
         "less, or leave it out",
     ),

@@ -13,7 +13,7 @@ TOLERANCE = 1e-5  # of files that compute in float32
 
 AGREEMENT = 0.99  # of a quantized file's largest scores
 
-MODES = ("float16", "int8", "int8-static")
+MODES = ("float16", "int8", "int8-weights", "int8-static", "int4")
 # No mode to choose: Keras has quantized the model itself. The file rounds in
 # the same way, except for sums that float32 moves across a half.
 BY_KERAS = "keras-int8"
@@ -22,7 +22,14 @@ BY_KERAS = "keras-int8"
 # rounded weights. A float16 file rounds only weights. An int8 file also rounds
 # the inputs of each product to 8 bits, which about doubles the difference: in
 # the range of each row (dynamic), or of all rows (static).
-_USUAL = {"float16": 1, "int8": 2, "int8-static": 4, BY_KERAS: 2}
+_USUAL = {
+    "float16": 1,
+    "int8": 2,
+    "int8-weights": 1,
+    "int8-static": 4,
+    "int4": 2,
+    BY_KERAS: 2,
+}
 
 # Allowed multiple of the usual difference: six standard deviations.
 DEVIATIONS = 6
@@ -30,8 +37,9 @@ DEVIATIONS = 6
 # A single draw, or even three, may by chance hardly move an output.
 _DRAWS = 16
 
-# Smaller constants stay float32 in a file of dynamic range.
+# Smaller constants stay float32, except in a static file.
 _SMALLEST = 1024
+_LEAVING = ("int8", "int8-weights", "int4")
 
 
 def allowed_difference(
@@ -74,16 +82,35 @@ def _rounded_weights(
     """Yields each variable that a file rounds, its value, and half a step."""
     for variable, axis in _weights(signatures):
         value = keras.ops.convert_to_numpy(variable)
-        if value.size < (_SMALLEST if quantization == "int8" else 1):
+        if value.size < (_SMALLEST if quantization in _LEAVING else 1):
             continue
         if quantization == "float16":
             half_step = np.abs(value) * 2.0**-11
         elif quantization == BY_KERAS:
             half_step = np.abs(value) * 2.0**-22
+        elif quantization == "int4" and value.ndim > 1:
+            half_step = _of_blocks(value, 0 if axis else 1)
         else:
+            if axis is None and quantization in _LEAVING:
+                axis = tuple(range(1, value.ndim))  # each row of a table
             largest = np.max(np.abs(value), axis=axis, keepdims=True)
             half_step = largest / 127 / 2
         yield variable, value, half_step
+
+
+def _of_blocks(value: np.ndarray, axis: int) -> np.ndarray:
+    """Returns half a step of 4 bits, in blocks along an axis; else of 8 bits.
+
+    Args:
+        value: A kernel or a table.
+        axis: That of the kernel's inputs, or of the table's columns.
+    """
+    rows = np.abs(np.moveaxis(value, axis, -1))
+    size, most = (32, 7) if rows.shape[-1] % 32 == 0 else (rows.shape[-1], 127)
+    blocks = rows.reshape(*rows.shape[:-1], -1, size)
+    largest = np.max(blocks, axis=-1, keepdims=True)
+    half_step = np.broadcast_to(largest / most / 2, blocks.shape)
+    return np.moveaxis(half_step.reshape(rows.shape), -1, axis)
 
 
 def _weights(

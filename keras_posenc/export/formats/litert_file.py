@@ -1,0 +1,96 @@
+"""LiteRT files as objects, read and written without copies of their weights."""
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export import units
+from keras_posenc.export.errors import ExportError
+from keras_posenc_worker.formats import litert_schema, pack, unpack
+
+_LARGE = 1024  # bytes of a buffer that is written after the graph
+_ALIGNMENT = 16  # of a buffer, as the format's schema demands
+_MOST = 2**31 - 1  # bytes of a flatbuffer
+_DATA = 4  # place of the field `data` in the table of a buffer's fields
+
+
+def read(content: bytes) -> Any:
+    """Returns a file's bytes as an object, with each constant once.
+
+    Its large constants are views of the bytes: of the flatbuffer, or of what
+    follows it.
+    """
+    model = unpack(content)
+    whole = np.frombuffer(content, "uint8")
+    first: dict[bytes, int] = {}
+    same: dict[int, int] = {}
+    for number, buffer in enumerate(model.buffers):
+        if buffer.offset > 1:
+            buffer.data = whole[buffer.offset : buffer.offset + buffer.size]
+            buffer.offset = buffer.size = 0
+        if isinstance(buffer.data, np.ndarray) and buffer.data.size:
+            found = hashlib.sha256(buffer.data.data).digest()
+            same[number] = first.setdefault(found, number)
+            if same[number] != number:
+                buffer.data = None
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            tensor.buffer = same.get(tensor.buffer, tensor.buffer)
+    for entry in model.metadata or []:
+        entry.buffer = same.get(entry.buffer, entry.buffer)
+    return model
+
+
+def write(model: Any, path: Path) -> None:
+    """Writes a file from an object, whose buffers it leaves as they are.
+
+    To pack weights with the graph would copy them several times. A flatbuffer
+    refers to an array by its distance from the reference, so only the graph is
+    packed, and the weights are written after it.
+
+    Raises:
+        ExportError: The file would be larger than a flatbuffer can be.
+    """
+    large = {
+        number: buffer.data
+        for number, buffer in enumerate(model.buffers)
+        if buffer.data is not None and len(buffer.data) >= _LARGE
+    }
+    for number in large:
+        model.buffers[number].data = np.zeros(1, "uint8")
+    graph = bytearray(pack(model))
+    for number, data in large.items():
+        model.buffers[number].data = data
+    starts = _refer(graph, large)
+    with path.open("wb") as file:
+        file.write(graph)
+        for number, data in large.items():
+            # The array begins with its length, and is padded before that.
+            file.write(bytes(starts[number] - 4 - file.tell()))
+            file.write(struct.pack("<I", len(data)))
+            file.write(np.ascontiguousarray(data).data)
+
+
+def _refer(graph: bytearray, large: Mapping[int, Any]) -> dict[int, int]:
+    """Makes a packed graph refer to arrays after it; returns their places."""
+    root = litert_schema().Model.GetRootAs(graph, 0)
+    end, starts = len(graph), {}
+    for number, data in large.items():
+        starts[number] = -(-(end + 4) // _ALIGNMENT) * _ALIGNMENT
+        end = starts[number] + len(data)
+        if end > _MOST:
+            continue
+        table = root.Buffers(number)._tab
+        place = table.Pos + table.Offset(_DATA)
+        struct.pack_into("<I", graph, place, starts[number] - 4 - place)
+    if end > _MOST:
+        raise ExportError(
+            f"A LiteRT file has at most {units.size(_MOST)}, and this one "
+            f"would have {units.size(end)}. Give quantization='int8' "
+            "(--quantization int8), which divides its weights by 4"
+        )
+    return starts

@@ -1,0 +1,247 @@
+"""Quantizes LiteRT files with ai-edge-quantizer: 4 bits, and own recipes."""
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats.litert_edit import Editor, kinds_of
+from keras_posenc.export.formats.litert_file import read, write
+from keras_posenc.export.formats.litert_round import (
+    SMALLEST,
+    place_of,
+    round_to_int8,
+    weights_of,
+)
+from keras_posenc.export.publish import working_folder
+from keras_posenc_worker.formats import litert_schema
+
+_BLOCK = 32  # numbers of a row that share a scale, in 4 bits
+_BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
+_STATIC = "activation_tensor_config"
+_MODES = {4: "int4", 8: "int8", 16: "float16"}
+_KEYS = ("regex", "operation", "algorithm_key")
+
+Recipe = Sequence[Mapping[str, Any]]
+
+
+def recipe_of(quantization: Any) -> Recipe:
+    """Returns a recipe of ai-edge-quantizer: a list, or that of a JSON file.
+
+    Raises:
+        ValueError: It is neither, or the file cannot be read.
+    """
+    recipe = quantization
+    if isinstance(quantization, str | Path):
+        try:
+            recipe = json.loads(Path(quantization).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                "`quantization` is the path of a recipe of ai-edge-quantizer, "
+                f"a JSON file, which cannot be read: {error}"
+            ) from error
+    if (
+        not isinstance(recipe, list)
+        or not recipe
+        or not all(
+            isinstance(each, Mapping) and {*_KEYS} <= {*each} for each in recipe
+        )
+    ):
+        raise ValueError(
+            "A recipe in `quantization` must be a list of dicts with the keys "
+            f"{', '.join(_KEYS)} and op_config, such as "
+            "`ai_edge_quantizer.recipe.dynamic_wi8_afp32()`. Received: "
+            f"quantization={quantization!r}"
+        )
+    return recipe
+
+
+def mode_of(recipe: Recipe) -> str:
+    """Returns the mode whose rounding is as coarse as a recipe's coarsest.
+
+    Raises:
+        ValueError: The recipe quantizes nothing, or has activations of fixed
+            ranges, or weights of other than 4, 8 or 16 bits.
+    """
+    configs = [each.get("op_config") or {} for each in recipe]
+    if any(config.get(_STATIC) for config in configs):
+        raise ValueError(
+            "A recipe in `quantization` must not fix the ranges of activations "
+            f"('{_STATIC}'). Give quantization='int8-static' and "
+            "`representative` for that"
+        )
+    bits = {
+        int(config["weight_tensor_config"]["num_bits"])
+        for config in configs
+        if config.get("weight_tensor_config")
+    }
+    if not bits or not bits <= _MODES.keys():
+        raise ValueError(
+            "A recipe in `quantization` must quantize weights to 4, 8 or 16 "
+            f"bits. Received: {', '.join(map(str, sorted(bits))) or 'none'}"
+        )
+    return _MODES[min(bits)]
+
+
+def round_by_recipe(model: Any, recipe: Recipe) -> Any:
+    """Returns an unpacked file of float32, quantized by a recipe.
+
+    Raises:
+        ExportError: ai-edge-quantizer refuses it.
+        ImportError: It is not installed.
+    """
+    require_quantizer()
+    from ai_edge_quantizer import quantizer
+
+    _look_up(model)
+    with working_folder() as folder:
+        path = folder / "float32.tflite"
+        write(model, path)
+        # It shows the progress of its own.
+        with contextlib.redirect_stderr(io.StringIO()):
+            try:
+                content = (
+                    quantizer.Quantizer(str(path), list(recipe))
+                    .quantize(
+                        enable_progress_bar=False, enable_progress_report=False
+                    )
+                    .quantized_model
+                )
+            except (ValueError, KeyError, TypeError, RuntimeError) as error:
+                raise ExportError(
+                    f"ai-edge-quantizer refuses the recipe: {error}"
+                ) from error
+    return read(bytes(content))
+
+
+def round_to_int4(model: Any) -> Any:
+    """Returns an unpacked file with weights of 4 bits, in blocks of 32.
+
+    Weights without whole blocks, or of other operators, get 8 bits.
+    """
+    _look_up(model)
+    recipe = [*map(_in_blocks, _BLOCKWISE), *_without_blocks(model)]
+    model = round_by_recipe(model, recipe)
+    round_to_int8(model, is_dynamic=True)
+    return model
+
+
+def _in_blocks(operation: str) -> dict[str, Any]:
+    """Returns the recipe of an operator's weights in 4 bits."""
+    return {
+        "regex": ".*",
+        "operation": operation,
+        "algorithm_key": "min_max_uniform_quantize",
+        "op_config": {
+            "weight_tensor_config": {
+                "num_bits": 4,
+                "symmetric": True,
+                "granularity": f"BLOCKWISE_{_BLOCK}",
+                "dtype": "INT",
+            },
+            "compute_precision": "INTEGER",
+            "explicit_dequantize": False,
+            "skip_checks": False,
+            "min_weight_elements": SMALLEST,
+        },
+    }
+
+
+def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
+    """Yields recipes that leave out operators whose weights have no blocks.
+
+    ai-edge-quantizer calls an operator by the name of its output.
+    """
+    kinds = kinds_of(model)
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            kind = kinds[operator.opcodeIndex]
+            if kind in _BLOCKWISE:
+                weight = graph.tensors[operator.inputs[1]]
+                output = graph.tensors[operator.outputs[0]]
+                if weight.shape[-1] % _BLOCK:
+                    yield {
+                        "regex": re.escape(bytes(output.name).decode()),
+                        "operation": kind,
+                        "algorithm_key": "no_quantize",
+                        "op_config": {},
+                    }
+
+
+def _look_up(model: Any) -> None:
+    """Replaces GATHER of rows by EMBEDDING_LOOKUP, which can be quantized.
+
+    It takes ids of int32, of one dimension: a GATHER by others stays.
+    """
+    kinds, weights = kinds_of(model), weights_of(model)
+    integer = litert_schema().TensorType.INT32
+    for graph in model.subgraphs:
+        edit = Editor(model, graph)
+        operators: list[Any] = []
+        for operator in graph.operators:
+            kind = kinds[operator.opcodeIndex]
+            if kind == "GATHER" and place_of(kind, operator) == 0:
+                table, ids = (graph.tensors[each] for each in operator.inputs)
+                if (
+                    table.buffer in weights
+                    and len(table.shape) == 2
+                    and ids.type == integer
+                ):
+                    operators += _by_rows(graph, edit, operator)
+                    continue
+            operators.append(operator)
+        graph.operators = operators
+
+
+def _by_rows(graph: Any, edit: Editor, operator: Any) -> Iterator[Any]:
+    """Yields operators that look ids of any shape up in a table."""
+    schema = litert_schema()
+    index, number = operator.inputs
+    (output,) = operator.outputs
+    table, ids, result = (graph.tensors[x] for x in (index, number, output))
+    rank, dim = len(ids.shape), int(table.shape[-1])
+
+    def integers(name: str, values: Sequence[int], **changed: Any) -> int:
+        return edit.tensor(
+            ids,
+            name,
+            **{"shape": [len(values)], "shapeSignature": None, **changed},
+        )
+
+    def constant(name: str, *values: int) -> int:
+        buffer = edit.buffer(np.asarray(values, "int32"))
+        return integers(name, values, buffer=buffer)
+
+    flat = edit.tensor(ids, "/flat", shape=[1], shapeSignature=[-1])
+    yield edit.operator("RESHAPE", [number, constant("/all", -1)], flat)
+    rows = edit.tensor(
+        result, "/rows", shape=[1, dim], shapeSignature=[-1, dim]
+    )
+    yield edit.operator("EMBEDDING_LOOKUP", [flat, index], rows)
+    shape = schema.ShapeOptionsT()
+    shape.outType = schema.TensorType.INT32
+    sizes = integers("/sizes", range(rank))
+    yield edit.operator("SHAPE", [number], sizes, shape)
+    whole = integers("/shape", range(rank + 1))
+    join = schema.ConcatenationOptionsT()
+    yield edit.operator(
+        "CONCATENATION", [sizes, constant("/dim", dim)], whole, join
+    )
+    yield edit.operator("RESHAPE", [rows, whole], output)
+
+
+def require_quantizer() -> None:
+    """Raises `ImportError` if ai-edge-quantizer is not installed."""
+    try:
+        import ai_edge_quantizer  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "quantization='int4' and recipes need ai-edge-quantizer: pip "
+            "install 'keras-posenc[quantize]'"
+        ) from error
