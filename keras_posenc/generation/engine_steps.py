@@ -11,7 +11,6 @@ from keras import ops
 from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search
-from keras_posenc.ops.cache import slices_updated
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.transformer._input_position import table_of
 
@@ -85,8 +84,10 @@ class EngineStep(NamedArguments, keras.layers.Layer):
         table = table_of(position, width, length)
         if table is not None:
             cache["encoding"] = table
-        with slices_updated():
-            logits, cache = model.call_with_cache(tokens, cache, mask=is_real)
+        # LiteRT writes slices, and the places of chunks are in the cache.
+        logits, cache = model.call_with_cache(
+            tokens, cache, mask=is_real, write="slice"
+        )
         found = {}
         for i, block in enumerate(cache["blocks"]):
             found[f"{KEYS}{i}"] = ops.cast(block["key"], "float32")

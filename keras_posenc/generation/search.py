@@ -410,7 +410,7 @@ class Search(NamedArguments, keras.layers.Layer):
         def next(prompt: Any, cache: Any, index: Any) -> tuple[Any, Any, Any]:
             last = ops.expand_dims(ops.take(prompt, index - 1, axis=1), 1)
             logits, cache = self.model.call_with_cache(
-                last, {**cache, **fixed}, overwrite=True
+                last, {**cache, **fixed}, write="memory"
             )
             cache = {name: cache[name] for name in cache if name not in fixed}
             return ops.squeeze(logits, 1), None, cache

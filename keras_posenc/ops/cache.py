@@ -1,31 +1,10 @@
 """Buffers of fixed size for a sequence that grows, slot by slot."""
 
-import contextlib
-import contextvars
-from collections.abc import Iterator
 from typing import Any
 
 from keras import ops
 
 from keras_posenc.keras_internals import written_rows
-
-_UPDATES_SLICES = contextvars.ContextVar(
-    "keras_posenc_updates_slices", default=False
-)
-
-
-@contextlib.contextmanager
-def slices_updated() -> Iterator[None]:
-    """Within, all new tokens are written as one slice that fits the buffer.
-
-    For a runtime that has this operator, and a caller that keeps the slots
-    within the buffer: else the slice would move.
-    """
-    token = _UPDATES_SLICES.set(True)
-    try:
-        yield
-    finally:
-        _UPDATES_SLICES.reset(token)
 
 
 class Slots:
@@ -39,10 +18,11 @@ class Slots:
         first: The slot of the first new token, an integer scalar.
         count: How many tokens are new.
         length: How many slots there are.
-        in_place: How a step writes its slot alone: "slice" updates a slice,
-            for a compiler that then writes only this slice; "rows" overwrites
-            the memory of buffers of rank 4, for a loop that owns them and has
-            a slot left. None to copy whole buffers.
+        write: How tokens are written. "copy": into copies of the buffers.
+            "step": the same, but a step updates a slice, for a compiler that
+            then writes only this slice. "slice": all tokens as one slice, which
+            must fit. "memory": a step overwrites the memory of buffers of rank
+            4, for a loop that owns them; its slot must exist.
     """
 
     def __init__(
@@ -51,12 +31,12 @@ class Slots:
         *,
         count: Any,
         length: Any,
-        in_place: str | None = None,
+        write: str = "copy",
     ) -> None:
         self.first = first
         self.count = count
         self.length = length
-        self.in_place = in_place
+        self._write = write
         self.index = ops.arange(length, dtype="int32")
         if self.is_step:
             self.written = ops.equal(self.index, first)
@@ -84,13 +64,13 @@ class Slots:
         """
         rank = len(buffer.shape)
         new = ops.cast(new, buffer.dtype)
-        if _UPDATES_SLICES.get():
+        if self._write == "slice":
             start = [0] * rank
             start[axis] = self.first
             return of_shape(ops.slice_update(buffer, start, new), buffer)
-        if self.is_step and self.in_place == "slice":
+        if self.is_step and self._write == "step":
             return self._updated(buffer, new, axis)
-        if self.is_step and self.in_place == "rows" and rank == 4:
+        if self.is_step and self._write == "memory" and rank == 4:
             return self._overwritten(buffer, new)
         if not self.is_step:
             new = ops.take(new, self.source, axis=axis)

@@ -71,7 +71,7 @@ class DecodingModel(StackModel):
         cache: dict[str, Any],
         *,
         mask: Any = None,
-        overwrite: bool = False,
+        write: str = "copy",
     ) -> tuple[Any, dict[str, Any]]:
         """Computes the logits of further tokens: a whole prompt, or one token.
 
@@ -85,10 +85,12 @@ class DecodingModel(StackModel):
                 changed: several calls can continue from one cache.
             mask: Bool `(batch, n)`, which of them are real; by default those
                 that are not padding.
-            overwrite: Whether the cache's memory may be written to, so that a
-                step of a loop costs the same however long the cache is. Only
-                for a cache of `own_cache` with a free slot, which nothing
-                reads afterwards.
+            write: How the cache gets the tokens. `"copy"` leaves the given
+                cache as it is. In a TensorFlow graph `"memory"` overwrites it,
+                so that a step of a loop takes the same time however long it is:
+                only for a cache of `own_cache`, with a free slot, that nothing
+                reads afterwards. `"slice"`, for runtimes that write slices fast,
+                needs free slots for all tokens.
 
         Returns:
             Logits `(batch, n, vocabulary)`, each of the token that follows,
@@ -106,14 +108,12 @@ class DecodingModel(StackModel):
         token_ids = ops.cast(token_ids, "int32")
         batch, count = ops.shape(token_ids)
         length = ops.shape(cache["tokens"])[1]
-        in_place = None
-        if is_compiled_by_xla(token_ids):
-            in_place = "slice"
-        elif overwrite and self._owns_caches(token_ids):
-            in_place = "rows"
-        slots = Slots(
-            cache["slot"], count=count, length=length, in_place=in_place
-        )
+        if write != "slice":
+            if is_compiled_by_xla(token_ids):
+                write = "step"
+            elif not self._owns_caches(token_ids):
+                write = "copy"
+        slots = Slots(cache["slot"], count=count, length=length, write=write)
         tokens = is_token(token_ids, self.target_pad_id)
         if mask is not None:
             tokens = ops.cast(mask, "bool")

@@ -265,7 +265,7 @@ def test_a_loop_overwrites_its_own_cache(dtype, tolerance):
     def by_loop(target, cache):
         def step(index, cache, found):
             token = tf.gather(target, index, axis=1)[:, tf.newaxis]
-            logits, cache = model.call_with_cache(token, cache, overwrite=True)
+            logits, cache = model.call_with_cache(token, cache, write="memory")
             return index + 1, cache, found.write(index, logits[:, 0])
 
         found = tf.TensorArray(expected.dtype, LENGTH)
