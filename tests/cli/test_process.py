@@ -353,3 +353,14 @@ def test_exports_have_onednn_keep_no_memory(run, monkeypatch, arguments, kept):
     monkeypatch.setattr(sys, "argv", ["keras-posenc", *arguments])
     assert main() == 0
     assert os.environ.get(name) == kept
+
+
+def test_a_terminal_shows_that_libraries_are_imported(monkeypatch, capsys):
+    from keras_posenc_cli.process import starting
+
+    with starting():
+        assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with starting():
+        assert capsys.readouterr().err == "Starting ..."
+    assert capsys.readouterr().err == "\r\x1b[K"
