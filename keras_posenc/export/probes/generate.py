@@ -364,8 +364,8 @@ def make_probes(
         yield Probe(signature.name, inputs, is_sample=True)
     own_probes = Offers.of(signature.model).own_probes
     if own_probes is not None:
-        for inputs in own_probes():
-            yield Probe(signature.name, dict(inputs))
+        for each in own_probes():
+            yield Probe(signature.name, dict(each))
         return
     oracle = signature.oracle
     programs = signature.programs or programs
