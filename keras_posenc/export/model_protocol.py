@@ -47,6 +47,9 @@ class Offers:
             that a report does not warn of them.
         known_values: The values of an integer input, as an array by its name,
             where no `Embedding` and no lookup limits them.
+        own_probes: Returns batches of inputs, dicts of arrays by name, to
+            verify with instead of invented ones: for a model that takes what
+            another one computed, where invented numbers mean nothing.
         ids_note: What a report says of ids that an application must make
             where a file takes no texts, as of a prompt before each.
         made_inputs: How test inputs are made that no embedding or vocabulary
@@ -75,6 +78,7 @@ class Offers:
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
     known_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    own_probes: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     ids_note: str = ""
     made_inputs: Mapping[str, Callable[[Any, tuple[int, ...]], Any]] = (
         dataclasses.field(default_factory=dict)

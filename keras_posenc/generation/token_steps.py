@@ -1,8 +1,11 @@
 """A search cut into steps: for streams, and for apps that choose tokens."""
 
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.generation.generated import Forbidden, in_full
@@ -143,7 +146,29 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
         encode.constant_outputs = tuple(
             name for name in state if name.startswith(("key_", "value_"))
         )
+    decode.own_probes = functools.partial(_states, search, encode, decode)
     return {"encode": encode, "decode": decode}
+
+
+def _states(
+    search: Search, encode: keras.Model, decode: keras.Model
+) -> Iterator[dict[str, Any]]:
+    """Yields what `decode` takes, of random ids, to verify exports with."""
+    rng = np.random.default_rng(0)
+    for batch, length in ((1, 1), (3, 3), (2, 7)):
+        size = search.model.vocabulary_size
+        ids = rng.integers(1, size, (batch, length), dtype="int32")
+        ids[1:2, (length + 1) // 2 :] = search.pad_id
+        state = encode(ids)
+        for _ in range(2):  # the first token, and one after it
+            yield {
+                name: ops.convert_to_numpy(value)
+                for name, value in state.items()
+            }
+            found = decode(state)
+            token = ops.top_k(found["logits"], 1)[1][:, 0]
+            found["token"] = ops.cast(token, "int32")
+            state = {name: found.get(name, state[name]) for name in state}
 
 
 def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:

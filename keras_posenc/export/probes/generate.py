@@ -359,6 +359,11 @@ def make_probes(
     """
     for inputs in given:
         yield Probe(signature.name, inputs, is_sample=True)
+    own_probes = Offers.of(signature.model).own_probes
+    if own_probes is not None:
+        for each in own_probes():
+            yield Probe(signature.name, dict(each))
+        return
     oracle = signature.oracle
     programs = signature.programs or programs
     if oracle is not None:
@@ -600,6 +605,8 @@ def _can_be_probed(signature: Signature) -> bool:
     """Returns whether all integers that the signature takes are known."""
     sizes = _embedding_sizes(signature)
     known = _known_integers(signature, sizes)
+    if Offers.of(signature.model).own_probes is not None:
+        return True
     return bool(sizes or not _unknown_integers(signature, known))
 
 
