@@ -182,7 +182,7 @@ def _add_litertlm(kinds: Commands) -> None:
     parser.add_argument(
         "--quantization",
         metavar="KIND",
-        help="as of `export litert`: float16, int8 (default: float32)",
+        help="one of `export litert`, such as int8 (default: float32)",
     )
     parser.add_argument(
         "--lengths",
@@ -217,7 +217,12 @@ def _add_litertlm(kinds: Commands) -> None:
         help="largest difference allowed (default: 1e-5; if quantized, "
         "measured on the model)",
     )
-    add_options(parser, "--max-perplexity")
+    add_options(
+        parser,
+        "--max-perplexity",
+        help="quantized: largest perplexity in the engine, times the model's "
+        "(default: 1.1)",
+    )
     add_options(parser, "--no-verify", help="write the file without running it")
     add_options(parser, "--import")
     add_details_or_json(parser, "every case of the verification")

@@ -470,6 +470,9 @@ class PackageReply(Iterator[str]):
             "reply", str(package), [*chat], options, limits=limits
         )
 
+    def __del__(self) -> None:  # it was stopped
+        self._within.close()
+
     def __next__(self) -> str:
         try:
             found = self._worker.response()
