@@ -49,29 +49,27 @@ def of_wordpiece(tokenizer: Any) -> dict[str, Any]:
         )
     is_bert = tokenizer.normalization == "bert"
     return _file(
-        **{
-            "added": _added(tokenizer, tokenizer._spelled),
-            "normalizer": {
-                "type": "BertNormalizer",
-                "clean_text": True,
-                "handle_chinese_chars": tokenizer.split_on_cjk,
-                "strip_accents": tokenizer.strip_accents,
-                "lowercase": tokenizer.lowercase,
-            }
-            if is_bert
-            else None,
-            "pre_tokenizer": {
-                "type": "BertPreTokenizer" if is_bert else "WhitespaceSplit"
-            },
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-            "model": {
-                "type": "WordPiece",
-                "unk_token": tokenizer.unknown_token,
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 100,
-                "vocab": _ids(tokenizer.vocabulary),
-            },
+        added=_added(tokenizer, tokenizer._spelled),
+        normalizer={
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": tokenizer.split_on_cjk,
+            "strip_accents": tokenizer.strip_accents,
+            "lowercase": tokenizer.lowercase,
         }
+        if is_bert
+        else None,
+        pre_tokenizer={
+            "type": "BertPreTokenizer" if is_bert else "WhitespaceSplit"
+        },
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+        model={
+            "type": "WordPiece",
+            "unk_token": tokenizer.unknown_token,
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": _ids(tokenizer.vocabulary),
+        },
     )
 
 
@@ -110,21 +108,19 @@ def of_sentencepiece(tokenizer: Any) -> dict[str, Any]:
     }
     splits = [{"type": "WhitespaceSplit"}] * (whitespace == "split")
     return _file(
-        **{
-            "added": _added(tokenizer, tokenizer.special_tokens),
-            "normalizer": {"type": "Sequence", "normalizers": steps},
-            "pre_tokenizer": {
-                "type": "Sequence",
-                "pretokenizers": [*splits, meta],
-            },
-            "decoder": meta,
-            "model": {
-                "type": "Unigram",
-                "unk_id": tokenizer.unknown_id,
-                "vocab": [[each.piece, each.score] for each in read.pieces],
-                "byte_fallback": False,
-            },
-        }
+        added=_added(tokenizer, tokenizer.special_tokens),
+        normalizer={"type": "Sequence", "normalizers": steps},
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [*splits, meta],
+        },
+        decoder=meta,
+        model={
+            "type": "Unigram",
+            "unk_id": tokenizer.unknown_id,
+            "vocab": [[each.piece, each.score] for each in read.pieces],
+            "byte_fallback": False,
+        },
     )
 
 
@@ -180,24 +176,22 @@ def _of_piece_pairs(
         ]
         merges += sorted(pairs, key=lambda pair: [ids[x] for x in pair])
     return _file(
-        **{
-            "added": _added(tokenizer, tokenizer.special_tokens),
-            "normalizer": normalizer,
-            "pre_tokenizer": pre_tokenizer,
-            "decoder": {"type": "Sequence", "decoders": back},
-            "model": {
-                "type": "BPE",
-                "dropout": None,
-                "unk_token": tokenizer.vocabulary[tokenizer.unknown_id],
-                "continuing_subword_prefix": None,
-                "end_of_word_suffix": None,
-                "fuse_unk": True,
-                "byte_fallback": True,
-                "ignore_merges": False,
-                "vocab": ids,
-                "merges": merges,
-            },
-        }
+        added=_added(tokenizer, tokenizer.special_tokens),
+        normalizer=normalizer,
+        pre_tokenizer=pre_tokenizer,
+        decoder={"type": "Sequence", "decoders": back},
+        model={
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": tokenizer.vocabulary[tokenizer.unknown_id],
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": merges,
+        },
     )
 
 

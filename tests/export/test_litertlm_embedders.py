@@ -34,6 +34,7 @@ from keras_posenc.export.formats.litertlm_package import (  # noqa: E402
     write_package,
 )
 from keras_posenc.export.frozen import FrozenModel  # noqa: E402
+from keras_posenc.export.record import changes, digests  # noqa: E402
 from keras_posenc.export.signatures.resolve import (  # noqa: E402
     resolve_numeric_signatures,
 )
@@ -131,6 +132,7 @@ def test_the_report_says_what_was_run(exported):
     assert "LiteRT-LM's engine made the tokenizer's ids of" in text
     assert "texts of more than 24 tokens are an error" in text
     assert "before its texts: query 'a query of a text: '" in text
+    assert changes(exported.path, digests(exported.path)) == []
     found = kp.inspect(exported.path)
     assert [*found.signatures] == ["embed", "encoder_24", "encoder_8"]
 

@@ -44,6 +44,11 @@ from keras_posenc.export.publish import (
     staging_in,
     writing_to,
 )
+from keras_posenc.export.record import (
+    make_record,
+    record_path,
+    try_to_record,
+)
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
@@ -213,7 +218,12 @@ def export_embedder(
                 report = dataclasses.replace(
                     report, notes=notes, token_ids=len(texts)
                 )
+            record = None if report is None else make_record(report, staged)
             publish_file(staged, path)
+    if report is None:  # what an earlier file left is not this one's
+        record_path(path).unlink(missing_ok=True)
+    else:
+        report = try_to_record(report, record, path)
     return ExportedModel.published(path, report)
 
 
