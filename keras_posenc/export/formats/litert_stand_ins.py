@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_posenc.export.frozen import FrozenModel
@@ -109,41 +108,56 @@ class StandIns:
             Whether each constant of one of these numbers is a weight in one of
             its layouts, and no other constant can have been made of weights.
         """
+        found = self._find(model)
+        if self._is_other or found is None:
+            return False
+        for number, (weight, is_transposed) in found.items():
+            # Of a tensor no copy, which Keras would make.
+            value = np.asarray(self._frozen.own(weight).read_value())
+            laid = np.ascontiguousarray(value.T if is_transposed else value)
+            model.buffers[number].data = laid.reshape(-1).view("uint8")
+        return True
+
+    def _find(self, model: Any) -> dict[int, tuple[Any, bool]] | None:
+        """Returns where which weight belongs, or None if that is unknown.
+
+        The other constants are copied, so that the whole file can be freed.
+
+        Returns:
+            By the index of a buffer the weight, and whether it is transposed.
+        """
         shapes: dict[int, list[tuple[int, ...]]] = {}
         for graph in model.subgraphs:
             for tensor in graph.tensors:
-                shape = tuple(map(int, tensor.shape))
-                shapes.setdefault(tensor.buffer, []).append(shape)
+                shape = [] if tensor.shape is None else tensor.shape
+                shapes.setdefault(tensor.buffer, []).append(
+                    tuple(map(int, shape))
+                )
         sizes = {math.prod(each.shape) for each in self._weights.values()}
-        found: dict[int, Any] = {}
+        found: dict[int, tuple[Any, bool]] = {}
         for number, buffer in enumerate(model.buffers):
             data = buffer.data
             if not isinstance(data, np.ndarray):
                 continue
-            if not data.size or data.size % 4:
-                buffer.data = data.copy()
-                continue
-            first, last = data[:4].view("float32"), data[-4:].view("float32")
-            weight = self._weights.get(float(first[0]))
+            weight = None
+            if data.size and not data.size % 4:
+                first, last = (
+                    float(each.view("float32")[0])
+                    for each in (data[:4], data[-4:])
+                )
+                weight = self._weights.get(first)
             if weight is None:
-                if data.size // 4 in sizes and data.size >= 4 * _SMALLEST:
-                    return False  # the product of a weight and a scale
-                buffer.data = data.copy()  # frees the whole file
+                if data.size >= 4 * _SMALLEST and data.size // 4 in sizes:
+                    return None  # the product of a weight and a scale
+                buffer.data = data.copy()
                 continue
             is_transposed = _is_transposed(weight, shapes.get(number, []))
             if first != last or is_transposed is None:
-                return False
+                return None
             found[number] = weight, is_transposed
             buffer.data = None
-        if self._is_other or len(
-            {id(weight) for weight, _ in found.values()}
-        ) < len(self._weights):
-            return False
-        for number, (weight, is_transposed) in found.items():
-            value = keras.ops.convert_to_numpy(weight)
-            laid = np.ascontiguousarray(value.T if is_transposed else value)
-            model.buffers[number].data = laid.reshape(-1).view("uint8")
-        return True
+        placed = {id(weight) for weight, _ in found.values()}
+        return found if len(placed) == len(self._weights) else None
 
 
 def _is_transposed(
