@@ -181,7 +181,8 @@ class _Package:
         if options.seed is not None and options.temperature is None:
             raise UsageError("--seed needs --temperature, such as 0.7")
         found = inspect_safe(options.model, options.allow_operators)
-        if not (found.package or {}).get("template"):
+        self._template = (found.package or {}).get("template")
+        if not self._template:
             raise UsageError(
                 f"'{options.model}' has no chat template: its model continues "
                 "texts"
@@ -195,6 +196,11 @@ class _Package:
         self._chat = PackageChat(
             options.model, count=options.max_new_tokens, sampler=sampler
         )
+
+    def prompt(self, chat: Chat) -> str:
+        from keras_posenc.text.chat_template import render
+
+        return render(self._template, chat, tokens={})
 
     def reply(self, chat: Chat) -> Any:
         return self._chat.reply(chat)

@@ -89,8 +89,8 @@ class DecodingModel(StackModel):
                 cache as it is. In a TensorFlow graph `"memory"` overwrites it,
                 so that a step of a loop takes the same time however long it is:
                 only for a cache of `own_cache`, with a free slot, that nothing
-                reads afterwards. `"slice"`, for runtimes that write slices fast,
-                needs free slots for all tokens.
+                reads afterwards. `"slice"` needs free slots for all tokens; it
+                is for runtimes that write slices fast.
 
         Returns:
             Logits `(batch, n, vocabulary)`, each of the token that follows,

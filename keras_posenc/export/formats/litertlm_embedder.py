@@ -184,7 +184,7 @@ def export_embedder(
                         [signature],
                         _batches(compared),
                         sizes[-1],
-                        tolerance,
+                        tolerance=tolerance,
                         extra=_probes(signature, texts[len(compared) :]),
                     ),
                     in_float32,
@@ -196,13 +196,10 @@ def export_embedder(
                 package = folder / f"{name}.litertlm"  # no other ending
                 files = []
                 for half, given in models.items():
-                    content = convert(
-                        resolve_numeric_signatures(model, given),
-                        *(mode, {}, False, frozen),
-                    )
                     file = folder / f"{half}.tflite"
+                    numeric = resolve_numeric_signatures(model, given)
                     with writing_to(path.parent):
-                        file.write_bytes(content)
+                        convert(numeric, mode, {}, False, frozen, file)
                     files.append(model_section(file, half))
                 write_package(package, [*sections, *files])
                 return package
