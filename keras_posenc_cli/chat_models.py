@@ -181,7 +181,7 @@ class _Package:
         if options.seed is not None and options.temperature is None:
             raise UsageError("--seed needs --temperature, such as 0.7")
         found = inspect_safe(options.model, options.allow_operators)
-        self._template = (found.package or {}).get("template")
+        self._template: str = (found.package or {}).get("template") or ""
         if not self._template:
             raise UsageError(
                 f"'{options.model}' has no chat template: its model continues "
