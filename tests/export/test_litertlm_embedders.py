@@ -189,7 +189,7 @@ def passing_ids(tmp_path_factory):
         for name, given in halves.items():
             signatures = resolve_numeric_signatures(models[0], given)
             file = folder / f"{name}.tflite"
-            file.write_bytes(convert(signatures, None, {}, False, frozen))
+            convert(signatures, None, {}, False, frozen, file)
             sections.append(model_section(file, name))
     return sections
 

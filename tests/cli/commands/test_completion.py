@@ -35,7 +35,12 @@ def test_bash(run, tmp_path):
         return process.stdout.split()
 
     assert complete("ex") == ["export"]
-    assert complete("export", "") == ["saved-model", "litert", "onnx"]
+    assert complete("export", "") == [
+        "saved-model",
+        "litert",
+        "litertlm",
+        "onnx",
+    ]
     litert = ("export", "litert", "m.keras")
     assert complete(*litert, "--qu") == ["--quantization"]
     kinds = ["float16", "int8", "int8-weights", "int8-static", "int4"]

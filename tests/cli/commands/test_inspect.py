@@ -71,6 +71,8 @@ class TestInspect:
             "has_variables": is_saved_model,
             "quantization": None,
             "likelihoods": None,
+            "sections": [],
+            "package": None,
             "has_metadata": False,
             "metadata": None,
         }
