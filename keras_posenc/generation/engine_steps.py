@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.generated import IMPOSSIBLE
+from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search
 from keras_posenc.ops.named import NamedArguments
@@ -150,6 +151,7 @@ def _model(
     step = EngineStep(search, with_logits=is_step, name="step")
     model = keras.Model(inputs, step(inputs), name=name)
     model.autocast = False
+    model.output_scales = LogitSize(search.model)
     model.made_inputs = {PLACES: functools.partial(_places, length)}
     return model
 

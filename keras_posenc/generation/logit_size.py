@@ -1,4 +1,4 @@
-"""The size of the numbers that log-likelihoods are computed from."""
+"""The size of logits, which their rounding and that of likelihoods grow by."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,16 +8,17 @@ from keras import ops
 
 from keras_posenc.generation.search import vocabulary_of
 
-_SCORES = ("score", "token_score")
+_NAMES = ("logits", "score", "token_score")
 _PROBE = 4  # tokens, which any table of positions is large enough for
 
 
 class LogitSize(Mapping[str, float]):
-    """The size of logits, by the names of outputs computed from them.
+    """The size of logits, by the names of outputs that they are computed to.
 
-    A log-likelihood is a difference of logits, and rounding moves it as far as
-    it moves them: more, the larger they are, even if the log-likelihood is
-    nearly 0. Exports are verified relative to this size.
+    The logits of a token are products of one vector with all embeddings, and
+    rounding moves each of them by as much as the largest, however small it is
+    itself. A log-likelihood is a difference of logits, which moves as far as
+    they do. Exports are verified relative to this size.
 
     Args:
         model: A model of logits. It is run for each look-up: its weights may
@@ -28,7 +29,7 @@ class LogitSize(Mapping[str, float]):
         self._model = model
 
     def __getitem__(self, name: str) -> float:
-        if name not in _SCORES:
+        if name not in _NAMES:
             raise KeyError(name)
         ids = np.arange(1, 1 + _PROBE, dtype="int32")[np.newaxis]
         ids = ids % self._model.vocabulary_size
@@ -39,7 +40,7 @@ class LogitSize(Mapping[str, float]):
         return max(1.0, float(np.max(np.abs(logits))))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_SCORES)
+        return iter(_NAMES)
 
     def __len__(self) -> int:
-        return len(_SCORES)
+        return len(_NAMES)

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.generated import Forbidden, in_full
+from keras_posenc.generation.logit_size import LogitSize
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search, vocabulary_of
 from keras_posenc.ops.named import NamedArguments
@@ -146,6 +147,7 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
         encode.constant_outputs = tuple(
             name for name in state if name.startswith(("key_", "value_"))
         )
+    decode.output_scales = LogitSize(search.model)
     decode.own_probes = functools.partial(_states, search, encode, decode)
     return {"encode": encode, "decode": decode}
 

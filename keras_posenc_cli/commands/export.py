@@ -121,8 +121,7 @@ def _add_litert(kinds: Commands) -> None:
         "--quantization",
         choices=("float16", "int8", "int8-weights", "int8-static", "int4"),
         metavar="KIND",
-        help="float16, int8, int8-weights, int4, or int8-static (with "
-        "--representative)",
+        help="float16, int8, int8-weights, int4, int8-static",
     )
     parser.add_argument(
         "--representative",
