@@ -76,6 +76,7 @@ def text_step_models(
     state = steps["encode"](Splitting(tokenizer, name="split")(text))
     prompt = keras.Model(text, state, name=f"{name}_prompt")
     prompt.supports_masking = True
+    prompt.output_scales = steps["encode"].output_scales
     prompt.card = {
         "signature": "A text that is to be continued, as it is read before the "
         "first step. No start symbol is added.",

@@ -1,7 +1,7 @@
 """A search cut into steps: for streams, and for apps that choose tokens."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -147,9 +147,42 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
         encode.constant_outputs = tuple(
             name for name in state if name.startswith(("key_", "value_"))
         )
-    decode.output_scales = LogitSize(search.model)
+    encode.output_scales = decode.output_scales = _StateSize(search, encode)
     decode.own_probes = functools.partial(_states, search, encode, decode)
     return {"encode": encode, "decode": decode}
+
+
+class _StateSize(Mapping[str, float]):
+    """The size of logits, and of the keys and values of each layer.
+
+    Those of a token are products of one vector too: see `LogitSize`.
+    """
+
+    def __init__(self, search: Search, encode: keras.Model) -> None:
+        self._search = search
+        self._encode = encode
+
+    def _sizes(self) -> dict[str, float]:
+        model = self._search.model
+        ids = np.arange(1, 5, dtype="int32")[np.newaxis] % model.vocabulary_size
+        sizes = dict(LogitSize(model))
+        for name, value in self._encode(ids).items():
+            numbers = ops.convert_to_numpy(value)
+            if np.issubdtype(numbers.dtype, np.floating):
+                sizes[name] = max(1.0, float(np.max(np.abs(numbers))))
+        return sizes
+
+    def __getitem__(self, name: str) -> float:
+        return self._sizes()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sizes())
+
+    def __len__(self) -> int:
+        return len(self._sizes())
+
+    def items(self) -> ItemsView[str, float]:
+        return self._sizes().items()  # all of one run
 
 
 def _states(

@@ -386,7 +386,7 @@ def test_tokenizers_without_a_file_are_refused(tmp_path):
     layer = kp.WordpieceTokenizer.learn(["a b"], 20)
     model = decoder(layer.vocabulary_size())
     own = kp.Generator(model, source_tokenizer=layer)
-    with pytest.raises(ValueError, match="--tokenizer FOLDER"):
+    with pytest.raises(ValueError, match="normalization='bert'"):
         kp.export_litertlm(
             own,
             tmp_path / "x.litertlm",

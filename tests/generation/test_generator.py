@@ -428,7 +428,7 @@ BAD = [
     ),
     (
         {"beams": 2, "repetition_penalty": 2.0},
-        "`repetition_penalty` is an option",
+        "`repetition_penalty` cannot be used with beams",
     ),
     ({"n_best": 2}, "`n_best` must be at most the number of beams, 1"),
     ({"length_penalty": 0.6}, "`length_penalty` ranks beams"),

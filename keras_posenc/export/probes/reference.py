@@ -249,7 +249,7 @@ class Reference:
         for signature in self.signatures:
             own_scales = Offers.of(signature.model).output_scales
             if id(own_scales) not in known:
-                known[id(own_scales)] = dict(own_scales)
+                known[id(own_scales)] = dict(own_scales.items())
             least = known[id(own_scales)]
             found = scales_of(
                 [
