@@ -34,7 +34,10 @@ def litert_schema() -> Any:
 def unpack(content: Any) -> Any:
     """Returns a LiteRT file's bytes as an object that can be changed."""
     schema = litert_schema()
-    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    try:
+        return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    except ValueError as error:  # NumPy's, of a vector beyond the file's end
+        raise EOFError(f"{error}") from error
 
 
 def pack(model: Any) -> bytes:

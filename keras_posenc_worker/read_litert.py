@@ -39,6 +39,9 @@ def read_content(content: Any) -> dict[str, Any]:
             f"it has {len(content):,} bytes, and what it describes has "
             f"{most:,} at most"
         )
+    ends = ((each.offset or 0) + (each.size or 0) for each in model.buffers)
+    if max(ends, default=0) > len(content):
+        raise EOFError("its weights end after the file")
     operator_names = by_value(schema.BuiltinOperator)
     dtype_names = by_value(schema.TensorType)
     codes = [

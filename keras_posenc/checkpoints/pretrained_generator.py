@@ -156,8 +156,7 @@ class PretrainedGenerator(Generator):
         self._others.steps.clear()
         super().quantize(*args, **kwargs)
 
-    @property
-    def _steps(self) -> tuple[First, Step]:
+    def _first_and_step(self) -> tuple[First, Step]:
         """Those of all generators of these layers that step alike."""
         return self._step_of(First), self._step_of(Step)
 
@@ -619,7 +618,7 @@ class PretrainedGenerator(Generator):
         self.search.check_inputs(ids)
         stream = Stream(
             self.search,
-            self._steps,
+            self._first_and_step(),
             self._rounded(ids),
             texts=self._texts,
             settled=self._settled,

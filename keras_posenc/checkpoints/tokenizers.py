@@ -394,10 +394,15 @@ def _check_is_own(folder: Folder) -> None:
     if last is None:
         return
     values = _opened(folder, CONFIG).values
+    rows = values.get("vocab_size")
+    if not isinstance(rows, int):
+        return
     for name in ("bos", "eos", "cls", "sep"):
         found = values.get(key := f"{name}_token_id")
         numbers = found if isinstance(found, list) else [found]
-        if numbers and all(type(n) is int and n > last for n in numbers):
+        if numbers and all(
+            type(n) is int and last < n < rows for n in numbers
+        ):
             raise ValueError(
                 f"'{folder.path}': config.json says {key}={found}, and the "
                 f"last token of the tokenizer has the id {last}: its files are "

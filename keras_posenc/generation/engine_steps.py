@@ -1,7 +1,7 @@
 """A decoder as LiteRT-LM's engine calls it: chunks of tokens, and caches."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -106,7 +106,7 @@ def engine_models(
 ) -> dict[str, keras.Model]:
     """Returns `decode` and a `prefill_<n>` for each length.
 
-    They share the search's weights. `made_inputs` of each makes places.
+    They share the search's weights.
 
     Args:
         search: The search.
@@ -152,17 +152,34 @@ def _model(
     model = keras.Model(inputs, step(inputs), name=name)
     model.autocast = False
     model.output_scales = LogitSize(search.model)
-    model.made_inputs = {PLACES: functools.partial(_places, length)}
+    model.own_probes = functools.partial(_chunks, search, model, length)
     return model
 
 
-def _places(
-    length: int, rng: np.random.Generator, shape: tuple[int, ...]
-) -> np.ndarray:
-    """Returns the places of a chunk that fits, padded if it has two or more."""
-    (count,) = shape
-    first = int(rng.integers(0, length - count + 1))
-    places = np.zeros(count, "int32")
-    real = max(count - count // 4, 1)
-    places[:real] = first + np.arange(real)
-    return places
+def _chunks(
+    search: Search, model: keras.Model, length: int
+) -> Iterator[dict[str, Any]]:
+    """Yields what a model takes, of random ids, to verify exports with.
+
+    A chunk into an empty cache, one after it, padded if it can be, and one in
+    the last places: invented keys and values mean nothing to a large model.
+    """
+    rng = np.random.default_rng(0)
+    count = model.input[TOKENS].shape[1]
+    state = {
+        name: np.zeros(each.shape, "float32")
+        for name, each in model.input.items()
+        if name not in (TOKENS, PLACES)
+    }
+    part = max(count - count // 4, 1)
+    for first, real in ((0, count), (count, part), (length - count, count)):
+        if first + count > length:
+            continue
+        ids = rng.integers(1, search.model.vocabulary_size, (1, count), "int32")
+        places = np.zeros(count, "int32")
+        places[:real] = first + np.arange(real)
+        ids[0, real:] = 0
+        given = {TOKENS: ids, PLACES: places, **state}
+        yield given
+        found = model(given)
+        state = {name: ops.convert_to_numpy(found[name]) for name in state}

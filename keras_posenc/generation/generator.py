@@ -567,7 +567,7 @@ class Generator(NamedArguments, keras.Model):
         texts = None if self.detokenize is None else self._texts
         return Stream(
             self.search,
-            self._steps,
+            self._first_and_step(),
             ids,
             texts=texts,
             noise=noise,
@@ -577,6 +577,10 @@ class Generator(NamedArguments, keras.Model):
     @property
     def _settled(self) -> Any:
         return getattr(self.target_tokenizer, "settled_text", None)
+
+    # No property: Keras would save the models of one with the weights.
+    def _first_and_step(self) -> tuple[keras.Model, keras.Model]:
+        return self._steps
 
     @functools.cached_property
     def _steps(self) -> tuple[keras.Model, keras.Model]:

@@ -17,10 +17,9 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints import (
-    decoders,
+    filled,
     hugging_face,
     model_types,
-    translator,
 )
 from keras_posenc.generation.search import vocabulary_of
 from tests.checkpoints.folders import add_modules
@@ -116,7 +115,7 @@ def loading(tmp_path_factory):
             return str(error)
 
     with pytest.MonkeyPatch.context() as patched:
-        for module in (decoders, hugging_face, model_types, translator):
+        for module in (filled, hugging_face, model_types):
             patched.setattr(module, "Tensors", Drawn)
         yield loading
 

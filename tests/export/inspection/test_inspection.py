@@ -238,8 +238,8 @@ def test_file_that_is_none(tmp_path, content):
     path.write_bytes(content)
     message = (
         f"'{path}' is neither a LiteRT nor an ONNX file, by its first bytes. "
-        "An exported model is a .tflite or .onnx file, a SavedModel folder, or "
-        "the folder of its versions; export a .keras file first"
+        "An exported model is a .tflite, .litertlm or .onnx file, a SavedModel "
+        "folder, or the folder of its versions; export a .keras file first"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         kp.inspect(path)
