@@ -400,9 +400,7 @@ def _check_is_own(folder: Folder) -> None:
     for name in ("bos", "eos", "cls", "sep"):
         found = values.get(key := f"{name}_token_id")
         numbers = found if isinstance(found, list) else [found]
-        if numbers and all(
-            type(n) is int and last < n < rows for n in numbers
-        ):
+        if numbers and all(type(n) is int and last < n < rows for n in numbers):
             raise ValueError(
                 f"'{folder.path}': config.json says {key}={found}, and the "
                 f"last token of the tokenizer has the id {last}: its files are "

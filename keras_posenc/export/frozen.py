@@ -175,10 +175,7 @@ class FrozenModel:
         function.graph.variables = variables
 
     def reading(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
-        """A scope in which some Keras variables have the values given.
-
-        Of a function as a value it is what the function returns at each read.
-        """
+        """A scope in which some Keras variables have the values given."""
         return _Reading(self, {id(each): value for each, value in pairs})
 
     @contextlib.contextmanager
@@ -254,8 +251,7 @@ class _Reading(keras.StatelessScope):
 
     def get_current_value(self, variable: Any) -> Any:
         if id(variable) in self.state_mapping:
-            value = self.state_mapping[id(variable)]
-            return value() if callable(value) else value
+            return self.state_mapping[id(variable)]
         return self._frozen.own(variable)
 
     def add_update(self, update: tuple[Any, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.generated import IMPOSSIBLE
-from keras_posenc.generation.logit_size import LogitSize
+from keras_posenc.generation.logit_size import StateSize
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search
 from keras_posenc.ops.named import NamedArguments
@@ -151,8 +151,9 @@ def _model(
     step = EngineStep(search, with_logits=is_step, name="step")
     model = keras.Model(inputs, step(inputs), name=name)
     model.autocast = False
-    model.output_scales = LogitSize(search.model)
-    model.own_probes = functools.partial(_chunks, search, model, length)
+    chunks = functools.partial(_chunks, search, model, length)
+    model.own_probes = chunks
+    model.output_scales = StateSize(search.model, lambda: model(next(chunks())))
     return model
 
 

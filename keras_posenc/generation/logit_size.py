@@ -1,6 +1,7 @@
 """The size of logits, which their rounding and that of likelihoods grow by."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -44,3 +45,37 @@ class LogitSize(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(_NAMES)
+
+
+class StateSize(Mapping[str, float]):
+    """The size of logits, and of the keys and values that a step returns.
+
+    Those of a token are products of one vector too: see `LogitSize`.
+
+    Args:
+        model: As for `LogitSize`.
+        outputs: Returns outputs of the step, by their names.
+    """
+
+    def __init__(
+        self, model: keras.Model, outputs: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        self._logits = LogitSize(model)
+        self._outputs = outputs
+
+    def items(self) -> ItemsView[str, float]:
+        sizes = dict(self._logits)
+        for name, value in self._outputs().items():
+            numbers = ops.convert_to_numpy(value)
+            if name not in sizes and np.issubdtype(numbers.dtype, np.floating):
+                sizes[name] = max(1.0, float(np.max(np.abs(numbers))))
+        return sizes.items()  # all of one run
+
+    def __getitem__(self, name: str) -> float:
+        return dict(self.items())[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self.items()))
+
+    def __len__(self) -> int:
+        return len(self.items())

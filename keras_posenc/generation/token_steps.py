@@ -1,7 +1,7 @@
 """A search cut into steps: for streams, and for apps that choose tokens."""
 
 import functools
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.generated import Forbidden, in_full
-from keras_posenc.generation.logit_size import LogitSize
+from keras_posenc.generation.logit_size import StateSize
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search, vocabulary_of
 from keras_posenc.ops.named import NamedArguments
@@ -127,9 +127,9 @@ class Continuing(NamedArguments, keras.layers.Layer):
 
 def step_models(search: Search, name: str) -> dict[str, keras.Model]:
     """Returns `encode` and `decode`, Functional models with these weights."""
-    ids = keras.Input((None,), dtype="int32", name="ids")
+    given = keras.Input((None,), dtype="int32", name="ids")
     encode = keras.Model(
-        ids, Beginning(search, name="begin")(ids), name=f"{name}_encode"
+        given, Beginning(search, name="begin")(given), name=f"{name}_encode"
     )
     state = {
         key: keras.Input(batch_shape=each.shape, dtype=each.dtype, name=key)
@@ -147,42 +147,13 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
         encode.constant_outputs = tuple(
             name for name in state if name.startswith(("key_", "value_"))
         )
-    encode.output_scales = decode.output_scales = _StateSize(search, encode)
+    ids = np.arange(1, 5, dtype="int32")[np.newaxis]
+    sizes = StateSize(
+        search.model, lambda: encode(ids % search.model.vocabulary_size)
+    )
+    encode.output_scales = decode.output_scales = sizes
     decode.own_probes = functools.partial(_states, search, encode, decode)
     return {"encode": encode, "decode": decode}
-
-
-class _StateSize(Mapping[str, float]):
-    """The size of logits, and of the keys and values of each layer.
-
-    Those of a token are products of one vector too: see `LogitSize`.
-    """
-
-    def __init__(self, search: Search, encode: keras.Model) -> None:
-        self._search = search
-        self._encode = encode
-
-    def _sizes(self) -> dict[str, float]:
-        model = self._search.model
-        ids = np.arange(1, 5, dtype="int32")[np.newaxis] % model.vocabulary_size
-        sizes = dict(LogitSize(model))
-        for name, value in self._encode(ids).items():
-            numbers = ops.convert_to_numpy(value)
-            if np.issubdtype(numbers.dtype, np.floating):
-                sizes[name] = max(1.0, float(np.max(np.abs(numbers))))
-        return sizes
-
-    def __getitem__(self, name: str) -> float:
-        return self._sizes()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sizes())
-
-    def __len__(self) -> int:
-        return len(self._sizes())
-
-    def items(self) -> ItemsView[str, float]:
-        return self._sizes().items()  # all of one run
 
 
 def _states(

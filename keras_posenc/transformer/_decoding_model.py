@@ -8,7 +8,12 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.checks import check_choice, check_positive_int
-from keras_posenc.keras_internals import copied, is_compiled_by_xla, is_in_graph
+from keras_posenc.keras_internals import (
+    copied,
+    is_compiled_by_xla,
+    is_exported_by_keras,
+    is_in_graph,
+)
 from keras_posenc.ops.arguments import (
     check_integers,
     check_mask,
@@ -192,6 +197,7 @@ class DecodingModel(StackModel):
             self.decoder.data_dependent_shapes
             and is_in_graph(tensor)
             and not is_compiled_by_xla(tensor)
+            and not is_exported_by_keras()
         )
 
     def reorder_cache(

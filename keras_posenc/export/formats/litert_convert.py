@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from keras_posenc.export.formats import litert_quantize as modes
 from keras_posenc.export.formats.litert_file import write
 from keras_posenc.export.formats.litert_recipe import Recipe
 from keras_posenc.export.formats.litert_round import SMALLEST
-from keras_posenc.export.formats.litert_stand_ins import StandIns
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
@@ -57,17 +56,7 @@ def convert(
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
     int8_in_floats(signatures, frozen)
-    model = None
-    stand_ins = StandIns(signatures, frozen)
-    if stand_ins and quantization != "int8-static" and not allow_flex:
-        with stand_ins.reading():
-            model = _converted(signatures, None, {}, False, stand_ins.fit)
-        if model is not None and not stand_ins.fill(model):
-            model = None
-        if model is not None:
-            model = modes.rounded(model, quantization)
-    if model is None:
-        model = _converted(signatures, quantization, representative, allow_flex)
+    model = _converted(signatures, quantization, representative, allow_flex)
     with writing_to(path.parent):
         write(model, path)
     return [] if quantization is None else [*_in_float32(model, signatures)]
@@ -78,7 +67,6 @@ def _converted(
     quantization: str | Recipe | None,
     representative: Mapping[str, Sequence[Inputs]],
     allow_flex: bool,
-    fit: Callable[[Mapping[str, Any]], bool] = lambda functions: True,
 ) -> Any:
     """Returns what TensorFlow's converter makes of signatures, unpacked.
 
@@ -87,14 +75,12 @@ def _converted(
         quantization: The mode, or a recipe, or None.
         representative: Batches to calibrate each signature with.
         allow_flex: Whether operators of TensorFlow's own may remain.
-        fit: Takes the graph functions. If it returns False, so is None here.
     """
     import tensorflow as tf
 
     with working_folder() as folder:
         saved_model = folder / "saved_model"
-        if not fit(write_saved_model(signatures, saved_model)):
-            return None
+        write_saved_model(signatures, saved_model)
         rewrite_operators(saved_model)
         names = [signature.name for signature in signatures]
         converter = (

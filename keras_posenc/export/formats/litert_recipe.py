@@ -70,17 +70,26 @@ def mode_of(recipe: Recipe) -> str:
             ranges, or weights of other than 4, 8 or 16 bits.
     """
     configs = [each.get("op_config") or {} for each in recipe]
-    if any(config.get(_STATIC) for config in configs):
+    try:
+        is_static = any(config.get(_STATIC) for config in configs)
+        bits = {
+            int(config["weight_tensor_config"]["num_bits"])
+            for config in configs
+            if config.get("weight_tensor_config")
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            "A recipe in `quantization` must have `op_config`, with a "
+            "`weight_tensor_config` of `num_bits`, as those of "
+            "`ai_edge_quantizer.recipe` have. Received: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if is_static:
         raise ValueError(
             "A recipe in `quantization` must not fix the ranges of activations "
             f"('{_STATIC}'). Give quantization='int8-static' and "
             "`representative` for that"
         )
-    bits = {
-        int(config["weight_tensor_config"]["num_bits"])
-        for config in configs
-        if config.get("weight_tensor_config")
-    }
     if not bits or not bits <= _MODES.keys():
         raise ValueError(
             "A recipe in `quantization` must quantize weights to 4, 8 or 16 "

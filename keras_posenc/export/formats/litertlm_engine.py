@@ -6,7 +6,6 @@ template, start or end. The engine is run as an application runs it.
 
 import contextlib
 import dataclasses
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -188,9 +187,11 @@ def verify_in_engine(
                 f"model {len(wanted)}"
             )
         allowed = max(allowed, _ROUNDING * tolerance * size)
-        largest = max(largest, float(np.max(np.abs(scores - wanted))))
+        # NaN stays NaN, which the largest of Python's numbers would not.
+        largest = float(np.max([largest, *np.abs(scores - wanted)]))
         losses += [*(wanted - scores)]
-    ratio = math.exp(float(np.mean(losses)))
+    with np.errstate(over="ignore"):
+        ratio = float(np.exp(np.mean(losses)))
     if is_quantized and not ratio <= max_perplexity_ratio:
         raise ExportVerificationError(
             "In LiteRT-LM the quantized file's perplexity is "
@@ -385,8 +386,8 @@ def _check_chat(
         state = _compare(parts, prompt, reply, allowed)
         if state == "other" and not is_quantized:
             raise _differs(parts, prompt, reply)
-        if state != "equal":
-            return len(turns)
+        if state != "equal":  # the model's own chat goes another way
+            return len(chat) // 2 + 1
         chat.append({"role": "assistant", "content": reply})
         after = parts.render([*chat, {"role": "user", "content": messages[-1]}])
         end = next(

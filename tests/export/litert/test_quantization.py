@@ -174,7 +174,8 @@ def test_verify_knows_the_mode_of_a_file(files, model, mode):
     assert report.quantization == mode
     assert report.passed
     # Whether it is right is known of what it was calibrated with alone.
-    assert ("--samples" in str(report)) == (mode == "int8-static")
+    is_coarse = mode in ("int8-static", "int4")
+    assert ("--samples" in str(report)) == is_coarse
     samples = batches()
     assert "--samples" not in str(
         kp.verify(model, files[mode].path, max_length=8, samples=samples)
