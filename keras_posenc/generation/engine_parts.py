@@ -189,9 +189,8 @@ def engine_parts(
         if value != neutral:
             raise ValueError(
                 f"LiteRT-LM packages hold no `{name}`. Received: a generator "
-                f"with {name}={value!r}. Make one with {name}={neutral!r}, "
-                "such as by generator.with_options; an application may give "
-                "the engine its own options"
+                f"with {name}={value!r}. Make one with {name}={neutral!r}; an "
+                "application may give the engine its own options"
             )
     sizes = _check_lengths(search, prefill_lengths, cache_length)
     sampling = None
