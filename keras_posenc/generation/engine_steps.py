@@ -163,7 +163,8 @@ def _chunks(
     """Yields what a model takes, of random ids, to verify exports with.
 
     A chunk into an empty cache, one after it, padded if it can be, and one in
-    the last places: invented keys and values mean nothing to a large model.
+    the last places, after copies of the tokens so far: invented keys and values
+    mean nothing to a large model.
     """
     rng = np.random.default_rng(0)
     count = model.input[TOKENS].shape[1]
@@ -180,6 +181,9 @@ def _chunks(
         places = np.zeros(count, "int32")
         places[:real] = first + np.arange(real)
         ids[0, real:] = 0
+        if first > count:
+            copies = np.arange(length) % (count + part)
+            state = {name: each[:, :, copies] for name, each in state.items()}
         given = {TOKENS: ids, PLACES: places, **state}
         yield given
         found = model(given)
