@@ -198,7 +198,7 @@ def tokenizer_of(
         _leave_out(folder, settings, encoder.vocabulary_size)
         whole = _opened(folder, WHOLE)
     check_size(folder, encoder.vocabulary_size)
-    _check_is_own(folder)
+    _check_is_own(folder, encoder.vocabulary_size)
     _check_class(folder, settings)
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
@@ -384,7 +384,7 @@ def check_size(folder: Folder, vocabulary_size: int) -> None:
         )
 
 
-def _check_is_own(folder: Folder) -> None:
+def _check_is_own(folder: Folder, rows: int) -> None:
     """Raises `ValueError` for the smaller tokenizer of another model.
 
     A table of tokens may have more rows than the tokenizer has tokens, but not
@@ -394,9 +394,6 @@ def _check_is_own(folder: Folder) -> None:
     if last is None:
         return
     values = _opened(folder, CONFIG).values
-    rows = values.get("vocab_size")
-    if not isinstance(rows, int):
-        return
     for name in ("bos", "eos", "cls", "sep"):
         found = values.get(key := f"{name}_token_id")
         numbers = found if isinstance(found, list) else [found]

@@ -151,11 +151,6 @@ def export_litertlm(
         "max_kl": max_kl,
         "max_perplexity_ratio": max_perplexity_ratio,
     }
-    if quantization == "int8-static":
-        raise ValueError(
-            "`quantization` of a LiteRT-LM package must need no samples, such "
-            f"as 'int8'. Received: quantization={quantization!r}"
-        )
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
         _refuse(of_generators, "language models", model)
@@ -169,6 +164,11 @@ def export_litertlm(
             samples=samples,
             tolerance=tolerance,
             verbose=verbose,
+        )
+    if quantization == "int8-static":
+        raise ValueError(
+            "`quantization` of a LiteRT-LM package must need no samples, such "
+            f"as 'int8'. Received: quantization={quantization!r}"
         )
     _refuse({"lengths": lengths, "samples": samples}, "text embedders", model)
     parts = parts_of(
