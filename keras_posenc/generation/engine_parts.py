@@ -1,4 +1,4 @@
-"""What a package for LiteRT-LM's engine holds of a generator."""
+"""The models and settings that a LiteRT-LM package holds of a generator."""
 
 import dataclasses
 import itertools
