@@ -350,7 +350,9 @@ def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
         ({"stop": [3]}, "`stop` must be"),
         ({"seed": "a"}, "`seed` must be"),
         ({"beams": 2}, "beams=2. Give beams=1"),
-        ({"temperature": -1}, "`temperature` must be"),
+        ({"temperature": -1}, "must be 0, for the .*, or a .* temperature=-1"),
+        ({"temperature": 1e-42}, "must be 0, .* of at least 1e-30"),
+        ({"max_new_tokens": 10**6}, "`max_new_tokens` must be at most"),
         ({"temperature": 0, "top_p": 2}, "`top_p` must be"),
         ({"temperature": 0, "seed": 1}, "`seed` must be None"),
     ],
@@ -367,7 +369,7 @@ def test_messages_name_what_came(model):
             model.generate(wrong)
     with pytest.raises(ValueError, match=r"`stop` is for one call.*stop='x'"):
         model.with_options(stop="x")
-    with pytest.raises(ValueError, match=r"Options are: .*seed, stop"):
+    with pytest.raises(ValueError, match=r"`chat` .*, stop and seed\."):
         model.generate(["Hi"], num_beam=2)
 
 
