@@ -145,7 +145,6 @@ def _normalization(
     steps = steps_of(normalizers[:first])
     if steps is None:
         raise unsupported("normalizer", normalizers[:first])
-    # Without any rules, SentencePiece makes spaces of tabs and line ends.
     charsmap, strips, collapses = NO_RULES, False, False
     for part in normalizers[first:]:
         match part:
