@@ -73,8 +73,8 @@ class Slots:
             start[axis] = self.first
             if self.real is not None and not self.is_step:
                 kept = ops.slice(buffer, start, ops.shape(new))
-                others = (each for each in range(1, rank) if each != axis)
-                real = ops.expand_dims(self.real, tuple(others))
+                apart = [each for each in range(1, rank) if each != axis]
+                real = ops.expand_dims(self.real, apart)
                 new = ops.where(real, new, kept)
             return of_shape(ops.slice_update(buffer, start, new), buffer)
         if self.is_step and self._write == "step":
