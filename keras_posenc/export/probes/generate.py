@@ -193,7 +193,8 @@ class Probes:
                 *(Offers.of(each.model).longest_input for each in signatures),
             ]
             known = [limit for limit in limits if limit is not None]
-            max_length = min([*known, LONGEST, *map(_affordable, signatures)])
+            known += [LONGEST, *map(_affordable, signatures)]
+            max_length = max(min(known), 1)
         max_length = check_positive_int("max_length", max_length)
         given: dict[str, Sequence[Inputs]] = {
             name: [*inputs, *(fitted or {}).get(name, [])]
