@@ -20,8 +20,19 @@ _OF_NODE = (
 )
 
 
-def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
+# Operators between floats and their integers.
+_SCALED = "QuantizeLinear", "DequantizeLinear"
+
+
+def read_onnx(
+    path: str, is_static: bool = False
+) -> tuple[Node, dict[str, str]]:
     """Returns what an ONNX file computes, and its writer, as it says.
+
+    Args:
+        path: The file.
+        is_static: Whether the ranges of activations were calibrated on inputs
+            that are not known.
 
     Raises:
         ValueError: The file is ambiguous, or reads a tensor that nothing makes.
@@ -36,18 +47,23 @@ def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
         "list of own functions": [each.name for each in model.functions],
         **_rest(model, _OF_MODEL),
     }
-    graph = _graph(model.graph, collections.ChainMap())
+    graph = _graph(model.graph, collections.ChainMap(), is_static)
     writer = {each.key: each.value for each in model.metadata_props}
     writer[model.producer_name or "an unknown program"] = model.producer_version
     return Node("file", facts, parts={"graph": graph}), writer
 
 
-def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
+def _graph(
+    graph: Any,
+    known: collections.ChainMap[str, Tensor | None],
+    is_static: bool,
+) -> Node:
     """Reads a graph, whose nodes come after what they read.
 
     Args:
         graph: A `GraphProto`.
         known: Receives its tensors, after those of the graphs around it.
+        is_static: As for `read_onnx`.
     """
 
     def define(name: str, tensor: Tensor | None) -> None:
@@ -80,8 +96,10 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
     types = {each.name: _type(each, None) for each in graph.value_info}
     count = 0
     for node in graph.node:
-        operator = _operator(node, known)
+        operator = _operator(node, known, is_static)
         parts = [read(name) for name in node.input]
+        if is_static and operator.kind in _SCALED:
+            parts = _without_range(operator, parts)
         operator.parts |= {f"input {i}": each for i, each in enumerate(parts)}
         is_plain = operator.kind == "Identity" or (
             operator.kind == "Constant" and not operator.settings
@@ -107,8 +125,33 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
     return found
 
 
+def _without_range(
+    operator: Node, parts: list[Tensor | None]
+) -> list[Tensor | None]:
+    """Returns what an operator reads, without the numbers of a range.
+
+    Only those of activations are calibrated: what rounds them, and what
+    restores what was rounded.
+    """
+    source = parts[0].source if parts[0] is not None else None
+    rounds = "QuantizeLinear"
+    restores = isinstance(source, Node) and source.kind == rounds
+    if operator.kind != rounds and not restores:
+        return parts
+    found = [parts[0]]
+    for part in parts[1:]:
+        number = part.source if part is not None else None
+        if not isinstance(number, Constant) or number.array.shape != ():
+            return parts
+        facts = {"type": str(number.array.dtype)}
+        found.append(Tensor(Node("calibrated number", facts)))
+    return found
+
+
 def _operator(
-    node: Any, known: collections.ChainMap[str, Tensor | None]
+    node: Any,
+    known: collections.ChainMap[str, Tensor | None],
+    is_static: bool,
 ) -> Node:
     """Reads a node without its inputs."""
     from onnx import AttributeProto, helper
@@ -121,7 +164,9 @@ def _operator(
             raise ValueError("an attribute is in the file twice")
         value = helper.get_attribute_value(each)
         if each.type == AttributeProto.GRAPH:
-            found.parts[each.name] = _graph(value, known.new_child())
+            found.parts[each.name] = _graph(
+                value, known.new_child(), is_static
+            )
         elif each.type == AttributeProto.TENSOR:
             found.parts[each.name] = Constant(_array(value))
         else:

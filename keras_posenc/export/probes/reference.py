@@ -349,6 +349,7 @@ def compute_reference(
     probes: Probes,
     in_float32: bool = False,
     quantization: str | None = None,
+    rounding: str | None = None,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later.
 
@@ -358,6 +359,8 @@ def compute_reference(
             precision.
         quantization: The exported model's mode of quantization, or None. It
             adds to the default tolerance.
+        rounding: How that file rounds, as `allowed_difference` takes it, if
+            not as a LiteRT file of the mode.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -367,11 +370,16 @@ def compute_reference(
             change them so far that a comparison would say nothing.
     """
     with restored(probes.signatures):
-        return _compute(probes, in_float32, quantization)
+        return _compute(
+            probes, in_float32, quantization, rounding or quantization
+        )
 
 
 def _compute(
-    probes: Probes, in_float32: bool, quantization: str | None
+    probes: Probes,
+    in_float32: bool,
+    quantization: str | None,
+    rounding: str | None,
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
     signatures = probes.signatures
@@ -424,10 +432,10 @@ def _compute(
         for signature in signatures
     )
     allowed, margin, losses = reference.tolerance, math.inf, {}
-    if quantization is not None and reference.held:
+    if rounding is not None and reference.held:
         more, *moved = map(
             float,
-            allowed_difference(signatures, quantization, _movement(reference)),
+            allowed_difference(signatures, rounding, _movement(reference)),
         )
         if probes.tolerance is None:
             allowed += more

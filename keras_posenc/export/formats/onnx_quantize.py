@@ -1,0 +1,252 @@
+"""Quantization of ONNX files by ONNX Runtime's own quantizer."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.formats.onnx_operators import array_of, nodes
+from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.publish import working_folder
+
+MODES = ("int8", "int8-static")
+# Operators with weights that are quantized, and which input these are. Products
+# of two activations, as in attention, stay in float32.
+_WEIGHTS = {"Gather": 0, "MatMul": 1}
+# ONNX Runtime's products of integers take no kernels of convolutions whose
+# channels have scales of their own; its static quantization takes them.
+_CONVOLUTIONS = {"Conv": 1, "ConvTranspose": 1}
+_SMALLEST = 1024  # numbers of a weight; smaller ones stay in float32
+# The quantizer warns of a model without this mark.
+_PREPARED = "onnx.quant.pre_process", "onnxruntime.quant"
+
+
+def check_mode(quantization: Any) -> None:
+    """Raises `ValueError` for a mode that ONNX files do not have."""
+    if quantization is None or quantization in MODES:
+        return
+    reason = ""
+    if quantization == "int8-weights":
+        reason = (
+            ". ONNX Runtime quantizes weights alone only by an operator of its "
+            "own, MatMulNBits, which the ONNX standard lacks: take 'int8', or "
+            "export_litert"
+        )
+    raise ValueError(
+        "`quantization` of an ONNX file must be one of "
+        f"{', '.join(map(repr, MODES))}, or None. Received: "
+        f"quantization={quantization!r}{reason}"
+    )
+
+
+def quantize(
+    model: Any,
+    values: Mapping[str, Any],
+    weights: Sequence[str],
+    quantization: str,
+    batches: Sequence[Inputs],
+) -> list[str]:
+    """Quantizes the weights of a model, in place.
+
+    Each column of a kernel has a scale. Its integers have 7 bits: x86
+    processors without VNNI add two products of 8 bits in 16 bits, and of
+    larger ones the sums would not fit there. Tables have 8 bits and one scale.
+    Constants that are no weights, such as an encoding, are never quantized.
+
+    Args:
+        model: A `ModelProto`, sorted.
+        values: The values of initializers that have none in the model.
+        weights: The names of the weights among its initializers.
+        quantization: The mode.
+        batches: Inputs to calibrate `"int8-static"` with.
+
+    Returns:
+        The names of the quantized model's weights and of their scales.
+    """
+    from onnx import numpy_helper
+
+    graph = model.graph
+    for each in graph.initializer:
+        if each.name in values:
+            value = np.asarray(array_of(values[each.name]))
+            each.CopyFrom(numpy_helper.from_array(value, each.name))
+    kept = {*_fold(graph, weights)}
+    places = {**_WEIGHTS}
+    if quantization == "int8-static":
+        places |= _CONVOLUTIONS
+    chosen = list(_chosen(graph, kept, places))
+    before = {each.name for each in graph.initializer}
+    if chosen:
+        _run(model, quantization, chosen, batches)
+    # What the quantizer adds is named after the weight: keep these names.
+    added = {each.name for each in graph.initializer} - before
+    return [
+        each.name
+        for each in graph.initializer
+        if each.name in kept
+        or (
+            each.name in added
+            and any(each.name.startswith(f"{name}_") for name in kept)
+        )
+    ]
+
+
+def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Returns the paths of large matrices that a file has in float32.
+
+    Args:
+        graph: A `GraphProto`.
+        paths: The shapes of the model's weights, by path.
+    """
+    from onnx import TensorProto
+
+    floats = {
+        each.name
+        for each in graph.initializer
+        if each.data_type == TensorProto.FLOAT
+    }
+    return [
+        path
+        for path, shape in paths.items()
+        if len(shape) > 1 and math.prod(shape) >= _SMALLEST and path in floats
+    ]
+
+
+def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
+    """Lays weights out once instead of at each run; yields their names.
+
+    The quantizer takes a kernel only as a constant, and many are reshaped first.
+    A weight with one reader keeps its name.
+    """
+    from onnx import numpy_helper
+
+    constants = {each.name: each for each in graph.initializer}
+    known = {*weights}
+    yield from known
+    readers = [name for node in nodes(graph) for name in node.input]
+    taken = {*constants, *readers}
+    for node in list(graph.node):
+        source = node.input[0] if node.input else ""
+        if source not in known or any(x not in constants for x in node.input):
+            continue
+        value = numpy_helper.to_array(constants[source])
+        if node.op_type == "Reshape":
+            sizes = numpy_helper.to_array(constants[node.input[1]]).tolist()
+            value = value.reshape(
+                [size or value.shape[i] for i, size in enumerate(sizes)]
+            )
+        elif node.op_type == "Transpose":
+            order = [list(x.ints) for x in node.attribute if x.name == "perm"]
+            value = value.transpose(*order)
+        else:
+            continue
+        folded = numpy_helper.from_array(np.ascontiguousarray(value))
+        if readers.count(source) == 1:
+            folded.name = source
+            constants[source].CopyFrom(folded)
+            name = source
+        else:
+            name = f"{source}/{node.op_type.lower()}"
+            while name in taken:
+                name += "_"
+            folded.name = name
+            graph.initializer.append(folded)
+            constants[name] = graph.initializer[-1]
+            yield name
+        known.add(name)
+        taken.add(name)
+        (old,) = node.output
+        graph.node.remove(node)
+        for reader in nodes(graph):
+            reader.input[:] = [name if x == old else x for x in reader.input]
+
+
+def _chosen(
+    graph: Any, weights: set[str], places: Mapping[str, int]
+) -> Iterator[Any]:
+    """Yields the nodes whose large weights are quantized."""
+    from onnx import TensorProto, numpy_helper
+
+    constants = {each.name: each for each in graph.initializer}
+    for node in graph.node:
+        name = node.input[places[node.op_type]] if node.op_type in places else ""
+        if (
+            name not in weights
+            or (weight := constants[name]).data_type != TensorProto.FLOAT
+            or math.prod(weight.dims) < _SMALLEST
+        ):
+            continue
+        is_of_rows = not any(x.i for x in node.attribute if x.name == "axis")
+        fits = {"Gather": is_of_rows, "MatMul": len(weight.dims) == 2}
+        if fits.get(node.op_type, True) and np.all(
+            np.isfinite(numpy_helper.to_array(weight))
+        ):
+            yield node
+
+
+class _Batches:
+    """Batches as the quantizer reads them."""
+
+    def __init__(self, batches: Sequence[Inputs]) -> None:
+        self._batches = iter(batches)
+
+    def get_next(self) -> Inputs | None:
+        """Returns the next batch, or None at the end."""
+        return next(self._batches, None)
+
+
+def _run(
+    model: Any,
+    quantization: str,
+    chosen: Sequence[Any],
+    batches: Sequence[Inputs],
+) -> None:
+    """Runs the quantizer on some nodes of a model, in place."""
+    import onnx
+    from onnxruntime.quantization import (
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
+
+    is_static = quantization == "int8-static"
+    # Calibrated ranges would move each table's output once more.
+    tables, products = (
+        [x.name for x in chosen if (x.op_type == "Gather") == is_table]
+        for is_table in (True, False)
+    )
+    dynamic = tables if is_static else [*tables, *products]
+    options = {
+        "per_channel": True,
+        "reduce_range": True,
+        "weight_type": QuantType.QInt8,
+    }
+    onnx.helper.set_model_props(model, dict([_PREPARED]))
+    with working_folder() as folder:
+        path, rounded = (folder / f"{x}.onnx" for x in ("model", "rounded"))
+        onnx.save(model, path)
+        if dynamic:
+            quantize_dynamic(path, rounded, nodes_to_quantize=dynamic, **options)
+            rounded.replace(path)
+        if is_static and products:
+            quantize_static(
+                path,
+                rounded,
+                _Batches(batches),
+                nodes_to_quantize=products,
+                op_types_to_quantize=[*{*_WEIGHTS, *_CONVOLUTIONS}],
+                activation_type=QuantType.QUInt8,
+                extra_options={
+                    "OpTypesToExcludeOutputQuantization": [
+                        *_WEIGHTS,
+                        *_CONVOLUTIONS,
+                    ],
+                    # A bias would get the calibrated scale of its sum.
+                    "QuantizeBias": False,
+                },
+                **options,
+            )
+            rounded.replace(path)
+        model.graph.CopyFrom(onnx.load(path).graph)
