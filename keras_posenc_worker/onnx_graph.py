@@ -164,9 +164,7 @@ def _operator(
             raise ValueError("an attribute is in the file twice")
         value = helper.get_attribute_value(each)
         if each.type == AttributeProto.GRAPH:
-            found.parts[each.name] = _graph(
-                value, known.new_child(), is_static
-            )
+            found.parts[each.name] = _graph(value, known.new_child(), is_static)
         elif each.type == AttributeProto.TENSOR:
             found.parts[each.name] = Constant(_array(value))
         else:

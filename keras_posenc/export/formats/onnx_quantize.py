@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,8 +116,8 @@ def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
 def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
     """Lays weights out once instead of at each run; yields their names.
 
-    The quantizer takes a kernel only as a constant, and many are reshaped first.
-    A weight with one reader keeps its name.
+    The quantizer takes a kernel only as a constant, and many are reshaped
+    first. A weight with one reader keeps its name.
     """
     from onnx import numpy_helper
 
@@ -127,9 +126,14 @@ def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
     yield from known
     readers = [name for node in nodes(graph) for name in node.input]
     taken = {*constants, *readers}
+    results = {each.name for each in graph.output}
     for node in list(graph.node):
         source = node.input[0] if node.input else ""
-        if source not in known or any(x not in constants for x in node.input):
+        if (
+            source not in known
+            or any(name not in constants for name in node.input)
+            or not results.isdisjoint(node.output)
+        ):
             continue
         value = numpy_helper.to_array(constants[source])
         if node.op_type == "Reshape":
@@ -171,7 +175,9 @@ def _chosen(
 
     constants = {each.name: each for each in graph.initializer}
     for node in graph.node:
-        name = node.input[places[node.op_type]] if node.op_type in places else ""
+        name = (
+            node.input[places[node.op_type]] if node.op_type in places else ""
+        )
         if (
             name not in weights
             or (weight := constants[name]).data_type != TensorProto.FLOAT
@@ -228,7 +234,9 @@ def _run(
         path, rounded = (folder / f"{x}.onnx" for x in ("model", "rounded"))
         onnx.save(model, path)
         if dynamic:
-            quantize_dynamic(path, rounded, nodes_to_quantize=dynamic, **options)
+            quantize_dynamic(
+                path, rounded, nodes_to_quantize=dynamic, **options
+            )
             rounded.replace(path)
         if is_static and products:
             quantize_static(

@@ -55,6 +55,7 @@ from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.probes.tolerance import (
     AGREEMENT,
     BY_KERAS,
+    BY_ONNX,
     DEVIATIONS,
     TOLERANCE,
     allowed_difference,
@@ -445,7 +446,7 @@ def _compute(
                     MOVED, moved, _rounding(reference), strict=True
                 )
             }
-            _check_allowed(reference, allowed, losses)
+            _check_allowed(reference, rounding, allowed, losses)
         # Rounding may lower one score and raise another by as much.
         margin = 2 * more / DEVIATIONS
     computed = dataclasses.replace(
@@ -1025,6 +1026,8 @@ def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
 _REMEDIES = {
     "float16": "Leave out `quantization` (--quantization)",
     BY_KERAS: "Export the model as it was before `quantize()`",
+    BY_ONNX: "Leave out `quantization` (--quantization), or use export_litert, "
+    "which rounds the inputs of products row by row",
     **dict.fromkeys(
         ("int8", "int8-weights", "int8-static", "int4"),
         "Use quantization='float16' (--quantization float16), which rounds "
@@ -1034,7 +1037,10 @@ _REMEDIES = {
 
 
 def _check_allowed(
-    reference: Reference, allowed: float, losses: Mapping[str, float]
+    reference: Reference,
+    rounding: str,
+    allowed: float,
+    losses: Mapping[str, float],
 ) -> None:
     """Raises `ExportVerificationError` if any outputs would pass."""
     for signature in reference.signatures:
@@ -1058,7 +1064,7 @@ def _check_allowed(
                 f"{limit} in signature '{signature.name}', output '{name}', as "
                 "measured by moving the model's weights as far as it rounds "
                 "them: any file would pass. "
-                + _REMEDIES.get(reference.quantization or "", "")
+                + _REMEDIES.get(rounding, "")
                 + (
                     ""
                     if any(probe.is_sample for probe in reference.probes)
