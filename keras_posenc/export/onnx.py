@@ -60,10 +60,10 @@ def export_onnx(
             bits; or `"int8-static"`, in which `representative` fixes the range
             of each product's inputs. In `"int8"` each run has that range from
             all its inputs, so an example's outputs depend a little on the
-            others in its batch, and on padding. What is quantized are products
-            with a matrix, lookups in tables, and, in `"int8-static"`,
-            convolutions; the report names what is not. Inputs and outputs stay
-            as they are, and so do positions, norms and scores. The file has
+            others in its batch, and on padding. Tables and the matrices of
+            products are quantized if they are not in a loop, and convolutions
+            are not; the report names what is left. Inputs and outputs stay as
+            they are, and so do positions, norms and scores. The file has
             operators of the ONNX standard only.
         representative: Inputs to calibrate `"int8-static"` with, as for
             `export_litert`; of any shapes that fit the signature.

@@ -112,7 +112,8 @@ def verify(
             of a quantized file, such as embeddings, must also keep their
             direction (rounded ones too), and logits their probabilities: the
             least cosine and the largest KL divergence follow from the same
-            movement of the weights. The report says how each output is compared, and why.
+            movement of the weights. The report says how each output is
+            compared, and why.
         agreement: Least share of decided score vectors in which the largest of
             a quantized file's scores or logits must be the model's, 0.99 by
             default. A score vector is decided if its largest score leads the

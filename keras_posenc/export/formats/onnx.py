@@ -89,9 +89,9 @@ class Onnx(Format):
         if kept:
             self.left_out = [
                 *self.left_out,
-                f"{self.mode} leaves in float32: {some(kept)}. ONNX Runtime's "
-                "quantizer takes lookups and products of a matrix outside of "
-                "loops, and convolutions in int8-static alone",
+                f"{self.mode} leaves in float32: {some(kept)}. Quantized are "
+                "tables that are looked up and matrices of products, outside "
+                "of loops",
             ]
 
     def compare_contents(

@@ -12,11 +12,9 @@ from keras_posenc.export.publish import working_folder
 
 MODES = ("int8", "int8-static")
 # Operators with weights that are quantized, and which input these are. Products
-# of two activations, as in attention, stay in float32.
+# of two activations, as in attention, stay in float32. So do convolutions: ONNX
+# Runtime computes them in integers only if their outputs are rounded too.
 _WEIGHTS = {"Gather": 0, "MatMul": 1}
-# ONNX Runtime's products of integers take no kernels of convolutions whose
-# channels have scales of their own; its static quantization takes them.
-_CONVOLUTIONS = {"Conv": 1, "ConvTranspose": 1}
 _SMALLEST = 1024  # numbers of a weight; smaller ones stay in float32
 # The quantizer warns of a model without this mark.
 _PREPARED = "onnx.quant.pre_process", "onnxruntime.quant"
@@ -72,10 +70,7 @@ def quantize(
             value = np.asarray(array_of(values[each.name]))
             each.CopyFrom(numpy_helper.from_array(value, each.name))
     kept = {*_fold(graph, weights)}
-    places = {**_WEIGHTS}
-    if quantization == "int8-static":
-        places |= _CONVOLUTIONS
-    chosen = list(_chosen(graph, kept, places))
+    chosen = list(_chosen(graph, kept))
     before = {each.name for each in graph.initializer}
     if chosen:
         _run(model, quantization, chosen, batches)
@@ -167,17 +162,14 @@ def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
             reader.input[:] = [name if x == old else x for x in reader.input]
 
 
-def _chosen(
-    graph: Any, weights: set[str], places: Mapping[str, int]
-) -> Iterator[Any]:
+def _chosen(graph: Any, weights: set[str]) -> Iterator[Any]:
     """Yields the nodes whose large weights are quantized."""
     from onnx import TensorProto, numpy_helper
 
     constants = {each.name: each for each in graph.initializer}
     for node in graph.node:
-        name = (
-            node.input[places[node.op_type]] if node.op_type in places else ""
-        )
+        place = _WEIGHTS.get(node.op_type)
+        name = "" if place is None else node.input[place]
         if (
             name not in weights
             or (weight := constants[name]).data_type != TensorProto.FLOAT
@@ -186,9 +178,8 @@ def _chosen(
             continue
         is_of_rows = not any(x.i for x in node.attribute if x.name == "axis")
         fits = {"Gather": is_of_rows, "MatMul": len(weight.dims) == 2}
-        if fits.get(node.op_type, True) and np.all(
-            np.isfinite(numpy_helper.to_array(weight))
-        ):
+        values = numpy_helper.to_array(weight)
+        if fits[node.op_type] and np.all(np.isfinite(values)):
             yield node
 
 
@@ -244,15 +235,10 @@ def _run(
                 rounded,
                 _Batches(batches),
                 nodes_to_quantize=products,
-                op_types_to_quantize=[*{*_WEIGHTS, *_CONVOLUTIONS}],
+                op_types_to_quantize=["MatMul"],
                 activation_type=QuantType.QUInt8,
                 extra_options={
-                    "OpTypesToExcludeOutputQuantization": [
-                        *_WEIGHTS,
-                        *_CONVOLUTIONS,
-                    ],
-                    # A bias would get the calibrated scale of its sum.
-                    "QuantizeBias": False,
+                    "OpTypesToExcludeOutputQuantization": ["MatMul"]
                 },
                 **options,
             )
