@@ -20,10 +20,6 @@ _OF_NODE = (
 )
 
 
-# Operators between floats and their integers.
-_SCALED = "QuantizeLinear", "DequantizeLinear"
-
-
 def read_onnx(
     path: str, is_static: bool = False
 ) -> tuple[Node, dict[str, str]]:
@@ -74,9 +70,13 @@ def _graph(
     def read(name: str) -> Tensor | None:
         if name and name not in known:
             raise ValueError(f"nothing makes the tensor {name!r}")
+        if name in calibrated:  # equal ones may be stored once
+            facts = {"type": calibrated[name]}
+            return Tensor(Node("calibrated number", facts))
         return known[name] if name else None  # an optional input
 
     found = Node("graph", _rest(graph, _OF_GRAPH))
+    calibrated = _calibrated(graph) if is_static else {}
     # Inner graphs' inputs and outputs are matched by place, not by name.
     is_top = len(known.maps) == 1
     sizes: dict[str, str] | None = {} if is_top else None
@@ -98,8 +98,6 @@ def _graph(
     for node in graph.node:
         operator = _operator(node, known, is_static)
         parts = [read(name) for name in node.input]
-        if is_static and operator.kind in _SCALED:
-            parts = _without_range(operator, parts)
         operator.parts |= {f"input {i}": each for i, each in enumerate(parts)}
         is_plain = operator.kind == "Identity" or (
             operator.kind == "Constant" and not operator.settings
@@ -125,27 +123,22 @@ def _graph(
     return found
 
 
-def _without_range(
-    operator: Node, parts: list[Tensor | None]
-) -> list[Tensor | None]:
-    """Returns what an operator reads, without the numbers of a range.
+def _calibrated(graph: Any) -> dict[str, str]:
+    """Returns the dtypes of what ranges of activations are, by name.
 
-    Only those of activations are calibrated: what rounds them, and what
-    restores what was rounded.
+    That is one scale and one zero point for each.
     """
-    source = parts[0].source if parts[0] is not None else None
-    rounds = "QuantizeLinear"
-    restores = isinstance(source, Node) and source.kind == rounds
-    if operator.kind != rounds and not restores:
-        return parts
-    found = [parts[0]]
-    for part in parts[1:]:
-        number = part.source if part is not None else None
-        if not isinstance(number, Constant) or number.array.shape != ():
-            return parts
-        facts = {"type": str(number.array.dtype)}
-        found.append(Tensor(Node("calibrated number", facts)))
-    return found
+    names = {
+        name
+        for node in graph.node
+        if node.op_type == "QuantizeLinear"
+        for name in node.input[1:]
+    }
+    return {
+        each.name: str(each.data_type)
+        for each in graph.initializer
+        if each.name in names and not each.dims
+    }
 
 
 def _operator(
