@@ -69,8 +69,9 @@ class Inspection:
             `allow_operators` names them.
         has_variables: Whether the weights of a SavedModel are variables, and
             not constants.
-        quantization: The mode of a LiteRT file's weights, as `export_litert`
-            takes it, or None. Of several the one of fewest bits.
+        quantization: The mode of a LiteRT or ONNX file's weights, as
+            `export_litert` or `export_onnx` takes it, or None. Of several the
+            one of fewest bits.
         has_metadata: Whether a LiteRT file has metadata for MediaPipe's tasks.
         metadata: Of one for a text task with a WordPiece tokenizer: its `task`;
             its `labels`, or None; `tokens`, the size of the vocabulary; and

@@ -117,6 +117,11 @@ class Format:
         """
         raise NotImplementedError
 
+    @property
+    def rounding(self) -> str | None:
+        """How the file rounds, as `allowed_difference` takes it."""
+        return self.quantization
+
     def write(self, path: Path) -> None:
         """Writes the signatures to a path at which nothing exists."""
         raise NotImplementedError
@@ -293,7 +298,9 @@ def _probes(format: Format) -> Probes:
 
 def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
-    return compute_reference(probes, format.in_float32, format.quantization)
+    return compute_reference(
+        probes, format.in_float32, format.quantization, format.rounding
+    )
 
 
 def _report(

@@ -30,6 +30,7 @@ from keras_posenc.export.probes.likelihoods import (
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
+from keras_posenc.export.processor import processor
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.progress import printable
 
@@ -513,13 +514,14 @@ def _wrong_outputs(report: Any) -> str | None:
     """Returns what is wrong with the outputs, or None."""
     worst = report.worst
     if worst.largest_difference <= report.tolerance and report.is_less_likely:
+        finer = "use quantization='float16' (--quantization float16), or "
+        finer *= report.kind != "onnx"  # which has no such mode
         return (
             "The file is a worse language model: "
             f"{_worse(report)}. That is more than "
             f"{report.quantization} rounding explains. If the model was "
-            "trained after the export, export it again. Else use "
-            "quantization='float16' (--quantization float16), or allow it by a "
-            "larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
+            f"trained after the export, export it again. Else {finer}allow it "
+            "by a larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
             "(--max-perplexity)"
         )
     if worst.largest_difference <= report.tolerance:
@@ -883,12 +885,14 @@ def notes(
         inspection: The exported model.
         allow_operators: Operators that the user allowed.
     """
-    if (
-        reference.quantization in MODES
-        and inspection.kind == "litert"
-        and inspection.quantization is None
-    ):
-        yield _unquantized(reference)
+    if reference.quantization in MODES and inspection.kind in _FORMATS:
+        if inspection.quantization is None:
+            yield _unquantized(reference, inspection.kind)
+        elif inspection.kind == "onnx":
+            yield (
+                f"what {inspection.quantization} loses was measured on this "
+                f"processor: {processor()}"
+            )
     if inspection.kind in _FORMATS:
         for signature in reference.signatures:
             if signature.strings is not None:
@@ -951,7 +955,7 @@ def _of_nan(probe: Probe) -> str:
     return f"the model itself gives NaN for {example}. {AGAINST_NAN}"
 
 
-def _unquantized(reference: Reference) -> str:
+def _unquantized(reference: Reference, kind: str) -> str:
     sizes = [
         math.prod(weight.shape)
         for signature in reference.signatures
@@ -960,13 +964,15 @@ def _unquantized(reference: Reference) -> str:
     reason = "the model has no weights"
     if sizes:
         reason = (
-            "LiteRT keeps weights of fewer than 1,024 numbers in float32, and "
-            f"the largest of this model has {max(sizes):,}"
+            f"{_FORMATS[kind]} keeps weights of fewer than 1,024 numbers in "
+            f"float32, and the largest of this model has {max(sizes):,}"
         )
+    if max(sizes, default=0) >= 1024:
+        reason = "no large weight is in an operator that is quantized"
+    remedy = ", or use float16, which has no such limit" * (kind == "litert")
     return (
         f"{reference.quantization} quantized nothing: {reason}. Leave out "
-        "`quantization` (--quantization), or use float16, which has no such "
-        "limit"
+        f"`quantization` (--quantization){remedy}"
     )
 
 

@@ -27,7 +27,10 @@ from keras_posenc.export.formats.mediapipe import (
     with_metadata,
 )
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import is_quantized
+from keras_posenc.export.graphs.keras_int8 import (
+    check_not_quantized,
+    is_quantized,
+)
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import Format, Step
@@ -123,11 +126,7 @@ class LiteRT(Format):
         self.fitted = check_quantization(
             self.mode, self.representative, self.signatures
         )
-        if is_quantized(self.signatures) and self.mode is not None:
-            raise ValueError(
-                "`quantization` must be None for a model that went through "
-                f"quantize(). Received: quantization={self.mode!r}"
-            )
+        check_not_quantized(self.mode, self.signatures)
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""

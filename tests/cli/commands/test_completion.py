@@ -45,7 +45,9 @@ def test_bash(run, tmp_path):
     assert complete(*litert, "--qu") == ["--quantization"]
     kinds = ["float16", "int8", "int8-weights", "int8-static", "int4"]
     assert complete(*litert, "--quantization", "") == kinds
-    assert complete("export", "onnx", "m.keras", "--qu") == []
+    onnx = ("export", "onnx", "m.keras", "--quantization", "")
+    assert complete(*onnx) == ["int8", "int8-static"]
+    assert complete("export", "saved-model", "m.keras", "--qu") == []
     assert complete("inspect", "ju") == ["judge.tflite"]
     assert complete(*litert, "--out", "ju") == ["judge.tflite"]
     assert complete(*litert, "--task", "ju") == []
