@@ -143,6 +143,8 @@ def rotary_rates(
     high_freq_factor: float = 4.0,
     short_factor: Sequence[float] = (),
     long_factor: Sequence[float] = (),
+    partial_rotary_factor: float = 1.0,
+    clipped_pairs: int = 0,
 ) -> FloatArray:
     """Radians per position of each of the dim / 2 pairs of features.
 
@@ -151,7 +153,9 @@ def rotary_rates(
     et al., YaRN (2023), appendix B.1 ("dynamic", NTK-aware) and definition 2
     with the ramp over pairs of its published code ("yarn"); Ding et al.,
     LongRoPE (2024), section 3.2 ("longrope"); the ramp over wavelengths
-    published with Llama 3.1 ("llama3").
+    published with Llama 3.1 ("llama3"); Barbero et al., Round and Round We Go!
+    (2024), section 6.1, p-RoPE ("proportional"); Li et al., Clipped RoPE as A
+    Scalable Free Lunch (2026), the window of its published code ("clipped").
 
     `length` is the length seen, for "dynamic" and "longrope"; the other names
     are those of `RotaryEmbedding`.
@@ -188,6 +192,14 @@ def rotary_rates(
             else:
                 slow = min(max((j - start) / (end - start), 0.0), 1.0)
             rates[j] = (1 - slow) * rate + slow * rate / factor
+        elif rope_type == "proportional":
+            turns = 2 * (j + 1) <= partial_rotary_factor * dim
+            rates[j] = rate / factor if turns else 0.0
+        elif rope_type == "clipped":
+            # Its place among the clipped pairs, of which the last is 1.
+            place = j - (dim // 2 - clipped_pairs)
+            share = max(place, 0) / max(clipped_pairs - 1, 1)
+            rates[j] = rate * (1 + math.cos(math.pi * share)) / 2
         else:  # "llama3"
             wavelength = 2 * math.pi / rate
             if wavelength < original / high_freq_factor:
