@@ -14,15 +14,12 @@ from keras_posenc.ops.plain_export import (
 )
 from keras_posenc.ops.sinusoids import split_positions
 
-#: Powers of the decays are at most these, so that what is scaled up and down
-#: stays within the normal numbers of float32 and bfloat16: the fastest decay is
-#: 0.4 / 1.4, and its power 2**101.
-REACH = 56
-#: The position in the middle, in units of `scale_base`: chosen so that texts,
-#: which begin at 0, may be long. Scores do not depend on it.
-CENTRE = 48
-_INVALID = 2 * REACH + 1  # NaN
-_LOGARITHMS = 2 * REACH + 2
+# The position whose scale is 1, on which scores do not depend, and how far from
+# it others may be, in units of `scale_base`. What is scaled must stay within
+# the normal numbers of its dtype: the fastest decay is 0.4 / 1.4, and its power
+# 2**101, or 2**9 in float16. Texts begin at 0, so that most is after it.
+_CENTRE, _REACH = 48, 56
+_CENTRE_OF_FLOAT16, _REACH_OF_FLOAT16 = 2, 5
 
 
 def pair_decays(pairs: int) -> np.ndarray:
@@ -31,7 +28,13 @@ def pair_decays(pairs: int) -> np.ndarray:
 
 
 def decay_scales(
-    positions: Any, *, pairs: int, scale_base: int, sign: int, dtype: str
+    positions: Any,
+    *,
+    pairs: int,
+    scale_base: int,
+    sign: int,
+    dtype: str,
+    is_float16: bool = False,
 ) -> Any:
     """Returns decay ** (sign * (position / scale_base - centre)).
 
@@ -44,31 +47,36 @@ def decay_scales(
         scale_base: How many positions are a unit.
         sign: 1 for queries, -1 for keys.
         dtype: The dtype of the arithmetic.
+        is_float16: Whether what is scaled will be rounded to float16.
 
     Returns:
-        `(batch, seq, pairs)`; NaN for a position farther than `REACH` units
-        from the centre.
+        `(batch, seq, pairs)`; NaN for a position that is out of reach.
 
     References:
         - [Sun et al., 2022](https://arxiv.org/abs/2212.10554)
     """
+    centre, reach = _CENTRE, _REACH
+    if is_float16:
+        centre, reach = _CENTRE_OF_FLOAT16, _REACH_OF_FLOAT16
     whole, fraction, valid = split_positions(positions, exact=dtype)
-    unit = floor_divide(whole, scale_base) - CENTRE
-    valid = ops.logical_and(valid, ops.abs(unit) <= REACH)
+    unit = floor_divide(whole, scale_base) - centre
+    valid = ops.logical_and(valid, ops.abs(unit) <= reach)
     rest = ops.cast(mod(whole, scale_base), dtype)
     if fraction is not None:
         rest = rest + ops.cast(fraction, dtype)
-    table = ops.convert_to_tensor(kept_table(_table(pairs, sign, dtype)))
-    powers = rows_of(table, ops.where(valid, unit + REACH, _INVALID))
-    logarithms = rows_of(table, ops.where(valid, _LOGARITHMS, _INVALID))
+    rows = _table(pairs, sign, reach, dtype)
+    invalid, log = len(rows) - 2, len(rows) - 1
+    table = ops.convert_to_tensor(kept_table(rows))
+    powers = rows_of(table, ops.where(valid, unit + reach, invalid))
+    logarithms = rows_of(table, ops.where(valid, log, invalid))
     return powers * ops.exp(ops.expand_dims(rest, -1) / scale_base * logarithms)
 
 
 @functools.lru_cache(maxsize=16)
-def _table(pairs: int, sign: int, dtype: str) -> np.ndarray:
+def _table(pairs: int, sign: int, reach: int, dtype: str) -> np.ndarray:
     """Returns powers of whole units, NaN, and logarithms, in rows."""
     decays = pair_decays(pairs)
-    units = np.arange(-REACH, REACH + 1)[:, np.newaxis]
+    units = np.arange(-reach, reach + 1)[:, np.newaxis]
     rows = [decays ** (sign * units), decays * np.nan, sign * np.log(decays)]
     table = np.vstack(rows).astype(dtype)
     table.flags.writeable = False

@@ -30,8 +30,8 @@ class XPosEmbedding(AttentionPosition):
 
     Queries are scaled down along the text and keys up, which limits positions:
     with the `scale_base` of 512, to -4,096 ... 53,759 (-8 to 105 times
-    `scale_base`); one beyond gives NaN. In float16, whose numbers end at
-    65,504, this needs a `scale_base` of at least 10 times the longest text.
+    `scale_base`); one beyond gives NaN. In float16 to -1,536 ... 4,095 (-3 to 8
+    times).
 
     Args:
         scale_base: Over how many tokens a pair decays to its factor.
@@ -100,24 +100,27 @@ class XPosEmbedding(AttentionPosition):
         self, x: Any, positions: Any, known: dict[Any, Any], *, sign: int
     ) -> Any:
         dtype, width = arithmetic_dtype(x), x.shape[-1]
+        is_float16 = keras.backend.standardize_dtype(x.dtype) == "float16"
         # The layer itself is kept too: another one could get its id.
         turn = id(self), width, dtype
         if turn not in known:
             rates = frequencies(width, max_wavelength=self.max_wavelength)
             known[turn] = self, Phases(rates, dtype=dtype).at(positions)
-        if (*turn, sign) not in known:
+        scaled = *turn, sign, is_float16
+        if scaled not in known:
             scale = decay_scales(
                 positions,
                 pairs=width // 2,
                 scale_base=self.scale_base,
                 sign=sign,
                 dtype=dtype,
+                is_float16=is_float16,
             )
             # (batch, seq, pairs) -> (batch, 1, seq, pairs)
-            known[(*turn, sign)] = [
+            known[scaled] = [
                 ops.expand_dims(scale * each, 1) for each in known[turn][1]
             ]
-        sine, cosine = known[(*turn, sign)]
+        sine, cosine = known[scaled]
         return rotate_pairs(
             ops.cast(x, dtype), sine=sine, cosine=cosine, layout=self.layout
         )

@@ -41,6 +41,18 @@ IN_ATTENTION = {
     "shaw": lambda: kp.RelativePositionEmbedding(3),
     "transformer-xl": kp.TransformerXLBias,
 }
+# Of a decoder alone: an encoder is not causal.
+CAUSAL = {
+    "xpos": kp.XPosEmbedding,
+    "contextual": lambda: kp.ContextualBias(3),
+    "combined": lambda: kp.CombinedPosition(
+        [
+            kp.AttentionTemperature(floor_scale=2),
+            kp.ScalableSoftmax(),
+            kp.ForgettingBias(),
+        ]
+    ),
+}
 AT_THE_INPUT = {
     "none": lambda: None,
     "learned": lambda: kp.PositionEmbedding(LENGTH + 5),
@@ -119,6 +131,23 @@ def test_steps_are_the_whole(position, blocks):
     expected = model({"source": SOURCE, "target": TARGET})
     cache = model.build_cache(SOURCE, LENGTH + 2)
     near(by_steps(model, cache, TARGET), expected)
+
+
+@pytest.mark.parametrize("position", CAUSAL.values(), ids=CAUSAL)
+def test_steps_of_causal_positions(position):
+    """Prompts of one row begin with padding, which counts for nothing."""
+    model = alone(
+        attention_position=position(),
+        num_layers=1,
+        num_key_value_heads=2,
+        attention_window=4,
+    )
+    target = TARGET.copy()
+    target[1, :3] = 0
+    cache = model.build_cache(3, LENGTH + 2)
+    got = by_steps(model, cache, target)
+    real = target > 0
+    near(got[real], model(target)[real])
 
 
 @pytest.mark.parametrize("position", AT_THE_INPUT.values(), ids=AT_THE_INPUT)

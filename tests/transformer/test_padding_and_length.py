@@ -31,6 +31,7 @@ POSITIONS = {
     "kerple": kp.KerpleBias,
     "fire": kp.FireBias,
     "deberta": lambda: kp.DisentangledBias(4, max_distance=6),
+    "forgetting": kp.ForgettingBias,
 }
 
 
