@@ -1592,6 +1592,7 @@ RANDOMIZED = {
     "spread": {},
     "count": {"inference": "count"},
     "skip-masked": {"skip_masked": True},
+    "skip": {"draw": "skip"},
 }
 
 

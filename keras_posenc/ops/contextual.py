@@ -7,9 +7,7 @@ from keras import ops
 from keras_posenc.ops.attention import matmul_by_groups
 
 
-def contextual_positions(
-    query: Any, key: Any, *, mask: Any, dtype: str
-) -> Any:
+def contextual_positions(query: Any, key: Any, *, mask: Any, dtype: str) -> Any:
     """Returns how many keys a query counts from each key up to itself.
 
     A key counts by the sigmoid of its score; one that the query cannot see does
@@ -58,8 +56,7 @@ def interpolated_scores(scores: Any, positions: Any) -> Any:
     below = ops.clip(ops.cast(floor, "int32"), 0, last)
     share = positions - floor
     low, high = (
-        _taken(scores, index)
-        for index in (below, ops.minimum(below + 1, last))
+        _taken(scores, index) for index in (below, ops.minimum(below + 1, last))
     )
     return high * share + low * (1 - share)
 

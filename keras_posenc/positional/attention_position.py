@@ -40,9 +40,10 @@ class AttentionPosition(NamedArguments, keras.Layer):
     queries and keys separately, which may be different sequences.
     `build(input_shape)` receives the shape of the queries,
     `(batch, heads, seq, dim)`. If `causal_only` is True, attention raises an
-    error unless it is called with `use_causal_mask=True`. Several blocks may use one layer, and then
-    share its weights. Those of a `TransformerEncoder` still share it after
-    saving and loading; blocks in your own model each load a copy.
+    error unless it is called with `use_causal_mask=True`. Several blocks may
+    use one layer, and then share its weights. Those of a `TransformerEncoder`
+    still share it after saving and loading; blocks in your own model each load
+    a copy.
 
     Padding has position 0, whatever `positions` contains for it. If
     `uses_length` is True, the result for one token depends on the positions of

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_posenc.checks import check_positive
 from keras_posenc.ops.distances import arithmetic_dtype
@@ -61,11 +62,12 @@ class AttentionTemperature(AttentionPosition):
         self.floor_scale = check_positive("floor_scale", floor_scale)
 
     def rotate(self, x: Any, positions: Any) -> Any:
-        return x * floored_log_temperature(
+        dtype = arithmetic_dtype(x)
+        return ops.cast(x, dtype) * floored_log_temperature(
             positions,
             attn_scale=self.attn_scale,
             floor_scale=self.floor_scale,
-            dtype=arithmetic_dtype(x),
+            dtype=dtype,
         )
 
     def rotate_keys(self, x: Any, positions: Any) -> Any:

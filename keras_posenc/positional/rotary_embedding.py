@@ -167,7 +167,10 @@ class RotaryEmbedding(AttentionPosition):
             scaling, max_wavelength=self.max_wavelength
         )
         self.rope_type = self.scaling["rope_type"]
-        if "partial_rotary_factor" in self.scaling and partial_rotary_factor < 1:
+        if (
+            "partial_rotary_factor" in self.scaling
+            and partial_rotary_factor < 1
+        ):
             raise ValueError(
                 "`partial_rotary_factor` is a key of `scaling` for the "
                 f"rope_type {self.rope_type!r}: leave the argument out. "

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_posenc.checks import check_positive
 from keras_posenc.ops.arguments import check_built_for
@@ -58,7 +59,9 @@ class ScalableSoftmax(AttentionPosition):
     def rotate(self, x: Any, positions: Any) -> Any:
         check_built_for(self, "heads", self.scale.shape[0], x.shape[1])
         dtype = arithmetic_dtype(x)
-        return x * log_temperature(positions, scale=self.scale, dtype=dtype)
+        return ops.cast(x, dtype) * log_temperature(
+            positions, scale=self.scale, dtype=dtype
+        )
 
     def rotate_keys(self, x: Any, positions: Any) -> Any:
         return x

@@ -225,9 +225,7 @@ class SelfAttention(AttentionLayer):
             cache["key"],
             cache["value"],
             context,
-            places=places_of(
-                cache.get("steps"), context.queries, context.keys
-            ),
+            places=places_of(cache.get("steps"), context.queries, context.keys),
             return_attention_scores=False,
             training=False,
         )

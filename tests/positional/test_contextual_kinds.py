@@ -162,9 +162,7 @@ def test_contextual_is_the_paper(max_position, near):
     (table,) = layer.get_weights()
     size = np.abs(query[0]).max() * np.abs(table).sum(-1).max()
     for head in range(HEADS):
-        want = ref.contextual_bias(
-            query[0, head], key[0, head], table, visible
-        )
+        want = ref.contextual_bias(query[0, head], key[0, head], table, visible)
         # Positions of up to 9 are sums of 9 gates.
         near(got[head], want, 16 * 9 * UNIT * size)
 
@@ -263,9 +261,9 @@ def test_combined_is_one_after_the_other(near):
     ("call", "message"),
     [
         (
-            lambda: kp.SelfAttention(
-                2, attention_position=kp.XPosEmbedding()
-            )(draw(1, 3, 8)),
+            lambda: kp.SelfAttention(2, attention_position=kp.XPosEmbedding())(
+                draw(1, 3, 8)
+            ),
             "XPosEmbedding is for causal attention. Call the layer or model "
             "with `use_causal_mask=True`",
         ),
