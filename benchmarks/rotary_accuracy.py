@@ -73,6 +73,7 @@ def main() -> None:
     )
     parser.add_argument("--transformers", metavar="PYTHON")
     python = parser.parse_args().transformers
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     theirs: dict[str, Any] = {}
     if python:
