@@ -63,6 +63,8 @@ def interpolated_scores(scores: Any, positions: Any) -> Any:
 
 def _taken(scores: Any, index: Any) -> Any:
     """Returns, for each query and key, the score of an index of its own."""
+    if 0 in scores.shape:  # JAX cannot take entries of an empty tensor
+        return ops.zeros(ops.shape(index), scores.dtype)
     batch, heads, query, count = ops.shape(scores)
     rows = ops.arange(batch * heads * query, dtype="int32") * count
     flat = index + ops.reshape(rows, (batch, heads, query, 1))
