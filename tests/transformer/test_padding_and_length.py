@@ -312,7 +312,10 @@ def test_blocks_of_queries_are_exact(position, is_static, monkeypatch):
 
         graph = call.get_concrete_function().graph.as_graph_def()
         # In a dynamic graph, attention is a call of a function.
-        nodes = [graph.node, *(each.node_def for each in graph.library.function)]
+        nodes = [
+            graph.node,
+            *(each.node_def for each in graph.library.function),
+        ]
         names = [node.op for each in nodes for node in each]
         return call(inputs(seq)).numpy(), names
 
