@@ -140,6 +140,19 @@ class SelfReader(kp.TransformerDecoder):
         return super().compute_output_spec(inputs, memory=inputs, **kwargs)
 
 
+# ---- Attention that is causal unless told otherwise
+
+
+@keras.saving.register_keras_serializable(package="contract")
+class CausalAttention(kp.SelfAttention):
+    """For positions that no other attention takes."""
+
+    def call(self, inputs, *, use_causal_mask=True, mask=None, **kwargs):
+        return super().call(
+            inputs, use_causal_mask=use_causal_mask, mask=mask, **kwargs
+        )
+
+
 # ---- The table
 
 
@@ -229,7 +242,12 @@ def grid(**options: Any) -> Entry:
     )
 
 
-def attending(position: Any, roundings: int = 4, **options: Any) -> Entry:
+def attending(
+    position: Any,
+    roundings: int = 4,
+    layer: Any = kp.SelfAttention,
+    **options: Any,
+) -> Entry:
     """An entry for a scheme inside grouped attention, by its arguments.
 
     A scheme may round its angles or distances, products, sums and its result.
@@ -239,13 +257,27 @@ def attending(position: Any, roundings: int = 4, **options: Any) -> Entry:
         return position(**options, dtype=kwargs["dtype"])
 
     entry = attention(
-        kp.SelfAttention,
+        layer,
         ATTENTION_ROUNDINGS + roundings,
         2,
         num_key_value_heads=1,
         attention_position=make,
     )
-    return dataclasses.replace(entry, scheme=True)
+    return dataclasses.replace(
+        entry, scheme=True, own=layer is kp.SelfAttention
+    )
+
+
+def combined(dtype: Any) -> kp.CombinedPosition:
+    """A rotation, a scale of queries alone, and a bias with steps."""
+    return kp.CombinedPosition(
+        [
+            kp.RotaryEmbedding(dtype=dtype),
+            kp.ScalableSoftmax(dtype=dtype),
+            kp.ForgettingBias(dtype=dtype),
+        ],
+        dtype=dtype,
+    )
 
 
 def rotary(**options: Any) -> Entry:
@@ -468,6 +500,20 @@ LAYERS = {
     "attention-xl-narrow": attending(
         kp.TransformerXLBias, roundings=8, encoding_dim=4, max_wavelength=100
     ),
+    # Scales of two sides, and the angles.
+    "attention-xpos": attending(
+        kp.XPosEmbedding, 8, CausalAttention, scale_base=8192
+    ),
+    # Gates with their exponential and logarithm, and sums of them.
+    "attention-forgetting": attending(kp.ForgettingBias, roundings=12),
+    # Gates of scores, sums of them, and products with two vectors.
+    "attention-contextual": dataclasses.replace(
+        attending(kp.ContextualBias, 16, CausalAttention, max_position=2),
+        kinks=True,
+    ),
+    "attention-temperature": attending(kp.AttentionTemperature, floor_scale=4),
+    # Scores of several times the size.
+    "attention-combined": attending(combined, roundings=32),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
     "pooling-max": Entry(kp.MaskedMaxPooling1D, 3, dropout=False, pools=True),
     "pooling-last": Entry(kp.LastTokenPooling1D, 1, dropout=False, pools=True),
@@ -494,7 +540,10 @@ MORE_OF_THE_SAME = (
     "attention-relative-keys",
     "attention-rotary-dynamic",
     "attention-rotary-longrope",
+    "attention-forgetting",
+    "attention-temperature",
     "attention-xl-narrow",
+    "attention-xpos",
     "decoder-of-memory",
     "decoder-post",
     "encoder-post",
@@ -1543,6 +1592,7 @@ RANDOMIZED = {
     "spread": {},
     "count": {"inference": "count"},
     "skip-masked": {"skip_masked": True},
+    "skip": {"draw": "skip"},
 }
 
 

@@ -82,7 +82,7 @@ def score_matrix(
         query's position with each key's.
 
     Raises:
-        ValueError: Not an `AttentionPosition`.
+        ValueError: Not an `AttentionPosition`, or one of contents.
 
     Example:
     >>> import keras_posenc as kp
@@ -94,6 +94,13 @@ def score_matrix(
         raise ValueError(
             "`position` must be an AttentionPosition. "
             f"Received: position={_describe(position)}"
+        )
+    if position.contextual_bias is not None:
+        raise ValueError(
+            "`position` must have scores that follow from positions. Those of "
+            f"{type(position).__name__} depend on the contents of the tokens: "
+            "see the weights of a model instead, with "
+            "`return_attention_scores=True`"
         )
     shape = tuple(
         check_positive_int(name, value)
@@ -110,6 +117,9 @@ def score_matrix(
     query = key / dim**0.5
     if position.rotate is not None:
         query = position.rotate(query, positions)
+    if position.rotate_keys is not None:
+        key = position.rotate_keys(key, positions)
+    elif position.rotate is not None:
         key = position.rotate(key, positions)
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
     if position.bias is not None:

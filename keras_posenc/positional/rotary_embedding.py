@@ -46,7 +46,8 @@ class RotaryEmbedding(AttentionPosition):
         scaling: How frequencies are scaled for long contexts: None, or a dict
             with the keys of Hugging Face's `rope_scaling`. (Its
             `rope_parameters` have two more keys, which are arguments here:
-            `partial_rotary_factor`, and `rope_theta`, here `max_wavelength`.)
+            `partial_rotary_factor`, except for `"proportional"`, and
+            `rope_theta`, here `max_wavelength`.)
             The keys of each `"rope_type"`:
 
             - `"default"`: none; frequencies are not scaled.
@@ -74,6 +75,14 @@ class RotaryEmbedding(AttentionPosition):
             - `"llama3"`: as yarn, between `"low_freq_factor"` and
               `"high_freq_factor"` turns within
               `"original_max_position_embeddings"`; `"factor"`.
+            - `"proportional"` (p-RoPE, as in Gemma 4): only the share
+              `"partial_rotary_factor"` of the pairs is rotated, those of the
+              highest frequencies. The others, whatever the distance, compare
+              contents alone. Optional: `"factor"` (1), which divides the
+              frequencies.
+            - `"clipped"`: the frequencies of the last `"clipped_pairs"` pairs
+              (20 of 64 in the paper) fall along half a cosine, from their own
+              to 0.
         layout: Which features are pair `j`: `"halves"` (columns `j` and
             `dim / 2 + j`: GPT-NeoX, Llama) or `"interleaved"` (`2 j` and
             `2 j + 1`: the paper, GPT-J).
@@ -127,6 +136,9 @@ class RotaryEmbedding(AttentionPosition):
         - [Peng et al., 2023](https://arxiv.org/abs/2309.00071) (dynamic, yarn)
         - [Ding et al., 2024](https://arxiv.org/abs/2402.13753) (longrope)
         - [Grattafiori et al., 2024](https://arxiv.org/abs/2407.21783) (llama3)
+        - [Barbero et al., 2024](https://arxiv.org/abs/2410.06205)
+          (proportional)
+        - [Li et al., 2026](https://arxiv.org/abs/2602.05258) (clipped)
     """
 
     def __init__(
@@ -155,6 +167,16 @@ class RotaryEmbedding(AttentionPosition):
             scaling, max_wavelength=self.max_wavelength
         )
         self.rope_type = self.scaling["rope_type"]
+        if (
+            "partial_rotary_factor" in self.scaling
+            and partial_rotary_factor < 1
+        ):
+            raise ValueError(
+                "`partial_rotary_factor` is a key of `scaling` for the "
+                f"rope_type {self.rope_type!r}: leave the argument out. "
+                f"Received: partial_rotary_factor={partial_rotary_factor!r}, "
+                f"scaling={self.scaling!r}"
+            )
         self.sequence_axis = check_integer("sequence_axis", sequence_axis)
         self.feature_axis = check_integer("feature_axis", feature_axis)
         self.uses_length = self.rope_type in BY_LENGTH

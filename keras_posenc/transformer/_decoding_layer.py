@@ -244,6 +244,16 @@ def check_cross_attention_position(
             f"{what} depends on the length of a sequence, and cross-attention "
             "has two: queries and keys would rotate differently"
         )
+    if (
+        position.causal_only
+        or position.steps is not None
+        or position.contextual_bias is not None
+    ):
+        raise ValueError(
+            f"{what} depends on the order of the tokens between a query and a "
+            "key, which cross-attention does not have: leave "
+            "`cross_attention_position` out, or give another one"
+        )
     if getattr(position, "bidirectional", True) is False:
         raise ValueError(
             f"{what} with bidirectional=False distinguishes earlier keys from "

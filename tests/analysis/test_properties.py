@@ -112,6 +112,15 @@ def test_similarity_of_alibi():
     )
 
 
+def test_keys_may_be_scaled_otherwise():
+    """xPos: scores of ones fall by the decays of the pairs, here of two."""
+    scores = analysis.score_matrix(kp.XPosEmbedding(1), 4, 4, num_heads=1)
+    decays = np.array([0.4, 0.9]) / 1.4
+    rates = np.array([1.0, 0.01])
+    want = np.sum(decays**2 * 2 * np.cos(2 * rates)) / 2
+    assert scores[0, 3, 1] == pytest.approx(want, abs=ROUNDING * 10)
+
+
 def test_a_table_of_zeros_has_numbers():
     found = analysis.properties(np.zeros((9, 4)), 9, 4)
     assert found.smallest_distance == found.shift_residual == found.norm == 0
@@ -138,13 +147,22 @@ def test_every_scheme_has_properties_for_json(name):
 
 
 def test_schemes_are_every_public_one():
-    """But for grids, positions that are drawn, and what is loaded alone."""
+    """But for grids, what is drawn, and scores that position does not make.
+
+    Those are of contents, of causal attention alone, or of the length.
+    """
     known = {type(analysis.make_scheme(name, 8)) for name in analysis.SCHEMES}
     others = {
         kp.AttentionPosition,
+        kp.AttentionTemperature,
         kp.AxialPositionalEncoding,
+        kp.CombinedPosition,
+        kp.ContextualBias,
         kp.DisentangledBias,
+        kp.ForgettingBias,
         kp.RandomizedPositions,
+        kp.ScalableSoftmax,
+        kp.XPosEmbedding,
     }
     public = {
         value
@@ -165,6 +183,10 @@ def test_schemes_are_every_public_one():
         (
             lambda: analysis.properties(np.ones((4, 3)), 4, 4),
             r"length=4, dim=4. Received: encoding=an array of shape \(4, 3\)",
+        ),
+        (
+            lambda: analysis.properties(kp.ForgettingBias(), 4, 4),
+            "Those of ForgettingBias depend on the contents of the tokens",
         ),
         (
             lambda: analysis.properties(kp.RandomizedPositions(9), 4, 4),

@@ -18,6 +18,7 @@ YARN, DYNAMIC, LONGROPE = (
     {"rope_type": kind, **SCALING} for kind in ("yarn", "dynamic", "longrope")
 )
 LONGROPE |= {"short_factor": [1, 2], "long_factor": [3, 4]}
+PROPORTIONAL = {"rope_type": "proportional", "partial_rotary_factor": 0.5}
 SCHEMES = {
     "rotary": kp.RotaryEmbedding,
     "interleaved": partial(kp.RotaryEmbedding, layout="interleaved"),
@@ -30,6 +31,15 @@ SCHEMES = {
     "xl": kp.TransformerXLBias,
     "kerple": kp.KerpleBias,
     "fire": kp.FireBias,
+    "forgetting": kp.ForgettingBias,
+    "temperatures": lambda dtype=None: kp.CombinedPosition(
+        [
+            kp.RotaryEmbedding(scaling=PROPORTIONAL, dtype=dtype),
+            kp.AttentionTemperature(floor_scale=8, dtype=dtype),
+            kp.ScalableSoftmax(dtype=dtype),
+        ],
+        dtype=dtype,
+    ),
 }
 
 
