@@ -41,6 +41,7 @@ from keras_posenc.positional.attention_position import AttentionPosition as Atte
 from keras_posenc.positional.axial_positional_encoding import AxialPositionalEncoding as AxialPositionalEncoding
 from keras_posenc.positional.disentangled_bias import DisentangledBias as DisentangledBias
 from keras_posenc.positional.fire_bias import FireBias as FireBias
+from keras_posenc.positional.grid_positions import GridPositions as GridPositions
 from keras_posenc.positional.index_encoding import IndexEncoding as IndexEncoding
 from keras_posenc.positional.kerple_bias import KerpleBias as KerpleBias
 from keras_posenc.positional.position_embedding import PositionEmbedding as PositionEmbedding

@@ -26,7 +26,9 @@ class AttentionPosition(NamedArguments, keras.Layer):
       `(batch, heads, query, key)`.
 
     Positions are `(1, seq)` or `(batch, seq)`, integers or floats, given for
-    queries and keys separately, which may be different sequences.
+    queries and keys separately, which may be different sequences. A subclass
+    whose `num_axes` is not None takes vectors, `(1, seq, num_axes)` or
+    `(batch, seq, num_axes)`; numbers too, where `takes_numbers` stays True.
     `build(input_shape)` receives the shape of the queries,
     `(batch, heads, seq, dim)`. Several blocks may use one layer, and then
     share its weights. Those of a `TransformerEncoder` still share it after
@@ -68,6 +70,8 @@ class AttentionPosition(NamedArguments, keras.Layer):
     bias: ClassVar[Callable[..., Any] | None] = None
     values: ClassVar[Callable[..., Any] | None] = None
     uses_length: bool = False
+    num_axes: int | None = None
+    takes_numbers: bool = True
 
     def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
         """Returns `rotate(x, positions)`, in the same dtype or another.
