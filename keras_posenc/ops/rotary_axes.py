@@ -67,8 +67,8 @@ def _check_turns(sections: Sequence[int]) -> None:
         last = axis + (size - 1) * len(sections)
         if last >= pairs:
             raise ValueError(
-                f"`axes` with '{INTERLEAVED}' gives axis {axis} every "
-                f"{len(sections)}th pair, from {axis} to {last}, and the "
+                f"`axes` with '{INTERLEAVED}' gives axis {axis} one of every "
+                f"{len(sections)} pairs, from {axis} to {last}, and the "
                 f"sections sum to {pairs} pairs. Make the first section "
                 f"larger. Received: {SECTIONS}={list(sections)!r}"
             )

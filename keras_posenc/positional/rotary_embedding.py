@@ -294,7 +294,7 @@ class RotaryEmbedding(AttentionPosition):
             "scaling": self.scaling,
             "dtype": "float64" if dtype == "float64" else "float32",
         }
-        if self.axes is None or len(positions.shape) < 3:
+        if self.axes is None or check_position_axes([self], positions) is None:
             return scaled_phases(positions, **options)
         return phases_of_axes(positions, axes=self.axes, **options)
 
