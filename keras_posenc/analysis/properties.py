@@ -34,8 +34,8 @@ class Properties:
             always inside attention.
         difference_residual: The part of the variation of the similarities
             that is not a function of distance and direction (of the difference
-            of two vectors), 0 to 1; 0 where nothing varies. Inside attention, where similarities are the
-            scores, this is condition 4.
+            of two vectors), 0 to 1; 0 where nothing varies. Inside attention,
+            where similarities are the scores, this is condition 4.
         similarity: Mean similarity, `(length,)`, of tokens 0, 1, 2, ...
             apart: the scalar product, or the score.
     """

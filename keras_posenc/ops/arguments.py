@@ -140,7 +140,9 @@ def check_position_tensors(
         check_shape("positions", positions, ("seq",), row, sizes=sizes)
     else:
         vectors = (*row, "axes")
-        check_shape("positions", positions, vectors, sizes=sizes | {"axes": axes})
+        check_shape(
+            "positions", positions, vectors, sizes=sizes | {"axes": axes}
+        )
     check_shape("segment_ids", segment_ids, row, sizes=sizes)
     check_shape("start_index", start_index, (), ("batch",), sizes=sizes)
     check_integers("start_index", start_index)

@@ -124,7 +124,7 @@ def phases_of_axes(
 
 
 def _joined(x: Any, width: int) -> Any:
-    """Joins the last two axes: (batch, seq, ..., ...) -> (batch, seq, width)"""
+    """Joins the last two axes: the result is `(batch, seq, width)`."""
     return ops.reshape(x, (*ops.shape(x)[:2], width))
 
 

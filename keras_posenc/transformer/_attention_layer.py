@@ -170,7 +170,6 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         check_mask("padding_mask", padding_mask)
         check_mask("attention_mask", attention_mask)
 
-
     def _positions_within(self) -> list[Any]:
         """Lists what uses the positions of the inputs."""
         return listed(self.attention_position)

@@ -7,7 +7,12 @@ import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.dinov2 import DinoV2
-from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Parts, said_sizes
+from keras_posenc.checkpoints.family import (
+    ACTIVATIONS,
+    SIZES,
+    Parts,
+    said_sizes,
+)
 from keras_posenc.checks import check_count, check_max_wavelength
 from keras_posenc.positional.grid_positions import GridPositions
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
