@@ -46,7 +46,7 @@ def check_axes(value: Any) -> int | dict[str, Any] | None:
             "how many pairs of features each axis rotates. "
             f"Received: axes={dict(value)!r}"
         )
-    checked = {
+    checked: dict[str, Any] = {
         SECTIONS: [
             check_positive_int(f"axes['{SECTIONS}'][{axis}]", size)
             for axis, size in enumerate(sections)

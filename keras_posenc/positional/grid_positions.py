@@ -165,9 +165,10 @@ class GridPositions(NamedArguments, keras.Layer):
             return index
         # As bits: converters to float16 would round a constant.
         table = ops.convert_to_tensor(
-            kept_table(np.array([self.extent], "float32"))
+            kept_table(np.array([[self.extent]], "float32"))
         )
-        extent = rows_of(table, ops.minimum(index, 0))
+        # (size, 1) -> (size,)
+        extent = ops.squeeze(rows_of(table, ops.minimum(index, 0)), -1)
         # In integers as long as possible: from -1 + 1 / size to 1 - 1 / size.
         centre = ops.cast(2 * index + 1 - size, "float32")
         return centre / ops.cast(size, "float32") * extent

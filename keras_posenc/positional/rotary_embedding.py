@@ -288,7 +288,7 @@ class RotaryEmbedding(AttentionPosition):
 
     def _phases(self, x: Any, positions: Any) -> tuple[Any, Any]:
         dtype = keras.backend.standardize_dtype(x.dtype)
-        options = {
+        options: dict[str, Any] = {
             "dim": self._check_width(x.shape[-1]),
             "max_wavelength": self.max_wavelength,
             "scaling": self.scaling,
