@@ -164,6 +164,18 @@ def test_a_vision_transformer_takes_images_of_any_size(tmp_path):
     assert np.abs(flipped - y)[:, 0].max() > 1e-4
 
 
+@pytest.mark.tensorflow
+def test_a_graph_serves_every_size():
+    import tensorflow as tf
+
+    grid = kp.GridPositions(2, num_class_tokens=1, extent=3.0, jitter=1.5)
+    signature = [tf.TensorSpec((None, None, None, 1))]
+    graph = tf.function(grid.__call__, input_signature=signature)
+    for size in ((4, 6), (2, 9), (2, 2)):
+        images = np.zeros((1, *size, 1), "float32")
+        np.testing.assert_array_equal(graph(images), grid(images))
+
+
 # ---- Refusals
 
 
