@@ -33,6 +33,7 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/transformer/test_cache.py \
 	tests/transformer/test_transformer.py \
 	tests/ops/test_fused_attention.py \
+	tests/positional/test_vector_positions.py \
 	tests/training/test_retrieval.py \
 	tests/training/test_training.py \
 	tests/distribution
