@@ -165,7 +165,8 @@ def _in_blocks(operation: str) -> dict[str, Any]:
 def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
     """Yields recipes that leave out operators whose weights have no blocks.
 
-    ai-edge-quantizer calls an operator by the name of its output.
+    ai-edge-quantizer calls an operator by the names of its outputs, each with
+    a semicolon after it, and looks for an expression anywhere in these.
     """
     kinds = kinds_of(model)
     for graph in model.subgraphs:
@@ -175,8 +176,9 @@ def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
                 weight = graph.tensors[operator.inputs[1]]
                 output = graph.tensors[operator.outputs[0]]
                 if weight.shape[-1] % _BLOCK:
+                    name = re.escape(bytes(output.name).decode())
                     yield {
-                        "regex": re.escape(bytes(output.name).decode()),
+                        "regex": f"(^|;){name};",
                         "operation": kind,
                         "algorithm_key": "no_quantize",
                         "op_config": {},

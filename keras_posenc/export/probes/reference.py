@@ -485,7 +485,7 @@ def _run(
                 reference.probes.append(extreme)
             continue
         try:
-            outputs = call(probe.inputs)
+            probe, outputs = _run_texts(probe, call)
         except ValueError as refusal:
             error = refusal
             if probe.is_required and not probe.is_sample:
@@ -504,6 +504,29 @@ def _run(
             taken += 1
     if error is not None and not taken:
         raise error
+
+
+def _run_texts(
+    probe: Probe, call: Callable[[Inputs], Any]
+) -> tuple[Probe, Any]:
+    """Runs a model on inputs; invented texts are cut to what it takes.
+
+    Only the model's layers know how many tokens a text has, and how many of
+    them have positions.
+
+    Raises:
+        ValueError: The model refuses the inputs, with empty texts too.
+    """
+    refusal: ValueError | None = None
+    tried: Probe | None = probe
+    while tried is not None:
+        try:
+            return tried, call(tried.inputs)
+        except ValueError as error:
+            refusal = refusal or error
+            tried = tried.shorter
+    assert refusal is not None
+    raise refusal
 
 
 def _run_pairs(

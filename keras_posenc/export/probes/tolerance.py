@@ -89,6 +89,8 @@ def _rounded_weights(
         value = keras.ops.convert_to_numpy(variable)
         if value.size < (_SMALLEST if quantization in _LEAVING else 1):
             continue
+        if value.ndim < 2 and quantization in _LEAVING:
+            continue  # no product and no lookup reads it
         if quantization == "float16":
             half_step = np.abs(value) * 2.0**-11
         elif quantization == BY_KERAS:
