@@ -170,14 +170,13 @@ def verify(
     }
     if kind == "litertlm":
         check_no_labels(labels, path)
-        given = (signatures, samples, max_length)
-        names = ("signatures", "samples", "max_length")
-        for name, value in zip(names, given, strict=True):
+        own = {"signatures": signatures, "max_length": max_length}
+        for name, value in own.items():
             if value is not None:
                 raise ValueError(
                     f"`{name}` must be None for a LiteRT-LM package, whose "
-                    "signatures and inputs are the engine's. Received: "
-                    f"{name}, path='{path}'"
+                    f"signatures are the engine's. Received: {name}, "
+                    f"path='{path}'"
                 )
         return verify_litertlm(model, path, arguments)
     format: pipeline.Format
