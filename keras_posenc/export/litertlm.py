@@ -240,7 +240,10 @@ def verify_litertlm(
     if find_parts is not None:
         sizes = lengths_of_embedder(found)
         embedder = Embedder(
-            parts=find_parts(), sizes=sizes, mode=found.quantization, **arguments
+            parts=find_parts(),
+            sizes=sizes,
+            mode=found.quantization,
+            **arguments,
         )
         return verify(model, embedder, path)
     _refuse({"samples": arguments["samples"]}, "text embedders", model)
