@@ -157,6 +157,17 @@ def test_verify_runs_a_package_again(exported, folder, capfd):
     assert record.is_file()
 
 
+def test_bench_times_texts(exported):
+    found = kp.benchmark_litert(
+        exported.path, lengths=[4, 99], threads=[1], repeats=2, verbose=False
+    )
+    short, long = found.timings
+    assert short.shapes == {"words": [4]}
+    assert 0 < short.median_milliseconds < long.median_milliseconds
+    assert found.loadings[0].peak_bytes > 0
+    assert "tokens/s" not in str(found)
+
+
 def repacked(package, path, change):
     """Writes a package whose tokenizer was changed, with its own numbers."""
     found = kp.inspect(package)
