@@ -257,7 +257,9 @@ class Embedder(Format):
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares the frame, and both models with conversions of them."""
-        graphs, values, left = [], [], []
+        graphs: list[str] = []
+        values: list[str] = []
+        left: list[str] = []
         if self.frame[1] != tokenizer_section(self.parts.tokenizer_json()):
             graphs.append("another tokenizer.json than the model's")
         with working_folder() as folder:
