@@ -369,6 +369,16 @@ def test_other_ids_are_found(fault, model, passing_ids, tmp_path):
         check_ids(path, texts, parts.ids(texts))
 
 
+def test_a_crash_of_the_engine_is_an_error(model, passing_ids, tmp_path):
+    """It aborts its process for a tokenizer.json of nothing."""
+    path = tmp_path / "ids.litertlm"
+    metadata = litertlm_embedder._metadata(model.embedder_parts(), [MOST])
+    frame = [metadata_section(metadata), tokenizer_section({})]
+    write_package(path, [*frame, *passing_ids])
+    with pytest.raises(kp.ExportVerificationError, match="killed by SIGABRT"):
+        check_ids(path, ["a"], [[1]])
+
+
 # ---- What is refused
 
 
