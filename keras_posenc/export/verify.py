@@ -170,13 +170,14 @@ def verify(
     }
     if kind == "litertlm":
         check_no_labels(labels, path)
-        own = {"signatures": signatures, "max_length": max_length}
-        for name, value in own.items():
+        given = (signatures, max_length)
+        names = ("signatures", "max_length")
+        for name, value in zip(names, given, strict=True):
             if value is not None:
                 raise ValueError(
                     f"`{name}` must be None for a LiteRT-LM package, whose "
-                    f"signatures are the engine's. Received: {name}, "
-                    f"path='{path}'"
+                    "signatures and inputs are the engine's. Received: "
+                    f"{name}, path='{path}'"
                 )
         return verify_litertlm(model, path, arguments)
     format: pipeline.Format
