@@ -260,17 +260,27 @@ def read_packed_tokenizer(path: Path, section: Mapping[str, Any]) -> Any:
     """Returns the tokenizer of a section, as `tokenizer_section` takes it.
 
     Raises:
-        ExportVerificationError: It is no JSON.
+        ExportVerificationError: It is no tokenizer.json.
     """
     content = section_content(path, section)
     if section["kind"] == "SP_Tokenizer":
         return content
     try:  # its size was checked by the inspection
-        return json.loads(zlib.decompress(content[8:]))
-    except (ValueError, RecursionError) as error:
+        values = json.loads(zlib.decompress(content[8:]))
+        for each in values.get("added_tokens") or []:
+            if not isinstance(each["id"], int):
+                raise ValueError(f"an added token has the id {each['id']!r}")
+            if not isinstance(each["content"], str):
+                raise ValueError(f"added token {each['id']} has no content")
+    except (
+        *(ValueError, RecursionError, zlib.error),
+        *(AttributeError, KeyError, TypeError),  # of another structure
+    ) as error:
         raise ExportVerificationError(
-            f"The tokenizer in '{path}' is no JSON: {error}"
+            f"The tokenizer in '{path}' is no tokenizer.json: {error}",
+            differs=True,
         ) from error
+    return values
 
 
 def check_metadata(path: Path, section: Mapping[str, Any], own: Any) -> None:

@@ -6,7 +6,9 @@ import pytest
 import keras_posenc as kp
 from keras_posenc.export.formats.litertlm_package import (
     Section,
+    read_packed_tokenizer,
     require_builder,
+    tokenizer_section,
     write_package,
 )
 from keras_posenc_cli import main
@@ -61,6 +63,18 @@ def test_metadata_that_cannot_be_parsed(tmp_path):
     write_package(path, [Section("EmbeddingMetadataProto", b"\xff" * 9)])
     with pytest.raises(ValueError, match="damaged \\(DecodeError"):
         kp.inspect(path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], 0, *({"added_tokens": x} for x in ([1], [{}], [{"id": "a"}], 7))],
+)
+def test_a_tokenizer_of_another_structure(tmp_path, values):
+    path = tmp_path / "m.litertlm"
+    write_package(path, [tokenizer_section(values)])
+    (section,) = kp.inspect(path).sections
+    with pytest.raises(kp.ExportVerificationError, match="is no tokenizer"):
+        read_packed_tokenizer(path, section)
 
 
 def test_who_takes_no_packages(package, capfd):
