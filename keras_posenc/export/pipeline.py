@@ -132,6 +132,28 @@ class Format:
         """Adds files made from the reference; returns the inspection."""
         return found
 
+    def as_served(self, reference: Reference, found: Inspection) -> Inspection:
+        """Returns the file by the signatures that are compared.
+
+        Raises:
+            ValueError: It has others.
+            ExportVerificationError: A part of it is not the model's.
+        """
+        check_signatures(reference.signatures, found)
+        return found
+
+    def run(
+        self, reference: Reference, found: Inspection, runtime: Worker | None
+    ) -> dict[str, Any]:
+        """Returns the file's outputs, as `run_model` does."""
+        return run_model(
+            found.runtime,
+            found.path,
+            [(each.signature, each.inputs) for each in reference.probes],
+            limits_of(reference, found),
+            runtime,
+        )
+
     def contents(self) -> Any:
         """Returns what `compare_contents` needs, while the file is run."""
         return None
@@ -154,17 +176,17 @@ class Format:
         raise NotImplementedError
 
     def run_further(
-        self, path: Path, reference: Reference, step: Step
-    ) -> tuple[int | None, list[str]]:
-        """Runs the file in a further runtime.
+        self, report: VerificationReport, reference: Reference, step: Step
+    ) -> VerificationReport:
+        """Runs a file that passed in a further runtime.
 
         Returns:
-            `mediapipe` of `VerificationReport`, and notes.
+            The report, with what was found.
 
         Raises:
             ExportVerificationError: Its outputs are not the model's there.
         """
-        return None, []
+        return report
 
     def publish(
         self,
@@ -317,16 +339,9 @@ def _report(
     """
     is_own = format.path is not None
     step("Verifying it in a fresh process")
-    check_signatures(reference.signatures, found)
+    found = format.as_served(reference, found)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(
-            run_model,
-            found.runtime,
-            found.path,
-            [(each.signature, each.inputs) for each in reference.probes],
-            limits_of(reference, found),
-            runtime,
-        )
+        running = pool.submit(format.run, reference, found, runtime)
         own = format.contents()  # meanwhile
         response = running.result()
     if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
@@ -361,10 +376,7 @@ def _report(
             report, notes=[*report.notes, *format.left_out]
         )
     if report.passed:
-        count, notes = format.run_further(found.path, reference, step)
-        report = dataclasses.replace(
-            report, mediapipe=count, notes=[*report.notes, *notes]
-        )
+        report = format.run_further(report, reference, step)
     return dataclasses.replace(
         report, unverified=[*report.unverified, *format.unverified]
     )

@@ -305,6 +305,24 @@ def test_the_command_inspects_and_chats(package, capfd):
     assert capfd.readouterr().out == package.parts.text_of(next_ids) + "\n"
 
 
+def test_bench_times_prompts_and_tokens(package):
+    lengths = [9, 40, ROOM]  # the last one leaves no room for a reply
+    found = kp.benchmark_litert(
+        package.path, lengths=lengths, threads=[1], repeats=1, verbose=False
+    )
+    assert [
+        (each.signature, each.shapes, each.tokens) for each in found.timings
+    ] == [
+        (name, {"prompt": [length]}, length if name == "prefill" else 32)
+        for length in lengths[:2]
+        for name in ("prefill", "decode")
+    ]
+    assert all(each.tokens_per_second > 0 for each in found.timings)
+    assert "tokens/s" in str(found)
+    with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
+        kp.benchmark_litert(package.path, lengths=[ROOM])
+
+
 def byte_pairs():
     file = FIXTURES / "language_models" / "qwen3_embedding" / "tokenizer.json"
     return kp.BytePairTokenizer.from_tokenizer_json(file, pad_token=None)

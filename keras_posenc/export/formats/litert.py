@@ -37,6 +37,7 @@ from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import writing_to
+from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
@@ -157,10 +158,13 @@ class LiteRT(Format):
         return compare_with_conversion(reference, found, self.frozen)
 
     def run_further(
-        self, path: Path, reference: Reference, step: Step
-    ) -> tuple[int | None, list[str]]:
+        self, report: VerificationReport, reference: Reference, step: Step
+    ) -> VerificationReport:
         """Runs a file of a task in MediaPipe, from raw text."""
         if self.task is None:
-            return None, []
+            return report
         step("Running it in MediaPipe")
-        return verify_in_mediapipe(self.task, path, reference)
+        count, notes = verify_in_mediapipe(self.task, report.path, reference)
+        return dataclasses.replace(
+            report, mediapipe=count, notes=[*report.notes, *notes]
+        )
