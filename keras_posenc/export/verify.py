@@ -170,8 +170,8 @@ def verify(
     }
     if kind == "litertlm":
         check_no_labels(labels, path)
-        given = (signatures, samples, max_length)
-        names = ("signatures", "samples", "max_length")
+        given = (signatures, max_length)
+        names = ("signatures", "max_length")
         for name, value in zip(names, given, strict=True):
             if value is not None:
                 raise ValueError(

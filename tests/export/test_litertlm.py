@@ -110,9 +110,8 @@ class Package:
             path,
             parts or self.parts,
             self.parts.tokenizer_json(),
-            is_quantized=False,
-            tolerance=None,
-            max_perplexity_ratio=None,
+            self.report,
+            None,
         )
 
 
@@ -193,7 +192,7 @@ def test_scores_need_the_last_token_twice(package):
     """Else 0.18.1 takes it for one slot earlier: then the remedy can go."""
     target = "the ship"
     ids, given = package.parts.tokenize(["once upon a time", target])
-    wanted, _ = package.parts.scores(ids, given)
+    wanted, *_ = package.parts.scores(ids, given)
     requests = [["once upon a time"], ["once upon a time", "e"]]
     plain, twice = litertlm_engine.run_in_engine(
         package.path,
