@@ -72,9 +72,9 @@ class CaseReport(Difference):
         found = f"{self.largest_difference:.2g}"
         if self.likelihoods is not None:
             found = f"{self.likelihoods.largest_loss:.2g} nats per token"
-        text = f"{self.signature}, {self.inputs}: " + (
-            self.error or f"{found}, {units.time(self.milliseconds / 1e3)}"
-        )
+        if self.milliseconds:
+            found += f", {units.time(self.milliseconds / 1e3)}"
+        text = f"{self.signature}, {self.inputs}: {self.error or found}"
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
         return printable(text)

@@ -193,7 +193,9 @@ def verify_in_engine(
     messages = _messages(parts)
     if messages:
         request["chats"] = [{"messages": messages, "count": _REPLY}]
-    found = run_in_engine(path, request, sum(len(x.prompt.ids) for x in targets))
+    found = run_in_engine(
+        path, request, sum(len(x.prompt.ids) for x in targets)
+    )
     _check_tokens(texts, parts.tokenize(texts), found["texts"])
     near, largest, allowed, count = 0, 0.0, 0.0, 0
     measured: list[tuple[Prompt, Likelihoods]] = []
@@ -339,7 +341,9 @@ def _compare(parts: Any, prompt: _Continued, text: str, allowed: float) -> str:
     return "other"
 
 
-def _differs(parts: Any, prompt: _Continued, text: str) -> ExportVerificationError:
+def _differs(
+    parts: Any, prompt: _Continued, text: str
+) -> ExportVerificationError:
     wanted = parts.text_of(prompt.next_ids)
     return ExportVerificationError(
         f"LiteRT-LM continues {prompt.text!r:.60} with "

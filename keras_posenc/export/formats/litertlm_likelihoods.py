@@ -35,6 +35,7 @@ _TEXT = (
     "counted the masts. One day a ship came whose name nobody had heard, and "
     "the captain asked her for the way to the island of glass. "
 )
+_CUT = 8  # last letters of a text without spaces that may be of a cut token
 _LOST = "\ufffd"  # in place of bytes that are no character
 
 
@@ -266,7 +267,7 @@ def chosen(
             the most likely one.
     """
     # The last word may be cut within a token.
-    head = text.rpartition(" ")[0]
+    head = text.rpartition(" ")[0] or text[:-_CUT]
     own = [*itertools.takewhile(lambda each: each not in parts.end_ids, own)]
     # Where the model's own text has other ids than it was generated as, so may
     # the engine's.
