@@ -48,7 +48,7 @@ def export_litertlm(
     model: keras.Model,
     path: str | Path,
     *,
-    quantization: str | Path | Sequence[Mapping[str, Any]] | None = None,
+    quantization: Any = None,
     lengths: Sequence[int] | None = None,
     prefill_lengths: Sequence[int] | None = None,
     cache_length: int | None = None,

@@ -148,7 +148,11 @@ def run_package(
     )
     if not cases:
         return report
-    measured = {x.signature for x in cases if x.likelihoods.tokens}
+    measured = {
+        each.signature
+        for each in cases
+        if each.likelihoods is not None and each.likelihoods.tokens
+    }
     return dataclasses.replace(
         report,
         by_likelihood=sorted(parts.models),
