@@ -7,11 +7,8 @@ Hugging Face's files and for llama.cpp. PYTHON has transformers, CTranslate2,
 llama-cpp-python and gguf. All read the same 128 ids, and write 128 tokens;
 LiteRT-LM's engine reads 128 ids of its own, and says itself how long it took.
 
-    python benchmarks/language_models.py FOLDER --gguf FILE --peer PYTHON \\
-        --package int8.litertlm --package int4.litertlm \\
-        --only LiteRT-LM --only llama.cpp
-
-times packages of `export_litertlm` next to llama.cpp alone.
+With `--package a.litertlm --package b.litertlm --only llama.cpp` it times
+packages of `export_litertlm` next to llama.cpp alone.
 """
 
 import argparse

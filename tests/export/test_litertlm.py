@@ -334,8 +334,22 @@ def test_quantized_packages_are_measured(
     for each in found.values():
         assert each.drawn > 50
         assert 0 < each.kl
-    assert report.likelihoods.chosen > 5
     assert "perplexity" in str(report)
+
+
+def test_generated_texts_are_rated(package):
+    parts = package.parts
+    own, ids = max(
+        ((parts.continued(ids, 24)[0], ids) for ids in parts.tokenize("abcd")),
+        key=lambda each: len(each[0]),
+    )
+    text = parts.text_of(own)
+    found = litertlm_likelihoods.chosen(parts, ids, own, text, 0.1)
+    assert found.chosen == found.most_likely > 5
+    assert found.regret == 0
+    wrong = "".join(reversed(text)) + "z" * 24
+    with pytest.raises(kp.ExportVerificationError, match="less likely than"):
+        litertlm_likelihoods.chosen(parts, ids, own, wrong, 0.1)
 
 
 def other_slot(model):
@@ -400,7 +414,7 @@ def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
     assert report.passed
     (ids,) = package.parts.tokenize(texts)
     assert len(ids) - 8 <= report.likelihoods_of["decode"].tokens < len(ids)
-    assert path.stat().st_size < 0.6 * package.path.stat().st_size
+    assert kp.inspect(path).quantization == "int8"
 
 
 def test_what_the_engine_refuses_is_said(package):
