@@ -136,7 +136,9 @@ class EngineReport:
             + f", {self.near_ties} up to a near-tie" * bool(self.near_ties),
             f"{self.log_probabilities} log-probabilities within "
             f"{self.largest_difference:.2g}{limit}",
-            f"{self.turns} turns of a chat" if self.turns else "no chat",
+            f"{units.count(self.turns, 'turn')} of a chat"
+            if self.turns
+            else "no chat",
         ]
         return f"in LiteRT-LM's engine: {'; '.join(parts)}"
 
