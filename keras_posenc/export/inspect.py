@@ -175,8 +175,10 @@ def inspect(path: str | Path) -> Inspection:
     seconds and some hundred megabytes.
 
     Args:
-        path: A LiteRT or ONNX file, a SavedModel folder, or the folder of a
-            SavedModel's versions, of which the highest is read.
+        path: A LiteRT or ONNX file, a LiteRT-LM package, a SavedModel folder,
+            or the folder of a SavedModel's versions, of which the highest is
+            read. Of a package, the signatures are those of its models, and
+            `package` has its tokenizer's kind and its metadata.
 
     Returns:
         An `Inspection`.

@@ -55,7 +55,7 @@ def export_litertlm(
     model: keras.Model,
     path: str | Path,
     *,
-    quantization: str | None = None,
+    quantization: Any = None,
     lengths: Sequence[int] | None = None,
     prefill_lengths: Sequence[int] | None = None,
     cache_length: int | None = None,
@@ -78,7 +78,9 @@ def export_litertlm(
     engine, in a process without Keras. A language model must tokenize some 500
     texts as the model's tokenizer does, continue prompts of several chunks as
     the model does, give its log-probabilities, and hold a chat of two turns by
-    its template; its LiteRT file is also verified as `export_litert` does. A
+    its template; its LiteRT file is also verified as `export_litert` does. Of a
+    quantized one the caches may be any, and the engine measures, with them, the
+    perplexity of texts and the KL divergence from the model's probabilities. A
     text embedder must make the tokenizer's ids and the model's vectors of texts
     of many kinds, one of them for each script of the vocabulary.
 
@@ -93,7 +95,8 @@ def export_litertlm(
             folder with `modules.json`.
         path: The file, ending in `.litertlm`. An earlier file is replaced; the
             folder is made if missing.
-        quantization: As for `export_litert`; of an embedder None, `"float16"`
+        quantization: Of a language model as for `export_litert`, a recipe
+            included, except `"int8-static"`; of an embedder None, `"float16"`
             or `"int8"`.
         lengths: Of an embedder, the numbers of tokens that it has a signature
             for: a text takes the time of the shortest one that it fits into. By
@@ -110,11 +113,15 @@ def export_litertlm(
             them. By default the model's own is written, if `tokenizer.json` has
             a form for it.
         verify: Whether to verify before publishing.
-        samples: Of an embedder, further texts to verify with.
+        samples: Further texts to verify with. Of a quantized language model the
+            perplexity is measured on them too: those of your application say
+            most.
         tolerance: Largest difference allowed: see `verify`.
-        max_kl: Not used by a float32 package: see `verify`.
-        max_perplexity_ratio: Largest perplexity of a quantized package in the
-            engine, as a multiple of the model's, 1.1 by default.
+        max_kl: Of a quantized language model, the largest mean KL divergence
+            from the model's probabilities in the engine, in nats per token, 0.1
+            by default: see `verify`.
+        max_perplexity_ratio: The largest perplexity in the engine, as a
+            multiple of the model's, 1.1 by default.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -182,12 +189,15 @@ def export_litertlm(
             "`quantization` of a LiteRT-LM package must need no samples, such "
             f"as 'int8'. Received: quantization={quantization!r}"
         )
-    _refuse({"lengths": lengths, "samples": samples}, "text embedders", model)
+    _refuse({"lengths": lengths}, "text embedders", model)
+    texts = _texts(samples)
     parts = parts_of(
         model,
         _PREFILL if prefill_lengths is None else prefill_lengths,
         _CACHE if cache_length is None else cache_length,
     )
+    # Before its models are traced, which takes long.
+    packed = tokenizer_for(parts, given)
     return export(
         parts.models["decode"],
         LiteRTLM(
@@ -195,7 +205,8 @@ def export_litertlm(
             mode=quantization,
             given=parts.models,
             parts=parts,
-            tokenizer=tokenizer_for(parts, given),
+            tokenizer=packed,
+            texts=texts,
             tolerance=tolerance,
             max_kl=max_kl,
             max_perplexity_ratio=max_perplexity_ratio,
@@ -204,6 +215,21 @@ def export_litertlm(
         ),
         path.parent,
     )
+
+
+def _texts(samples: Any) -> Sequence[str]:
+    """Returns `samples` of a language model as a list of texts."""
+    found = [samples] if isinstance(samples, str) else samples
+    if found is None:
+        return []
+    if not isinstance(found, list | tuple) or not all(
+        isinstance(each, str) for each in found
+    ):
+        raise ValueError(
+            "`samples` of a LiteRT-LM package must be texts, such as ['Once "
+            f"upon a time ...']. Received: samples={samples!r:.80}"
+        )
+    return found
 
 
 def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
@@ -234,6 +260,7 @@ def verify_litertlm(
     """
     require_builder()
     require_engine()
+    texts = _texts(arguments["samples"])
     before = stamp(path)
     found = inspect_safe(path, arguments["allow_operators"])
     find_parts = Offers.of(model).embedder_parts
@@ -251,7 +278,8 @@ def verify_litertlm(
     try:
         with working_folder() as folder:
             file, tokenizer = unpacked(found, parts, folder)
-            format = LiteRT(**{**arguments, "given": parts.models})
+            own = {"given": parts.models, "samples": None, "in_engine": True}
+            format = LiteRT(**{**arguments, **own})
             report = verify(parts.models["decode"], format, file)
             check_unchanged(path, before)
         report = dataclasses.replace(
@@ -262,15 +290,14 @@ def verify_litertlm(
             notes=[*report.notes, *notes_of(parts, tokenizer)],
         )
         if report.passed:
-            engine = run_package(
+            report = run_package(
                 path,
                 parts,
                 tokenizer,
-                is_quantized=report.quantization is not None,
-                tolerance=arguments["tolerance"],
-                max_perplexity_ratio=arguments["max_perplexity_ratio"],
+                report,
+                arguments["tolerance"],
+                texts,
             )
-            report = dataclasses.replace(report, engine=engine)
     except ExportVerificationError as error:
         if not error.differs:
             raise

@@ -63,6 +63,8 @@ class Format:
         given: The caller's `signatures`; further attributes up to `verbose` are
             arguments of `verify` and of the exports.
         frozen: The models, while they are exported or verified.
+        in_engine: Whether an engine that runs the file measures what a
+            quantized one loses. Single outputs must then only be finite.
         signatures: The signatures to write or verify: this and what follows is
             set by `resolve`.
         in_float32: Whether a model of mixed precision was set to float32.
@@ -92,6 +94,7 @@ class Format:
     verify: bool = True
     verbose: int = True
     frozen: FrozenModel = dataclasses.field(init=False)
+    in_engine: bool = False
     signatures: Sequence[Signature] = ()
     in_float32: bool = False
     quantization: str | None = None
@@ -309,6 +312,7 @@ def _probes(format: Format) -> Probes:
         agreement=format.agreement,
         max_kl=format.max_kl,
         max_perplexity_ratio=format.max_perplexity_ratio,
+        in_engine=format.in_engine,
     )
     format.signatures = probes.signatures
     format.left_out = [

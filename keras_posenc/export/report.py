@@ -73,9 +73,9 @@ class CaseReport(Difference):
         found = f"{self.largest_difference:.2g}"
         if self.likelihoods is not None:
             found = f"{self.likelihoods.largest_loss:.2g} nats per token"
-        text = f"{self.signature}, {self.inputs}: " + (
-            self.error or f"{found}, {units.time(self.milliseconds / 1e3)}"
-        )
+        if self.milliseconds:
+            found += f", {units.time(self.milliseconds / 1e3)}"
+        text = f"{self.signature}, {self.inputs}: {self.error or found}"
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
         return printable(text)
@@ -114,9 +114,7 @@ class EngineReport:
         log_probabilities: Number of log-probabilities compared.
         largest_difference: Largest difference of these, in nats.
         allowed_difference: Largest difference allowed; None for a quantized
-            file, whose perplexity is compared.
-        perplexity_ratio: The perplexity of these tokens, as a multiple of the
-            model's.
+            file, whose likelihoods are compared.
         turns: Number of turns of a chat that were compared; 0 without a
             template, or without room for a chat.
     """
@@ -128,7 +126,6 @@ class EngineReport:
     log_probabilities: int
     largest_difference: float
     allowed_difference: float | None
-    perplexity_ratio: float
     turns: int
 
     def __str__(self) -> str:
@@ -139,10 +136,10 @@ class EngineReport:
             f"{self.equal} of {self.continuations} continuations equal"
             + f", {self.near_ties} up to a near-tie" * bool(self.near_ties),
             f"{self.log_probabilities} log-probabilities within "
-            f"{self.largest_difference:.2g}{limit}"
-            + f", perplexity {self.perplexity_ratio:.3f} times the model's"
-            * (allowed is None),
-            f"{self.turns} turns of a chat" if self.turns else "no chat",
+            f"{self.largest_difference:.2g}{limit}",
+            f"{units.count(self.turns, 'turn')} of a chat"
+            if self.turns
+            else "no chat",
         ]
         return f"in LiteRT-LM's engine: {'; '.join(parts)}"
 

@@ -177,7 +177,8 @@ def _add_litertlm(kinds: Commands) -> None:
     parser.add_argument(
         "--quantization",
         metavar="KIND",
-        help="one of `export litert`, such as int8 (default: float32)",
+        help="one of `export litert`, such as int8, or a recipe's .json "
+        "(default: float32)",
     )
     parser.add_argument(
         "--lengths",
@@ -212,12 +213,7 @@ def _add_litertlm(kinds: Commands) -> None:
         help="largest difference allowed (default: 1e-5; if quantized, "
         "measured on the model)",
     )
-    add_options(
-        parser,
-        "--max-perplexity",
-        help="quantized: largest perplexity in the engine, times the model's "
-        "(default: 1.1)",
-    )
+    add_options(parser, "--max-kl", "--max-perplexity")
     add_options(parser, "--no-verify", help="write the file without running it")
     add_options(parser, "--import")
     add_details_or_json(parser, "every case of the verification")
@@ -323,6 +319,7 @@ def run_litertlm(options: argparse.Namespace) -> int:
         prefill_lengths=options.prefill_lengths,
         cache_length=options.cache_length,
         tokenizer=tokenizer,
+        max_kl=options.max_kl,
         max_perplexity_ratio=options.max_perplexity_ratio,
     )
 

@@ -24,7 +24,6 @@ from keras_posenc.export.formats.litertlm_package import (
 from keras_posenc.export.formats.litertlm_template import packaged_template
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Step
-from keras_posenc.export.probes.likelihoods import MAX_PERPLEXITY_RATIO
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
 from keras_posenc.export.publish import publish_file, staging_in, writing_to
@@ -34,7 +33,6 @@ from keras_posenc.export.record import (
     try_to_record,
 )
 from keras_posenc.export.report import (
-    EngineReport,
     ExportedModel,
     VerificationReport,
 )
@@ -54,10 +52,13 @@ class LiteRTLM(LiteRT):
     Attributes:
         parts: The `EngineParts` of the generator.
         tokenizer: The packed tokenizer, as `tokenizer_section` takes it.
+        texts: Further texts to verify with.
     """
 
     parts: Any
     tokenizer: Mapping[str, Any] | bytes
+    texts: Sequence[str] = ()
+    in_engine: bool = True
     writing: ClassVar[str] = "Converting to LiteRT"
 
     def publish(
@@ -85,21 +86,23 @@ class LiteRTLM(LiteRT):
                 step("Running it in LiteRT-LM's engine")
                 report = dataclasses.replace(
                     report,
+                    path=self.path,
                     kind="litertlm",
                     size_bytes=packed.stat().st_size,
-                    engine=run_package(
-                        packed,
-                        self.parts,
-                        self.tokenizer,
-                        is_quantized=self.quantization is not None,
-                        tolerance=self.tolerance,
-                        max_perplexity_ratio=self.max_perplexity_ratio,
-                    ),
                     notes=[
                         *report.notes,
                         *notes_of(self.parts, self.tokenizer),
                     ],
                 )
+                report = run_package(
+                    packed,
+                    self.parts,
+                    self.tokenizer,
+                    report,
+                    self.tolerance,
+                    self.texts,
+                )
+                report.require_success()
                 record = make_record(report, packed)
             publish_file(packed, self.path)
         if report is None:
@@ -113,25 +116,53 @@ def run_package(
     path: Path,
     parts: Any,
     tokenizer: Mapping[str, Any] | bytes,
-    *,
-    is_quantized: bool,
+    report: VerificationReport,
     tolerance: float | None,
-    max_perplexity_ratio: float | None,
-) -> EngineReport:
-    """Runs a package in the engine; see `verify_in_engine`."""
-    names = spelled(tokenizer)
-    return verify_in_engine(
+    texts: Sequence[str] = (),
+) -> VerificationReport:
+    """Runs a package in the engine; see `verify_in_engine`.
+
+    Args:
+        path: The package.
+        parts: The `EngineParts` of its model.
+        tokenizer: The packed tokenizer.
+        report: The report of its LiteRT file.
+        tolerance: That of `verify`.
+        texts: Further texts to verify with.
+
+    Returns:
+        The report, with what the engine did.
+    """
+    engine, cases = verify_in_engine(
         path,
         parts,
-        names,
+        spelled(tokenizer),
         stops_of(parts, tokenizer),
-        is_quantized=is_quantized,
+        is_quantized=report.quantization is not None,
         tolerance=TOLERANCE if tolerance is None else tolerance,
-        max_perplexity_ratio=(
-            MAX_PERPLEXITY_RATIO
-            if max_perplexity_ratio is None
-            else max_perplexity_ratio
-        ),
+        max_kl=report.max_kl,
+        samples=texts,
+    )
+    report = dataclasses.replace(
+        report, engine=engine, cases=[*report.cases, *cases]
+    )
+    if not cases:
+        return report
+    measured = {
+        each.signature
+        for each in cases
+        if each.likelihoods is not None and each.likelihoods.tokens
+    }
+    return dataclasses.replace(
+        report,
+        by_likelihood=sorted(parts.models),
+        unverified=[
+            *report.unverified,
+            *(
+                f"{name} (no token to measure)"
+                for name in sorted({*parts.models} - {"decode"} - measured)
+            ),
+        ],
     )
 
 

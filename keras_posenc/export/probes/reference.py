@@ -191,6 +191,7 @@ class Reference:
         max_kl: The largest mean loss of a quantized file's tokens, in nats.
         max_perplexity_ratio: The largest perplexity of a quantized file, as a
             multiple of the model's.
+        in_engine: Whether likelihoods are measured later: see `Format`.
     """
 
     signatures: Sequence[Signature]
@@ -210,6 +211,7 @@ class Reference:
     rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
     max_kl: float = MAX_KL
     max_perplexity_ratio: float = MAX_PERPLEXITY_RATIO
+    in_engine: bool = False
 
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
@@ -219,7 +221,9 @@ class Reference:
         return {
             each.name
             for each in self.signatures
-            if each.name in self.rescores or scores_targets(each)
+            if self.in_engine
+            or each.name in self.rescores
+            or scores_targets(each)
         }
 
     def target_tokens(self, probe: Probe) -> np.ndarray | None:
@@ -418,6 +422,7 @@ def _compute(
         max_perplexity_ratio=limit(
             "max_perplexity_ratio", MAX_PERPLEXITY_RATIO
         ),
+        in_engine=probes.in_engine,
     )
     memory = Memory()
     for signature in signatures:
