@@ -56,13 +56,13 @@ def convert(
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
     int8_in_floats(signatures, frozen)
-    model = _converted(signatures, quantization, representative, allow_flex)
+    model = converted(signatures, quantization, representative, allow_flex)
     with writing_to(path.parent):
         write(model, path)
     return [] if quantization is None else [*_in_float32(model, signatures)]
 
 
-def _converted(
+def converted(
     signatures: Sequence[Signature],
     quantization: str | Recipe | None,
     representative: Mapping[str, Sequence[Inputs]],

@@ -108,7 +108,7 @@ def round_by_recipe(model: Any, recipe: Recipe) -> Any:
     require_quantizer()
     from ai_edge_quantizer import quantizer
 
-    _look_up(model)
+    look_up(model)
     with working_folder() as folder:
         path = folder / "float32.tflite"
         write(model, path)
@@ -134,14 +134,14 @@ def round_to_int4(model: Any) -> Any:
 
     Weights without whole blocks, or of other operators, get 8 bits.
     """
-    _look_up(model)
-    recipe = [*map(_in_blocks, _BLOCKWISE), *_without_blocks(model)]
+    look_up(model)
+    recipe = [*map(in_blocks, _BLOCKWISE), *_without_blocks(model)]
     model = round_by_recipe(model, recipe)
     round_to_int8(model, is_dynamic=True)
     return model
 
 
-def _in_blocks(operation: str) -> dict[str, Any]:
+def in_blocks(operation: str) -> dict[str, Any]:
     """Returns the recipe of an operator's weights in 4 bits."""
     return {
         "regex": ".*",
@@ -183,7 +183,7 @@ def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _look_up(model: Any) -> None:
+def look_up(model: Any) -> None:
     """Replaces GATHER of rows by EMBEDDING_LOOKUP, which can be quantized.
 
     It takes ids of int32, of one dimension: a GATHER by others stays.
