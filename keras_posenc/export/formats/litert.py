@@ -72,6 +72,11 @@ class LiteRT(Format):
     task: TextTask | None = None
     writing: ClassVar[str] = "Converting to LiteRT"
 
+    @property
+    def is_written_first(self) -> bool:
+        """Whether a recipe decides how the outputs are compared."""
+        return self.recipe is not None
+
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and the task if the file is for one."""
         if found is not None:
@@ -173,7 +178,7 @@ class LiteRT(Format):
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
-        kept = convert(
+        kept, self.rounded = convert(
             self.signatures,
             self.recipe or self.mode,
             self.fitted,

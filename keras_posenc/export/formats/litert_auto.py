@@ -19,7 +19,7 @@ import numpy as np
 
 from keras_posenc.checks import is_number
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.formats.litert_convert import converted
+from keras_posenc.export.formats.litert_convert import converted, variables_of
 from keras_posenc.export.formats.litert_edit import kinds_of as operators_of
 from keras_posenc.export.formats.litert_file import write
 from keras_posenc.export.formats.litert_recipe import (
@@ -160,6 +160,7 @@ def find_recipe(
         ExportError: The model needs operators that LiteRT lacks.
     """
     _check_model(signatures)
+    _check_count(len(examples), keep)
     (signature,) = signatures
     order = np.random.default_rng(0).permutation(len(examples))[:_EXAMPLES]
     examples = [examples[index] for index in order]
@@ -171,7 +172,7 @@ def find_recipe(
         step(f"Running it on {len(examples):,} samples")
         size = trial.write([])
         quality = _Quality(signature, trial.run(examples))
-        _check_count(quality, len(examples), keep)
+        _check_count(len(examples), keep, VECTORS in quality.kinds.values())
         held_out = slice(0, (len(examples) + 1) // 2)
         fitting = slice(held_out.stop, None)
         few = examples[fitting][:_FEW]
@@ -247,8 +248,8 @@ def _check_model(signatures: Sequence[Signature]) -> None:
         )
 
 
-def _check_count(quality: "_Quality", count: int, keep: float) -> None:
-    needed = _needed(keep, VECTORS in quality.kinds.values())
+def _check_count(count: int, keep: float, has_vectors: bool = False) -> None:
+    needed = _needed(keep, has_vectors)
     if count < needed:
         raise ValueError(
             f"quantization='auto' with keep={keep:g} needs {needed:,} samples: "
@@ -284,9 +285,10 @@ class _Quality:
     ) -> None:
         self.outputs = outputs
         self.kinds = {
-            name: kind.name for name, kind in kinds_of(signature, outputs).items()
+            name: kind.name
+            for name, kind in kinds_of(signature, outputs).items()
         }
-        for name, value in outputs[0].items() if outputs else ():
+        for name, value in outputs[0].items():
             is_sigmoid = (
                 getattr(maker_of(signature, name), "activation", None)
                 is keras.activations.sigmoid
@@ -295,7 +297,7 @@ class _Quality:
                 self.kinds[name] = _YES_NO
             if self.kinds.get(name) == VECTORS and value.ndim != 2:
                 del self.kinds[name]  # of tokens, which nobody searches
-        if outputs and not self.kinds:
+        if not self.kinds:
             raise ValueError(
                 "quantization='auto' measures classes (scores or logits) and "
                 "vectors of whole examples, and the outputs of "
@@ -344,7 +346,9 @@ class _Quality:
                 self._recall(name, got)
                 if kind == VECTORS
                 else [
-                    np.mean(_choice(one[name], kind) == _choice(other[name], kind))
+                    np.mean(
+                        _choice(one[name], kind) == _choice(other[name], kind)
+                    )
                     for one, other in zip(self.outputs, got, strict=True)
                 ]
                 for name, kind in self.kinds.items()
@@ -416,7 +420,9 @@ class _Trial:
     def write(self, recipe: Sequence[Mapping[str, Any]]) -> int:
         """Writes the file by a recipe; returns its size in bytes."""
         model = self._model
-        write(round_by_recipe(model, recipe) if recipe else model, self._path)
+        if recipe:
+            model, _ = round_by_recipe(model, recipe)
+        write(model, self._path)
         return self._path.stat().st_size
 
     def run(self, examples: Sequence[Inputs]) -> list[Mapping[str, Any]]:
@@ -460,7 +466,7 @@ class _Trial:
 
 def _weights(model: Any, signature: Signature) -> Iterator[_Weight]:
     """Yields the weights of a file, with the modes that they may have."""
-    kinds, names = operators_of(model), _names(signature)
+    kinds, variables = operators_of(model), variables_of([signature], model)
     readers: dict[int, list[tuple[str, str]]] = {}
     shapes: dict[int, Any] = {}
     for graph in model.subgraphs:
@@ -488,28 +494,13 @@ def _weights(model: Any, signature: Signature) -> Iterator[_Weight]:
         if found <= _IN_FLOAT16 and most <= np.finfo("float16").max:
             modes.append("float16")
         yield _Weight(
-            names.get(_digest(values), readers[buffer][0][1]),
+            variables[buffer].path
+            if buffer in variables
+            else readers[buffer][0][1],
             values.size,
             readers[buffer],
             [*modes, "float32"],
         )
-
-
-def _names(signature: Signature) -> dict[bytes, str]:
-    """Returns the paths of the model's weights, by the digests of values."""
-    found = {}
-    for variable in signature.model.weights:
-        if len(variable.shape) > 1:
-            value = keras.ops.convert_to_numpy(variable)
-            for laid in (value, value.T):
-                found[_digest(laid)] = variable.path
-    return found
-
-
-def _digest(values: np.ndarray) -> bytes:
-    import hashlib
-
-    return hashlib.sha256(np.ascontiguousarray(values)).digest()
 
 
 def _entries(weight: _Weight, mode: str) -> Iterator[dict[str, Any]]:

@@ -349,6 +349,7 @@ def compute_reference(
     probes: Probes,
     in_float32: bool = False,
     quantization: str | None = None,
+    rounded: Mapping[int, str] | None = None,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later.
 
@@ -358,6 +359,8 @@ def compute_reference(
             precision.
         quantization: The exported model's mode of quantization, or None. It
             adds to the default tolerance.
+        rounded: Modes of single variables, by their ids, where a recipe gives
+            them others.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -367,11 +370,14 @@ def compute_reference(
             change them so far that a comparison would say nothing.
     """
     with restored(probes.signatures):
-        return _compute(probes, in_float32, quantization)
+        return _compute(probes, in_float32, quantization, rounded or {})
 
 
 def _compute(
-    probes: Probes, in_float32: bool, quantization: str | None
+    probes: Probes,
+    in_float32: bool,
+    quantization: str | None,
+    rounded: Mapping[int, str],
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
     signatures = probes.signatures
@@ -427,7 +433,9 @@ def _compute(
     if quantization is not None and reference.held:
         more, *moved = map(
             float,
-            allowed_difference(signatures, quantization, _movement(reference)),
+            allowed_difference(
+                signatures, quantization, _movement(reference), rounded
+            ),
         )
         if probes.tolerance is None:
             allowed += more
