@@ -106,7 +106,7 @@ def variables_of(
 
 
 def _digest(values: np.ndarray) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(values)).digest()
+    return hashlib.sha256(np.ascontiguousarray(values).data).digest()
 
 
 def converted(
