@@ -322,7 +322,12 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
     path = package.packed(tmp_path / "own.litertlm", tokens=values)
     spelled = getattr(layer, "special_tokens", ())
     texts = many_texts([each.strip() for each in spelled])
-    found = litertlm_engine.run_in_engine(path, {"texts": texts})["texts"]
+    names = litertlm.spelled(values)
+    found = litertlm_engine.run_in_engine(
+        path, {"texts": [*names.values(), *texts]}
+    )["texts"]
+    assert found[: len(names)] == [[number] for number in names]
+    found = found[len(names) :]
     wanted = layer.split(layer._as_strings(texts)).to_list()
     wrong = [
         (text, own, got)
@@ -330,6 +335,20 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
         if own != got
     ]
     assert wrong == []
+
+
+def test_the_engine_adds_no_second_start(package, tmp_path):
+    """It would, before a text that begins with the token."""
+    own = generator(tokenizer(add_start=True), model=package.generator.model)
+    parts = engine_parts(own, LENGTHS, ROOM)
+    assert parts.start_id is not None
+    metadata = litertlm.metadata_of(parts, parts.tokenizer_json())
+    path = package.packed(tmp_path / "start.litertlm", metadata=metadata)
+    assert package.run(path, parts).continuations == 3
+    metadata.start_token.token_ids.ids.append(parts.start_id)
+    package.packed(path, metadata=metadata)
+    with pytest.raises(kp.ExportVerificationError, match="In LiteRT-LM the"):
+        package.run(path, parts)
 
 
 def of_end(**options):

@@ -178,8 +178,8 @@ def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
     message.llm_model_type.generic_model.SetInParent()
     for each in parts.end_ids:
         message.stop_tokens.add().token_ids.ids.append(each)
-    if parts.start_id is not None:
-        message.start_token.token_ids.ids.append(parts.start_id)
+    # Without a start token: the engine would put it before each text, also
+    # before one that begins with it, as templates of chats do.
     message.max_num_tokens = parts.cache_length
     message.supports_thinking = False
     message.supports_function_calling = False
