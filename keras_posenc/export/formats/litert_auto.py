@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import is_number
+from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_convert import converted, variables_of
 from keras_posenc.export.formats.litert_edit import kinds_of as operators_of
@@ -41,7 +42,7 @@ from keras_posenc.export.probes.compare import (
     losses,
     maker_of,
 )
-from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.publish import working_folder
 from keras_posenc.export.report import AutoQuantization, WeightBits
 from keras_posenc.export.signatures.signature import Signature
@@ -52,6 +53,7 @@ _EXAMPLES = 2000  # most that are used
 _FEW = 64  # of these, for what each weight loses alone
 _NEAREST = 10
 _VECTORS = 100  # fewest vectors: among 11, all ten others are the nearest
+_MOST = 2**30  # bytes of all outputs
 _CHANCE = 0.05  # that a file that keeps less shows no loss
 _LIMITS = Limits(memory=None, seconds=None, file=2**34, timeout=3600)
 
@@ -171,6 +173,7 @@ def find_recipe(
         trial = _Trial(signature, model, folder / "trial.tflite")
         step(f"Running it on {len(examples):,} samples")
         size = trial.write([])
+        _check_size(trial.run(examples[:1])[0], len(examples))
         quality = _Quality(signature, trial.run(examples))
         _check_count(len(examples), keep, VECTORS in quality.kinds.values())
         held_out = slice(0, (len(examples) + 1) // 2)
@@ -256,6 +259,18 @@ def _check_count(count: int, keep: float, has_vectors: bool = False) -> None:
             "half of them are held out, and fewer could hide a loss by chance. "
             f"Received: {count:,}. Give more `samples` (--samples), or a "
             "smaller `keep` (--keep)"
+        )
+
+
+def _check_size(outputs: Mapping[str, Any], count: int) -> None:
+    """Raises `ValueError` if the outputs would not fit into memory."""
+    total = count * sum(value.nbytes for value in outputs.values())
+    if total > _MOST:
+        raise ValueError(
+            "quantization='auto' keeps the outputs for all samples, at most "
+            f"{units.size(_MOST)}, and these have {units.size(total)}: "
+            f"{describe(dict(outputs))} for each. Give a mode or a recipe, or "
+            "shorter `samples` (--samples)"
         )
 
 

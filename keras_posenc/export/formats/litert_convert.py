@@ -88,15 +88,17 @@ def variables_of(
 ) -> dict[int, keras.Variable]:
     """Returns the models' variables, by the indices of their buffers.
 
-    Only those of several axes, which the file of float32 has as they are or
-    transposed.
+    Only those of several axes, which the file of float32 has as they are, or
+    with their axes in another order.
     """
     found = {}
     for signature in signatures:
         for variable in signature.model.weights:
             if len(variable.shape) > 1:
                 value = keras.ops.convert_to_numpy(variable)
-                for laid in (value, value.T):
+                # As it is, or as kernels and convolutions are laid out.
+                moved = (np.moveaxis(value, axis, 0) for axis in (-1, -2))
+                for laid in (value, *moved):
                     found[_digest(laid)] = variable
     return {
         number: found[name]
