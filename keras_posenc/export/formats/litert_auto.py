@@ -19,7 +19,7 @@ import numpy as np
 
 from keras_posenc.checks import is_number
 from keras_posenc.export import units
-from keras_posenc.export.errors import ExportError
+from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.formats.litert_convert import converted, variables_of
 from keras_posenc.export.formats.litert_edit import kinds_of as operators_of
 from keras_posenc.export.formats.litert_file import write
@@ -447,7 +447,13 @@ class _Trial:
             ExportError: It cannot be run.
         """
         cases = [(self._signature, inputs) for inputs in examples]
-        response = run_model("litert", self._path, cases, _LIMITS, times=1)
+        run = functools.partial(
+            run_model, "litert", self._path, cases, _LIMITS, times=1
+        )
+        try:
+            response = run()
+        except ExportVerificationError:  # as on a machine that was halted
+            response = run()
         for case in response["cases"]:
             if "error" in case:
                 raise ExportError(f"LiteRT cannot run it: {case['error']}")
