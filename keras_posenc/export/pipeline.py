@@ -74,6 +74,8 @@ class Format:
         unverified: Contents of the file that cannot be compared, as text.
         left_out: Default signatures that an export leaves out because no test
             inputs are known for them, as text.
+        modes: Modes of quantization, by the id of a variable, where they are
+            known; set by `write`.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare
@@ -104,8 +106,14 @@ class Format:
     extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    modes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
+
+    @property
+    def is_written_first(self) -> bool:
+        """Whether an export writes the file before the model is run."""
+        return not self.is_conversion
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and checks arguments that depend on them.
@@ -241,7 +249,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
                 give_back()
                 return pool.submit(inspect_safe, staged, format.allow_operators)
 
-            if not format.is_conversion:
+            if format.is_written_first:
                 writing = write()
             if probes is not None:
                 if runtime is not None:
@@ -325,7 +333,11 @@ def _probes(format: Format) -> Probes:
 def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
     return compute_reference(
-        probes, format.in_float32, format.quantization, format.rounding
+        probes,
+        format.in_float32,
+        format.quantization,
+        format.rounding,
+        format.modes,
     )
 
 

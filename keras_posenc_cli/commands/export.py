@@ -119,9 +119,18 @@ def _add_litert(kinds: Commands) -> None:
     _add_model_and_out(parser, "FILE.tflite", "the file")
     parser.add_argument(
         "--quantization",
-        choices=("float16", "int8", "int8-weights", "int8-static", "int4"),
+        choices=(
+            *("float16", "int8", "int8-weights", "int8-static", "int4"),
+            "auto",
+        ),
         metavar="KIND",
-        help="float16, int8, int8-weights, int4, int8-static",
+        help="float16, int8, int8-weights, int4, int8-static, auto",
+    )
+    parser.add_argument(
+        "--keep",
+        type=arguments.share,
+        metavar="X",
+        help="auto: least share of the quality on --samples (default: 0.99)",
     )
     _add_representative(parser)
     add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
@@ -296,6 +305,7 @@ def run_litert(options: argparse.Namespace) -> int:
         options,
         "export_litert",
         **_quantization(options),
+        keep=options.keep,
         task=options.task,
         labels=options.labels,
         allow_flex=options.allow_flex,

@@ -355,6 +355,7 @@ def compute_reference(
     in_float32: bool = False,
     quantization: str | None = None,
     rounding: str | None = None,
+    modes: Mapping[int, str] | None = None,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later.
 
@@ -366,6 +367,8 @@ def compute_reference(
             adds to the default tolerance.
         rounding: How that file rounds, as `allowed_difference` takes it, if
             not as a LiteRT file of the mode.
+        modes: Modes of single variables, by their ids, where a recipe gives
+            them others.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -376,7 +379,11 @@ def compute_reference(
     """
     with restored(probes.signatures):
         return _compute(
-            probes, in_float32, quantization, rounding or quantization
+            probes,
+            in_float32,
+            quantization,
+            rounding or quantization,
+            modes or {},
         )
 
 
@@ -385,6 +392,7 @@ def _compute(
     in_float32: bool,
     quantization: str | None,
     rounding: str | None,
+    modes: Mapping[int, str],
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
     signatures = probes.signatures
@@ -441,7 +449,9 @@ def _compute(
     if rounding is not None and reference.held:
         more, *moved = map(
             float,
-            allowed_difference(signatures, rounding, _movement(reference)),
+            allowed_difference(
+                signatures, rounding, _movement(reference), modes
+            ),
         )
         if probes.tolerance is None:
             allowed += more
