@@ -127,13 +127,21 @@ def engine_models(
         cache_length: How many tokens a sequence may have.
 
     Raises:
-        ValueError: The model cannot be cached, or has fewer positions.
+        ValueError: The model cannot be cached, has fewer positions, or has
+            attention positions with `steps`.
     """
     model = search.model
     model.check_cacheable(cache_length)
     names = {f"prefill_{n}": n for n in prefill_lengths} | {"decode": 1}
     caches = {}
     for i, block in enumerate(model.build_cache(1, cache_length)["blocks"]):
+        if "steps" in block:
+            raise ValueError(
+                f"Block {i} keeps steps of its tokens in the cache (such as "
+                "those of ForgettingBias), and LiteRT-LM keeps keys and values "
+                "alone. Use another `attention_position`, or export the "
+                "generator with `export_litert`"
+            )
         caches[f"{KEYS}{i}"] = tuple(block["key"].shape)
         caches[f"{VALUES}{i}"] = tuple(block["value"].shape)
     return {

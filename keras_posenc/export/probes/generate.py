@@ -128,6 +128,7 @@ class Probes:
             known for them.
         max_kl: See `verify`.
         max_perplexity_ratio: See `verify`.
+        in_engine: See `Format`.
     """
 
     signatures: list[Signature]
@@ -139,6 +140,7 @@ class Probes:
     left_out: Sequence[Signature] = ()
     max_kl: float | None = None
     max_perplexity_ratio: float | None = None
+    in_engine: bool = False
 
     def __post_init__(self) -> None:
         limits: Mapping[str, tuple[Callable[[float], bool], str]] = {
