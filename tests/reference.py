@@ -245,6 +245,43 @@ def rotary_embedding(
     return turned
 
 
+def rotate_by_axes(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    *,
+    pairs: int,
+    layout: str,
+    max_wavelength: float = 10000.0,
+) -> FloatArray:
+    """Turn the first pairs of features by the first axis, and so on.
+
+    Heo et al., Rotary Position Embedding for Vision Transformer (2024),
+    equations 7 and 8, for any number of axes: pair t of an axis turns by its
+    position times theta_t, as if its pairs were a head.
+
+    Args:
+        x: Shape (..., seq, dim).
+        positions: Broadcasts to (..., seq, axes).
+        pairs: How many of each axis.
+        layout: As for `rotary_embedding`, over all axes.
+        max_wavelength: The base.
+    """
+    x, positions = (np.asarray(each, np.float64) for each in (x, positions))
+    axes = positions.shape[-1]
+    turned = x.copy()
+    for axis in range(axes):
+        for t in range(pairs):
+            angle = positions[..., axis] * max_wavelength ** (-t / pairs)
+            j = axis * pairs + t
+            first, second = (j, axes * pairs + j)
+            if layout == "interleaved":
+                first, second = (2 * j, 2 * j + 1)
+            a, b = x[..., first], x[..., second]
+            turned[..., first] = a * np.cos(angle) - b * np.sin(angle)
+            turned[..., second] = a * np.sin(angle) + b * np.cos(angle)
+    return turned
+
+
 def alibi_bias(
     query_positions: npt.ArrayLike,
     key_positions: npt.ArrayLike,

@@ -19,6 +19,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.ops.positions import count_positions
 from tests.layers import randomised
 
 BACKEND = keras.config.backend()
@@ -153,6 +154,48 @@ class CausalAttention(kp.SelfAttention):
         )
 
 
+# ---- Positions that are vectors
+
+
+@keras.saving.register_keras_serializable(package="contract")
+class OnGrid(kp.SelfAttention):
+    """Attends at vectors, made from whatever says where tokens stand."""
+
+    def call(
+        self,
+        inputs,
+        *,
+        positions=None,
+        start_index=0,
+        segment_ids=None,
+        padding_mask=None,
+        attention_mask=None,
+        mask=None,
+        training=None,
+    ):
+        row = count_positions(
+            positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            length=ops.shape(inputs)[1],
+        )
+        return super().call(
+            inputs,
+            positions=ops.stack([row, -row], axis=-1),
+            segment_ids=segment_ids,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            mask=mask,
+            training=training,
+        )
+
+    def compute_output_spec(self, inputs, **kwargs):
+        kwargs["positions"] = keras.KerasTensor((*inputs.shape[:2], 2))
+        return super().compute_output_spec(
+            inputs, **{**kwargs, "start_index": 0}
+        )
+
+
 # ---- The table
 
 
@@ -263,9 +306,8 @@ def attending(
         num_key_value_heads=1,
         attention_position=make,
     )
-    return dataclasses.replace(
-        entry, scheme=True, own=layer is kp.SelfAttention
-    )
+    own = layer is kp.SelfAttention
+    return dataclasses.replace(entry, scheme=True, own=own)
 
 
 def combined(dtype: Any) -> kp.CombinedPosition:
@@ -471,6 +513,12 @@ LAYERS = {
     "attention-rotary-dynamic": attending(
         kp.RotaryEmbedding, scaling=DYNAMIC, layout="interleaved"
     ),
+    "attention-rotary-axial": attending(
+        kp.RotaryEmbedding, layer=OnGrid, axes=2
+    ),
+    "attention-rotary-sections": attending(
+        kp.RotaryEmbedding, layer=OnGrid, axes={"mrope_section": [1, 1]}
+    ),
     "attention-alibi": attending(kp.AlibiBias),
     "attention-alibi-causal": attending(kp.AlibiBias, bidirectional=False),
     "attention-relative-bias": attending(
@@ -542,6 +590,7 @@ MORE_OF_THE_SAME = (
     "attention-rotary-longrope",
     "attention-forgetting",
     "attention-temperature",
+    "attention-rotary-sections",
     "attention-xl-narrow",
     "attention-xpos",
     "decoder-of-memory",

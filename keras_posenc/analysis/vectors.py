@@ -8,6 +8,7 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_posenc.checks import check_positive_int
+from keras_posenc.positional._position_axes import check_position_axes
 from keras_posenc.positional.attention_position import AttentionPosition
 
 FloatArray = npt.NDArray[np.float64]
@@ -63,7 +64,12 @@ def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
 
 
 def score_matrix(
-    position: AttentionPosition, length: int, dim: int, num_heads: int = 8
+    position: AttentionPosition,
+    length: int,
+    dim: int,
+    num_heads: int = 8,
+    *,
+    positions: Any = None,
 ) -> FloatArray:
     """Returns the scores of positions inside attention for identical tokens.
 
@@ -76,13 +82,16 @@ def score_matrix(
         length: How many positions.
         dim: Width of a head.
         num_heads: How many heads.
+        positions: The positions, numbers `(length,)` or vectors `(length,
+            axes)`; by default 0, 1, 2 ...
 
     Returns:
         float64 array of shape `(num_heads, length, length)`: the score of each
         query's position with each key's.
 
     Raises:
-        ValueError: Not an `AttentionPosition`, or one of contents.
+        ValueError: Not an `AttentionPosition`, one of contents, or one that
+            takes other positions.
 
     Example:
     >>> import keras_posenc as kp
@@ -112,7 +121,17 @@ def score_matrix(
     )
     if not position.built:
         position.build((1, *shape))
-    positions = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+    if positions is None:
+        positions = np.arange(length, dtype="int32")
+    # (length, ...) -> (1, length, ...)
+    positions = ops.expand_dims(ops.convert_to_tensor(positions), 0)
+    axes = check_position_axes([position], positions)
+    expected = (1, length) if axes is None else (1, length, axes)
+    if tuple(positions.shape) != expected:
+        raise ValueError(
+            f"`positions` must be of shape {expected[1:]}, one for each of "
+            f"length={length}. Received: shape {tuple(positions.shape)[1:]}"
+        )
     key = ops.ones((1, *shape))
     query = key / dim**0.5
     if position.rotate is not None:

@@ -281,14 +281,14 @@ def count_positions(
     """Returns the positions given, or else counts them.
 
     Args:
-        positions: `(seq,)` or `(batch, seq)`, or None.
+        positions: `(seq,)`, `(batch, seq)` or `(batch, seq, axes)`, or None.
         start_index: The first position: an integer or `(batch,)`.
         segment_ids: Integers `(batch, seq)`: counting starts again with each
             segment; or None.
         length: The number of tokens.
 
     Returns:
-        `(1, seq)` or `(batch, seq)`.
+        `(1, seq)` or `(batch, seq)`, or the vectors that were given.
     """
     if positions is None:
         positions = counted_positions(start_index, segment_ids=segment_ids)

@@ -37,7 +37,9 @@ class AttentionPosition(NamedArguments, keras.Layer):
       has a second argument, `tokens_shape`: the shape of `x`.
 
     Positions are `(1, seq)` or `(batch, seq)`, integers or floats, given for
-    queries and keys separately, which may be different sequences.
+    queries and keys separately, which may be different sequences. A subclass
+    whose `num_axes` is not None takes vectors, `(1, seq, num_axes)` or
+    `(batch, seq, num_axes)`; numbers too, where `takes_numbers` stays True.
     `build(input_shape)` receives the shape of the queries,
     `(batch, heads, seq, dim)`. If `causal_only` is True, attention raises an
     error unless it is called with `use_causal_mask=True`. Several blocks may
@@ -85,6 +87,8 @@ class AttentionPosition(NamedArguments, keras.Layer):
     steps: ClassVar[Callable[..., Any] | None] = None
     uses_length: bool = False
     causal_only: bool = False
+    num_axes: int | None = None
+    takes_numbers: bool = True
 
     def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
         """Returns `rotate(x, positions)`, in the same dtype or another.

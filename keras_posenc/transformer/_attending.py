@@ -5,7 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import is_compiled_by_xla, traced_once
+from keras_posenc.keras_internals import (
+    has_tangents,
+    is_compiled_by_xla,
+    is_in_graph,
+    traced_once,
+)
 from keras_posenc.ops.attention import (
     attend,
     attention_weights,
@@ -250,6 +255,9 @@ def _attend_unseen(
         return all_at_once(query, key, value, *places)
     if training or isinstance(context.queries.length, int):
         return by_size(query, key, value, *places)
+    # TensorFlow has no forward derivatives of loops within a condition.
+    if is_in_graph(query) and has_tangents(query, key, value):
+        return all_at_once(query, key, value, *places)
     # The graph has both ways.
     return traced_once(
         by_size,

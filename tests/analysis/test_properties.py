@@ -160,6 +160,7 @@ def test_schemes_are_every_public_one():
         kp.ContextualBias,
         kp.DisentangledBias,
         kp.ForgettingBias,
+        kp.GridPositions,
         kp.RandomizedPositions,
         kp.ScalableSoftmax,
         kp.XPosEmbedding,
@@ -173,9 +174,33 @@ def test_schemes_are_every_public_one():
     assert known == public - others
 
 
+def test_rows_and_columns_count_by_their_differences():
+    cells = np.stack(np.divmod(np.arange(12), 4), axis=-1)
+    axial = kp.RotaryEmbedding(axes=2)
+    found = analysis.properties(axial, 12, 8, positions=cells)
+    assert found.difference_residual < 1e-6
+    # By the row alone, cells of one row look the same.
+    rows = analysis.properties(
+        kp.RotaryEmbedding(), 12, 8, positions=cells[:, 0]
+    )
+    assert rows.smallest_distance == 0 < found.smallest_distance
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: analysis.score_matrix(
+                kp.RotaryEmbedding(axes=2), 3, 8, positions=np.zeros((4, 2))
+            ),
+            r"`positions` must be of shape \(3, 2\).*\(4, 2\)",
+        ),
+        (
+            lambda: analysis.properties(
+                kp.PositionalEncoding(), 3, 8, positions=range(3)
+            ),
+            "`positions` is for positions inside attention",
+        ),
         (
             lambda: analysis.properties(kp.AlibiBias, 4, 4),
             r"`encoding` must be a layer that encodes its input, or an array",
