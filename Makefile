@@ -308,8 +308,8 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 		>/dev/null
 	# The theme needs a beta, which pyproject.toml names.
 	$(subst disallow,explicit,$(UV)) --generate-hashes --extra checkpoints \
-		--extra demo --extra mediapipe --extra onnx --extra plot \
-		--extra scoring --group docs \
+		--extra demo --extra litertlm --extra mediapipe --extra onnx \
+		--extra plot --extra quantize --extra scoring --group docs \
 		pyproject.toml -c requirements/dev.txt \
 		--output-file requirements/docs.txt >/dev/null
 	$(UV) --no-annotate --group torch \
