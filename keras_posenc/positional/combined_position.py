@@ -151,7 +151,7 @@ def _checked(value: Any, dtype: Any) -> list[AttentionPosition]:
             f"`{name}` must not have the same layer twice. "
             f"Received: {name}={value!r}"
         )
-    if any(getattr(each, "num_axes", None) is not None for each in parts):
+    if any(each.num_axes is not None for each in parts):
         raise ValueError(
             f"`{name}` must all take positions that are numbers, not vectors: "
             f"leave `axes` out. Received: {name}={value!r}"

@@ -300,6 +300,12 @@ def test_combined_is_one_after_the_other(near):
         ),
         (
             lambda: kp.CombinedPosition(
+                [kp.RotaryEmbedding(axes=2), kp.AlibiBias()]
+            ),
+            "must all take positions that are numbers, not vectors",
+        ),
+        (
+            lambda: kp.CombinedPosition(
                 [kp.ForgettingBias(), kp.ForgettingBias()]
             ),
             "can have one position with `steps`, such as ForgettingBias",
