@@ -9,7 +9,7 @@ text, and recall@10: the share of the model's ten nearest texts that are among
 the file's. Once the file makes all vectors, and once those of queries alone,
 where the model has made those that are searched. `--model` is the folder of an
 encoder of sentences, which `kp.load_hugging_face` loads. Needs
-`pip install 'keras-posenc[checkpoints,quantize]'`; with 9 000 texts and
+`pip install 'keras-posenc[checkpoints,onnx,quantize]'`; with 9 000 texts and
 all-MiniLM-L6-v2 it takes some minutes on two cores.
 """
 
@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from standard_library import docstrings, summary
 
 NEAREST = 10
+Run = Callable[[np.ndarray], list[np.ndarray]]  # from ids to vectors
 
 
 def main() -> None:
@@ -45,6 +47,7 @@ def main() -> None:
 
     texts = sorted({summary(each.text) for each in docstrings()})
     np.random.default_rng(0).shuffle(texts)
+    calibrating = texts[-200:]
     texts = sorted(texts[: options.texts], key=len)  # of like lengths together
     model = kp.load_hugging_face(options.model, name="encoder")
     own = np.stack(
@@ -65,15 +68,22 @@ def main() -> None:
     )
     wanted = nearest(own, own)
     with tempfile.TemporaryDirectory() as folder:
-        for mode in (None, "float16", "int8-weights", "int8", "int4"):
-            path = Path(folder) / f"{mode}.tflite"
-            kp.export_litert(model, path, quantization=mode, verify=False)
-            found = litert(path, model.layers[0], texts)
+        for name, mode in (
+            *(("LiteRT", mode) for mode in MODES),
+            *(("ONNX", mode) for mode in (None, "int8", "int8-static")),
+        ):
+            export, load, suffix = KINDS[name]
+            path = Path(folder) / f"{mode}.{suffix}"
+            options = {"verify": False}
+            if mode == "int8-static":
+                options["representative"] = calibrating
+            getattr(kp, export)(model, path, quantization=mode, **options)
+            found = vectors(load(path), path.name, model.layers[0], texts)
             cosines = np.sum(found * own, axis=1)
             cosines /= np.linalg.norm(found, axis=1)
             cosines /= np.linalg.norm(own, axis=1)
             table.add_row(
-                f"LiteRT, {mode or 'float32'}",
+                f"{name}, {mode or 'float32'}",
                 f"{path.stat().st_size / 1e6:.1f}",
                 f"{np.abs(found - own).max():.1e}",
                 f"{cosines.min():.4f}",
@@ -84,20 +94,41 @@ def main() -> None:
     Console().print(table)
 
 
-def litert(path: Path, tokenizer: Any, texts: list[str]) -> np.ndarray:
+def vectors(
+    run: Run, name: str, tokenizer: Any, texts: list[str]
+) -> np.ndarray:
     """The vectors that a file makes, one text at a time."""
-    from ai_edge_litert.interpreter import Interpreter
     from rich.console import Console
     from rich.progress import track
 
-    file = Interpreter(str(path), num_threads=os.cpu_count())
-    run = file.get_signature_runner("serving_default")
     rows = []
-    for text in track(texts, path.stem, console=Console(stderr=True)):
+    for text in track(texts, name, console=Console(stderr=True)):
         ids = np.asarray(tokenizer(np.array([text], dtype=object)))
-        ((row,),) = run(ids=ids).values()
+        ((row,),) = run(ids)
         rows.append(row)
     return np.stack(rows)
+
+
+def litert(path: Path) -> Run:
+    from ai_edge_litert.interpreter import Interpreter
+
+    file = Interpreter(str(path), num_threads=os.cpu_count())
+    run = file.get_signature_runner("serving_default")
+    return lambda ids: [*run(ids=ids).values()]
+
+
+def onnx(path: Path) -> Run:
+    from onnxruntime import InferenceSession
+
+    file = InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda ids: file.run(None, {"ids": ids})
+
+
+MODES = (None, "float16", "int8-weights", "int8", "int4")
+KINDS = {
+    "LiteRT": ("export_litert", litert, "tflite"),
+    "ONNX": ("export_onnx", onnx, "onnx"),
+}
 
 
 def nearest(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -46,8 +46,8 @@ def main(
         exported: The path of the file to compare.
         weights: The path of an npz file of the model's weights, by their names
             after `PREFIX`.
-        options: `kind`, "litert" or "onnx", and for LiteRT the arguments of
-            `read_litert`.
+        options: `kind`, "litert" or "onnx", and the arguments of `read_litert`
+            or `read_onnx`.
     """
     import numpy as np
 
@@ -55,7 +55,9 @@ def main(
     given = dict(options)
     writer = ""
     if given.pop("kind") == "onnx":
-        (one, ours), (other, theirs) = map(read_onnx, paths)
+        (one, ours), (other, theirs) = (
+            read_onnx(path, **given) for path in paths
+        )
         writer = ", ".join(
             f"{name} {version}".strip()
             for name, version in theirs.items()

@@ -20,8 +20,15 @@ _OF_NODE = (
 )
 
 
-def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
+def read_onnx(
+    path: str, is_static: bool = False
+) -> tuple[Node, dict[str, str]]:
     """Returns what an ONNX file computes, and its writer, as it says.
+
+    Args:
+        path: The file.
+        is_static: Whether the ranges of activations were calibrated on inputs
+            that are not known.
 
     Raises:
         ValueError: The file is ambiguous, or reads a tensor that nothing makes.
@@ -36,18 +43,23 @@ def read_onnx(path: str) -> tuple[Node, dict[str, str]]:
         "list of own functions": [each.name for each in model.functions],
         **_rest(model, _OF_MODEL),
     }
-    graph = _graph(model.graph, collections.ChainMap())
+    graph = _graph(model.graph, collections.ChainMap(), is_static)
     writer = {each.key: each.value for each in model.metadata_props}
     writer[model.producer_name or "an unknown program"] = model.producer_version
     return Node("file", facts, parts={"graph": graph}), writer
 
 
-def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
+def _graph(
+    graph: Any,
+    known: collections.ChainMap[str, Tensor | None],
+    is_static: bool,
+) -> Node:
     """Reads a graph, whose nodes come after what they read.
 
     Args:
         graph: A `GraphProto`.
         known: Receives its tensors, after those of the graphs around it.
+        is_static: As for `read_onnx`.
     """
 
     def define(name: str, tensor: Tensor | None) -> None:
@@ -58,9 +70,13 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
     def read(name: str) -> Tensor | None:
         if name and name not in known:
             raise ValueError(f"nothing makes the tensor {name!r}")
+        if name in calibrated:  # equal ones may be stored once
+            facts = {"type": calibrated[name]}
+            return Tensor(Node("calibrated number", facts))
         return known[name] if name else None  # an optional input
 
     found = Node("graph", _rest(graph, _OF_GRAPH))
+    calibrated = _calibrated(graph) if is_static else {}
     # Inner graphs' inputs and outputs are matched by place, not by name.
     is_top = len(known.maps) == 1
     sizes: dict[str, str] | None = {} if is_top else None
@@ -80,7 +96,7 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
     types = {each.name: _type(each, None) for each in graph.value_info}
     count = 0
     for node in graph.node:
-        operator = _operator(node, known)
+        operator = _operator(node, known, is_static)
         parts = [read(name) for name in node.input]
         operator.parts |= {f"input {i}": each for i, each in enumerate(parts)}
         is_plain = operator.kind == "Identity" or (
@@ -107,8 +123,28 @@ def _graph(graph: Any, known: collections.ChainMap[str, Tensor | None]) -> Node:
     return found
 
 
+def _calibrated(graph: Any) -> dict[str, str]:
+    """Returns the dtypes of what ranges of activations are, by name.
+
+    That is one scale and one zero point for each.
+    """
+    names = {
+        name
+        for node in graph.node
+        if node.op_type == "QuantizeLinear"
+        for name in node.input[1:]
+    }
+    return {
+        each.name: str(each.data_type)
+        for each in graph.initializer
+        if each.name in names and not each.dims
+    }
+
+
 def _operator(
-    node: Any, known: collections.ChainMap[str, Tensor | None]
+    node: Any,
+    known: collections.ChainMap[str, Tensor | None],
+    is_static: bool,
 ) -> Node:
     """Reads a node without its inputs."""
     from onnx import AttributeProto, helper
@@ -121,7 +157,7 @@ def _operator(
             raise ValueError("an attribute is in the file twice")
         value = helper.get_attribute_value(each)
         if each.type == AttributeProto.GRAPH:
-            found.parts[each.name] = _graph(value, known.new_child())
+            found.parts[each.name] = _graph(value, known.new_child(), is_static)
         elif each.type == AttributeProto.TENSOR:
             found.parts[each.name] = Constant(_array(value))
         else:

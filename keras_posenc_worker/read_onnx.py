@@ -11,6 +11,8 @@ from keras_posenc_worker.wire import fields, head
 
 # Domains of the ONNX standard, whose operators only compute.
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+# Operators that read rounded weights, and which input these are.
+_ROUNDED = {"DequantizeLinear": 0, "MatMulInteger": 1}
 _LARGE = 2**16  # bytes of a weight that is skipped
 
 
@@ -69,7 +71,24 @@ def read_onnx(path: Path) -> dict[str, Any]:
         "operators": dict(operators.most_common()),
         "custom": foreign,
         "unsafe": foreign,
+        "quantization": _quantization(graph),
     }
+
+
+def _quantization(graph: Any) -> str | None:
+    """Returns the mode of quantization, by constants and their operators."""
+    import onnx
+
+    eight_bits = onnx.TensorProto.INT8, onnx.TensorProto.UINT8
+    rounded = {x.name for x in graph.initializer if x.data_type in eight_bits}
+    kinds = {node.op_type for node in graph.node}
+    for node in graph.node:
+        if node.op_type == "Gather" and node.input[0] in rounded:
+            rounded.update(node.output)  # rows of a table
+        place = _ROUNDED.get(node.op_type)
+        if place is not None and node.input[place] in rounded:
+            return "int8-static" if "QuantizeLinear" in kinds else "int8"
+    return None
 
 
 def _without_weights(path: Path) -> tuple[Any, list[int]]:

@@ -9,6 +9,7 @@ import keras
 
 from keras_posenc.export.errors import (
     ExportVerificationError,
+    check_verify,
     require_tensorflow_backend,
 )
 from keras_posenc.export.formats.litert import LiteRT
@@ -20,7 +21,13 @@ from keras_posenc.export.formats.litertlm import (
     tokenizer_for,
     unpacked,
 )
-from keras_posenc.export.formats.litertlm_embedder import export_embedder
+from keras_posenc.export.formats.litertlm_embedder import (
+    Embedder,
+    check_lengths,
+)
+from keras_posenc.export.formats.litertlm_embedder import (
+    lengths_of as lengths_of_embedder,
+)
 from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.inspect import inspect_safe
@@ -161,16 +168,21 @@ def export_litertlm(
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
         _refuse(of_generators, "language models", model)
-        return export_embedder(
+        check_verify(verify, samples)
+        embedder = find_parts()
+        return export(
             model,
-            path,
-            find_parts(),
-            lengths=lengths,
-            quantization=quantization,
-            verify=verify,
-            samples=samples,
-            tolerance=tolerance,
-            verbose=verbose,
+            Embedder(
+                path=path,
+                mode=quantization,
+                parts=embedder,
+                sizes=check_lengths(lengths, embedder.max_length),
+                samples=samples,
+                tolerance=tolerance,
+                verify=verify,
+                verbose=verbose,
+            ),
+            path.parent,
         )
     if quantization == "int8-static":
         raise ValueError(
@@ -233,10 +245,10 @@ def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
 def verify_litertlm(
     model: keras.Model, path: Path, arguments: Mapping[str, Any]
 ) -> VerificationReport:
-    """Compares a package with its generator, as `export_litertlm` does.
+    """Compares a package with its model, as `export_litertlm` does.
 
     Args:
-        model: The generator.
+        model: The generator, or the text embedder.
         path: The package.
         arguments: Those of `verify`, by the names that a `Format` has.
 
@@ -251,6 +263,17 @@ def verify_litertlm(
     texts = _texts(arguments["samples"])
     before = stamp(path)
     found = inspect_safe(path, arguments["allow_operators"])
+    find_parts = Offers.of(model).embedder_parts
+    if find_parts is not None:
+        sizes = lengths_of_embedder(found)
+        embedder = Embedder(
+            parts=find_parts(),
+            sizes=sizes,
+            mode=found.quantization,
+            **arguments,
+        )
+        return verify(model, embedder, path)
+    _refuse({"samples": arguments["samples"]}, "text embedders", model)
     parts = parts_of(model, *lengths_of(found.signatures, path))
     try:
         with working_folder() as folder:
@@ -296,12 +319,6 @@ def parts_of(
     Raises:
         ValueError: It is no generator, or one that the engine cannot run.
     """
-    if Offers.of(model).embedder_parts is not None:
-        raise ValueError(
-            "A package of a text embedder is verified as it is exported, and "
-            "not again: export it with export_litertlm. Received: "
-            f"'{model.name}'"
-        )
     offer = Offers.of(model).engine_parts
     if offer is None:
         raise ValueError(

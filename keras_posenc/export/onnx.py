@@ -20,10 +20,15 @@ def export_onnx(
     path: str | Path,
     *,
     signatures: Mapping[str, Any] | None = None,
+    quantization: str | None = None,
+    representative: Any = None,
     verify: bool = True,
     samples: Any = None,
     max_length: int | None = None,
     tolerance: float | None = None,
+    agreement: float | None = None,
+    max_kl: float | None = None,
+    max_perplexity_ratio: float | None = None,
     verbose: int = True,
 ) -> ExportedModel:
     """Exports a Keras model as an ONNX file and verifies it.
@@ -32,7 +37,8 @@ def export_onnx(
     TensorFlow has loaded it in ONNX Runtime and reproduced the model's outputs.
     Batch and length stay dynamic. Inputs and outputs have the model's names,
     except that an output with the name of an input, such as `ids`, becomes
-    `output_ids`. Weights are stored bit for bit, by their paths in the model.
+    `output_ids`. Weights are stored bit for bit, by their paths in the model,
+    unless they are quantized.
 
     `model` is not changed. Its weights are those at the call, so another thread
     may train it meanwhile. But call this between two training steps, or from a
@@ -48,10 +54,27 @@ def export_onnx(
         signatures: As for `export_litert`, but only one: an ONNX file has no
             more. If the shape of each input is given, every shape in the file
             is static, as some importers require.
+        quantization: None, for float32 (or, after `quantize("int8")`, for the
+            same integers that Keras computes with); `"int8"`, by ONNX Runtime's
+            own quantizer: weights of a quarter of the size, and products in 8
+            bits; or `"int8-static"`, in which `representative` fixes the range
+            of each product's inputs. In `"int8"` each run has that range from
+            all its inputs, so an example's outputs depend a little on the
+            others in its batch, and on padding. Tables and the matrices of
+            products are quantized if they are not in a loop, and convolutions
+            are not; the report names what is left. Inputs and outputs stay as
+            they are, and so do positions, norms and scores. The file has
+            operators of the ONNX standard only.
+        representative: Inputs to calibrate `"int8-static"` with, as for
+            `export_litert`; of any shapes that fit the signature.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with; see `verify`.
-        tolerance: Largest difference allowed; see `verify`.
+        tolerance: Largest difference allowed; by default 1e-5, and more for a
+            quantized file: see `verify`.
+        agreement: As for `export_litert`, like the next two.
+        max_kl: Largest mean KL divergence of a quantized generator.
+        max_perplexity_ratio: Largest perplexity of a quantized generator.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -74,10 +97,15 @@ def export_onnx(
         model,
         Onnx(
             path=path,
+            mode=quantization,
+            representative=representative,
             given=signatures,
             samples=samples,
             max_length=max_length,
             tolerance=tolerance,
+            agreement=agreement,
+            max_kl=max_kl,
+            max_perplexity_ratio=max_perplexity_ratio,
             verify=verify,
             verbose=verbose,
         ),

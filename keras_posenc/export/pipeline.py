@@ -74,6 +74,8 @@ class Format:
         unverified: Contents of the file that cannot be compared, as text.
         left_out: Default signatures that an export leaves out because no test
             inputs are known for them, as text.
+        modes: Modes of quantization, by the id of a variable, where they are
+            known; set by `write`.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare
@@ -104,8 +106,14 @@ class Format:
     extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    modes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
+
+    @property
+    def is_written_first(self) -> bool:
+        """Whether an export writes the file before the model is run."""
+        return not self.is_conversion
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and checks arguments that depend on them.
@@ -120,6 +128,11 @@ class Format:
         """
         raise NotImplementedError
 
+    @property
+    def rounding(self) -> str | None:
+        """How the file rounds, as `allowed_difference` takes it."""
+        return self.quantization
+
     def write(self, path: Path) -> None:
         """Writes the signatures to a path at which nothing exists."""
         raise NotImplementedError
@@ -129,6 +142,28 @@ class Format:
     ) -> Inspection:
         """Adds files made from the reference; returns the inspection."""
         return found
+
+    def as_served(self, reference: Reference, found: Inspection) -> Inspection:
+        """Returns the file by the signatures that are compared.
+
+        Raises:
+            ValueError: It has others.
+            ExportVerificationError: A part of it is not the model's.
+        """
+        check_signatures(reference.signatures, found)
+        return found
+
+    def run(
+        self, reference: Reference, found: Inspection, runtime: Worker | None
+    ) -> dict[str, Any]:
+        """Returns the file's outputs, as `run_model` does."""
+        return run_model(
+            found.runtime,
+            found.path,
+            [(each.signature, each.inputs) for each in reference.probes],
+            limits_of(reference, found),
+            runtime,
+        )
 
     def contents(self) -> Any:
         """Returns what `compare_contents` needs, while the file is run."""
@@ -152,17 +187,17 @@ class Format:
         raise NotImplementedError
 
     def run_further(
-        self, path: Path, reference: Reference, step: Step
-    ) -> tuple[int | None, list[str]]:
-        """Runs the file in a further runtime.
+        self, report: VerificationReport, reference: Reference, step: Step
+    ) -> VerificationReport:
+        """Runs a file that passed in a further runtime.
 
         Returns:
-            `mediapipe` of `VerificationReport`, and notes.
+            The report, with what was found.
 
         Raises:
             ExportVerificationError: Its outputs are not the model's there.
         """
-        return None, []
+        return report
 
     def publish(
         self,
@@ -214,7 +249,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
                 give_back()
                 return pool.submit(inspect_safe, staged, format.allow_operators)
 
-            if not format.is_conversion:
+            if format.is_written_first:
                 writing = write()
             if probes is not None:
                 if runtime is not None:
@@ -297,7 +332,13 @@ def _probes(format: Format) -> Probes:
 
 def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
-    return compute_reference(probes, format.in_float32, format.quantization)
+    return compute_reference(
+        probes,
+        format.in_float32,
+        format.quantization,
+        format.rounding,
+        format.modes,
+    )
 
 
 def _report(
@@ -314,16 +355,9 @@ def _report(
     """
     is_own = format.path is not None
     step("Verifying it in a fresh process")
-    check_signatures(reference.signatures, found)
+    found = format.as_served(reference, found)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(
-            run_model,
-            found.runtime,
-            found.path,
-            [(each.signature, each.inputs) for each in reference.probes],
-            limits_of(reference, found),
-            runtime,
-        )
+        running = pool.submit(format.run, reference, found, runtime)
         own = format.contents()  # meanwhile
         response = running.result()
     if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
@@ -358,10 +392,7 @@ def _report(
             report, notes=[*report.notes, *format.left_out]
         )
     if report.passed:
-        count, notes = format.run_further(found.path, reference, step)
-        report = dataclasses.replace(
-            report, mediapipe=count, notes=[*report.notes, *notes]
-        )
+        report = format.run_further(report, reference, step)
     return dataclasses.replace(
         report, unverified=[*report.unverified, *format.unverified]
     )

@@ -30,6 +30,7 @@ from keras_posenc.export.probes.likelihoods import (
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
+from keras_posenc.export.processor import processor
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.progress import printable
 
@@ -98,6 +99,91 @@ class Accuracy:
     agreement: float | None
     rows: int
     on_samples: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightBits:
+    """How `quantization="auto"` stores one weight.
+
+    Attributes:
+        name: Its path in the model, or else the operator that reads it.
+        numbers: How many numbers it has.
+        mode: Its mode, such as `"int4"` or `"float32"`.
+        loss: What the outputs lose if it alone is in this mode: of vectors 1
+            minus the cosine, of logits the KL divergence, of scores half the
+            sum of squared differences. 0 for float16, which is not measured.
+        losses: What they lose in each mode that it may have.
+    """
+
+    name: str
+    numbers: int
+    mode: str
+    loss: float
+    losses: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoQuantization:
+    """What `quantization="auto"` has found.
+
+    Attributes:
+        keep: The share of quality that was to be kept.
+        measures: How each output was measured, as text.
+        quality: The share that the held out samples keep, in the output that
+            keeps least.
+        error: Its standard error.
+        held_out: How many samples were held out.
+        samples: How many samples were used in all.
+        float32_bytes: Size of the file in float32.
+        weights: How each weight is stored.
+        recipe: The recipe, for `quantization`; empty for float32.
+    """
+
+    keep: float
+    measures: dict[str, str]
+    quality: float
+    error: float
+    held_out: int
+    samples: int
+    float32_bytes: int
+    weights: list[WeightBits]
+    recipe: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        counts: dict[str, int] = {}
+        for weight in self.weights:
+            counts[weight.mode] = counts.get(weight.mode, 0) + 1
+        modes = ", ".join(
+            f"{units.count(count, 'weight')} in {mode}"
+            for mode, count in sorted(counts.items())
+        )
+        measures = ", ".join(
+            f"{measure} of {name}" for name, measure in self.measures.items()
+        )
+        text = (
+            f"auto: {measures}: {self.quality:.4f} ± {2 * self.error:.4f} on "
+            f"{units.count(self.held_out, 'sample')} held out (required "
+            f"{self.keep:g}); {units.size(self.float32_bytes)} in float32; "
+            f"{modes}"
+        )
+        if not self.recipe:
+            text += ". No weight could have fewer bits: the file is in float32"
+        return text
+
+    def table(self) -> str:
+        """Returns a line for each weight, that with the largest loss first."""
+        lines = ["weight: numbers, mode, loss alone in each mode"]
+        for each in sorted(self.weights, key=lambda x: -max(x.losses.values())):
+            losses = ", ".join(
+                f"{mode} {loss:.2g}"
+                for mode, loss in each.losses.items()
+                if mode not in ("float16", "float32")
+            )
+            lines.append(
+                f"  {each.name}: {each.numbers:,}, {each.mode}"
+                + f" ({losses})" * bool(losses)
+            )
+        return "\n".join(lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,6 +301,7 @@ class VerificationReport:
         token_ids: Number of texts of which LiteRT-LM's engine made the ids of
             the model's tokenizer, for its packages; None for other files.
         engine: What LiteRT-LM's engine made of a package, or None.
+        auto: What `quantization="auto"` has found, or None.
         by_likelihood: Signatures of a quantized generator, whose likelihoods of
             texts were compared instead of its outputs.
         max_kl: Largest mean KL divergence allowed for these, in nats per token.
@@ -249,6 +336,7 @@ class VerificationReport:
     mediapipe: int | None = None
     token_ids: int | None = None
     engine: EngineReport | None = None
+    auto: AutoQuantization | None = None
     different_graph: list[str] = dataclasses.field(default_factory=list)
     allow_different_graph: bool = False
     by_likelihood: list[str] = dataclasses.field(default_factory=list)
@@ -510,13 +598,14 @@ def _wrong_outputs(report: Any) -> str | None:
     """Returns what is wrong with the outputs, or None."""
     worst = report.worst
     if worst.largest_difference <= report.tolerance and report.is_less_likely:
+        finer = "use quantization='float16' (--quantization float16), or "
+        finer *= report.kind != "onnx"  # which has no such mode
         return (
             "The file is a worse language model: "
             f"{_worse(report)}. That is more than "
             f"{report.quantization} rounding explains. If the model was "
-            "trained after the export, export it again. Else use "
-            "quantization='float16' (--quantization float16), or allow it by a "
-            "larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
+            f"trained after the export, export it again. Else {finer}allow it "
+            "by a larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
             "(--max-perplexity)"
         )
     if worst.largest_difference <= report.tolerance:
@@ -609,6 +698,8 @@ def details(report: Any) -> str:
             "LiteRT-LM's engine made the tokenizer's ids of "
             f"{units.count(report.token_ids, 'text')}"
         )
+    if report.auto is not None:
+        lines += map(printable, report.auto.table().split("\n"))
     lines.append("signature, inputs: largest difference, time of one call")
     for name in dict.fromkeys(case.signature for case in report.cases):
         samples = [
@@ -641,6 +732,8 @@ def remarks(report: Any) -> list[str]:
         lines.append(_ALLOW_DIFFERENT_GRAPH)
     if report.engine is not None:
         lines.append(str(report.engine))
+    if report.auto is not None:
+        lines.append(str(report.auto))
     if report.not_compared:
         lines.append(f"not compared: {'; '.join(report.not_compared)}")
     if ties := sum(case.near_ties for case in report.cases):
@@ -880,12 +973,14 @@ def notes(
         inspection: The exported model.
         allow_operators: Operators that the user allowed.
     """
-    if (
-        reference.quantization in MODES
-        and inspection.kind == "litert"
-        and inspection.quantization is None
-    ):
-        yield _unquantized(reference)
+    if reference.quantization in MODES and inspection.kind in _FORMATS:
+        if inspection.quantization is None:
+            yield _unquantized(reference, inspection.kind)
+        elif inspection.kind == "onnx":
+            yield (
+                f"what {inspection.quantization} loses was measured on this "
+                f"processor: {processor()}"
+            )
     if inspection.kind in _FORMATS:
         for signature in reference.signatures:
             if signature.strings is not None:
@@ -948,7 +1043,7 @@ def _of_nan(probe: Probe) -> str:
     return f"the model itself gives NaN for {example}. {AGAINST_NAN}"
 
 
-def _unquantized(reference: Reference) -> str:
+def _unquantized(reference: Reference, kind: str) -> str:
     sizes = [
         math.prod(weight.shape)
         for signature in reference.signatures
@@ -957,13 +1052,15 @@ def _unquantized(reference: Reference) -> str:
     reason = "the model has no weights"
     if sizes:
         reason = (
-            "LiteRT keeps weights of fewer than 1,024 numbers in float32, and "
-            f"the largest of this model has {max(sizes):,}"
+            f"{_FORMATS[kind]} keeps weights of fewer than 1,024 numbers in "
+            f"float32, and the largest of this model has {max(sizes):,}"
         )
+    if max(sizes, default=0) >= 1024:
+        reason = "no large weight is in an operator that is quantized"
+    remedy = ", or use float16, which has no such limit" * (kind == "litert")
     return (
         f"{reference.quantization} quantized nothing: {reason}. Leave out "
-        "`quantization` (--quantization), or use float16, which has no such "
-        "limit"
+        f"`quantization` (--quantization){remedy}"
     )
 
 

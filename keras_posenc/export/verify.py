@@ -103,16 +103,17 @@ def verify(
             1, or 0.01). Integers and strings must be equal, except choices,
             such as a `Generator`'s tokens, that the model rates equal within
             the tolerance: the report counts these near-ties. By default 1e-5. A
-            quantized file may also differ by 6 (float16), 12 (int8) or 24
-            (int8-static) times as much as the model's outputs usually move when
-            its weights do, at random, by up to half a step of that rounding. It
-            is compared on the samples, if there are any; for other inputs its
-            outputs must be finite. Of its integers that are no choices the
-            share that differs counts. Without `tolerance`, vectors of a
-            quantized file, such as embeddings, must also keep their direction
-            (rounded ones too), and logits their probabilities: the least cosine
-            and the largest KL divergence follow from the same movement of the
-            weights. The report says how each output is compared, and why.
+            quantized file may also differ by 6 (float16), 12 (int8, and ONNX)
+            or 24 (int8-static of LiteRT) times as much as the model's outputs
+            usually move when its weights do, at random, by up to half a step of
+            that rounding. It is compared on the samples, if there are any; for
+            other inputs its outputs must be finite. Of its integers that are no
+            choices the share that differs counts. Without `tolerance`, vectors
+            of a quantized file, such as embeddings, must also keep their
+            direction (rounded ones too), and logits their probabilities: the
+            least cosine and the largest KL divergence follow from the same
+            movement of the weights. The report says how each output is
+            compared, and why.
         agreement: Least share of decided score vectors in which the largest of
             a quantized file's scores or logits must be the model's, 0.99 by
             default. A score vector is decided if its largest score leads the
@@ -132,9 +133,10 @@ def verify(
             multiple of the model's; 1.1 by default.
         allow_operators: As for `export_saved_model`.
         allow_different_graph: Whether the graph may differ, as graphs do that
-            other versions of TensorFlow, Keras or the model's code, or another
-            converter, wrote. Then only the outputs, and the weights found
-            unchanged in the file, are compared; the report says so.
+            other versions of TensorFlow, Keras or the model's code, another
+            converter, or a recipe of ai-edge-quantizer wrote. Then only the
+            outputs, and the weights found unchanged in the file, are compared;
+            the report says so.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:

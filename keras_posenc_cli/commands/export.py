@@ -119,16 +119,20 @@ def _add_litert(kinds: Commands) -> None:
     _add_model_and_out(parser, "FILE.tflite", "the file")
     parser.add_argument(
         "--quantization",
-        choices=("float16", "int8", "int8-weights", "int8-static", "int4"),
+        choices=(
+            *("float16", "int8", "int8-weights", "int8-static", "int4"),
+            "auto",
+        ),
         metavar="KIND",
-        help="float16, int8, int8-weights, int4, int8-static",
+        help="float16, int8, int8-weights, int4, int8-static, auto",
     )
     parser.add_argument(
-        "--representative",
-        type=arguments.path,
-        metavar="FILE.npz",
-        help="arrays to calibrate int8-static with, by input",
+        "--keep",
+        type=arguments.share,
+        metavar="X",
+        help="auto: least share of the quality on --samples (default: 0.99)",
     )
+    _add_representative(parser)
     add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
     parser.add_argument(
         "--task",
@@ -237,7 +241,24 @@ def _add_onnx(kinds: Commands) -> None:
         "--signature one=ids:1x64",
     )
     _add_model_and_out(parser, "FILE.onnx", "the file")
+    parser.add_argument(
+        "--quantization",
+        choices=("int8", "int8-static"),
+        metavar="KIND",
+        help="int8, int8-static",
+    )
+    _add_representative(parser)
+    add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
     _add_shared(parser)
+
+
+def _add_representative(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--representative",
+        type=arguments.path,
+        metavar="FILE.npz",
+        help="arrays to calibrate int8-static with, by input",
+    )
 
 
 def _add_model_and_out(
@@ -280,21 +301,11 @@ def run_litert(options: argparse.Namespace) -> int:
             "--labels name the scores of --task text_classifier, which is not "
             "given"
         )
-    if options.quantization == "int8-static" and options.representative is None:
-        raise UsageError(
-            "--quantization int8-static needs --representative FILE.npz: some "
-            "hundred real inputs. Write the file in Python, with an array for "
-            "each input by its name: "
-            "np.savez('r.npz', text=np.array(texts[:200]))"
-        )
     return _export(
         options,
         "export_litert",
-        quantization=options.quantization,
-        representative=load_arrays("--representative", options.representative),
-        agreement=options.agreement,
-        max_kl=options.max_kl,
-        max_perplexity_ratio=options.max_perplexity_ratio,
+        **_quantization(options),
+        keep=options.keep,
         task=options.task,
         labels=options.labels,
         allow_flex=options.allow_flex,
@@ -325,7 +336,27 @@ def run_litertlm(options: argparse.Namespace) -> int:
 
 def run_onnx(options: argparse.Namespace) -> int:
     check_out(options.out, ".onnx")
-    return _export(options, "export_onnx")
+    return _export(options, "export_onnx", **_quantization(options))
+
+
+def _quantization(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of a quantized file."""
+    if options.quantization == "int8-static" and options.representative is None:
+        raise UsageError(
+            "--quantization int8-static needs --representative FILE.npz: some "
+            "hundred real inputs. Write the file in Python, with an array for "
+            "each input by its name: "
+            "np.savez('r.npz', text=np.array(texts[:200]))"
+        )
+    return {
+        "quantization": options.quantization,
+        "representative": load_arrays(
+            "--representative", options.representative
+        ),
+        "agreement": options.agreement,
+        "max_kl": options.max_kl,
+        "max_perplexity_ratio": options.max_perplexity_ratio,
+    }
 
 
 def _export(options: argparse.Namespace, function: str, **own: Any) -> int:

@@ -224,13 +224,18 @@ class TestBeforeTensorFlow:
                 "Python, with an array for each input by its name: "
                 "np.savez('samples.npz', NAME=[...])",
             ),
-            (
-                "export litert model.keras --out x.tflite "
-                "--quantization int8-static",
-                "--quantization int8-static needs --representative FILE.npz: "
-                "some hundred real inputs. Write the file in Python, with an "
-                "array for each input by its name: "
-                "np.savez('r.npz', text=np.array(texts[:200]))",
+            *(
+                (
+                    f"export {command} --quantization int8-static",
+                    "--quantization int8-static needs --representative "
+                    "FILE.npz: some hundred real inputs. Write the file in "
+                    "Python, with an array for each input by its name: "
+                    "np.savez('r.npz', text=np.array(texts[:200]))",
+                )
+                for command in (
+                    "litert model.keras --out x.tflite",
+                    "onnx model.keras --out x.onnx",
+                )
             ),
             *(
                 (

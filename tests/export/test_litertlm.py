@@ -459,6 +459,24 @@ def test_the_command_inspects_and_chats(package, capfd):
     assert capfd.readouterr().out == package.parts.text_of(next_ids) + "\n"
 
 
+def test_bench_times_prompts_and_tokens(package):
+    lengths = [9, 40, ROOM]  # the last one leaves no room for a reply
+    found = kp.benchmark_litert(
+        package.path, lengths=lengths, threads=[1], repeats=1, verbose=False
+    )
+    assert [
+        (each.signature, each.shapes, each.tokens) for each in found.timings
+    ] == [
+        (name, {"prompt": [length]}, length if name == "prefill" else 32)
+        for length in lengths[:2]
+        for name in ("prefill", "decode")
+    ]
+    assert all(each.tokens_per_second > 0 for each in found.timings)
+    assert "tokens/s" in str(found)
+    with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
+        kp.benchmark_litert(package.path, lengths=[ROOM])
+
+
 def byte_pairs():
     file = FIXTURES / "language_models" / "qwen3_embedding" / "tokenizer.json"
     return kp.BytePairTokenizer.from_tokenizer_json(file, pad_token=None)
@@ -476,7 +494,12 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
     path = package.packed(tmp_path / "own.litertlm", tokens=values)
     spelled = getattr(layer, "special_tokens", ())
     texts = many_texts([each.strip() for each in spelled])
-    found = litertlm_engine.run_in_engine(path, {"texts": texts})["texts"]
+    names = litertlm.spelled(values)
+    found = litertlm_engine.run_in_engine(
+        path, {"texts": [*names.values(), *texts]}
+    )["texts"]
+    assert found[: len(names)] == [[number] for number in names]
+    found = found[len(names) :]
     wanted = layer.split(layer._as_strings(texts)).to_list()
     wrong = [
         (text, own, got)
@@ -484,6 +507,20 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
         if own != got
     ]
     assert wrong == []
+
+
+def test_the_engine_adds_no_second_start(package, tmp_path):
+    """It would, before a text that begins with the token."""
+    own = generator(tokenizer(add_start=True), model=package.generator.model)
+    parts = engine_parts(own, LENGTHS, ROOM)
+    assert parts.start_id is not None
+    metadata = litertlm.metadata_of(parts, parts.tokenizer_json())
+    path = package.packed(tmp_path / "start.litertlm", metadata=metadata)
+    assert package.run(path, parts).continuations == 3
+    metadata.start_token.token_ids.ids.append(parts.start_id)
+    package.packed(path, metadata=metadata)
+    with pytest.raises(kp.ExportVerificationError, match="In LiteRT-LM the"):
+        package.run(path, parts)
 
 
 def of_end(**options):

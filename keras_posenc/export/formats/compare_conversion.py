@@ -32,10 +32,12 @@ from keras_posenc.progress import progress
 from keras_posenc_worker import compare_files
 
 _NAMED = 3  # differences in one remark
-_RANGES = (
-    "the ranges that it was calibrated to: they set the scales of activations, "
-    "of biases, and of tables"
-)
+_RANGES = {
+    "litert": "the ranges that it was calibrated to: they set the scales of "
+    "activations, of biases, and of tables",
+    "onnx": "the ranges that it was calibrated to: they set the scales of "
+    "activations",
+}
 
 
 def compare_with_conversion(
@@ -66,12 +68,11 @@ def compare_with_conversion(
     names = {each.name for each in signatures}
     others = _others(signatures, inspection)
     is_static = outputs.quantization == "int8-static"
-    options: dict[str, Any] = {"kind": kind}
+    options: dict[str, Any] = {"kind": kind, "is_static": is_static}
     if kind == "litert":
         options |= {
             "names": sorted(names),
             "are_all": names == {*inspection.signatures},
-            "is_static": is_static,
         }
     with working_folder() as folder, writing_to(folder.parent):
         reference, weights = folder / "reference", folder / "weights.npz"
@@ -100,7 +101,7 @@ def compare_with_conversion(
         different_values.append(
             f"different numbers: {some(found['constants'])}"
         )
-    not_compared = [_RANGES] if is_static else []
+    not_compared = [_RANGES[kind]] if is_static else []
     if found["unsure"]:
         not_compared.append(some(found["unsure"]))
     if found["folded"]:
@@ -116,6 +117,13 @@ def compare_with_conversion(
             words += (
                 ". The cause may be that the file also has the signatures "
                 f"{', '.join(more)}: verify all of them at once"
+            )
+        if kind == "litert" and outputs.quantization not in (None, BY_KERAS):
+            words += (
+                ". It is compared with a file of the mode "
+                f"'{outputs.quantization}': if a recipe quantized it, which no "
+                "file names, only `allow_different_graph` (--allow-different-"
+                "graph) accepts it later"
             )
         different_graph.append(words)
     return different_values, different_graph, not_compared
@@ -173,19 +181,22 @@ def _convert(
     Raises:
         ExportError: They cannot be converted.
     """
-    if inspection.kind == "onnx":
-        (signature,) = signatures
-        onnx_convert.convert(signature, path, frozen)
-        return
-    mode = outputs.quantization
+    mode = None if outputs.quantization == BY_KERAS else outputs.quantization
     batches: Mapping[str, Any] = {}
     if mode == "int8-static":
-        refuse_loops(signatures)
         batches = calibration_of(outputs)
+    if inspection.kind == "onnx":
+        (signature,) = signatures
+        onnx_convert.convert(
+            signature, path, frozen, mode, batches.get(signature.name, ())
+        )
+        return
+    if mode == "int8-static":
+        refuse_loops(signatures)
     with progress(verbose=0):
         litert_convert.convert(
             signatures,
-            None if mode == BY_KERAS else mode,
+            mode,
             batches,
             allow_flex=bool(inspection.foreign_operators),
             frozen=frozen,

@@ -71,8 +71,18 @@ def check_quantization(
     quantization: str | None,
     representative: Any,
     signatures: Sequence[Signature],
+    *,
+    is_of_one_shape: bool = True,
 ) -> Mapping[str, list[Inputs]]:
     """Returns the batches that calibrate each signature, for `int8-static`.
+
+    Args:
+        quantization: The mode.
+        representative: The caller's inputs, or None.
+        signatures: The signatures.
+        is_of_one_shape: Whether several inputs must be of one shape, as
+            LiteRT's calibrator needs: it resizes inputs one by one, and fails
+            if a batch has two new shapes.
 
     Raises:
         ValueError: Batches that are not needed, missing, empty, of another
@@ -121,9 +131,8 @@ def check_quantization(
             tuple(array.shape for array in inputs.values())
             for inputs in batches[signature.name]
         }
-        if len(signature.specs) > 1 and len(shapes_given) > 1:
-            # The calibrator resizes inputs one by one, and fails if a batch
-            # has two new shapes.
+        is_many = len(signature.specs) > 1 and len(shapes_given) > 1
+        if is_of_one_shape and is_many:
             raise ValueError(
                 "`representative` must be of one shape for signature "
                 f"'{signature.name}', which has several inputs: pad the "
@@ -201,7 +210,7 @@ def rounded(model: Any, quantization: str | Recipe | None) -> Any:
         model = round_to_int4(model)
     elif quantization is not None:
         assert not isinstance(quantization, str)
-        model = round_by_recipe(model, quantization)
+        model, _ = round_by_recipe(model, quantization)
     return model
 
 

@@ -1,9 +1,7 @@
 """Packages of language models for LiteRT-LM, for the pipeline."""
 
 import dataclasses
-import json
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,12 +10,15 @@ from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.litertlm_engine import verify_in_engine
 from keras_posenc.export.formats.litertlm_package import (
+    check_metadata,
     metadata_section,
     model_section,
     plain_tokenizer,
+    read_packed_tokenizer,
     read_tokenizer,
     require_builder,
     tokenizer_section,
+    unpack_model,
     write_package,
 )
 from keras_posenc.export.formats.litertlm_template import packaged_template
@@ -31,7 +32,6 @@ from keras_posenc.export.record import (
     record_path,
     try_to_record,
 )
-from keras_posenc.export.regular_files import open_regular
 from keras_posenc.export.report import (
     ExportedModel,
     VerificationReport,
@@ -209,8 +209,8 @@ def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
     message.llm_model_type.generic_model.SetInParent()
     for each in parts.end_ids:
         message.stop_tokens.add().token_ids.ids.append(each)
-    if parts.start_id is not None:
-        message.start_token.token_ids.ids.append(parts.start_id)
+    # Without a start token: the engine would put it before each text, also
+    # before one that begins with it, as templates of chats do.
     message.max_num_tokens = parts.cache_length
     message.supports_thinking = False
     message.supports_function_calling = False
@@ -304,44 +304,10 @@ def unpacked(
         )
     (kind,) = tokenizers
 
-    def content(each: Mapping[str, Any]) -> bytes:
-        with open_regular(found.path) as file:
-            file.seek(each["begin"])
-            return file.read(each["end"] - each["begin"])
-
-    model = by_kind["TFLiteModel"]
     path = folder / "model.tflite"
-    with writing_to(folder), path.open("wb") as file:
-        with open_regular(found.path) as source:
-            source.seek(model["begin"])
-            left = model["end"] - model["begin"]
-            while left > 0:
-                piece = source.read(min(left, 2**20))
-                if not piece:
-                    break
-                left -= file.write(piece)
-    packed = content(by_kind[kind])
-    tokenizer: Mapping[str, Any] | bytes = packed
-    if kind == "HF_Tokenizer_Zlib":  # its size was checked by the inspection
-        try:
-            tokenizer = json.loads(zlib.decompress(packed[8:]))
-        except ValueError as error:
-            raise ExportVerificationError(
-                f"The tokenizer in '{found.path}' is no JSON: {error}"
-            ) from error
+    with writing_to(folder):
+        unpack_model(found.path, by_kind["TFLiteModel"], path)
+    tokenizer = read_packed_tokenizer(found.path, by_kind[kind])
     own = metadata_of(parts, tokenizer)
-    given = type(own).FromString(content(by_kind["LlmMetadataProto"]))
-    fields = {each.name for each, _ in (*own.ListFields(), *given.ListFields())}
-    differing = [
-        name
-        for name in sorted(fields)
-        if getattr(own, name) != getattr(given, name)
-    ]
-    if differing:
-        raise ExportVerificationError(
-            f"The metadata of '{found.path}' is not the model's: "
-            f"{', '.join(differing)}. Export it again, or verify it with the "
-            "generator that it was exported from",
-            differs=True,
-        )
+    check_metadata(found.path, by_kind["LlmMetadataProto"], own)
     return path, tokenizer

@@ -8,25 +8,36 @@ import keras
 
 from keras_posenc.export.formats.compare_conversion import (
     compare_with_conversion,
+    some,
 )
+from keras_posenc.export.formats.litert_quantize import check_quantization
 from keras_posenc.export.formats.onnx_convert import (
     convert,
     with_distinct_names,
 )
+from keras_posenc.export.formats.onnx_quantize import check_mode
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import is_quantized
+from keras_posenc.export.graphs.keras_int8 import (
+    check_not_quantized,
+    is_quantized,
+)
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Format
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.tolerance import BY_KERAS
+from keras_posenc.export.probes.tolerance import BY_KERAS, BY_ONNX, MODES
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
 
 
 @dataclasses.dataclass(kw_only=True)
 class Onnx(Format):
-    """An ONNX file of one signature."""
+    """An ONNX file of one signature.
 
+    The arguments are those of `export_onnx`.
+    """
+
+    mode: str | None = None
+    representative: Any = None
     writing: ClassVar[str] = "Converting to ONNX"
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
@@ -34,7 +45,10 @@ class Onnx(Format):
         self.signatures = with_distinct_names(
             resolve_numeric_signatures(model, self.given)
         )
-        if found is None:
+        if found is not None:
+            self.mode = found.quantization
+        else:
+            check_mode(self.mode)
             if len(self.signatures) != 1:
                 raise ValueError(
                     "`signatures` must be one for an ONNX file. Received: "
@@ -45,14 +59,40 @@ class Onnx(Format):
                 "ONNX",
                 "export_saved_model keeps them in files of their own",
             )
+            # Calibration batches are also samples of the verification.
+            self.fitted = check_quantization(
+                self.mode,
+                self.representative,
+                self.signatures,
+                is_of_one_shape=False,
+            )
+            check_not_quantized(self.mode, self.signatures)
         self.in_float32 = to_float32(self.signatures, self.frozen)
-        if is_quantized(self.signatures):
-            self.quantization = BY_KERAS
+        by_keras = is_quantized(self.signatures)
+        self.quantization = BY_KERAS if by_keras else self.mode
+
+    @property
+    def rounding(self) -> str | None:
+        """Both modes round alike: with one range for all of an activation."""
+        return BY_ONNX if self.quantization in MODES else self.quantization
 
     def write(self, path: Path) -> None:
         """Converts the model with tf2onnx."""
         (signature,) = self.signatures
-        convert(signature, path, self.frozen)
+        kept = convert(
+            signature,
+            path,
+            self.frozen,
+            self.mode,
+            self.fitted.get(signature.name, ()),
+        )
+        if kept:
+            self.left_out = [
+                *self.left_out,
+                f"{self.mode} leaves in float32: {some(kept)}. Quantized are "
+                "tables that are looked up and matrices of products, outside "
+                "of loops",
+            ]
 
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any

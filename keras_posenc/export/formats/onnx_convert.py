@@ -19,8 +19,10 @@ from keras_posenc.export.formats.onnx_operators import (
     write_model,
 )
 from keras_posenc.export.formats.onnx_order import sort_graph
+from keras_posenc.export.formats.onnx_quantize import in_float32, quantize
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
+from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
@@ -89,15 +91,30 @@ def require_onnx() -> None:
         ) from error
 
 
-def convert(signature: Signature, path: Path, frozen: FrozenModel) -> list[str]:
+def convert(
+    signature: Signature,
+    path: Path,
+    frozen: FrozenModel,
+    quantization: str | None = None,
+    batches: Sequence[Inputs] = (),
+) -> list[str]:
     """Writes a signature as an ONNX file.
 
     The converter never sees the weights: they are arguments of the function
     that it converts, so no optimizer can fold, merge or drop them. They are
-    written to the file unchanged, by their paths in the model.
+    written to the file unchanged, by their paths in the model, or quantized.
+
+    Args:
+        signature: The signature.
+        path: The file.
+        frozen: The model. Layers of Keras's int8 compute in floats from then
+            on, until it is no longer frozen.
+        quantization: The mode, or None.
+        batches: Inputs to calibrate `"int8-static"` with.
 
     Returns:
-        The names of the weights in the file.
+        The paths of matrices and tables that quantization leaves in float32,
+        though they are large enough.
 
     Raises:
         ExportError: The model needs operators that ONNX lacks, or has other
@@ -115,15 +132,20 @@ def convert(signature: Signature, path: Path, frozen: FrozenModel) -> list[str]:
         if node.op_type == EINSUM:
             node.op_type = "Einsum"
     numbers = sort_graph(graph, weights, numbers)
+    if quantization is not None:
+        kept = quantize(model, numbers, weights, quantization, batches)
+        numbers = sort_graph(graph, kept, {})
     graph.name = signature.name
     onnx.helper.set_model_props(
         model, {"tensorflow": tf.__version__, "keras": keras.__version__}
     )
     _check(graph, signature)
-    present = {each.name for each in graph.initializer}
     with writing_to(path.parent):
         write_model(model, numbers, path)
-    return [name for name in weights if name in present]
+    if quantization is None:
+        return []
+    shapes = {each.path: each.shape for each in signature.model.weights}
+    return in_float32(graph, shapes)
 
 
 def _converted(

@@ -23,6 +23,17 @@ def is_quantized(signatures: Sequence[Signature]) -> bool:
     return any(map(_quantized_layers, signatures))
 
 
+def check_not_quantized(
+    quantization: str | None, signatures: Sequence[Signature]
+) -> None:
+    """Raises `ValueError` if Keras has quantized the model already."""
+    if quantization is not None and is_quantized(signatures):
+        raise ValueError(
+            "`quantization` must be None for a model that went through "
+            f"quantize(). Received: quantization={quantization!r}"
+        )
+
+
 def int8_in_floats(
     signatures: Sequence[Signature], frozen: FrozenModel
 ) -> None:

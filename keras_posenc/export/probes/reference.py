@@ -55,6 +55,7 @@ from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.probes.tolerance import (
     AGREEMENT,
     BY_KERAS,
+    BY_ONNX,
     DEVIATIONS,
     TOLERANCE,
     allowed_difference,
@@ -353,6 +354,8 @@ def compute_reference(
     probes: Probes,
     in_float32: bool = False,
     quantization: str | None = None,
+    rounding: str | None = None,
+    modes: Mapping[int, str] | None = None,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later.
 
@@ -362,6 +365,10 @@ def compute_reference(
             precision.
         quantization: The exported model's mode of quantization, or None. It
             adds to the default tolerance.
+        rounding: How that file rounds, as `allowed_difference` takes it, if
+            not as a LiteRT file of the mode.
+        modes: Modes of single variables, by their ids, where a recipe gives
+            them others.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -371,11 +378,21 @@ def compute_reference(
             change them so far that a comparison would say nothing.
     """
     with restored(probes.signatures):
-        return _compute(probes, in_float32, quantization)
+        return _compute(
+            probes,
+            in_float32,
+            quantization,
+            rounding or quantization,
+            modes or {},
+        )
 
 
 def _compute(
-    probes: Probes, in_float32: bool, quantization: str | None
+    probes: Probes,
+    in_float32: bool,
+    quantization: str | None,
+    rounding: str | None,
+    modes: Mapping[int, str],
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
     signatures = probes.signatures
@@ -429,10 +446,12 @@ def _compute(
         for signature in signatures
     )
     allowed, margin, losses = reference.tolerance, math.inf, {}
-    if quantization is not None and reference.held:
+    if rounding is not None and reference.held:
         more, *moved = map(
             float,
-            allowed_difference(signatures, quantization, _movement(reference)),
+            allowed_difference(
+                signatures, rounding, _movement(reference), modes
+            ),
         )
         if probes.tolerance is None:
             allowed += more
@@ -442,7 +461,7 @@ def _compute(
                     MOVED, moved, _rounding(reference), strict=True
                 )
             }
-            _check_allowed(reference, allowed, losses)
+            _check_allowed(reference, rounding, allowed, losses)
         # Rounding may lower one score and raise another by as much.
         margin = 2 * more / DEVIATIONS
     computed = dataclasses.replace(
@@ -481,7 +500,7 @@ def _run(
                 reference.probes.append(extreme)
             continue
         try:
-            outputs = call(probe.inputs)
+            probe, outputs = _run_texts(probe, call)
         except ValueError as refusal:
             error = refusal
             if probe.is_required and not probe.is_sample:
@@ -500,6 +519,29 @@ def _run(
             taken += 1
     if error is not None and not taken:
         raise error
+
+
+def _run_texts(
+    probe: Probe, call: Callable[[Inputs], Any]
+) -> tuple[Probe, Any]:
+    """Runs a model on inputs; invented texts are cut to what it takes.
+
+    Only the model's layers know how many tokens a text has, and how many of
+    them have positions.
+
+    Raises:
+        ValueError: The model refuses the inputs, with empty texts too.
+    """
+    refusal: ValueError | None = None
+    tried: Probe | None = probe
+    while tried is not None:
+        try:
+            return tried, call(tried.inputs)
+        except ValueError as error:
+            refusal = refusal or error
+            tried = tried.shorter
+    assert refusal is not None
+    raise refusal
 
 
 def _run_pairs(
@@ -1022,6 +1064,8 @@ def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
 _REMEDIES = {
     "float16": "Leave out `quantization` (--quantization)",
     BY_KERAS: "Export the model as it was before `quantize()`",
+    BY_ONNX: "Leave out `quantization` (--quantization), or use export_litert, "
+    "which rounds the inputs of products row by row",
     **dict.fromkeys(
         ("int8", "int8-weights", "int8-static", "int4"),
         "Use quantization='float16' (--quantization float16), which rounds "
@@ -1031,7 +1075,10 @@ _REMEDIES = {
 
 
 def _check_allowed(
-    reference: Reference, allowed: float, losses: Mapping[str, float]
+    reference: Reference,
+    rounding: str,
+    allowed: float,
+    losses: Mapping[str, float],
 ) -> None:
     """Raises `ExportVerificationError` if any outputs would pass."""
     for signature in reference.signatures:
@@ -1055,7 +1102,7 @@ def _check_allowed(
                 f"{limit} in signature '{signature.name}', output '{name}', as "
                 "measured by moving the model's weights as far as it rounds "
                 "them: any file would pass. "
-                + _REMEDIES.get(reference.quantization or "", "")
+                + _REMEDIES.get(rounding, "")
                 + (
                     ""
                     if any(probe.is_sample for probe in reference.probes)

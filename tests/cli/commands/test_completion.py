@@ -43,9 +43,11 @@ def test_bash(run, tmp_path):
     ]
     litert = ("export", "litert", "m.keras")
     assert complete(*litert, "--qu") == ["--quantization"]
-    kinds = ["float16", "int8", "int8-weights", "int8-static", "int4"]
+    kinds = ["float16", "int8", "int8-weights", "int8-static", "int4", "auto"]
     assert complete(*litert, "--quantization", "") == kinds
-    assert complete("export", "onnx", "m.keras", "--qu") == []
+    onnx = ("export", "onnx", "m.keras", "--quantization", "")
+    assert complete(*onnx) == ["int8", "int8-static"]
+    assert complete("export", "saved-model", "m.keras", "--qu") == []
     assert complete("inspect", "ju") == ["judge.tflite"]
     assert complete(*litert, "--out", "ju") == ["judge.tflite"]
     assert complete(*litert, "--task", "ju") == []

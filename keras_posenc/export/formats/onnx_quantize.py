@@ -1,0 +1,267 @@
+"""Quantization of ONNX files by ONNX Runtime's own quantizer."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.formats.onnx_operators import array_of, nodes
+from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.publish import working_folder
+
+MODES = ("int8", "int8-static")
+# Operators with weights that are quantized, and which input these are. Products
+# of two activations, as in attention, stay in float32. So do convolutions: ONNX
+# Runtime computes them in integers only if their outputs are rounded too.
+_WEIGHTS = {"Gather": 0, "MatMul": 1}
+_SMALLEST = 1024  # numbers of a weight; smaller ones stay in float32
+# The quantizer warns of a model without this mark.
+_PREPARED = "onnx.quant.pre_process", "onnxruntime.quant"
+
+
+def check_mode(quantization: Any) -> None:
+    """Raises `ValueError` for a mode that ONNX files do not have."""
+    if quantization is None or quantization in MODES:
+        return
+    reason = ""
+    if quantization == "int8-weights":
+        reason = (
+            ". ONNX Runtime quantizes weights alone only by an operator of its "
+            "own, MatMulNBits, which the ONNX standard lacks: take 'int8', or "
+            "export_litert"
+        )
+    raise ValueError(
+        "`quantization` of an ONNX file must be one of "
+        f"{', '.join(map(repr, MODES))}, or None. Received: "
+        f"quantization={quantization!r}{reason}"
+    )
+
+
+def quantize(
+    model: Any,
+    values: Mapping[str, Any],
+    weights: Sequence[str],
+    quantization: str,
+    batches: Sequence[Inputs],
+) -> list[str]:
+    """Quantizes the weights of a model, in place.
+
+    Each column of a kernel has a scale. Its integers have 7 bits: x86
+    processors without VNNI add two products of 8 bits in 16 bits, and of
+    larger ones the sums would not fit there. Tables have 8 bits and one scale.
+    Constants that are no weights, such as an encoding, are never quantized.
+
+    Args:
+        model: A `ModelProto`, sorted.
+        values: The values of initializers that have none in the model.
+        weights: The names of the weights among its initializers.
+        quantization: The mode.
+        batches: Inputs to calibrate `"int8-static"` with.
+
+    Returns:
+        The names of the quantized model's weights and of their scales.
+    """
+    from onnx import numpy_helper
+
+    graph = model.graph
+    for each in graph.initializer:
+        if each.name in values:
+            value = np.asarray(array_of(values[each.name]))
+            each.CopyFrom(numpy_helper.from_array(value, each.name))
+    kept = {*_fold(graph, weights)}
+    chosen = list(_chosen(graph, kept))
+    before = {each.name for each in graph.initializer}
+    if chosen:
+        _run(model, quantization, chosen, batches)
+    # What the quantizer adds is named after the weight: keep these names.
+    added = {each.name for each in graph.initializer} - before
+    return [
+        each.name
+        for each in graph.initializer
+        if each.name in kept
+        or (
+            each.name in added
+            and any(each.name.startswith(f"{name}_") for name in kept)
+        )
+    ]
+
+
+def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Returns the paths of large matrices that a file has in float32.
+
+    Args:
+        graph: A `GraphProto`.
+        paths: The shapes of the model's weights, by path.
+    """
+    from onnx import TensorProto
+
+    floats = {
+        each.name
+        for each in graph.initializer
+        if each.data_type == TensorProto.FLOAT
+    }
+    return [
+        path
+        for path, shape in paths.items()
+        if len(shape) > 1 and math.prod(shape) >= _SMALLEST and path in floats
+    ]
+
+
+def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
+    """Lays weights out once instead of at each run; yields their names.
+
+    The quantizer takes a kernel only as a constant, and many are reshaped
+    first. A weight with one reader keeps its name.
+    """
+    from onnx import numpy_helper
+
+    constants = {each.name: each for each in graph.initializer}
+    known = {*weights}
+    yield from known
+    readers = [name for node in nodes(graph) for name in node.input]
+    taken = {*constants, *readers}
+    results = {each.name for each in graph.output}
+    for node in list(graph.node):
+        source = node.input[0] if node.input else ""
+        if (
+            source not in known
+            or any(name not in constants for name in node.input)
+            or not results.isdisjoint(node.output)
+        ):
+            continue
+        value = numpy_helper.to_array(constants[source])
+        if node.op_type == "Reshape":
+            sizes = numpy_helper.to_array(constants[node.input[1]]).tolist()
+            value = value.reshape(
+                [size or value.shape[i] for i, size in enumerate(sizes)]
+            )
+        elif node.op_type == "Transpose":
+            order = [list(x.ints) for x in node.attribute if x.name == "perm"]
+            value = value.transpose(*order)
+        else:
+            continue
+        folded = numpy_helper.from_array(np.ascontiguousarray(value))
+        if readers.count(source) == 1:
+            folded.name = source
+            constants[source].CopyFrom(folded)
+            name = source
+        else:
+            name = f"{source}/{node.op_type.lower()}"
+            while name in taken:
+                name += "_"
+            folded.name = name
+            graph.initializer.append(folded)
+            constants[name] = graph.initializer[-1]
+            yield name
+        known.add(name)
+        taken.add(name)
+        (old,) = node.output
+        graph.node.remove(node)
+        for reader in nodes(graph):
+            reader.input[:] = [name if x == old else x for x in reader.input]
+
+
+def _chosen(graph: Any, weights: set[str]) -> Iterator[Any]:
+    """Yields the nodes whose large weights are quantized."""
+    from onnx import TensorProto, numpy_helper
+
+    constants = {each.name: each for each in graph.initializer}
+    for node in graph.node:
+        place = _WEIGHTS.get(node.op_type)
+        name = "" if place is None else node.input[place]
+        if (
+            name not in weights
+            or (weight := constants[name]).data_type != TensorProto.FLOAT
+            or math.prod(weight.dims) < _SMALLEST
+        ):
+            continue
+        is_of_rows = not any(x.i for x in node.attribute if x.name == "axis")
+        fits = {"Gather": is_of_rows, "MatMul": len(weight.dims) == 2}
+        values = numpy_helper.to_array(weight)
+        if fits[node.op_type] and np.all(np.isfinite(values)):
+            yield node
+
+
+class _Batches:
+    """Batches as the quantizer reads them."""
+
+    def __init__(self, batches: Sequence[Inputs]) -> None:
+        self._batches = iter(batches)
+
+    def get_next(self) -> Inputs | None:
+        """Returns the next batch, or None at the end."""
+        return next(self._batches, None)
+
+
+def _run(
+    model: Any,
+    quantization: str,
+    chosen: Sequence[Any],
+    batches: Sequence[Inputs],
+) -> None:
+    """Runs the quantizer on some nodes of a model, in place."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    names = [each.name for each in chosen]
+    onnx.helper.set_model_props(model, dict([_PREPARED]))
+    with working_folder() as folder:
+        path, rounded = (folder / f"{x}.onnx" for x in ("model", "rounded"))
+        onnx.save(model, path)
+        if quantization == "int8-static":
+            _with_ranges(path, rounded, names, batches)
+        else:
+            quantize_dynamic(
+                path,
+                rounded,
+                op_types_to_quantize=[*_WEIGHTS],
+                per_channel=True,
+                reduce_range=True,
+                weight_type=QuantType.QInt8,
+                nodes_to_quantize=names,
+            )
+        model.graph.CopyFrom(onnx.load(rounded).graph)
+
+
+def _with_ranges(
+    path: Path, rounded: Path, names: Sequence[str], batches: Sequence[Inputs]
+) -> None:
+    """Quantizes nodes of a file with calibrated ranges.
+
+    `quantize_static` has no form for this that ONNX Runtime computes fast: it
+    makes a float product of restored integers, if outputs are not rounded too.
+    That took 5 times as long as float32, and rounded outputs lost twice as
+    much. So this is `quantize_dynamic` with ranges.
+    """
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.calibrate import create_calibrator
+    from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
+    from onnxruntime.quantization.quant_utils import (
+        QuantizationMode,
+        load_model_with_shape_infer,
+    )
+
+    calibrator = create_calibrator(
+        path,
+        ["MatMul"],
+        augmented_model_path=str(path.with_name("augmented.onnx")),
+    )
+    calibrator.collect_data(_Batches(batches))
+    quantizer = ONNXQuantizer(
+        load_model_with_shape_infer(path),
+        True,  # a scale for each column
+        True,  # 7 bits
+        QuantizationMode.IntegerOps,
+        True,  # static
+        QuantType.QInt8,
+        QuantType.QUInt8,
+        calibrator.compute_data(),
+        names,
+        [],
+        [*_WEIGHTS],
+        {"MatMulConstBOnly": True},
+    )
+    quantizer.quantize_model()
+    quantizer.model.save_model_to_file(str(rounded))

@@ -1,0 +1,181 @@
+"""ONNX files of fewer bits."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import keras_posenc as kp
+from tests import reference
+
+pytestmark = pytest.mark.tensorflow
+
+DIM = 32
+VOCABULARY = 40
+
+
+@pytest.fixture(scope="module")
+def onnx():
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    return pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = layers.Embedding(VOCABULARY, DIM)(ids)
+    encoding = kp.PositionalEncoding(merge_mode=None)(x)
+    x = layers.Conv1D(DIM, 3, padding="same", name="conv")(
+        kp.PositionalEncoding()(x)
+    )
+    x = kp.TransformerEncoder(1, num_heads=2, intermediate_dim=DIM)(x)
+    x = layers.Dense(DIM, name="dense")(layers.GlobalAveragePooling1D()(x))
+    scores = layers.Dense(3, activation="softmax", name="scores")(x)
+    outputs = {"scores": scores, "encoding": encoding, "next": ids + 1}
+    return keras.Model(ids, outputs)
+
+
+SAMPLES = [
+    np.random.default_rng(1).integers(1, VOCABULARY, shape).astype("int32")
+    for shape in ((1, 3), (4, 9))
+]
+OPTIONS = {
+    "int8": {"samples": SAMPLES},
+    "int8-static": {"representative": SAMPLES, "verify": False},
+}
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def exported(request, onnx, model, tmp_path_factory):
+    mode = request.param
+    path = tmp_path_factory.mktemp("quantized") / f"{mode}.onnx"
+    options = {"max_length": 5, "verbose": False, **OPTIONS[mode]}
+    return mode, kp.export_onnx(model, path, quantization=mode, **options)
+
+
+def weights_of(onnx, path):
+    found = onnx.load(path).graph.initializer
+    return {each.name: onnx.numpy_helper.to_array(each) for each in found}
+
+
+def test_integers_are_the_nearest_of_each_column(exported, onnx, model):
+    """Of 7 bits: two products of 8 and 7 bits fit 16 bits on any processor."""
+    _, file = exported
+    weights = weights_of(onnx, file.path)
+    kernels = {each.path: each.numpy() for each in model.weights}
+    quantized = [
+        name
+        for name, value in kernels.items()
+        if value.ndim > 1 and value.size >= 1024 and not name.startswith("conv")
+    ]
+    assert len(quantized) == 6
+    for path in quantized:
+        integers = weights[f"{path}_quantized"].astype("float64")
+        scale = weights[f"{path}_scale"].astype("float64")
+        zero = weights[f"{path}_zero_point"].astype("float64")
+        kernel = kernels[path].reshape(integers.shape)
+        is_table = path.startswith("embedding")
+        if is_table:  # one scale for all of it, from the least to the largest
+            step = np.ptp(kernel) / 255
+        else:
+            step = np.max(np.abs(kernel), axis=0) / 64
+            assert np.max(np.abs(integers)) == 64
+        np.testing.assert_allclose(scale, step, rtol=1e-6)
+        found = (integers - zero) * scale
+        # Half a step, and of a table another half, as its zero is an integer.
+        most = (0.5 + 0.5 * is_table) * scale * (1 + 1e-3)
+        assert np.all(np.abs(found - kernel) <= most)
+    # Of fewer than 1,024 numbers.
+    assert weights["scores/kernel"].dtype == "float32"
+
+
+def test_what_is_no_weight_stays_exact(exported, encoding_bound, near):
+    import onnxruntime
+
+    _, file = exported
+    run = onnxruntime.InferenceSession(file.path).run
+    for shape in ((1, 1), (3, 65), (2, 130)):
+        ids = np.ones(shape, "int32")
+        encoding, after, scores = run(
+            ["encoding", "next", "scores"], {"ids": ids}
+        )
+        expected = reference.positional_encoding(shape[1], DIM)
+        bound = encoding_bound(np.arange(shape[1]), expected)
+        near(encoding[0], expected, bound)
+        assert after.dtype == "int32"
+        assert after.tolist() == (ids + 1).tolist()
+        assert scores.shape == (shape[0], 3)
+
+
+def test_verify_finds_a_changed_scale_and_nothing_else(
+    exported, onnx, model, tmp_path
+):
+    mode, file = exported
+    assert f"onnx, {mode}, " in str(kp.inspect(file.path))
+    changed = onnx.load(file.path)
+    for each in changed.graph.initializer:
+        if each.name == "dense/kernel_scale":
+            scale = onnx.numpy_helper.to_array(each) * np.float32(1.01)
+            each.CopyFrom(onnx.numpy_helper.from_array(scale, each.name))
+    path = tmp_path / "changed.onnx"
+    onnx.save(changed, path)
+    report = kp.verify(
+        model, path, samples=SAMPLES, max_length=5, verbose=False
+    )
+    assert report.quantization == mode
+    assert report.worst.largest_difference <= report.tolerance
+    (difference,) = report.different_values
+    assert "has other numbers: 32 of 32 differ" in difference
+    assert report.different_graph == []
+    # What was calibrated on other inputs alone.
+    assert len(report.not_compared) == (mode == "int8-static")
+    assert not report.passed
+    assert f"what {mode} loses was measured on this processor" in str(report)
+
+
+def test_report_says_what_stays_in_float32(exported):
+    mode, file = exported
+    if mode == "int8":
+        (note,) = (x for x in file.report.notes if "leaves" in x)
+        assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
+    else:
+        assert file.report is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantization": "float16"}, "one of 'int8', 'int8-static', or None"),
+        ({"quantization": "int8-weights"}, "which the ONNX standard lacks"),
+        ({"quantization": "int8-static"}, "needs `representative`"),
+        (
+            {"quantization": "int8", "representative": SAMPLES},
+            "to calibrate quantization='int8-static'",
+        ),
+        (
+            {
+                "quantization": "int8-static",
+                "representative": np.zeros((4,), "int32"),
+            },
+            "`representative`: input 'ids' of signature 'serving_default' has "
+            "shape (None, None). Received: (4,)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(onnx, model, tmp_path, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kp.export_onnx(model, tmp_path / "m.onnx", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_keras_quantized_is_not_quantized_again(onnx, tmp_path):
+    x = keras.Input((8,))
+    dense = layers.Dense(4)
+    model = keras.Model(x, dense(x))
+    dense.quantize("int8")
+    with pytest.raises(ValueError, match="must be None for a model that went"):
+        kp.export_onnx(model, tmp_path / "m.onnx", quantization="int8")
