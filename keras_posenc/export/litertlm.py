@@ -260,7 +260,6 @@ def verify_litertlm(
     """
     require_builder()
     require_engine()
-    texts = _texts(arguments["samples"])
     before = stamp(path)
     found = inspect_safe(path, arguments["allow_operators"])
     find_parts = Offers.of(model).embedder_parts
@@ -273,7 +272,7 @@ def verify_litertlm(
             **arguments,
         )
         return verify(model, embedder, path)
-    _refuse({"samples": arguments["samples"]}, "text embedders", model)
+    texts = _texts(arguments["samples"])
     parts = parts_of(model, *lengths_of(found.signatures, path))
     try:
         with working_folder() as folder:

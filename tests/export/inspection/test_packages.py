@@ -99,7 +99,7 @@ def test_arguments_of_other_formats(package, make, name):
     given = {"signatures": {"a": model}, "max_length": 8}
     with pytest.raises(ValueError, match=f"`{name}` must be None for a Lite"):
         kp.verify(model, package, **{name: given[name]})
-    with pytest.raises(ValueError, match="an option of text embedders"):
+    with pytest.raises(ValueError, match="must be texts"):
         kp.verify(model, package, samples=np.ones((1, 4), "int32"))
     with pytest.raises(kp.ExportVerificationError, match="no package of a lan"):
         kp.verify(model, package)
