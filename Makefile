@@ -33,6 +33,7 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/transformer/test_cache.py \
 	tests/transformer/test_transformer.py \
 	tests/ops/test_fused_attention.py \
+	tests/positional/test_vector_positions.py \
 	tests/training/test_retrieval.py \
 	tests/training/test_training.py \
 	tests/distribution
@@ -198,8 +199,9 @@ soak: $(VENV)/.installed ## Ask served exports of each format 20 000 times; SOAK
 	$(VENV)/bin/python tests/recipes/soak.py --format litert $(SOAK) --swaps 800
 	$(VENV)/bin/python tests/recipes/soak.py --format onnx $(SOAK)
 
-fuzz: $(VENV)/.installed ## Read and verify 10 000 damaged files
+fuzz: $(VENV)/.installed ## Read and verify 10 000 damaged files, 2 000 packages
 	$(VENV)/bin/python tests/export/inspection/fuzz.py --count 10000
+	$(VENV)/bin/python tests/export/inspection/fuzz_packages.py --count 2000
 
 mutants: $(VENV)/.installed ## Put 66 faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
@@ -306,8 +308,8 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 		>/dev/null
 	# The theme needs a beta, which pyproject.toml names.
 	$(subst disallow,explicit,$(UV)) --generate-hashes --extra checkpoints \
-		--extra demo --extra mediapipe --extra onnx --extra plot \
-		--extra scoring --group docs \
+		--extra demo --extra litertlm --extra mediapipe --extra onnx \
+		--extra plot --extra quantize --extra scoring --group docs \
 		pyproject.toml -c requirements/dev.txt \
 		--output-file requirements/docs.txt >/dev/null
 	$(UV) --no-annotate --group torch \

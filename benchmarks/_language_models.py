@@ -20,7 +20,11 @@ CTRANSLATE2 = {
     "CTranslate2, float32": "float32",
     "CTranslate2, int8": "int8",
 }
-LLAMA_CPP = {"llama.cpp, F32": "F32", "llama.cpp, Q8_0": "Q8_0"}
+LLAMA_CPP = {
+    "llama.cpp, F32": "F32",
+    "llama.cpp, Q8_0": "Q8_0",
+    "llama.cpp, Q4_0": "Q4_0",
+}
 NAMES = TRANSFORMERS, *CTRANSLATE2, *LLAMA_CPP
 
 LAST = 49000  # SmolLM2's special tokens are its first

@@ -195,6 +195,14 @@ PARTS = {
         ],
         _contests,
     ),
+    "phone_texts": (
+        "Texts in the runtimes of phones",
+        [
+            "all-MiniLM-L6-v2, one text at a time, on this processor. Written",
+            "by `benchmarks/phone_texts.py`.",
+        ],
+        _contests,
+    ),
     "mobile": (
         "On mobile runtimes",
         [

@@ -109,6 +109,7 @@ def main() -> None:
 def export(folder: Path) -> tuple[dict[str, Path], Any]:
     """Every contestant's file, and the model that ours are of."""
     import keras
+
     import keras_posenc as kp
 
     keras.utils.set_random_seed(0)

@@ -38,9 +38,14 @@ from keras_posenc.ops.positions import positions_from_mask as positions_from_mas
 from keras_posenc.ops.positions import positions_from_segments as positions_from_segments
 from keras_posenc.positional.alibi_bias import AlibiBias as AlibiBias
 from keras_posenc.positional.attention_position import AttentionPosition as AttentionPosition
+from keras_posenc.positional.attention_temperature import AttentionTemperature as AttentionTemperature
 from keras_posenc.positional.axial_positional_encoding import AxialPositionalEncoding as AxialPositionalEncoding
+from keras_posenc.positional.combined_position import CombinedPosition as CombinedPosition
+from keras_posenc.positional.contextual_bias import ContextualBias as ContextualBias
 from keras_posenc.positional.disentangled_bias import DisentangledBias as DisentangledBias
 from keras_posenc.positional.fire_bias import FireBias as FireBias
+from keras_posenc.positional.forgetting_bias import ForgettingBias as ForgettingBias
+from keras_posenc.positional.grid_positions import GridPositions as GridPositions
 from keras_posenc.positional.index_encoding import IndexEncoding as IndexEncoding
 from keras_posenc.positional.kerple_bias import KerpleBias as KerpleBias
 from keras_posenc.positional.position_embedding import PositionEmbedding as PositionEmbedding
@@ -49,8 +54,10 @@ from keras_posenc.positional.randomized_positions import RandomizedPositions as 
 from keras_posenc.positional.relative_position_bias import RelativePositionBias as RelativePositionBias
 from keras_posenc.positional.relative_position_embedding import RelativePositionEmbedding as RelativePositionEmbedding
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding as RotaryEmbedding
+from keras_posenc.positional.scalable_softmax import ScalableSoftmax as ScalableSoftmax
 from keras_posenc.positional.time_encoding import TimeEncoding as TimeEncoding
 from keras_posenc.positional.transformer_xl_bias import TransformerXLBias as TransformerXLBias
+from keras_posenc.positional.xpos_embedding import XPosEmbedding as XPosEmbedding
 from keras_posenc.scoring.files import ScoringReport as ScoringReport
 from keras_posenc.scoring.files import score_files as score_files
 from keras_posenc.scoring.scorer import Scorer as Scorer

@@ -295,6 +295,13 @@ def traced_once(
     return known[key](*tensors)
 
 
+def has_tangents(*tensors: Any) -> bool:
+    """Returns whether a `tf.autodiff.ForwardAccumulator` follows tensors."""
+    from tensorflow.python.eager import forwardprop_util
+
+    return bool(forwardprop_util.pack_tangents([*tensors]).tangents)
+
+
 def called(function: Callable[[], Any]) -> Any:
     """Returns `function()`, which remains a call in a TensorFlow graph.
 

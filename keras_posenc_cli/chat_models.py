@@ -61,14 +61,20 @@ class _Model:
 
         if not isinstance(model, PretrainedGenerator):
             raise UsageError(
-                f"'{options.model}' is no language model that chats, but a "
-                f"{type(model).__name__}"
+                f"'{options.model}' is a {type(model).__name__}, and a chat "
+                "needs a template. Give the folder of a Hugging Face "
+                "checkpoint, or the .keras file that `keras-posenc import` "
+                "writes of it. A model of your own: save "
+                "kp.PretrainedGenerator(model, source_tokenizer=..., "
+                "chat_template='{{ messages[-1].content }}')"
             )
         if model.chat_template is None:
             raise UsageError(
                 f"'{options.model}' has no chat template: it continues texts. "
-                "Write one into the folder, as 'chat_template.jinja', or use "
-                "`keras-posenc generate`"
+                "If it was trained on chats, write their template into the "
+                "folder of the checkpoint, as 'chat_template.jinja', and give "
+                "that folder. To continue a text, save a .keras file by "
+                "`keras-posenc import FOLDER` and use `keras-posenc generate`"
             )
         given: dict[str, Any] = {}
         if options.max_new_tokens is not None:

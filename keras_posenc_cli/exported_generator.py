@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError, in_words
-from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
+from keras_posenc.export.inspect import (
+    Inspection,
+    Tensor,
+    inspect_safe,
+    refuse_package,
+)
 from keras_posenc.export.signatures.lengths import LENGTHS
 from keras_posenc.export.signatures.signature import DEFAULT
 from keras_posenc.export.worker_client import (
@@ -230,6 +235,7 @@ def read_generator(
         ValueError: There is no such signature, or it does not generate.
         ExportVerificationError: It cannot be read, or does more than compute.
     """
+    refuse_package(exported, "keras-posenc generate")
     inspection = inspect_safe(Path(exported), allow_operators)
     known = inspection.signatures
     if signature is None:

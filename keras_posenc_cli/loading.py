@@ -47,6 +47,12 @@ def load_model(
     check_exists(path)
     if not path.is_file():
         raise UsageError(f"'{path}' is not a regular file")
+    if path.suffix == ".litertlm":
+        raise UsageError(
+            f"'{path}' is not a .keras file but a LiteRT-LM package, an "
+            "exported model: give the .keras file or the checkpoint's folder "
+            "that it was exported from"
+        )
     if path.suffix != ".keras":
         raise UsageError(f"'{path}' is not a .keras file")
     # Without this folder in the path: nothing in it may run.

@@ -28,7 +28,7 @@ def main(
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
-    before = _peak_bytes()
+    before = peak_bytes()
     began = time.perf_counter()
     interpreter = Interpreter(model_path=path, num_threads=threads)
     runner = interpreter.get_signature_runner(signature)
@@ -71,12 +71,13 @@ def main(
         )
     return {
         "load_seconds": load_seconds,
-        "peak_bytes": _peak_bytes() - before,
+        "peak_bytes": peak_bytes() - before,
         "runs": runs,
     }
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
+    """Returns the most memory that this process has used, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # Linux, where getrusage includes the parent's peak
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())

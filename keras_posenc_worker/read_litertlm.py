@@ -39,6 +39,8 @@ def read_litertlm(path: Path) -> dict[str, Any]:
             _add_model(found, each["items"], read_content(own))
         elif each["kind"] == "LlmMetadataProto":
             found["package"] |= _language_model(bytes(own))
+        elif each["kind"] == "EmbeddingMetadataProto":
+            found["package"] |= _embedder(bytes(own))
         elif each["kind"] in ("HF_Tokenizer_Zlib", "SP_Tokenizer"):
             found["package"]["tokenizer"] = _tokenizer(each["kind"], own)
     return found
@@ -57,13 +59,21 @@ def sections_of(path: Path) -> list[dict[str, Any]]:
     size = path.stat().st_size
     with path.open("rb") as file:
         first = file.read(_HEADER)
-        if len(first) < _HEADER or first[:8] != b"LITERTLM":
+        if first[:8] != b"LITERTLM":
             raise ValueError("it does not begin as a package does")
+        if len(first) < _HEADER:
+            raise ValueError(
+                f"it is cut off after {size} bytes, within its header"
+            )
         if (major := int.from_bytes(first[8:12], "little")) != 1:
             raise ValueError(f"it has version {major}, and only 1 is known")
         end = int.from_bytes(first[_END:_HEADER], "little")
-        if not _HEADER < end <= min(size, _MOST_HEADER):
-            raise ValueError("it is cut off, or damaged: its header's end")
+        if not _HEADER < end <= _MOST_HEADER:
+            raise ValueError(f"it is damaged: its header ends at byte {end:,}")
+        if end > size:
+            raise ValueError(
+                f"it is cut off after {size:,} bytes: its header has {end:,}"
+            )
         content = file.read(end - _HEADER)
     # Not by the schema's InitFromObj, which fails in 0.18.1.
     listed = schema.LiteRTLMMetaData.GetRootAs(content, 0).SectionMetadata()
@@ -77,10 +87,15 @@ def sections_of(path: Path) -> list[dict[str, Any]]:
         each = listed.Objects(index)
         begin, after = each.BeginOffset(), each.EndOffset()
         # Another one may begin where this ends, or later.
-        if not end <= begin < after <= size:
+        if not end <= begin < after:
             raise ValueError(
-                "it is cut off, or damaged: a section from byte "
-                f"{begin:,} to {after:,} of {size:,}"
+                f"it is damaged: a section from byte {begin:,} to {after:,} "
+                f"comes after one that ends at {end:,}"
+            )
+        if after > size:
+            raise ValueError(
+                f"it is cut off after {size:,} bytes: a section ends at byte "
+                f"{after:,}"
             )
         end = after
         sections.append(
@@ -138,6 +153,14 @@ def _language_model(content: bytes) -> dict[str, Any]:
         "model_type": message.llm_model_type.WhichOneof("model_type"),
         "temperature": message.sampler_params.temperature or None,
     }
+
+
+def _embedder(content: bytes) -> dict[str, Any]:
+    without_its_init("litert_lm_builder")
+    from litert_lm_builder.runtime.proto import embedding_metadata_pb2
+
+    message = embedding_metadata_pb2.EmbeddingMetadata.FromString(content)
+    return {"max_tokens": message.max_input_length}
 
 
 def _tokenizer(kind: str, content: memoryview) -> str:

@@ -86,7 +86,7 @@ def main(path: str) -> None:
         _run_case(runners, name, inputs, request["times"])
         for name, inputs in cases
     ]
-    if kind.startswith("litert"):
+    if kind.startswith("litert") and request["times"] > 1:  # it is verified
         run_fresh(load, cases, response["cases"], load_seconds)
     codec.write(folder, "response", response)
 

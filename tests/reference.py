@@ -143,6 +143,8 @@ def rotary_rates(
     high_freq_factor: float = 4.0,
     short_factor: Sequence[float] = (),
     long_factor: Sequence[float] = (),
+    partial_rotary_factor: float = 1.0,
+    clipped_pairs: int = 0,
 ) -> FloatArray:
     """Radians per position of each of the dim / 2 pairs of features.
 
@@ -151,7 +153,9 @@ def rotary_rates(
     et al., YaRN (2023), appendix B.1 ("dynamic", NTK-aware) and definition 2
     with the ramp over pairs of its published code ("yarn"); Ding et al.,
     LongRoPE (2024), section 3.2 ("longrope"); the ramp over wavelengths
-    published with Llama 3.1 ("llama3").
+    published with Llama 3.1 ("llama3"); Barbero et al., Round and Round We Go!
+    (2024), section 6.1, p-RoPE ("proportional"); Li et al., Clipped RoPE as A
+    Scalable Free Lunch (2026), the window of its published code ("clipped").
 
     `length` is the length seen, for "dynamic" and "longrope"; the other names
     are those of `RotaryEmbedding`.
@@ -188,6 +192,14 @@ def rotary_rates(
             else:
                 slow = min(max((j - start) / (end - start), 0.0), 1.0)
             rates[j] = (1 - slow) * rate + slow * rate / factor
+        elif rope_type == "proportional":
+            turns = 2 * (j + 1) <= partial_rotary_factor * dim
+            rates[j] = rate / factor if turns else 0.0
+        elif rope_type == "clipped":
+            # Its place among the clipped pairs, of which the last is 1.
+            place = j - (dim // 2 - clipped_pairs)
+            share = max(place, 0) / max(clipped_pairs - 1, 1)
+            rates[j] = rate * (1 + math.cos(math.pi * share)) / 2
         else:  # "llama3"
             wavelength = 2 * math.pi / rate
             if wavelength < original / high_freq_factor:
@@ -230,6 +242,43 @@ def rotary_embedding(
         a, b = x[..., first], x[..., second]
         turned[..., first] = a * cos[..., j] - b * sin[..., j]
         turned[..., second] = a * sin[..., j] + b * cos[..., j]
+    return turned
+
+
+def rotate_by_axes(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    *,
+    pairs: int,
+    layout: str,
+    max_wavelength: float = 10000.0,
+) -> FloatArray:
+    """Turn the first pairs of features by the first axis, and so on.
+
+    Heo et al., Rotary Position Embedding for Vision Transformer (2024),
+    equations 7 and 8, for any number of axes: pair t of an axis turns by its
+    position times theta_t, as if its pairs were a head.
+
+    Args:
+        x: Shape (..., seq, dim).
+        positions: Broadcasts to (..., seq, axes).
+        pairs: How many of each axis.
+        layout: As for `rotary_embedding`, over all axes.
+        max_wavelength: The base.
+    """
+    x, positions = (np.asarray(each, np.float64) for each in (x, positions))
+    axes = positions.shape[-1]
+    turned = x.copy()
+    for axis in range(axes):
+        for t in range(pairs):
+            angle = positions[..., axis] * max_wavelength ** (-t / pairs)
+            j = axis * pairs + t
+            first, second = (j, axes * pairs + j)
+            if layout == "interleaved":
+                first, second = (2 * j, 2 * j + 1)
+            a, b = x[..., first], x[..., second]
+            turned[..., first] = a * np.cos(angle) - b * np.sin(angle)
+            turned[..., second] = a * np.sin(angle) + b * np.cos(angle)
     return turned
 
 
@@ -300,6 +349,93 @@ def fire_bias(
     hidden = _dense(share[..., np.newaxis], weights, "hidden")
     outputs = _dense(np.maximum(hidden, 0.0), weights, "output")
     return np.moveaxis(outputs, -1, -3)
+
+
+def xpos_scores(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    scale_base: float = 512.0,
+    max_wavelength: float = 10000.0,
+    layout: str = "halves",
+) -> FloatArray:
+    """Products of queries and earlier keys, (query, key), with xPos.
+
+    Sun et al., A Length-Extrapolatable Transformer (2022), algorithm 1 with the
+    published gamma = 0.4: pair by pair, from the distance alone. `query` and
+    `key` are (seq, dim).
+    """
+    q, k = (np.asarray(x, np.float64) for x in (query, key))
+    dim = q.shape[-1]
+    rates = rotary_rates("default", dim, max_wavelength)
+    apart = np.subtract.outer(
+        np.asarray(query_positions, np.float64), np.asarray(key_positions)
+    )
+    scores = np.zeros(apart.shape)
+    for j in range(dim // 2):
+        a, b = (j, dim // 2 + j)
+        if layout == "interleaved":
+            a, b = (2 * j, 2 * j + 1)
+        sin, cos = (x[..., 0] for x in phases(apart, rates[j : j + 1]))
+        same = np.outer(q[:, a], k[:, a]) + np.outer(q[:, b], k[:, b])
+        cross = np.outer(q[:, a], k[:, b]) - np.outer(q[:, b], k[:, a])
+        zeta = (2 * j + 0.4 * dim) / (1.4 * dim)
+        scores += zeta ** (apart / scale_base) * (same * cos + cross * sin)
+    return scores
+
+
+def forgetting_bias(gates: npt.ArrayLike) -> FloatArray:
+    """Sums of log forget gates, (query, key), of earlier keys; NaN for later.
+
+    Lin et al., Forgetting Transformer (2025), equation 5: of the gates, (seq,),
+    after the key up to the query.
+    """
+    logs = [math.log(gate) for gate in np.asarray(gates, np.float64)]
+    bias = np.full((len(logs), len(logs)), np.nan)
+    for i in range(len(logs)):
+        for j in range(i + 1):
+            bias[i, j] = math.fsum(logs[j + 1 : i + 1])
+    return bias
+
+
+def contextual_bias(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    embeddings: npt.ArrayLike,
+    visible: npt.ArrayLike,
+) -> FloatArray:
+    """Scores of contextual positions, (query, key).
+
+    Golovneva et al., Contextual Position Encoding (2024), equations 3 to 6,
+    with gates of the scaled scores of visible keys, as in the published code.
+
+    Args:
+        query: (query, dim), not scaled.
+        key: (key, dim).
+        embeddings: (max_position + 1, dim).
+        visible: Bool (query, key).
+    """
+    q, k, e = (np.asarray(x, np.float64) for x in (query, key, embeddings))
+    seen = np.asarray(visible)
+    bias = np.empty(seen.shape)
+    for i, row in enumerate(q):
+        logits = k @ row / math.sqrt(len(row))
+        gates = np.where(seen[i], 1 / (1 + np.exp(-logits)), 0.0)
+        for j in range(len(k)):
+            place = min(math.fsum(gates[j:]), len(e) - 1)
+            low, high = math.floor(place), math.ceil(place)
+            share = place - low
+            bias[i, j] = row @ (share * e[high] + (1 - share) * e[low])
+    return bias
+
+
+def attention_temperature(
+    positions: npt.ArrayLike, attn_scale: float, floor_scale: float
+) -> FloatArray:
+    """Llama 4's factor of the queries at positions of 0 and more."""
+    n = np.asarray(positions, np.float64) + 1
+    return 1 + attn_scale * np.log(1 + np.floor(n / floor_scale))
 
 
 def positions_from_mask(mask: npt.ArrayLike) -> IntArray:

@@ -144,12 +144,14 @@ OPTIONS = [
 ]
 
 
-def shape_for(layer):
+def shapes_for(layer):
+    tokens = (None, None, 8)
     if isinstance(layer, kp.AttentionPosition):
-        return (None, 2, None, 4)
+        queries = (None, 2, None, 4)
+        return [queries] if layer.steps is None else [queries, tokens]
     if isinstance(layer, kp.PatchEmbedding):
-        return (None, 4, 4, 3)
-    return (None, None, 8)
+        return [(None, 4, 4, 3)]
+    return [tokens]
 
 
 @pytest.mark.parametrize(("layer", "option"), OPTIONS)
@@ -163,7 +165,7 @@ def test_initializers_and_regularizers_reach_all_weights(layer, option):
     made = layer(**given)
     for each in (made, layer.from_config(made.get_config())):
         if not each.built:
-            each.build(shape_for(each))
+            each.build(*shapes_for(each))
         reached = [weight for weight in each.weights if option in weight.name]
         assert reached
         for weight in each.weights:

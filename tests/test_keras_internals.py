@@ -16,6 +16,7 @@ from keras_posenc.keras_internals import (
     carry_mask,
     copied,
     forgotten_calls,
+    has_tangents,
     is_compiled_by_xla,
     is_exported_by_keras,
     is_in_graph,
@@ -370,3 +371,14 @@ def test_a_product_reads_a_transposed_matrix_as_it_is():
     }
     assert "Transpose" not in names
     np.testing.assert_array_equal(found(x, y), np.full((2, 1, 4), 3))
+
+
+@pytest.mark.tensorflow
+def test_what_a_forward_accumulator_follows():
+    import tensorflow as tf
+
+    x = tf.constant([1.0, 2.0])
+    assert not has_tangents(x)
+    with tf.autodiff.ForwardAccumulator(x, tf.ones(2)):
+        assert has_tangents(tf.zeros(2), 2 * x)
+        assert not has_tangents(tf.zeros(2))

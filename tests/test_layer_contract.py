@@ -19,6 +19,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.ops.masks import resolve_mask
+from keras_posenc.ops.positions import count_positions
 from tests.layers import randomised
 
 BACKEND = keras.config.backend()
@@ -140,6 +141,61 @@ class SelfReader(kp.TransformerDecoder):
         return super().compute_output_spec(inputs, memory=inputs, **kwargs)
 
 
+# ---- Attention that is causal unless told otherwise
+
+
+@keras.saving.register_keras_serializable(package="contract")
+class CausalAttention(kp.SelfAttention):
+    """For positions that no other attention takes."""
+
+    def call(self, inputs, *, use_causal_mask=True, mask=None, **kwargs):
+        return super().call(
+            inputs, use_causal_mask=use_causal_mask, mask=mask, **kwargs
+        )
+
+
+# ---- Positions that are vectors
+
+
+@keras.saving.register_keras_serializable(package="contract")
+class OnGrid(kp.SelfAttention):
+    """Attends at vectors, made from whatever says where tokens stand."""
+
+    def call(
+        self,
+        inputs,
+        *,
+        positions=None,
+        start_index=0,
+        segment_ids=None,
+        padding_mask=None,
+        attention_mask=None,
+        mask=None,
+        training=None,
+    ):
+        row = count_positions(
+            positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            length=ops.shape(inputs)[1],
+        )
+        return super().call(
+            inputs,
+            positions=ops.stack([row, -row], axis=-1),
+            segment_ids=segment_ids,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            mask=mask,
+            training=training,
+        )
+
+    def compute_output_spec(self, inputs, **kwargs):
+        kwargs["positions"] = keras.KerasTensor((*inputs.shape[:2], 2))
+        return super().compute_output_spec(
+            inputs, **{**kwargs, "start_index": 0}
+        )
+
+
 # ---- The table
 
 
@@ -229,7 +285,12 @@ def grid(**options: Any) -> Entry:
     )
 
 
-def attending(position: Any, roundings: int = 4, **options: Any) -> Entry:
+def attending(
+    position: Any,
+    roundings: int = 4,
+    layer: Any = kp.SelfAttention,
+    **options: Any,
+) -> Entry:
     """An entry for a scheme inside grouped attention, by its arguments.
 
     A scheme may round its angles or distances, products, sums and its result.
@@ -239,13 +300,26 @@ def attending(position: Any, roundings: int = 4, **options: Any) -> Entry:
         return position(**options, dtype=kwargs["dtype"])
 
     entry = attention(
-        kp.SelfAttention,
+        layer,
         ATTENTION_ROUNDINGS + roundings,
         2,
         num_key_value_heads=1,
         attention_position=make,
     )
-    return dataclasses.replace(entry, scheme=True)
+    own = layer is kp.SelfAttention
+    return dataclasses.replace(entry, scheme=True, own=own)
+
+
+def combined(dtype: Any) -> kp.CombinedPosition:
+    """A rotation, a scale of queries alone, and a bias with steps."""
+    return kp.CombinedPosition(
+        [
+            kp.RotaryEmbedding(dtype=dtype),
+            kp.ScalableSoftmax(dtype=dtype),
+            kp.ForgettingBias(dtype=dtype),
+        ],
+        dtype=dtype,
+    )
 
 
 def rotary(**options: Any) -> Entry:
@@ -439,6 +513,12 @@ LAYERS = {
     "attention-rotary-dynamic": attending(
         kp.RotaryEmbedding, scaling=DYNAMIC, layout="interleaved"
     ),
+    "attention-rotary-axial": attending(
+        kp.RotaryEmbedding, layer=OnGrid, axes=2
+    ),
+    "attention-rotary-sections": attending(
+        kp.RotaryEmbedding, layer=OnGrid, axes={"mrope_section": [1, 1]}
+    ),
     "attention-alibi": attending(kp.AlibiBias),
     "attention-alibi-causal": attending(kp.AlibiBias, bidirectional=False),
     "attention-relative-bias": attending(
@@ -468,6 +548,20 @@ LAYERS = {
     "attention-xl-narrow": attending(
         kp.TransformerXLBias, roundings=8, encoding_dim=4, max_wavelength=100
     ),
+    # Scales of two sides, and the angles.
+    "attention-xpos": attending(
+        kp.XPosEmbedding, 8, CausalAttention, scale_base=8192
+    ),
+    # Gates with their exponential and logarithm, and sums of them.
+    "attention-forgetting": attending(kp.ForgettingBias, roundings=12),
+    # Gates of scores, sums of them, and products with two vectors.
+    "attention-contextual": dataclasses.replace(
+        attending(kp.ContextualBias, 16, CausalAttention, max_position=2),
+        kinks=True,
+    ),
+    "attention-temperature": attending(kp.AttentionTemperature, floor_scale=4),
+    # Scores of several times the size.
+    "attention-combined": attending(combined, roundings=32),
     "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
     "pooling-max": Entry(kp.MaskedMaxPooling1D, 3, dropout=False, pools=True),
     "pooling-last": Entry(kp.LastTokenPooling1D, 1, dropout=False, pools=True),
@@ -494,7 +588,11 @@ MORE_OF_THE_SAME = (
     "attention-relative-keys",
     "attention-rotary-dynamic",
     "attention-rotary-longrope",
+    "attention-forgetting",
+    "attention-temperature",
+    "attention-rotary-sections",
     "attention-xl-narrow",
+    "attention-xpos",
     "decoder-of-memory",
     "decoder-post",
     "encoder-post",
@@ -1543,6 +1641,7 @@ RANDOMIZED = {
     "spread": {},
     "count": {"inference": "count"},
     "skip-masked": {"skip_masked": True},
+    "skip": {"draw": "skip"},
 }
 
 

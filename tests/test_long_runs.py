@@ -59,3 +59,16 @@ def test_damaged_files(tmp_path):
             "other error",
             "wrong answers passed",
         }
+
+
+def test_damaged_packages(tmp_path):
+    options = ("--count", "60", "--keep", tmp_path)
+    script = "export/inspection/fuzz_packages.py"
+    counts = json.loads(run(script, *options, seconds=600))
+    for found in counts.values():
+        assert found["(reached the engine)"] >= 5
+        assert not found.keys() & {
+            "hang",
+            "other error",
+            "wrong numbers passed",
+        }

@@ -180,9 +180,12 @@ class Reply:
             raise InvalidInput("`max_tokens` must be above 0")
         self.temperature = body.get("temperature") or 0
         self.top_p = body["top_p"] if body.get("top_p") is not None else 1
-        if not (0 <= self.temperature <= 2 and 0 < self.top_p <= 1):
+        # Logits that are divided by less are infinite.
+        is_known = self.temperature == 0 or 1e-30 <= self.temperature <= 2
+        if not (is_known and 0 < self.top_p <= 1):
             raise InvalidInput(
-                "`temperature` must be in [0, 2], and `top_p` in (0, 1]"
+                "`temperature` must be 0, or in [1e-30, 2], and `top_p` in "
+                "(0, 1]"
             )
         seed = body.get("seed")
         self.draw = np.random.default_rng(None if seed is None else abs(seed))

@@ -33,10 +33,10 @@ class Properties:
             (condition 4). NaN where there are too few positions to tell, and
             always inside attention.
         difference_residual: The part of the variation of the similarities
-            that is not a function of distance and direction, 0 to 1; 0 where
-            nothing varies. Inside attention, where similarities are the
-            scores, this is condition 4.
-        similarity: Mean similarity, `(length,)`, of positions 0, 1, 2, ...
+            that is not a function of distance and direction (of the difference
+            of two vectors), 0 to 1; 0 where nothing varies. Inside attention,
+            where similarities are the scores, this is condition 4.
+        similarity: Mean similarity, `(length,)`, of tokens 0, 1, 2, ...
             apart: the scalar product, or the score.
     """
 
@@ -69,6 +69,7 @@ def properties(
     *,
     shift: int = 1,
     num_heads: int = 8,
+    positions: Any = None,
 ) -> Properties:
     """Measures an encoding against the conditions of a good one.
 
@@ -79,6 +80,8 @@ def properties(
         dim: Width of the inputs, or of a head.
         shift: The shift in positions of `shift_residual`.
         num_heads: How many heads, for positions inside attention.
+        positions: As for `score_matrix`, for positions inside attention, such
+            as rows and columns for `RotaryEmbedding(axes=2)`.
 
     Returns:
         `Properties`.
@@ -104,9 +107,16 @@ def properties(
         )
     residual = math.nan
     if isinstance(encoding, AttentionPosition):
-        scores = score_matrix(encoding, length, dim, num_heads)
+        scores = score_matrix(
+            encoding, length, dim, num_heads, positions=positions
+        )
         vectors = np.concatenate(list(scores), axis=-1)
     else:
+        if positions is not None:
+            raise ValueError(
+                "`positions` is for positions inside attention. Received: "
+                f"positions with an encoding of type {type(encoding).__name__}"
+            )
         vectors = encoding_vectors(encoding, length, dim)
         scores = (vectors @ vectors.T)[np.newaxis]
         residual = _shift_residual(vectors, shift)
@@ -119,7 +129,9 @@ def properties(
         norm=float(np.mean(norms)),
         norm_spread=_spread(norms),
         shift_residual=residual,
-        difference_residual=_difference_residual(scores),
+        difference_residual=_difference_residual(
+            scores, _differences(length, positions)
+        ),
         similarity=_by_distance(np.mean(scores, axis=0)),
     )
 
@@ -147,15 +159,28 @@ def _shift_residual(vectors: npt.NDArray[np.float64], shift: int) -> float:
     return float(rest / scale) if scale else 0.0
 
 
-def _difference_residual(scores: npt.NDArray[np.float64]) -> float:
-    length = scores.shape[-1]
+def _differences(length: int, positions: Any) -> npt.NDArray[np.int64]:
+    """Numbers the differences of positions, of each pair: (length**2,)."""
+    index = np.arange(length)
+    if positions is None:
+        return (index - index[:, np.newaxis] + length - 1).reshape(-1)
+    places = np.reshape(np.asarray(positions, "float64"), (length, -1))
+    # (query, key, axes) -> (query * key, axes)
+    apart = (places - places[:, np.newaxis]).reshape(length**2, -1)
+    _, alike = np.unique(apart, axis=0, return_inverse=True)
+    return np.asarray(alike, "int64").reshape(-1)
+
+
+def _difference_residual(
+    scores: npt.NDArray[np.float64], alike: npt.NDArray[np.int64]
+) -> float:
+    counts = np.bincount(alike)
     rest, varied = 0.0, 0.0
     for matrix in scores:
-        mean = np.mean(matrix)
-        for offset in range(1 - length, length):
-            diagonal = np.diagonal(matrix, offset)
-            rest += np.sum(np.square(diagonal - np.mean(diagonal)))
-            varied += np.sum(np.square(diagonal - mean))
+        values = matrix.reshape(-1)
+        means = np.bincount(alike, values) / counts
+        rest += np.sum(np.square(values - means[alike]))
+        varied += np.sum(np.square(values - np.mean(values)))
     # Where the scores vary by no more than rounding, nothing varies.
     if varied <= scores.size * (2.0**-22 * np.max(np.abs(scores))) ** 2:
         return 0.0

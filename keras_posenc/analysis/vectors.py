@@ -8,6 +8,7 @@ import numpy.typing as npt
 from keras import ops
 
 from keras_posenc.checks import check_positive_int
+from keras_posenc.positional._position_axes import check_position_axes
 from keras_posenc.positional.attention_position import AttentionPosition
 
 FloatArray = npt.NDArray[np.float64]
@@ -63,7 +64,12 @@ def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
 
 
 def score_matrix(
-    position: AttentionPosition, length: int, dim: int, num_heads: int = 8
+    position: AttentionPosition,
+    length: int,
+    dim: int,
+    num_heads: int = 8,
+    *,
+    positions: Any = None,
 ) -> FloatArray:
     """Returns the scores of positions inside attention for identical tokens.
 
@@ -76,13 +82,16 @@ def score_matrix(
         length: How many positions.
         dim: Width of a head.
         num_heads: How many heads.
+        positions: The positions, numbers `(length,)` or vectors `(length,
+            axes)`; by default 0, 1, 2 ...
 
     Returns:
         float64 array of shape `(num_heads, length, length)`: the score of each
         query's position with each key's.
 
     Raises:
-        ValueError: Not an `AttentionPosition`.
+        ValueError: Not an `AttentionPosition`, one of contents, or one that
+            takes other positions.
 
     Example:
     >>> import keras_posenc as kp
@@ -95,6 +104,13 @@ def score_matrix(
             "`position` must be an AttentionPosition. "
             f"Received: position={_describe(position)}"
         )
+    if position.contextual_bias is not None:
+        raise ValueError(
+            "`position` must have scores that follow from positions. Those of "
+            f"{type(position).__name__} depend on the contents of the tokens: "
+            "see the weights of a model instead, with "
+            "`return_attention_scores=True`"
+        )
     shape = tuple(
         check_positive_int(name, value)
         for name, value in (
@@ -105,11 +121,24 @@ def score_matrix(
     )
     if not position.built:
         position.build((1, *shape))
-    positions = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+    if positions is None:
+        positions = np.arange(length, dtype="int32")
+    # (length, ...) -> (1, length, ...)
+    positions = ops.expand_dims(ops.convert_to_tensor(positions), 0)
+    axes = check_position_axes([position], positions)
+    expected = (1, length) if axes is None else (1, length, axes)
+    if tuple(positions.shape) != expected:
+        raise ValueError(
+            f"`positions` must be of shape {expected[1:]}, one for each of "
+            f"length={length}. Received: shape {tuple(positions.shape)[1:]}"
+        )
     key = ops.ones((1, *shape))
     query = key / dim**0.5
     if position.rotate is not None:
         query = position.rotate(query, positions)
+    if position.rotate_keys is not None:
+        key = position.rotate_keys(key, positions)
+    elif position.rotate is not None:
         key = position.rotate(key, positions)
     scores = ops.matmul(query, ops.swapaxes(key, -1, -2))
     if position.bias is not None:

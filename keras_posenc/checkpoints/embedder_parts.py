@@ -21,7 +21,10 @@ from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
 
-TOKEN, EMBEDDINGS, MASK = "token", "embeddings", "input_mask"
+TOKEN, EMBEDDINGS, MASK, VECTOR = (
+    *("token", "embeddings", "input_mask"),
+    "embedding",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +111,11 @@ def embedder_parts(model: Any) -> EmbedderParts:
         x = layer(x)
     return EmbedderParts(
         model=model,
-        embedder=keras.Model(ids, rows, name="embedder"),
-        text_encoder=keras.Model([embeddings, mask], x, name="text_encoder"),
+        # Keras would number the names of these outputs, from model to model.
+        embedder=keras.Model(ids, {EMBEDDINGS: rows}, name="embedder"),
+        text_encoder=keras.Model(
+            [embeddings, mask], {VECTOR: x}, name="text_encoder"
+        ),
         tokenizer=tokenizer,
         start_id=tokenizer.start_id if before else None,
         end_id=tokenizer.end_id if behind else None,

@@ -168,7 +168,7 @@ class Family:
             * options.get("num_channels", 0)
             * width,
             "image_size": (
-                options.get("image_size", 0) // options.get("patch_size", 1)
+                (options.get("image_size") or 0) // options.get("patch_size", 1)
             )
             ** 2
             * width,

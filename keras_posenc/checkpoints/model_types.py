@@ -15,6 +15,7 @@ from keras_posenc.checkpoints.families.data2vec import Data2VecText
 from keras_posenc.checkpoints.families.deberta import Deberta
 from keras_posenc.checkpoints.families.deit import DeiT
 from keras_posenc.checkpoints.families.dinov2 import DinoV2
+from keras_posenc.checkpoints.families.dinov3 import DinoV3
 from keras_posenc.checkpoints.families.distilbert import DistilBert
 from keras_posenc.checkpoints.families.electra import Electra
 from keras_posenc.checkpoints.families.ernie import Ernie
@@ -47,6 +48,7 @@ FAMILIES: dict[str, type[Family]] = {
     "deberta-v2": Deberta,
     "deit": DeiT,
     "dinov2": DinoV2,
+    "dinov3_vit": DinoV3,
     "distilbert": DistilBert,
     "electra": Electra,
     "ernie": Ernie,
@@ -91,6 +93,7 @@ _CLASSES = {
     "Data2VecText": "data2vec-text",
     "DebertaV2": "deberta-v2",
     "DeiT": "deit",
+    "DINOv3ViT": "dinov3_vit",
     "Dinov2": "dinov2",
     "DistilBert": "distilbert",
     "Electra": "electra",

@@ -1,5 +1,7 @@
 """A language model from a checkpoint: texts to texts, and chats."""
 
+import contextlib
+import threading
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -131,7 +133,12 @@ class PretrainedGenerator(Generator):
             self.card = {**self.card, "signature": signature}
         # Generators with these layers, by their options. Not in a dict of its
         # own, of which Keras would save the layers too.
-        self._others = types.SimpleNamespace(by_options={}, steps={})
+        self._others = types.SimpleNamespace(
+            by_options={},
+            steps={},
+            lock=threading.RLock(),
+            drawing=threading.RLock(),
+        )
         self._jit_compile: Any = None
 
     def _make_search(self, model: keras.Model, **options: Any) -> Any:
@@ -162,21 +169,23 @@ class PretrainedGenerator(Generator):
 
     def _step_of(self, kind: Any) -> Any:
         made, key = self._others.steps, kind.key(self.search)
-        if key not in made:
-            if len(made) == 2 * _MOST_KEPT:
-                del made[next(iter(made))]
-            made[key] = kind(self.search)
-            if self._jit_compile is not None:
-                made[key].compile(jit_compile=self._jit_compile)
-        return made[key]
+        with self._others.lock:
+            if key not in made:
+                if len(made) == 2 * _MOST_KEPT:
+                    del made[next(iter(made))]
+                made[key] = kind(self.search)
+                if self._jit_compile is not None:
+                    made[key].compile(jit_compile=self._jit_compile)
+            return made[key]
 
     def with_options(self, **options: Any) -> Self:
         """Returns a generator of the same layers with other options.
 
         Args:
-            **options: `max_new_tokens`; `do_sample`, `temperature`, `top_k`,
-                `top_p`, `min_p`; `beams`, `n_best`, `length_penalty`;
-                `early_stopping`; `repetition_penalty`,
+            **options: `max_new_tokens`; `do_sample`, `temperature` (0 is
+                `do_sample=False`), `top_k`, `top_p`, `min_p`; `beams`,
+                `n_best`, `length_penalty`; `early_stopping`;
+                `repetition_penalty`,
                 `no_repeat_ngram_size`, `renormalize_logits`; `min_new_tokens`;
                 `end_ids`, `forced_end_id`, `prefix_ids`, `suppress_ids`. Also
                 by the names that they have in transformers, such as
@@ -190,23 +199,26 @@ class PretrainedGenerator(Generator):
         found = self._resolved(options)
         key = tuple(sorted((name, repr(each)) for name, each in found.items()))
         made: dict[Any, Self] = self._others.by_options
-        if key not in made:
-            if len(made) == _MOST_KEPT:
-                del made[next(iter(made))]
-            made[key] = type(self)(
-                self.model,
-                **{
-                    **self._own_config(),
-                    "source_tokenizer": self.source_tokenizer,
-                    "target_tokenizer": self.target_tokenizer,
-                    **self.search.options(),
-                    **found,
-                },
-            )
-            if self._jit_compile is True:
-                made[key].compile(jit_compile=True)
-            made[key]._others.steps = self._others.steps
-        return made[key]
+        with self._others.lock:
+            if key not in made:
+                if len(made) == _MOST_KEPT:
+                    del made[next(iter(made))]
+                new = type(self)(
+                    self.model,
+                    **{
+                        **self._own_config(),
+                        "source_tokenizer": self.source_tokenizer,
+                        "target_tokenizer": self.target_tokenizer,
+                        **self.search.options(),
+                        **found,
+                    },
+                )
+                if self._jit_compile is True:
+                    new.compile(jit_compile=True)
+                new._others.steps = self._others.steps
+                new._others.lock = self._others.lock
+                made[key] = new
+            return made[key]
 
     def _resolved(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Returns options by the names that the constructor has."""
@@ -217,7 +229,7 @@ class PretrainedGenerator(Generator):
                 f"max_length={options['max_length']!r}"
             )
         if "max_new_tokens" in options:
-            check_positive_int("max_new_tokens", options["max_new_tokens"])
+            self._check_new_tokens(options["max_new_tokens"])
         found = {_NAMES.get(name, name): options[name] for name in options}
         for name in _OF_IDS:
             # As tuples: an array's `repr` leaves ids out. None is the default.
@@ -233,10 +245,12 @@ class PretrainedGenerator(Generator):
                     f"{name}={found[name]!r}"
                 )
             if name not in known:
-                listed = sorted({*_NAMES, *_OPTIONS, "do_sample", *_OF_CALLS})
+                listed = sorted({*_NAMES, *_OPTIONS, "do_sample"})
                 raise ValueError(
                     f"`{name}` is no option of generation. Options are: "
-                    f"{', '.join(listed)}. Received: {name}={found[name]!r}"
+                    f"{', '.join(listed)}; and, of a call of `generate`, "
+                    f"`chat` or `stream_chat`, {' and '.join(_OF_CALLS)}. "
+                    f"Received: {name}={found[name]!r}"
                 )
         if is_zero(found.get("temperature")) and does_sample in (None, True):
             # What else restricts samples never excludes the most likely token.
@@ -271,6 +285,19 @@ class PretrainedGenerator(Generator):
                 of_beams = {**of_beams, **self.beam_options}
             found = {**of_beams, **found}
         return found
+
+    def _check_new_tokens(self, count: Any) -> None:
+        """Raises `ValueError` for more new tokens than there are positions."""
+        check_positive_int("max_new_tokens", count)
+        limits = [self.model.max_positions or count]
+        if not self.search.has_encoder and self.search.max_positions:
+            limits.append(self.search.max_positions - 1)  # a prompt has one
+        if count > min(limits):
+            raise ValueError(
+                f"`max_new_tokens` must be at most {min(limits)}, as the "
+                "checkpoint has positions for no more. Received: "
+                f"max_new_tokens={count}"
+            )
 
     def _sampling(self) -> dict[str, Any]:
         if self.search.draw is None:
@@ -382,9 +409,19 @@ class PretrainedGenerator(Generator):
             >>> found["ids"].shape, found["score"].shape
             ((1, 5), (1,))
         """
-        self._begin_with(seed)
-        with tracing_quietly():
-            return super().predict(x, batch_size=batch_size, verbose=verbose)
+        with self._drawing_alone():
+            self._begin_with(seed)
+            with tracing_quietly():
+                return super().predict(
+                    x, batch_size=batch_size, verbose=verbose
+                )
+
+    def _drawing_alone(self) -> contextlib.AbstractContextManager[Any]:
+        """Keeps other threads from drawing between a seed and its numbers."""
+        if self.search.seed_generator is None:
+            return contextlib.nullcontext()
+        lock: threading.RLock = self._others.drawing
+        return lock
 
     def _begin_with(self, seed: Any) -> None:
         """Samples from this seed on."""
@@ -606,23 +643,26 @@ class PretrainedGenerator(Generator):
             raise ValueError(
                 "`beams` must be 1 for a chat or a stream, which is generated "
                 "token by token: the text of beams is known only at the end. "
-                f"Received: beams={self.search.beams}. Give beams=1"
+                f"Received: beams={self.search.beams}. Give beams=1 to `chat` "
+                "or `stream_chat`; for `stream`, or another model's "
+                "default, use `with_options(beams=1)`"
             )
 
     def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:
         self._check_streams()
-        self._begin_with(seed)
         # The template has the start of the text; no second one comes before.
         tokenizer = self.source_tokenizer
         ids = tokenizer.split(tokenizer._as_strings([text])).numpy()
         self.search.check_inputs(ids)
-        stream = Stream(
-            self.search,
-            self._first_and_step(),
-            self._rounded(ids),
-            texts=self._texts,
-            settled=self._settled,
-        )
+        with self._drawing_alone():
+            self._begin_with(seed)
+            stream = Stream(  # draws its numbers now
+                self.search,
+                self._first_and_step(),
+                self._rounded(ids),
+                texts=self._texts,
+                settled=self._settled,
+            )
         return Reply(stream, stop)
 
     def _own_config(self) -> dict[str, Any]:

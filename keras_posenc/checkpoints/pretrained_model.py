@@ -286,7 +286,8 @@ class PretrainedModel(TakesTexts, keras.Sequential):
                 has a score of its own, in [0, 1]. With a single label it is
                 so anyway.
             **options: As for `predict`, such as `batch_size` and `verbose`; by
-                default a bar shows what takes longer than a second.
+                default standard error shows the progress of what takes longer
+                than a second.
 
         Returns:
             Scores, float32 `(batch, labels)`; the sum of a row is 1, unless
@@ -333,12 +334,13 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             return np.zeros((0, len(labels)), "float32")
         # Longest first: pairs of a batch then are of about one length.
         order = np.argsort([-len(pair[0]) for pair in pairs], kind="stable")
-        if options.get("verbose", "auto") == "auto":
-            shown = [*(options.get("callbacks") or []), LateBar()]
-            options = {**options, "verbose": 0, "callbacks": shown}
-        found = self._up_to_logits().predict(
-            np.array(pairs, "object")[order], **options
-        )
+        with LateBar(len(pairs)) as bar:
+            if options.get("verbose", "auto") == "auto":
+                shown = [*(options.get("callbacks") or []), bar]
+                options = {**options, "verbose": 0, "callbacks": shown}
+            found = self._up_to_logits().predict(
+                np.array(pairs, "object")[order], **options
+            )
         logits = np.empty_like(found, "float64")
         logits[order] = found
         logits = logits.reshape(-1, len(labels), logits.shape[-1])

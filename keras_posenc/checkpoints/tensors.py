@@ -241,12 +241,16 @@ def _literal(path: Any) -> str:
 
 def _weight_map(folder: Folder) -> dict[str, str]:
     found = folder.mapping(INDEX).get("weight_map")
-    if not isinstance(found, dict) or not all(
-        isinstance(file, str) for file in found.values()
+    if (
+        not isinstance(found, dict)
+        or not found
+        or not all(isinstance(file, str) for file in found.values())
     ):
         raise ValueError(
-            f"'{folder.path / INDEX}' must have a `weight_map` from tensors to "
-            "files"
+            f"'{folder.path / INDEX}' must have a `weight_map` from names of "
+            "tensors to files, and it is "
+            f"{'empty' if found in ({}, None) else repr(found)[:60]}. "
+            f"{_RESUMES}"
         )
     return found
 

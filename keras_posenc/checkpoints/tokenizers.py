@@ -71,6 +71,8 @@ _CLASSES = {
 # Those of byte-level BPE, besides those that are as the file says.
 _OF_BYTES = ("Bart", "GPT2", "Llama", "Qwen2", "Roberta")
 _CLASSES |= {_ESM} | _AS_THE_FILE_SAYS
+# The remedy for a tokenizer of another model.
+_COPY = "Copy the model's own here, or load it with from_ids=True"
 # Names of special tokens, which texts may spell, in all files.
 _NAMES = (
     *(f"{name}_token" for name in "bos eos unk sep pad cls mask".split()),
@@ -385,12 +387,14 @@ def check_size(folder: Folder, vocabulary_size: int) -> None:
 
 
 def _check_is_own(folder: Folder, rows: int) -> None:
-    """Raises `ValueError` for the smaller tokenizer of another model.
+    """Raises `ValueError` for what is certainly another model's tokenizer.
 
     A table of tokens may have more rows than the tokenizer has tokens, but not
-    for tokens that the config names.
+    for tokens that the config names. Configs often name other tokens than the
+    tokenizer does, but none has start and end exchanged.
     """
-    last = max(vocabulary_of(folder).values(), default=None)
+    ids = vocabulary_of(folder)
+    last = max(ids.values(), default=None)
     if last is None:
         return
     values = _opened(folder, CONFIG).values
@@ -401,9 +405,25 @@ def _check_is_own(folder: Folder, rows: int) -> None:
             raise ValueError(
                 f"'{folder.path}': config.json says {key}={found}, and the "
                 f"last token of the tokenizer has the id {last}: its files are "
-                "those of another model. Copy the model's own here, or load it "
-                "with from_ids=True"
+                f"those of another model. {_COPY}"
             )
+    settings = _opened(folder, SETTINGS).values
+    named = [
+        token["content"] if isinstance(token, dict) else token
+        for key in ("bos_token", "eos_token")
+        if isinstance(token := settings.get(key), str)
+        or (isinstance(token, dict) and isinstance(token.get("content"), str))
+    ]
+    found = [ids.get(each) for each in named]
+    given = [values.get(key) for key in ("bos_token_id", "eos_token_id")]
+    if len({*found}) == 2 and None not in found and found == given[::-1]:
+        start, end = named
+        raise ValueError(
+            f"'{folder.path}': config.json says bos_token_id={given[0]} and "
+            f"eos_token_id={given[1]}, and {SETTINGS} that these are the end, "
+            f"{shown(end)}, and the start, {shown(start)}: its files are those "
+            f"of another model. {_COPY}"
+        )
 
 
 def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:

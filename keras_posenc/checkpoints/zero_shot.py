@@ -43,9 +43,11 @@ def check_options(options: Mapping[str, Any]) -> None:
     known = [*inspect.signature(keras.Model.predict).parameters][2:]
     for name in options:
         if name == "hypothesis_template":
+            given = options[name]
             raise ValueError(
-                "`hypothesis_template` is named `template` here. Give "
-                f"template={options[name]!r}"
+                "`hypothesis_template` of transformers is `template` here. "
+                f"Give template={given if _is_template(given) else TEMPLATE!r}"
+                f", with one '{{}}' for the label. Received: {name}={given!r}"
             )
         if name not in known:
             raise ValueError(
@@ -74,7 +76,7 @@ def pairs_of(
             "`labels` must be a list of different strings, such as ['sport', "
             f"'politics']. Received: labels={labels!r}"
         )
-    if not isinstance(template, str) or not _has_one_place(template):
+    if not _is_template(template):
         raise ValueError(
             "`template` must be a string with one '{}', where the label goes, "
             f"such as {TEMPLATE!r}. Received: template={template!r}"
@@ -105,7 +107,10 @@ def scores_of(
     )
 
 
-def _has_one_place(template: str) -> bool:
+def _is_template(template: Any) -> bool:
+    """Returns whether it is a string with one place for a label."""
+    if not isinstance(template, str):
+        return False
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(template)]
     except ValueError:

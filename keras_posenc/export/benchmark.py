@@ -1,4 +1,4 @@
-"""Times a LiteRT file on this machine."""
+"""Times a LiteRT file or a LiteRT-LM package on this machine."""
 
 import dataclasses
 import os
@@ -9,14 +9,18 @@ from typing import Any
 
 from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.export import units
-from keras_posenc.export.inspect import inspect
+from keras_posenc.export.formats.litertlm_engine import (
+    named_package,
+    require_engine,
+)
+from keras_posenc.export.inspect import Inspection, inspect
 from keras_posenc.export.worker_client import (
     Limits,
     WorkerError,
     run_in_worker,
 )
 from keras_posenc.progress import printable, progress
-from keras_posenc_worker import benchmark
+from keras_posenc_worker import benchmark, benchmark_package
 
 # No limits: the needs of runs of any length are not known.
 _LIMITS = Limits(memory=None, seconds=None, timeout=600)
@@ -27,11 +31,15 @@ class Timing:
     """Times of one signature at one length, with one number of threads.
 
     Attributes:
-        signature: Name of the signature.
-        shapes: The shape of each input by name.
+        signature: Name of the signature; of a package `"text"`, or `"prefill"`
+            or `"decode"`.
+        shapes: The shape of each input by name; of a package the number of
+            `words` of a text, or of tokens of a `prompt`.
         threads: Number of threads that the runtime may use.
         median_milliseconds: Median time of a run.
         p95_milliseconds: 95th percentile of the times.
+        tokens: Of a language model's package, the tokens that a run reads or
+            generates.
     """
 
     signature: str
@@ -39,6 +47,14 @@ class Timing:
     threads: int
     median_milliseconds: float
     p95_milliseconds: float
+    tokens: int | None = None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of a language model's package, from the median."""
+        if self.tokens is None:
+            return None
+        return self.tokens * 1e3 / self.median_milliseconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +106,11 @@ class Benchmark:
                 *(Column(heading, justify="right") for heading in numbers),
             )
 
-        times = table("signature", "shape", "threads", "median, ms", "95%, ms")
+        has_tokens = any(each.tokens is not None for each in self.timings)
+        times = table(
+            *("signature", "shape", "threads", "median, ms", "95%, ms"),
+            *(["tokens/s"] * has_tokens),
+        )
         for timing in self.timings:
             times.add_row(
                 Text(printable(timing.signature)),  # from a file: no markup
@@ -98,6 +118,7 @@ class Benchmark:
                 str(timing.threads),
                 f"{timing.median_milliseconds:.3g}",
                 f"{timing.p95_milliseconds:.3g}",
+                *([f"{timing.tokens_per_second:.3g}"] if has_tokens else []),
             )
         loads = table("signature", "threads", "load, ms", "peak memory, MB")
         for loading in self.loadings:
@@ -129,28 +150,33 @@ def benchmark_litert(
     repeats: int = 50,
     verbose: int = True,
 ) -> Benchmark:
-    """Times a LiteRT file on this machine's processor.
+    """Times a LiteRT file or a LiteRT-LM package on this processor.
 
     Each signature and number of threads runs in a fresh process without Keras
     and TensorFlow. The runtime from PyPI does not time single operators;
-    `inspect` counts them.
+    `inspect` counts them. A package runs in LiteRT-LM's engine, from texts to
+    vectors, or from a prompt to 32 further tokens.
 
     Args:
-        path: The file.
-        signatures: Names of signatures; all of them by default.
+        path: The file or package.
+        signatures: Names of signatures of a file; all of them by default.
         lengths: Sizes of the dynamic dimensions of the inputs; a dynamic batch
-            is 1. A signature of static shape runs at its own.
+            is 1. A signature of static shape runs at its own. Of a package
+            numbers of words, of one letter each, or of tokens of a prompt;
+            prompts for which the cache has no room are left out.
         threads: Numbers of threads; by default 1, and the number of processors,
             at most 4.
-        repeats: Number of timed runs, after three runs to warm up.
+        repeats: Number of timed runs, after three runs to warm up. Of a
+            language model's package at most three, each of which loads it.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
         A `Benchmark`; print it, or call `to_dict()`.
 
     Raises:
-        ValueError: There is no LiteRT file at the path, or an argument is none
-            of the above.
+        ImportError: The extra `litertlm` is not installed, for a package.
+        ValueError: There is no LiteRT file or package at the path, or an
+            argument is none of the above.
         RuntimeError: The runtime does not run the file.
 
     Example:
@@ -160,16 +186,23 @@ def benchmark_litert(
     ValueError: 'no_such_file.tflite' does not exist
     """
     inspection = inspect(path)
-    if inspection.kind != "litert":
+    if inspection.kind not in ("litert", "litertlm"):
         raise ValueError(
-            f"`path` must be a LiteRT file. Received: {inspection.kind} at "
-            f"'{inspection.path}'"
+            "`path` must be a LiteRT file or a LiteRT-LM package. Received: "
+            f"{inspection.kind} at '{inspection.path}'"
         )
     if threads is None:
         threads = sorted({1, min(4, os.cpu_count() or 1)})
     _check_counts("lengths", lengths)
     _check_counts("threads", threads)
     repeats = check_positive_int("repeats", repeats)
+    if inspection.kind == "litertlm":
+        if signatures is not None:
+            raise ValueError(
+                "`signatures` must be None for a LiteRT-LM package, whose "
+                f"engine chooses them. Received: signatures={signatures!r}"
+            )
+        return _of_package(inspection, lengths, threads, repeats, verbose)
     if not inspection.signatures:
         raise ValueError(
             "`path` must be a LiteRT file with signatures, as export_litert "
@@ -197,6 +230,8 @@ def benchmark_litert(
             for count in threads:
                 step(f"Timing {name} on {count} thread{'s' * (count > 1)}")
                 found = _run(
+                    benchmark.__name__,
+                    f"signature '{name}'",
                     str(inspection.path.resolve()),
                     name,
                     int(count),
@@ -236,22 +271,71 @@ def _check_counts(argument: str, values: Any) -> None:
         )
 
 
-def _run(
-    path: str, signature: str, threads: int, lengths: list[int], repeats: int
-) -> dict[str, Any]:
+def _of_package(
+    found: Inspection,
+    lengths: Sequence[int],
+    threads: Sequence[int],
+    repeats: int,
+    verbose: int,
+) -> Benchmark:
+    """Times a package in LiteRT-LM's engine.
+
+    Raises:
+        ValueError: It has no room for any of the prompts.
+    """
+    require_engine()
+    package = found.package or {}
+    is_embedder = "text_encoder" in package.get("models", [])
+    kept = [*map(int, lengths)]
+    if not is_embedder:
+        most = package.get("max_tokens", 0) - benchmark_package.DECODED
+        kept = [each for each in kept if each <= most]
+        if not kept:
+            raise ValueError(
+                f"`lengths` must have one of at most {most}, so that "
+                f"{benchmark_package.DECODED} more tokens fit into the "
+                f"package's cache. Received: lengths={[*lengths]}"
+            )
+    timings, loadings = [], []
+    with progress(verbose) as step, named_package(found.path) as link:
+        for count in map(int, threads):
+            step(f"Timing it on {count} thread{'s' * (count > 1)}")
+            response = _run(
+                benchmark_package.__name__,
+                f"'{found.path}'",
+                *(str(link), count, kept, repeats, is_embedder),
+            )
+            loadings.append(
+                Loading(
+                    "the package",
+                    count,
+                    response["load_seconds"],
+                    response["peak_bytes"],
+                )
+            )
+            timings += [
+                Timing(
+                    run["name"],
+                    run["shapes"],
+                    count,
+                    run["median"],
+                    run["p95"],
+                    run["tokens"],
+                )
+                for run in response["runs"]
+            ]
+    return Benchmark(found.path, found.size_bytes, timings, loadings)
+
+
+def _run(module: str, what: str, *arguments: Any) -> dict[str, Any]:
     try:
         found: dict[str, Any] = run_in_worker(
-            benchmark.__name__,
-            *(path, signature, threads, lengths, repeats),
-            limits=_LIMITS,
+            module, *arguments, limits=_LIMITS
         )
     except WorkerError as error:
-        raise RuntimeError(
-            f"The runtime {error} while it ran signature '{signature}'"
-        ) from error
-    if "error" in found:
-        raise RuntimeError(
-            f"The runtime does not run signature '{signature}': "
-            f"{found['error']}"
+        raise RuntimeError(f"The runtime {error} while it ran {what}") from (
+            error
         )
+    if "error" in found:
+        raise RuntimeError(f"The runtime does not run {what}: {found['error']}")
     return found

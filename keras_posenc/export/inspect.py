@@ -175,8 +175,10 @@ def inspect(path: str | Path) -> Inspection:
     seconds and some hundred megabytes.
 
     Args:
-        path: A LiteRT or ONNX file, a SavedModel folder, or the folder of a
-            SavedModel's versions, of which the highest is read.
+        path: A LiteRT or ONNX file, a LiteRT-LM package, a SavedModel folder,
+            or the folder of a SavedModel's versions, of which the highest is
+            read. Of a package, the signatures are those of its models, and
+            `package` has its tokenizer's kind and its metadata.
 
     Returns:
         An `Inspection`.
@@ -299,6 +301,8 @@ def _packaged(package: dict[str, Any]) -> str:
         f"models: {', '.join(package.get('models', [])) or 'none'}",
         f"tokenizer: {package.get('tokenizer', 'none')}",
     ]
+    if "max_tokens" in package:
+        parts.append(f"up to {package['max_tokens']:,} tokens")
     if "stops" in package:
         ended = ", ".join(
             " ".join(map(str, each)) if isinstance(each, list) else each
@@ -306,7 +310,6 @@ def _packaged(package: dict[str, Any]) -> str:
         )
         template = "a" if package["template"] else "no"
         parts += [
-            f"up to {package['max_tokens']:,} tokens",
             f"ends with ids {ended or 'none'}",
             f"{template} chat template",
         ]
@@ -481,6 +484,9 @@ def check_assets(
             raise ValueError(_not_a_part(place))
 
 
+_PACKAGE = b"LITERTLM"
+
+
 def locate(path: str | Path) -> tuple[Path, str]:
     """Returns the path of an exported model, and its kind.
 
@@ -527,18 +533,47 @@ def locate(path: str | Path) -> tuple[Path, str]:
         raise ValueError(
             f"'{path}' cannot be read: {error.strerror}"
         ) from error
-    if first == b"LITERTLM":
+    if first == _PACKAGE:
         return path, "litertlm"
+    if path.suffix == ".litertlm":
+        raise ValueError(
+            f"'{path}' is no LiteRT-LM package: "
+            + (
+                f"it is cut off after {len(first)} bytes"
+                if _PACKAGE.startswith(first)
+                else f"it begins with {first!r}, and packages with {_PACKAGE!r}"
+            )
+            + ". Copy or export it again"
+        )
     if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
         return path, "onnx"
     if first[4:] != b"TFL3":
         raise ValueError(
-            f"'{path}' is neither a LiteRT nor an ONNX file, by its first "
-            "bytes. An exported model is a .tflite, .litertlm or .onnx file, a "
-            "SavedModel folder, or the folder of its versions; export a .keras "
-            "file first"
+            f"'{path}' is neither a LiteRT file, an ONNX file nor a LiteRT-LM "
+            "package, by its first bytes. An exported model is a .tflite, "
+            ".litertlm or .onnx file, a SavedModel folder, or the folder of "
+            "its versions; export a .keras file first"
         )
     return path, "litert"
+
+
+def refuse_package(path: str | Path, use: str) -> None:
+    """Raises `ValueError` for a LiteRT-LM package.
+
+    Args:
+        path: An exported model, or another path.
+        use: What takes no package, as the subject of a sentence.
+    """
+    first = b""
+    with contextlib.suppress(OSError, ValueError):  # others say why
+        with open_regular(as_path("path", path)) as file:
+            first = file.read(8)
+    if first == _PACKAGE:
+        raise ValueError(
+            f"{use} takes no LiteRT-LM packages, which only LiteRT-LM's engine "
+            "runs: use them in an application, or with keras-posenc chat, "
+            f"bench, verify and inspect. Received: '{path}'"
+        )
 
 
 def check_operators(allow_operators: Any) -> None:

@@ -8,6 +8,7 @@ import keras
 
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.litert import LiteRT
+from keras_posenc.export.formats.litert_auto import check_keep
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.publish import check_file
@@ -21,6 +22,7 @@ def export_litert(
     *,
     signatures: Mapping[str, Any] | None = None,
     quantization: str | Path | Sequence[Mapping[str, Any]] | None = None,
+    keep: float | None = None,
     representative: Any = None,
     task: str | None = None,
     labels: Sequence[str] | None = None,
@@ -69,8 +71,18 @@ def export_litert(
             hardware that needs this. Inputs and outputs stay as they are, and
             so does everything between the products: positions, norms, scores.
             Or a recipe of ai-edge-quantizer: a list of dicts, or the path of
-            its JSON file. It must not fix the ranges of activations. `"int4"`
-            and recipes need the extra `quantize`.
+            its JSON file. It must not fix the ranges of activations. Or
+            `"auto"`, for the smallest file that keeps the share `keep` of the
+            model's quality on `samples`, which is found by measuring what each
+            weight loses in each mode. `"int4"`, `"auto"` and recipes need the
+            extra `quantize`.
+        keep: Share of its quality that a file of `"auto"` keeps, above 0 and at
+            most 1; 0.99 by default. Of vectors that is recall@10: the share of
+            the ten nearest samples that stay the nearest; of scores and logits,
+            the share of samples whose largest one stays the largest. Other
+            outputs, and generators, are refused. Half of the samples are held
+            out to show it: 0.99 and more need 598 samples, 0.95 needs 118, and
+            vectors at least 100.
         representative: Inputs to calibrate `"int8-static"` with: an array, a
             dict of arrays by input name, or a list of these; some hundred real
             inputs, in batches that fit each signature. They are also the
@@ -135,6 +147,7 @@ def export_litert(
     """
     require_tensorflow_backend("export_litert")
     check_model(model)
+    keep = check_keep(quantization, keep, samples)
     check_task(task, labels)
     if task is not None:
         require_schema()
@@ -144,6 +157,7 @@ def export_litert(
         LiteRT(
             path=path,
             mode=quantization,
+            keep=keep,
             representative=representative,
             task_name=task,
             labels=labels,

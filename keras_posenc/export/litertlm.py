@@ -9,6 +9,7 @@ import keras
 
 from keras_posenc.export.errors import (
     ExportVerificationError,
+    check_verify,
     require_tensorflow_backend,
 )
 from keras_posenc.export.formats.litert import LiteRT
@@ -20,7 +21,13 @@ from keras_posenc.export.formats.litertlm import (
     tokenizer_for,
     unpacked,
 )
-from keras_posenc.export.formats.litertlm_embedder import export_embedder
+from keras_posenc.export.formats.litertlm_embedder import (
+    Embedder,
+    check_lengths,
+)
+from keras_posenc.export.formats.litertlm_embedder import (
+    lengths_of as lengths_of_embedder,
+)
 from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.inspect import inspect_safe
@@ -48,7 +55,7 @@ def export_litertlm(
     model: keras.Model,
     path: str | Path,
     *,
-    quantization: str | None = None,
+    quantization: Any = None,
     lengths: Sequence[int] | None = None,
     prefill_lengths: Sequence[int] | None = None,
     cache_length: int | None = None,
@@ -71,7 +78,9 @@ def export_litertlm(
     engine, in a process without Keras. A language model must tokenize some 500
     texts as the model's tokenizer does, continue prompts of several chunks as
     the model does, give its log-probabilities, and hold a chat of two turns by
-    its template; its LiteRT file is also verified as `export_litert` does. A
+    its template; its LiteRT file is also verified as `export_litert` does. Of a
+    quantized one the caches may be any, and the engine measures, with them, the
+    perplexity of texts and the KL divergence from the model's probabilities. A
     text embedder must make the tokenizer's ids and the model's vectors of texts
     of many kinds, one of them for each script of the vocabulary.
 
@@ -86,7 +95,8 @@ def export_litertlm(
             folder with `modules.json`.
         path: The file, ending in `.litertlm`. An earlier file is replaced; the
             folder is made if missing.
-        quantization: As for `export_litert`; of an embedder None, `"float16"`
+        quantization: Of a language model as for `export_litert`, a recipe
+            included, except `"int8-static"`; of an embedder None, `"float16"`
             or `"int8"`.
         lengths: Of an embedder, the numbers of tokens that it has a signature
             for: a text takes the time of the shortest one that it fits into. By
@@ -103,11 +113,15 @@ def export_litertlm(
             them. By default the model's own is written, if `tokenizer.json` has
             a form for it.
         verify: Whether to verify before publishing.
-        samples: Of an embedder, further texts to verify with.
+        samples: Further texts to verify with. Of a quantized language model the
+            perplexity is measured on them too: those of your application say
+            most.
         tolerance: Largest difference allowed: see `verify`.
-        max_kl: Not used by a float32 package: see `verify`.
-        max_perplexity_ratio: Largest perplexity of a quantized package in the
-            engine, as a multiple of the model's, 1.1 by default.
+        max_kl: Of a quantized language model, the largest mean KL divergence
+            from the model's probabilities in the engine, in nats per token, 0.1
+            by default: see `verify`.
+        max_perplexity_ratio: The largest perplexity in the engine, as a
+            multiple of the model's, 1.1 by default.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -154,28 +168,36 @@ def export_litertlm(
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
         _refuse(of_generators, "language models", model)
-        return export_embedder(
+        check_verify(verify, samples)
+        embedder = find_parts()
+        return export(
             model,
-            path,
-            find_parts(),
-            lengths=lengths,
-            quantization=quantization,
-            verify=verify,
-            samples=samples,
-            tolerance=tolerance,
-            verbose=verbose,
+            Embedder(
+                path=path,
+                mode=quantization,
+                parts=embedder,
+                sizes=check_lengths(lengths, embedder.max_length),
+                samples=samples,
+                tolerance=tolerance,
+                verify=verify,
+                verbose=verbose,
+            ),
+            path.parent,
         )
     if quantization == "int8-static":
         raise ValueError(
             "`quantization` of a LiteRT-LM package must need no samples, such "
             f"as 'int8'. Received: quantization={quantization!r}"
         )
-    _refuse({"lengths": lengths, "samples": samples}, "text embedders", model)
+    _refuse({"lengths": lengths}, "text embedders", model)
+    texts = _texts(samples)
     parts = parts_of(
         model,
         _PREFILL if prefill_lengths is None else prefill_lengths,
         _CACHE if cache_length is None else cache_length,
     )
+    # Before its models are traced, which takes long.
+    packed = tokenizer_for(parts, given)
     return export(
         parts.models["decode"],
         LiteRTLM(
@@ -183,7 +205,8 @@ def export_litertlm(
             mode=quantization,
             given=parts.models,
             parts=parts,
-            tokenizer=tokenizer_for(parts, given),
+            tokenizer=packed,
+            texts=texts,
             tolerance=tolerance,
             max_kl=max_kl,
             max_perplexity_ratio=max_perplexity_ratio,
@@ -192,6 +215,21 @@ def export_litertlm(
         ),
         path.parent,
     )
+
+
+def _texts(samples: Any) -> Sequence[str]:
+    """Returns `samples` of a language model as a list of texts."""
+    found = [samples] if isinstance(samples, str) else samples
+    if found is None:
+        return []
+    if not isinstance(found, list | tuple) or not all(
+        isinstance(each, str) for each in found
+    ):
+        raise ValueError(
+            "`samples` of a LiteRT-LM package must be texts, such as ['Once "
+            f"upon a time ...']. Received: samples={samples!r:.80}"
+        )
+    return found
 
 
 def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
@@ -207,10 +245,10 @@ def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
 def verify_litertlm(
     model: keras.Model, path: Path, arguments: Mapping[str, Any]
 ) -> VerificationReport:
-    """Compares a package with its generator, as `export_litertlm` does.
+    """Compares a package with its model, as `export_litertlm` does.
 
     Args:
-        model: The generator.
+        model: The generator, or the text embedder.
         path: The package.
         arguments: Those of `verify`, by the names that a `Format` has.
 
@@ -222,13 +260,26 @@ def verify_litertlm(
     """
     require_builder()
     require_engine()
+    texts = _texts(arguments["samples"])
     before = stamp(path)
     found = inspect_safe(path, arguments["allow_operators"])
+    find_parts = Offers.of(model).embedder_parts
+    if find_parts is not None:
+        sizes = lengths_of_embedder(found)
+        embedder = Embedder(
+            parts=find_parts(),
+            sizes=sizes,
+            mode=found.quantization,
+            **arguments,
+        )
+        return verify(model, embedder, path)
+    _refuse({"samples": arguments["samples"]}, "text embedders", model)
     parts = parts_of(model, *lengths_of(found.signatures, path))
     try:
         with working_folder() as folder:
             file, tokenizer = unpacked(found, parts, folder)
-            format = LiteRT(**{**arguments, "given": parts.models})
+            own = {"given": parts.models, "samples": None, "in_engine": True}
+            format = LiteRT(**{**arguments, **own})
             report = verify(parts.models["decode"], format, file)
             check_unchanged(path, before)
         report = dataclasses.replace(
@@ -239,15 +290,14 @@ def verify_litertlm(
             notes=[*report.notes, *notes_of(parts, tokenizer)],
         )
         if report.passed:
-            engine = run_package(
+            report = run_package(
                 path,
                 parts,
                 tokenizer,
-                is_quantized=report.quantization is not None,
-                tolerance=arguments["tolerance"],
-                max_perplexity_ratio=arguments["max_perplexity_ratio"],
+                report,
+                arguments["tolerance"],
+                texts,
             )
-            report = dataclasses.replace(report, engine=engine)
     except ExportVerificationError as error:
         if not error.differs:
             raise
@@ -269,12 +319,6 @@ def parts_of(
     Raises:
         ValueError: It is no generator, or one that the engine cannot run.
     """
-    if Offers.of(model).embedder_parts is not None:
-        raise ValueError(
-            "A package of a text embedder is verified as it is exported, and "
-            "not again: export it with export_litertlm. Received: "
-            f"'{model.name}'"
-        )
     offer = Offers.of(model).engine_parts
     if offer is None:
         raise ValueError(

@@ -50,6 +50,8 @@ class Offers:
         own_probes: Returns batches of inputs, dicts of arrays by name, to
             verify with instead of invented ones: for a model that takes what
             another one computed, where invented numbers mean nothing.
+        longest_input: The most tokens that an input may have, where the model
+            refuses more; test inputs are no longer.
         ids_note: What a report says of ids that an application must make
             where a file takes no texts, as of a prompt before each.
         made_inputs: How test inputs are made that no embedding or vocabulary
@@ -79,6 +81,7 @@ class Offers:
     constant_outputs: Sequence[str] = ()
     known_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     own_probes: Callable[[], Iterable[Mapping[str, Any]]] | None = None
+    longest_input: int | None = None
     ids_note: str = ""
     made_inputs: Mapping[str, Callable[[Any, tuple[int, ...]], Any]] = (
         dataclasses.field(default_factory=dict)

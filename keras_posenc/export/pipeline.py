@@ -63,6 +63,8 @@ class Format:
         given: The caller's `signatures`; further attributes up to `verbose` are
             arguments of `verify` and of the exports.
         frozen: The models, while they are exported or verified.
+        in_engine: Whether an engine that runs the file measures what a
+            quantized one loses. Single outputs must then only be finite.
         signatures: The signatures to write or verify: this and what follows is
             set by `resolve`.
         in_float32: Whether a model of mixed precision was set to float32.
@@ -72,6 +74,8 @@ class Format:
         unverified: Contents of the file that cannot be compared, as text.
         left_out: Default signatures that an export leaves out because no test
             inputs are known for them, as text.
+        modes: Modes of quantization, by the id of a variable, where they are
+            known; set by `write`.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare
@@ -92,6 +96,7 @@ class Format:
     verify: bool = True
     verbose: int = True
     frozen: FrozenModel = dataclasses.field(init=False)
+    in_engine: bool = False
     signatures: Sequence[Signature] = ()
     in_float32: bool = False
     quantization: str | None = None
@@ -101,8 +106,14 @@ class Format:
     extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    modes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
+
+    @property
+    def is_written_first(self) -> bool:
+        """Whether an export writes the file before the model is run."""
+        return not self.is_conversion
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and checks arguments that depend on them.
@@ -132,6 +143,28 @@ class Format:
         """Adds files made from the reference; returns the inspection."""
         return found
 
+    def as_served(self, reference: Reference, found: Inspection) -> Inspection:
+        """Returns the file by the signatures that are compared.
+
+        Raises:
+            ValueError: It has others.
+            ExportVerificationError: A part of it is not the model's.
+        """
+        check_signatures(reference.signatures, found)
+        return found
+
+    def run(
+        self, reference: Reference, found: Inspection, runtime: Worker | None
+    ) -> dict[str, Any]:
+        """Returns the file's outputs, as `run_model` does."""
+        return run_model(
+            found.runtime,
+            found.path,
+            [(each.signature, each.inputs) for each in reference.probes],
+            limits_of(reference, found),
+            runtime,
+        )
+
     def contents(self) -> Any:
         """Returns what `compare_contents` needs, while the file is run."""
         return None
@@ -154,17 +187,17 @@ class Format:
         raise NotImplementedError
 
     def run_further(
-        self, path: Path, reference: Reference, step: Step
-    ) -> tuple[int | None, list[str]]:
-        """Runs the file in a further runtime.
+        self, report: VerificationReport, reference: Reference, step: Step
+    ) -> VerificationReport:
+        """Runs a file that passed in a further runtime.
 
         Returns:
-            `mediapipe` of `VerificationReport`, and notes.
+            The report, with what was found.
 
         Raises:
             ExportVerificationError: Its outputs are not the model's there.
         """
-        return None, []
+        return report
 
     def publish(
         self,
@@ -216,7 +249,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
                 give_back()
                 return pool.submit(inspect_safe, staged, format.allow_operators)
 
-            if not format.is_conversion:
+            if format.is_written_first:
                 writing = write()
             if probes is not None:
                 if runtime is not None:
@@ -287,6 +320,7 @@ def _probes(format: Format) -> Probes:
         agreement=format.agreement,
         max_kl=format.max_kl,
         max_perplexity_ratio=format.max_perplexity_ratio,
+        in_engine=format.in_engine,
     )
     format.signatures = probes.signatures
     format.left_out = [
@@ -299,7 +333,11 @@ def _probes(format: Format) -> Probes:
 def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
     return compute_reference(
-        probes, format.in_float32, format.quantization, format.rounding
+        probes,
+        format.in_float32,
+        format.quantization,
+        format.rounding,
+        format.modes,
     )
 
 
@@ -317,16 +355,9 @@ def _report(
     """
     is_own = format.path is not None
     step("Verifying it in a fresh process")
-    check_signatures(reference.signatures, found)
+    found = format.as_served(reference, found)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(
-            run_model,
-            found.runtime,
-            found.path,
-            [(each.signature, each.inputs) for each in reference.probes],
-            limits_of(reference, found),
-            runtime,
-        )
+        running = pool.submit(format.run, reference, found, runtime)
         own = format.contents()  # meanwhile
         response = running.result()
     if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
@@ -361,10 +392,7 @@ def _report(
             report, notes=[*report.notes, *format.left_out]
         )
     if report.passed:
-        count, notes = format.run_further(found.path, reference, step)
-        report = dataclasses.replace(
-            report, mediapipe=count, notes=[*report.notes, *notes]
-        )
+        report = format.run_further(report, reference, step)
     return dataclasses.replace(
         report, unverified=[*report.unverified, *format.unverified]
     )

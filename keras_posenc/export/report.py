@@ -73,9 +73,9 @@ class CaseReport(Difference):
         found = f"{self.largest_difference:.2g}"
         if self.likelihoods is not None:
             found = f"{self.likelihoods.largest_loss:.2g} nats per token"
-        text = f"{self.signature}, {self.inputs}: " + (
-            self.error or f"{found}, {units.time(self.milliseconds / 1e3)}"
-        )
+        if self.milliseconds:
+            found += f", {units.time(self.milliseconds / 1e3)}"
+        text = f"{self.signature}, {self.inputs}: {self.error or found}"
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
         return printable(text)
@@ -102,6 +102,91 @@ class Accuracy:
 
 
 @dataclasses.dataclass(frozen=True)
+class WeightBits:
+    """How `quantization="auto"` stores one weight.
+
+    Attributes:
+        name: Its path in the model, or else the operator that reads it.
+        numbers: How many numbers it has.
+        mode: Its mode, such as `"int4"` or `"float32"`.
+        loss: What the outputs lose if it alone is in this mode: of vectors 1
+            minus the cosine, of logits the KL divergence, of scores half the
+            sum of squared differences. 0 for float16, which is not measured.
+        losses: What they lose in each mode that it may have.
+    """
+
+    name: str
+    numbers: int
+    mode: str
+    loss: float
+    losses: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoQuantization:
+    """What `quantization="auto"` has found.
+
+    Attributes:
+        keep: The share of quality that was to be kept.
+        measures: How each output was measured, as text.
+        quality: The share that the held out samples keep, in the output that
+            keeps least.
+        error: Its standard error.
+        held_out: How many samples were held out.
+        samples: How many samples were used in all.
+        float32_bytes: Size of the file in float32.
+        weights: How each weight is stored.
+        recipe: The recipe, for `quantization`; empty for float32.
+    """
+
+    keep: float
+    measures: dict[str, str]
+    quality: float
+    error: float
+    held_out: int
+    samples: int
+    float32_bytes: int
+    weights: list[WeightBits]
+    recipe: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        counts: dict[str, int] = {}
+        for weight in self.weights:
+            counts[weight.mode] = counts.get(weight.mode, 0) + 1
+        modes = ", ".join(
+            f"{units.count(count, 'weight')} in {mode}"
+            for mode, count in sorted(counts.items())
+        )
+        measures = ", ".join(
+            f"{measure} of {name}" for name, measure in self.measures.items()
+        )
+        text = (
+            f"auto: {measures}: {self.quality:.4f} ± {2 * self.error:.4f} on "
+            f"{units.count(self.held_out, 'sample')} held out (required "
+            f"{self.keep:g}); {units.size(self.float32_bytes)} in float32; "
+            f"{modes}"
+        )
+        if not self.recipe:
+            text += ". No weight could have fewer bits: the file is in float32"
+        return text
+
+    def table(self) -> str:
+        """Returns a line for each weight, that with the largest loss first."""
+        lines = ["weight: numbers, mode, loss alone in each mode"]
+        for each in sorted(self.weights, key=lambda x: -max(x.losses.values())):
+            losses = ", ".join(
+                f"{mode} {loss:.2g}"
+                for mode, loss in each.losses.items()
+                if mode not in ("float16", "float32")
+            )
+            lines.append(
+                f"  {each.name}: {each.numbers:,}, {each.mode}"
+                + f" ({losses})" * bool(losses)
+            )
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
 class EngineReport:
     """What LiteRT-LM's engine made of a package.
 
@@ -114,9 +199,7 @@ class EngineReport:
         log_probabilities: Number of log-probabilities compared.
         largest_difference: Largest difference of these, in nats.
         allowed_difference: Largest difference allowed; None for a quantized
-            file, whose perplexity is compared.
-        perplexity_ratio: The perplexity of these tokens, as a multiple of the
-            model's.
+            file, whose likelihoods are compared.
         turns: Number of turns of a chat that were compared; 0 without a
             template, or without room for a chat.
     """
@@ -128,7 +211,6 @@ class EngineReport:
     log_probabilities: int
     largest_difference: float
     allowed_difference: float | None
-    perplexity_ratio: float
     turns: int
 
     def __str__(self) -> str:
@@ -139,10 +221,10 @@ class EngineReport:
             f"{self.equal} of {self.continuations} continuations equal"
             + f", {self.near_ties} up to a near-tie" * bool(self.near_ties),
             f"{self.log_probabilities} log-probabilities within "
-            f"{self.largest_difference:.2g}{limit}"
-            + f", perplexity {self.perplexity_ratio:.3f} times the model's"
-            * (allowed is None),
-            f"{self.turns} turns of a chat" if self.turns else "no chat",
+            f"{self.largest_difference:.2g}{limit}",
+            f"{units.count(self.turns, 'turn')} of a chat"
+            if self.turns
+            else "no chat",
         ]
         return f"in LiteRT-LM's engine: {'; '.join(parts)}"
 
@@ -219,6 +301,7 @@ class VerificationReport:
         token_ids: Number of texts of which LiteRT-LM's engine made the ids of
             the model's tokenizer, for its packages; None for other files.
         engine: What LiteRT-LM's engine made of a package, or None.
+        auto: What `quantization="auto"` has found, or None.
         by_likelihood: Signatures of a quantized generator, whose likelihoods of
             texts were compared instead of its outputs.
         max_kl: Largest mean KL divergence allowed for these, in nats per token.
@@ -253,6 +336,7 @@ class VerificationReport:
     mediapipe: int | None = None
     token_ids: int | None = None
     engine: EngineReport | None = None
+    auto: AutoQuantization | None = None
     different_graph: list[str] = dataclasses.field(default_factory=list)
     allow_different_graph: bool = False
     by_likelihood: list[str] = dataclasses.field(default_factory=list)
@@ -614,6 +698,8 @@ def details(report: Any) -> str:
             "LiteRT-LM's engine made the tokenizer's ids of "
             f"{units.count(report.token_ids, 'text')}"
         )
+    if report.auto is not None:
+        lines += map(printable, report.auto.table().split("\n"))
     lines.append("signature, inputs: largest difference, time of one call")
     for name in dict.fromkeys(case.signature for case in report.cases):
         samples = [
@@ -646,6 +732,8 @@ def remarks(report: Any) -> list[str]:
         lines.append(_ALLOW_DIFFERENT_GRAPH)
     if report.engine is not None:
         lines.append(str(report.engine))
+    if report.auto is not None:
+        lines.append(str(report.auto))
     if report.not_compared:
         lines.append(f"not compared: {'; '.join(report.not_compared)}")
     if ties := sum(case.near_ties for case in report.cases):

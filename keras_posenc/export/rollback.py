@@ -7,7 +7,12 @@ from pathlib import Path
 
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.savedmodel_card import note_origin
-from keras_posenc.export.inspect import check_operators, files, inspect_safe
+from keras_posenc.export.inspect import (
+    check_operators,
+    files,
+    inspect_safe,
+    refuse_package,
+)
 from keras_posenc.export.publish import (
     as_path,
     check_base,
@@ -82,6 +87,7 @@ def rollback(
     version = check_version(version)
     source = base_path / str(version)
     present = versions(base_path)
+    refuse_package(base_path, "A rollback")
     if not os.path.isdir(base_path):  # Path.is_dir raises for too long names
         raise ValueError(
             "`base_path` must be the folder of a model's versions. "

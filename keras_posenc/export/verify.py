@@ -133,9 +133,10 @@ def verify(
             multiple of the model's; 1.1 by default.
         allow_operators: As for `export_saved_model`.
         allow_different_graph: Whether the graph may differ, as graphs do that
-            other versions of TensorFlow, Keras or the model's code, or another
-            converter, wrote. Then only the outputs, and the weights found
-            unchanged in the file, are compared; the report says so.
+            other versions of TensorFlow, Keras or the model's code, another
+            converter, or a recipe of ai-edge-quantizer wrote. Then only the
+            outputs, and the weights found unchanged in the file, are compared;
+            the report says so.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -171,8 +172,8 @@ def verify(
     }
     if kind == "litertlm":
         check_no_labels(labels, path)
-        given = (signatures, samples, max_length)
-        names = ("signatures", "samples", "max_length")
+        given = (signatures, max_length)
+        names = ("signatures", "max_length")
         for name, value in zip(names, given, strict=True):
             if value is not None:
                 raise ValueError(

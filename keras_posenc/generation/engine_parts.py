@@ -1,6 +1,7 @@
 """The models and settings that a LiteRT-LM package holds of a generator."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from keras import ops
 from keras_posenc.checks import as_integer
 from keras_posenc.generation.engine_steps import engine_models
 from keras_posenc.generation.generated import IMPOSSIBLE, log_probabilities
+from keras_posenc.generation.likelihoods import sampler
 
 # Options that a package cannot hold, with the values that they must have.
 _NEUTRAL: Mapping[str, Any] = {
@@ -31,7 +33,6 @@ class EngineParts:
     """The models of a package, and the model's own outputs to compare.
 
     Attributes:
-        models: `decode` and a `prefill_<n>` for each length.
         cache_length: How many tokens a chat may have.
         prefill_lengths: The lengths, sorted.
         search: The search, for the model and the ids that it generates.
@@ -42,7 +43,6 @@ class EngineParts:
         render: Returns the text of a list of messages.
     """
 
-    models: dict[str, keras.Model]
     cache_length: int
     prefill_lengths: Sequence[int]
     search: Any
@@ -51,6 +51,16 @@ class EngineParts:
     template: str | None
     special_tokens: Mapping[str, str]
     render: Callable[[Sequence[Mapping[str, str]]], str] | None
+
+    @functools.cached_property
+    def models(self) -> dict[str, keras.Model]:
+        """The models `decode`, and a `prefill_<n>` for each length.
+
+        They are traced at the first use, which takes long for large models.
+        """
+        return engine_models(
+            self.search, self.prefill_lengths, self.cache_length
+        )
 
     @property
     def vocabulary(self) -> int:
@@ -118,7 +128,7 @@ class EngineParts:
 
     def scores(
         self, ids: Sequence[int], target: Sequence[int]
-    ) -> tuple[np.ndarray, float]:
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Returns the log-likelihood of each token of a target.
 
         Args:
@@ -126,13 +136,20 @@ class EngineParts:
             target: What follows it.
 
         Returns:
-            float32 of the target's length; and the size of the logits.
+            The log-likelihoods, float32 of the target's length; by how much
+            each token is less likely than the most likely one; and the size of
+            the logits.
         """
         given = np.array([[*ids, *target]], "int32")
         logits = self.search.model(given)[:, len(ids) - 1 : -1]
         logs = self._logs(logits)
         size = float(ops.convert_to_numpy(ops.max(ops.absolute(logits))))
-        return logs[np.arange(len(target)), list(target)], max(size, 1.0)
+        found = logs[np.arange(len(target)), list(target)]
+        return found, np.max(logs, axis=-1) - found, max(size, 1.0)
+
+    def sampler(self, count: int) -> Callable[[Any, Any], Any]:
+        """Returns what samples the model's next tokens: see `sampler`."""
+        return sampler(self.search, count)
 
     def _logs(self, logits: Any) -> np.ndarray:
         """Returns log-probabilities `(n, vocabulary)` of what is generated."""
@@ -198,7 +215,6 @@ def engine_parts(
         names = ("temperature", "top_k", "top_p")
         sampling = {name: getattr(search, name) for name in names}
     return EngineParts(
-        models=engine_models(search, *sizes),
         prefill_lengths=sizes[0],
         cache_length=sizes[1],
         search=search,

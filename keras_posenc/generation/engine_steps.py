@@ -24,6 +24,7 @@ class EngineStep(NamedArguments, keras.layers.Layer):
 
     A chunk that is not full ends with tokens 0 at place 0. Real tokens are
     those at consecutive places, so the first one tells them from padding.
+    Padding may be beyond the caches.
 
     Args:
         search: The search, for its model and the ids that it never generates.
@@ -68,8 +69,20 @@ class EngineStep(NamedArguments, keras.layers.Layer):
         length = inputs[f"{KEYS}0"].shape[2]
         slots = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
         before = ops.less(slots, first)
+        start = first
+        if tokens.shape[1] > 1:
+            # A slice beyond the caches would be written before its place: then
+            # padding comes first.
+            beyond = ops.maximum(first + tokens.shape[1] - length, 0)
+            start = first - beyond
+            source = ops.maximum(count - beyond, 0)
+            tokens = ops.take(tokens, source, axis=1)
+            is_real = ops.logical_and(
+                ops.take(is_real, source, axis=1),
+                ops.expand_dims(count >= beyond, 0),
+            )
         cache = {
-            "slot": first,
+            "slot": start,
             "tokens": before,
             "positions": slots,
             "blocks": [
@@ -114,13 +127,21 @@ def engine_models(
         cache_length: How many tokens a sequence may have.
 
     Raises:
-        ValueError: The model cannot be cached, or has fewer positions.
+        ValueError: The model cannot be cached, has fewer positions, or has
+            attention positions with `steps`.
     """
     model = search.model
     model.check_cacheable(cache_length)
     names = {f"prefill_{n}": n for n in prefill_lengths} | {"decode": 1}
     caches = {}
     for i, block in enumerate(model.build_cache(1, cache_length)["blocks"]):
+        if "steps" in block:
+            raise ValueError(
+                f"Block {i} keeps steps of its tokens in the cache (such as "
+                "those of ForgettingBias), and LiteRT-LM keeps keys and values "
+                "alone. Use another `attention_position`, or export the "
+                "generator with `export_litert`"
+            )
         caches[f"{KEYS}{i}"] = tuple(block["key"].shape)
         caches[f"{VALUES}{i}"] = tuple(block["value"].shape)
     return {
@@ -163,8 +184,8 @@ def _chunks(
     """Yields what a model takes, of random ids, to verify exports with.
 
     A chunk into an empty cache, one after it, padded if it can be, and one in
-    the last places, after copies of the tokens so far: invented keys and values
-    mean nothing to a large model.
+    the last places, padded beyond the cache, after copies of the tokens so far:
+    invented keys and values mean nothing to a large model.
     """
     rng = np.random.default_rng(0)
     count = model.input[TOKENS].shape[1]
@@ -174,8 +195,8 @@ def _chunks(
         if name not in (TOKENS, PLACES)
     }
     part = max(count - count // 4, 1)
-    for first, real in ((0, count), (count, part), (length - count, count)):
-        if first + count > length:
+    for first, real in ((0, count), (count, part), (length - part, part)):
+        if first + real > length:
             continue
         ids = rng.integers(1, search.model.vocabulary_size, (1, count), "int32")
         places = np.zeros(count, "int32")

@@ -60,7 +60,8 @@ class Generator(NamedArguments, keras.Model):
         n_best: How many sequences are returned for each text, up to `beams`.
         length_penalty: See `beam_search`; the paper uses 0.6.
         temperature: If this or one of the next three is given, tokens are
-            sampled: see `Sampling`.
+            sampled: see `Sampling`. 0 takes the most likely token each time,
+            whatever the next three are.
         top_k: Samples among this number of the most likely tokens.
         top_p: Samples among the fewest tokens with this probability together.
         min_p: Samples among tokens with at least this share of the most likely
@@ -179,6 +180,7 @@ class Generator(NamedArguments, keras.Model):
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
         self.output_scales = LogitSize(model)
+        self.longest_input = search.longest_prompt
         self.card = described(search)
         self.is_drawn = search.draw is not None
         self.search = search
@@ -422,7 +424,11 @@ class Generator(NamedArguments, keras.Model):
         model = keras.Model(inputs, outputs, name=f"{self.name}_{name}")
         model.autocast = False  # as in `Search`, of noise
         model.output_scales = self.output_scales
-        model.card = OF_SCORES if name.startswith("scorer") else self.card
+        if name.startswith("scorer"):
+            model.card = OF_SCORES
+            model.longest_input = self._scoring.longest_input
+        else:
+            model.card, model.longest_input = self.card, self.longest_input
         return model
 
     def predict(

@@ -267,17 +267,9 @@ def drawn_pairs(
         room = min(room, _TOKENS)
         if room < 1:
             continue
-        sampled = Search(
-            model,
-            max_length=room,
-            temperature=1.0,
-            start_id=search.start_id,
-            end_ids=search.end_ids,
-            generated_ids=search.generated_ids,
-        )
         noise = np.random.default_rng(0).random((len(ids), room), "float32")
         ids = ids.astype("int32")
-        target = run(functools.partial(_ids, sampled), ids, noise)
+        target = run(sampler(search, room), ids, noise)
         yield {"source": ids, "target": target}, True
         # One alone, and after a long text, of which the others are pieces.
         yield {"source": ids[:1], "target": target[:1]}, True
@@ -286,6 +278,28 @@ def drawn_pairs(
             model.max_positions or math.inf
         ):
             yield {"source": long, "target": target[:1]}, False
+
+
+def sampler(search: Search, count: int) -> Callable[[Any, Any], Any]:
+    """Returns what samples from a search's model itself, at temperature 1.
+
+    Args:
+        search: The search, for the model and the ids that it generates.
+        count: How many tokens it samples.
+
+    Returns:
+        A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`,
+        that returns the sampled ids, `(batch, count)`.
+    """
+    sampled = Search(
+        search.model,
+        max_length=count,
+        temperature=1.0,
+        start_id=search.start_id,
+        end_ids=search.end_ids,
+        generated_ids=search.generated_ids,
+    )
+    return functools.partial(_ids, sampled)
 
 
 def _ids(search: Search, ids: Any, noise: Any) -> Any:

@@ -13,7 +13,7 @@ from keras_posenc.generation.beam_search import (
     check_length_penalty,
     check_n_best,
 )
-from keras_posenc.generation.sampling import Sampling
+from keras_posenc.generation.sampling import Sampling, check_temperature
 
 # If any of these is given, tokens are sampled.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -60,6 +60,10 @@ def check_options(
     is_greedy = is_zero(given.get("temperature"))
     if is_greedy:
         del given["temperature"]
+    elif "temperature" in given:
+        check_temperature(
+            given["temperature"], "0, for the most likely token each time, or "
+        )
     draw = Sampling(**given) if given else None
     if is_greedy:  # no other restriction excludes the most likely token
         draw = None

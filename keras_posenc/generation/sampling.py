@@ -1,15 +1,19 @@
 """Sampling one token from a restricted distribution."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import check_positive, check_positive_int, is_number
+from keras_posenc.checks import check_positive_int, is_number
 from keras_posenc.generation.generated import IMPOSSIBLE
 from keras_posenc.ops.reductions import largest
+
+# Logits that are divided by less exceed float32.
+LEAST_TEMPERATURE = 1e-30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Sampling:
     id, and the same number gives the same token on every backend.
 
     Args:
-        temperature: Divides the logits, above 0.
+        temperature: Divides the logits, at least 1e-30.
         top_k: How many of the most likely tokens remain, or None for all.
         top_p: The probability that remains, in (0, 1].
         min_p: The least share of the most likely token's probability, in
@@ -50,7 +54,7 @@ class Sampling:
     min_p: float = 0.0
 
     def __post_init__(self) -> None:
-        check_positive("temperature", self.temperature)
+        check_temperature(self.temperature)
         if self.top_k is not None:
             check_positive_int("top_k", self.top_k)
         _check_share("top_p", self.top_p, "(0, 1]", self.top_p != 0)
@@ -198,6 +202,20 @@ def made_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     noise[..., 0], noise[..., -1] = 0, largest_below_1
     noise[1:2], noise[2:3] = 0, largest_below_1
     return noise
+
+
+def check_temperature(value: Any, zero: str = "") -> None:
+    """Raises `ValueError` for a temperature that logits cannot be divided by.
+
+    Args:
+        value: The temperature.
+        zero: What else is valid, as the message says it.
+    """
+    if not (is_number(value) and LEAST_TEMPERATURE <= value < math.inf):
+        raise ValueError(
+            f"`temperature` must be {zero}a finite number of at least "
+            f"{LEAST_TEMPERATURE}. Received: temperature={value!r}"
+        )
 
 
 def _check_share(name: str, value: Any, wanted: str, fits: bool) -> None:

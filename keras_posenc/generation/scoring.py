@@ -17,6 +17,7 @@ from keras_posenc.generation.search import check_model, vocabulary_of
 from keras_posenc.ops.arguments import known_values
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.ops.reductions import largest
+from keras_posenc.transformer._input_position import table_size
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -201,6 +202,15 @@ class Scoring(NamedArguments, keras.layers.Layer):
         )  # (batch, target)
         ids = _first(ids, tokens + count - 1, self.pad_id)
         return ids, ops.expand_dims(places, 2)
+
+    @property
+    def longest_input(self) -> int | None:
+        """How many tokens each input may have; None without a limit."""
+        most = self.model.max_positions
+        if hasattr(self.model, "encode"):
+            known = most, table_size(self.model.input_position)
+            return min((each for each in known if each), default=None)
+        return None if most is None else most // 2  # both are read together
 
     def _longer(self, ids: Any, count: int) -> Any:
         """Returns ids with this many columns of padding after them."""

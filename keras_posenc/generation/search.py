@@ -24,6 +24,7 @@ from keras_posenc.generation.options import SAMPLING, check_ids, check_options
 from keras_posenc.generation.prompts import align_right, refusable
 from keras_posenc.ops.arguments import check_integers, known_values
 from keras_posenc.ops.named import NamedArguments
+from keras_posenc.transformer._input_position import table_size
 
 # Parts of a cache that no step changes: a loop need not carry them.
 _FIXED = ("memory", "memory_tokens", "encoding")
@@ -489,6 +490,14 @@ class Search(NamedArguments, keras.layers.Layer):
                 f"a prompt of {tokens} tokens, and max_length="
                 f"{self.max_length} after it, of which the last is not read",
             )
+
+    @property
+    def longest_prompt(self) -> int | None:
+        """How many tokens inputs may have; None without a limit."""
+        if self.has_encoder:
+            return table_size(self.model.input_position)
+        most = self.model.max_positions
+        return None if most is None else most - self.max_length + 1
 
     def _longest(self, prompts: np.ndarray) -> int:
         """Returns how many tokens of the longest prompt are continued."""

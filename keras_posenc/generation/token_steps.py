@@ -203,12 +203,13 @@ def _nested(found: dict[str, Any], dtype: str) -> dict[str, Any]:
         layers: list[dict[str, Any]] = []
         while f"{prefix}key_{len(layers)}" in found:
             i = len(layers)
-            layers.append(
-                {
-                    name: ops.cast(found[f"{prefix}{name}_{i}"], dtype)
-                    for name in ("key", "value")
-                }
-            )
+            layer = {
+                name: ops.cast(found[f"{prefix}{name}_{i}"], dtype)
+                for name in ("key", "value")
+            }
+            if f"{prefix}steps_{i}" in found:  # never in a low dtype
+                layer["steps"] = found[f"{prefix}steps_{i}"]
+            layers.append(layer)
         if layers:
             cache[part] = layers
     return cache

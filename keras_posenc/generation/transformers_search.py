@@ -127,6 +127,14 @@ class TransformersSearch(Search):
                 )
         super().check_lengths(values, name=name)
 
+    @property
+    def longest_prompt(self) -> int | None:
+        """How many tokens inputs may have; None without a limit."""
+        known = [super().longest_prompt]
+        if self.max_positions is not None and not self.has_encoder:
+            known.append(self.max_positions - self.max_length)
+        return min((each for each in known if each is not None), default=None)
+
     def options(self) -> dict[str, Any]:
         return {
             **super().options(),

@@ -118,15 +118,31 @@ def check_position_tensors(
     start_index: Any,
     segment_ids: Any,
     mask: Any,
+    axes: int | None = None,
 ) -> None:
     """Checks shapes and dtypes of the tensors that give positions.
+
+    Args:
+        batch: The batch size of the inputs, None if unknown.
+        seq: Their length, None if unknown.
+        positions: As in a call.
+        start_index: As in a call.
+        segment_ids: As in a call.
+        mask: As in a call.
+        axes: How many axes positions have, where they are vectors.
 
     Raises:
         ValueError: One is invalid, or `positions` come with a start.
     """
     sizes, row = {"batch": batch, "seq": seq}, ("batch", "seq")
     check_shape("mask", mask, row, sizes=sizes)
-    check_shape("positions", positions, ("seq",), row, sizes=sizes)
+    if axes is None:
+        check_shape("positions", positions, ("seq",), row, sizes=sizes)
+    else:
+        vectors = (*row, "axes")
+        check_shape(
+            "positions", positions, vectors, sizes=sizes | {"axes": axes}
+        )
     check_shape("segment_ids", segment_ids, row, sizes=sizes)
     check_shape("start_index", start_index, (), ("batch",), sizes=sizes)
     check_integers("start_index", start_index)

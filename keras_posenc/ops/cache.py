@@ -23,6 +23,8 @@ class Slots:
             then writes only this slice. "slice": all tokens as one slice, which
             must fit. "memory": a step overwrites the memory of buffers of rank
             4, for a loop that owns them; its slot must exist.
+        real: Bool `(batch, count)`, which new tokens a slice of several has;
+            the slots of others keep what they have. By default all.
     """
 
     def __init__(
@@ -32,7 +34,9 @@ class Slots:
         count: Any,
         length: Any,
         write: str = "copy",
+        real: Any = None,
     ) -> None:
+        self.real = real
         self.first = first
         self.count = count
         self.length = length
@@ -67,6 +71,11 @@ class Slots:
         if self._write == "slice":
             start = [0] * rank
             start[axis] = self.first
+            if self.real is not None and not self.is_step:
+                kept = ops.slice(buffer, start, ops.shape(new))
+                apart = [each for each in range(1, rank) if each != axis]
+                real = ops.expand_dims(self.real, apart)
+                new = ops.where(real, new, kept)
             return of_shape(ops.slice_update(buffer, start, new), buffer)
         if self.is_step and self._write == "step":
             return self._updated(buffer, new, axis)

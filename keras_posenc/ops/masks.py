@@ -49,6 +49,8 @@ def resolve_mask(mask: Any, inputs: Any) -> Any:
 def hide_masked(positions: Any, *masks: Any) -> Any:
     """Replaces positions by 0 where any of the masks, `(batch, seq)`, is False.
 
+    Positions are `(batch, seq)`, or vectors, `(batch, seq, axes)`.
+
     Padding has no position: it must not make a row longer, and a position of
     NaN, or out of range, must not reach a token, not even times 0.
     """
@@ -56,9 +58,10 @@ def hide_masked(positions: Any, *masks: Any) -> Any:
         if mask is not None:
             if not hasattr(positions, "dtype"):
                 positions = np.asarray(positions)  # floats stay float64
-            positions = ops.where(
-                ops.cast(mask, "bool"), positions, ops.zeros_like(positions)
-            )
+            mask = ops.cast(mask, "bool")
+            if len(positions.shape) == 3:  # vectors
+                mask = ops.expand_dims(mask, -1)
+            positions = ops.where(mask, positions, ops.zeros_like(positions))
     return positions
 
 

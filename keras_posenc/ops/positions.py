@@ -87,6 +87,40 @@ def random_positions(scores: Any, *, length: Any, count: Any = None) -> Any:
     return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
 
 
+def skipping_positions(
+    scores: Any, *, rank: Any, count: Any, max_position: int
+) -> Any:
+    """Returns positions that skip once, from the first tokens to the others.
+
+    Of `n` tokens the first 1 to (n + 1) // 2 are counted from 0; the others are
+    moved by 0 to `max_position - n`. Both numbers are drawn uniformly.
+
+    Args:
+        scores: Uniform in [0, 1), `(batch, 2)`.
+        rank: The index of each token in its row, int32 `(batch, seq)`.
+        count: `n`: int32 `(batch, 1)`; 0 counts as 1. Where it exceeds
+            `max_position`, tokens are counted from 0.
+        max_position: One more than the largest position.
+
+    Returns:
+        int32 `(batch, seq)`, strictly increasing with the rank.
+
+    References:
+        - [Zhu et al., 2023](https://arxiv.org/abs/2309.10400)
+    """
+
+    def drawn(score: Any, values: Any) -> Any:
+        values = ops.maximum(values, 1)
+        drawn = ops.cast(score * ops.cast(values, score.dtype), "int32")
+        return ops.minimum(drawn, values - 1)  # a product may round up
+
+    first, shift = ops.split(scores, 2, axis=1)
+    count = ops.maximum(count, 1)
+    begins = 1 + drawn(first, ops.floor_divide(count + 1, 2))
+    shift = drawn(shift, max_position - count + 1)
+    return rank + ops.where(rank >= begins, shift, ops.zeros_like(shift))
+
+
 def spread_positions(rank: Any, *, count: Any, max_position: int) -> Any:
     """Returns the means of sorted random positions, rounded down.
 
@@ -247,14 +281,14 @@ def count_positions(
     """Returns the positions given, or else counts them.
 
     Args:
-        positions: `(seq,)` or `(batch, seq)`, or None.
+        positions: `(seq,)`, `(batch, seq)` or `(batch, seq, axes)`, or None.
         start_index: The first position: an integer or `(batch,)`.
         segment_ids: Integers `(batch, seq)`: counting starts again with each
             segment; or None.
         length: The number of tokens.
 
     Returns:
-        `(1, seq)` or `(batch, seq)`.
+        `(1, seq)` or `(batch, seq)`, or the vectors that were given.
     """
     if positions is None:
         positions = counted_positions(start_index, segment_ids=segment_ids)

@@ -80,6 +80,43 @@ def llama3_rates(
     return rates * share + rates / factor * (1 - share)
 
 
+def proportional_rates(
+    dim: int,
+    *,
+    max_wavelength: float,
+    partial_rotary_factor: float,
+    factor: float = 1.0,
+) -> np.ndarray:
+    """Keeps the highest frequencies, and sets the others to 0.
+
+    Unlike a partial rotation, which spreads the frequencies of all pairs over
+    fewer, each pair keeps the frequency that it has among all.
+    """
+    rates = frequencies(dim, max_wavelength=max_wavelength) / factor
+    rates[proportional_pairs(dim // 2, partial_rotary_factor) :] = 0
+    return rates
+
+
+def proportional_pairs(pairs: int, partial_rotary_factor: float) -> int:
+    """Returns how many of the pairs a proportional rotation rotates."""
+    return int(partial_rotary_factor * 2 * pairs // 2)
+
+
+def clipped_rates(
+    dim: int, *, max_wavelength: float, clipped_pairs: int
+) -> np.ndarray:
+    """Lowers the lowest frequencies along half a cosine, the last one to 0.
+
+    The first of the `clipped_pairs` keeps its frequency, as in the published
+    code.
+    """
+    rates = frequencies(dim, max_wavelength=max_wavelength)
+    clipped = min(clipped_pairs, len(rates))
+    phase = np.linspace(0, math.pi, clipped)
+    rates[len(rates) - clipped :] *= (1 + np.cos(phase)) / 2
+    return rates
+
+
 def yarn_attention_factor(
     factor: float, *, mscale: float = 1.0, mscale_all_dim: float = 0.0
 ) -> float:

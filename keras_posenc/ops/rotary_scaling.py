@@ -14,16 +14,20 @@ from keras_posenc.checks import (
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.rotary import dynamic_phases, phases_by_length
 from keras_posenc.ops.rotary_rates import (
+    clipped_rates,
     linear_rates,
     llama3_rates,
     longrope_attention_factor,
     longrope_rates,
+    proportional_pairs,
+    proportional_rates,
     yarn_attention_factor,
     yarn_rates,
 )
 from keras_posenc.ops.sinusoids import Phases
 
 LENGTH = "original_max_position_embeddings"
+SHARE = "partial_rotary_factor"
 # The keys that each type requires.
 REQUIRED = {
     "default": (),
@@ -32,11 +36,17 @@ REQUIRED = {
     "yarn": ("factor", LENGTH),
     "longrope": ("factor", LENGTH, "short_factor", "long_factor"),
     "llama3": ("factor", LENGTH, "low_freq_factor", "high_freq_factor"),
+    "proportional": (SHARE,),
+    "clipped": ("clipped_pairs",),
 }
 # Its optional keys: for frequencies, and for the attention factor.
 _RAMP = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 _GROWTH = ("attention_factor", "mscale", "mscale_all_dim")
-OPTIONAL = {"yarn": (*_RAMP, *_GROWTH), "longrope": ("attention_factor",)}
+OPTIONAL = {
+    "yarn": (*_RAMP, *_GROWTH),
+    "longrope": ("attention_factor",),
+    "proportional": ("factor",),
+}
 # The types whose frequencies depend on the length of a row.
 BY_LENGTH = ("dynamic", "longrope")
 _LISTS = ("short_factor", "long_factor")
@@ -45,6 +55,8 @@ _RATES: dict[str, Callable[..., np.ndarray]] = {
     "linear": linear_rates,
     "yarn": yarn_rates,
     "llama3": llama3_rates,
+    "proportional": proportional_rates,
+    "clipped": clipped_rates,
 }
 
 
@@ -90,6 +102,11 @@ def check_scaling(value: Any, *, max_wavelength: float) -> dict[str, Any]:
                 f"`{_name(key)}` must be at least {low}. "
                 f"Received: {_name(key)}={scaling[key]!r}"
             )
+    if scaling.get(SHARE, 1) > 1:
+        raise ValueError(
+            f"`{_name(SHARE)}` must be in (0, 1]. "
+            f"Received: {_name(SHARE)}={scaling[SHARE]!r}"
+        )
     _check_order(scaling, "high_freq_factor", "low_freq_factor")
     if kind == "yarn":
         _check_order({**_RAMP, **scaling}, "beta_fast", "beta_slow")
@@ -103,7 +120,11 @@ def check_scaling(value: Any, *, max_wavelength: float) -> dict[str, Any]:
 
 
 def check_pairs(scaling: Mapping[str, Any], pairs: int) -> None:
-    """Raises `ValueError` unless lists of factors have one for each pair."""
+    """Raises `ValueError` for a scaling that does not fit so many pairs.
+
+    Lists of factors have one for each pair; a share is at least one pair; and
+    no more pairs are clipped than there are.
+    """
     for key in _LISTS:
         factors = scaling.get(key)
         if factors is not None and len(factors) != pairs:
@@ -111,6 +132,20 @@ def check_pairs(scaling: Mapping[str, Any], pairs: int) -> None:
                 f"`{_name(key)}` must have one entry for each of the {pairs} "
                 f"pairs of features. Received: {len(factors)} entries"
             )
+    share = scaling.get(SHARE)
+    if share is not None and not proportional_pairs(pairs, share):
+        raise ValueError(
+            f"`{_name(SHARE)}` must be at least {1 / pairs:.4g}, to rotate one "
+            f"of the {pairs} pairs of features. Received: "
+            f"{_name(SHARE)}={share!r}"
+        )
+    clipped = scaling.get("clipped_pairs", 0)
+    if clipped > pairs:
+        raise ValueError(
+            f"`{_name('clipped_pairs')}` must be at most {pairs}, the number "
+            f"of pairs of features. Received: "
+            f"{_name('clipped_pairs')}={clipped}"
+        )
 
 
 def scaled_phases(
@@ -187,7 +222,7 @@ def _attention_factor(scaling: Mapping[str, Any]) -> float:
 def _checked(key: str, value: Any) -> Any:
     if key in _LISTS:
         return _check_factors(_name(key), value)
-    if key == LENGTH:
+    if key in (LENGTH, "clipped_pairs"):
         return check_positive_int(_name(key), value)
     check = check_bool if key == "truncate" else check_positive
     return check(_name(key), value)

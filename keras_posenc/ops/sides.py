@@ -16,8 +16,8 @@ class Side:
     Attributes:
         length: How many tokens, an integer or a scalar tensor.
         tokens: Bool `(batch, length)`: which are not padding; None for all.
-        positions: Their positions, `(1, length)` or `(batch, length)`, or None
-            where nothing uses positions.
+        positions: Their positions, `(1, length)` or `(batch, length)`, with a
+            third axis where they are vectors; None where nothing uses them.
         segment_ids: Integers `(batch, length)`, or None.
         index: Integers `(length,)`: the order of the tokens, common to both
             sides; by default 0, 1, 2 ... Causality depends on it, not on

@@ -1,4 +1,4 @@
-"""The base class of positions inside attention, with its three hooks."""
+"""The base class of positions inside attention, with its hooks."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -11,12 +11,14 @@ from keras_posenc.ops.named import NamedArguments
 class AttentionPosition(NamedArguments, keras.Layer):
     """Base class of positions inside attention.
 
-    A subclass defines any of three hooks as methods; a hook that stays None is
+    A subclass defines any of these hooks as methods; a hook that stays None is
     absent and costs nothing. Without `values`, attention may run as one fused
     operation.
 
-    - `rotate(x, positions)`: rotates queries or keys,
+    - `rotate(x, positions)`: rotates or scales queries and keys,
       `(batch, heads, seq, dim)`, and returns the same shape.
+    - `rotate_keys(x, positions)`: the same for keys alone, where they need
+      something else than queries.
     - `bias(query, key, query_positions, key_positions)`: returns a term of the
       scores, of rank 4, that broadcasts to `(batch, heads, query, key)`.
       `query` is scaled by `1 / sqrt(dim)`, `(batch, heads, query, dim)`; `key`
@@ -24,13 +26,26 @@ class AttentionPosition(NamedArguments, keras.Layer):
     - `values(weights, query_positions, key_positions)`: returns an addition to
       the outputs of attention, `(batch, heads, query, dim)`, from the weights
       `(batch, heads, query, key)`.
+    - `contextual_bias(query, key, mask, query_places, key_places)`: as `bias`,
+      for what depends on contents and order rather than on positions. `mask`
+      says which key a query may see: bool, broadcasts to
+      `(batch, heads, query, key)`, or None. Places are sums of steps up to
+      each token, `(batch, heads, seq)`; without `steps` they are None.
+    - `steps(x)`: how far each token moves on in each head: floats
+      `(batch, seq, heads)`, from the inputs of attention, `(batch, seq, dim)`.
+      Padding moves by 0. A cache keeps them, in float32 at least. `build` then
+      has a second argument, `tokens_shape`: the shape of `x`.
 
     Positions are `(1, seq)` or `(batch, seq)`, integers or floats, given for
-    queries and keys separately, which may be different sequences.
+    queries and keys separately, which may be different sequences. A subclass
+    whose `num_axes` is not None takes vectors, `(1, seq, num_axes)` or
+    `(batch, seq, num_axes)`; numbers too, where `takes_numbers` stays True.
     `build(input_shape)` receives the shape of the queries,
-    `(batch, heads, seq, dim)`. Several blocks may use one layer, and then
-    share its weights. Those of a `TransformerEncoder` still share it after
-    saving and loading; blocks in your own model each load a copy.
+    `(batch, heads, seq, dim)`. If `causal_only` is True, attention raises an
+    error unless it is called with `use_causal_mask=True`. Several blocks may
+    use one layer, and then share its weights. Those of a `TransformerEncoder`
+    still share it after saving and loading; blocks in your own model each load
+    a copy.
 
     Padding has position 0, whatever `positions` contains for it. If
     `uses_length` is True, the result for one token depends on the positions of
@@ -65,9 +80,15 @@ class AttentionPosition(NamedArguments, keras.Layer):
     """
 
     rotate: ClassVar[Callable[..., Any] | None] = None
+    rotate_keys: ClassVar[Callable[..., Any] | None] = None
     bias: ClassVar[Callable[..., Any] | None] = None
     values: ClassVar[Callable[..., Any] | None] = None
+    contextual_bias: ClassVar[Callable[..., Any] | None] = None
+    steps: ClassVar[Callable[..., Any] | None] = None
     uses_length: bool = False
+    causal_only: bool = False
+    num_axes: int | None = None
+    takes_numbers: bool = True
 
     def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
         """Returns `rotate(x, positions)`, in the same dtype or another.
@@ -79,8 +100,15 @@ class AttentionPosition(NamedArguments, keras.Layer):
                 them alone can be kept there for other blocks, which are called
                 with the same dict.
         """
-        assert self.rotate is not None
-        return self.rotate(x, positions)
+        return x if self.rotate is None else self.rotate(x, positions)
+
+    def rotated_keys(
+        self, x: Any, positions: Any, known: dict[Any, Any]
+    ) -> Any:
+        """Returns `rotate_keys(x, positions)`: see `rotated`."""
+        if self.rotate_keys is None:
+            return self.rotated(x, positions, known)
+        return self.rotate_keys(x, positions)
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         # A hook is called by another layer, whose autocasting would otherwise

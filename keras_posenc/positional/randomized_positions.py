@@ -14,11 +14,13 @@ from keras_posenc.ops.positions import (
     positions_from_mask,
     random_positions,
     row_lengths,
+    skipping_positions,
     spread_positions,
     token_counts,
 )
 
 INFERENCE = ("spread", "count")
+DRAWS = ("sorted", "skip")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -33,15 +35,24 @@ class RandomizedPositions(NamedArguments, keras.Layer):
     code draws positions there too. Positions 0, 1, 2 ... would be closer
     together than in almost any draw, and so unknown to the model.)
 
+    With `draw="skip"`, for fine-tuning a model to longer texts (PoSE), each row
+    is cut in two instead: the first tokens are counted from 0, and the others
+    from a random position on. All distances up to `max_position` occur, at the
+    length that the model was trained on. Outside training tokens are counted
+    from 0.
+
     Give the result as `positions` to any layer that takes them, and the same
-    one to all layers of a model. A draw sorts `max_position` random numbers
-    for each row; exported models do not draw.
+    one to all layers of a model. A sorted draw sorts `max_position` random
+    numbers for each row; exported models do not draw.
 
     Args:
         max_position: Number of positions to draw from; at least the length of
             every sequence, in training or not, and at most 2**24.
-        inference: `"spread"` for the means of the draws outside training, or
-            `"count"` for 0, 1, 2 ...
+        draw: `"sorted"` for any different positions in training, sorted, or
+            `"skip"` for two runs of consecutive ones.
+        inference: `"spread"` for the means of the sorted draws outside
+            training, or `"count"` for 0, 1, 2 ...; by default `"spread"`, and
+            `"count"` with `draw="skip"`, which has no other.
         skip_masked: Whether only unmasked tokens count, as in
             `PositionalEncoding`: a masked token has the position of the last
             unmasked one before it.
@@ -61,8 +72,8 @@ class RandomizedPositions(NamedArguments, keras.Layer):
 
     Raises:
         ValueError: An invalid argument; inputs of rank below 2, or longer than
-            `max_position`. A graph with a dynamic length fails in training if
-            it is too long, and otherwise counts from 0.
+            `max_position`. A graph with a dynamic length fails in training with
+            sorted draws if it is too long, and otherwise counts from 0.
 
     Example:
     >>> import keras
@@ -75,13 +86,15 @@ class RandomizedPositions(NamedArguments, keras.Layer):
 
     References:
         - [Ruoss et al., 2023](https://arxiv.org/abs/2305.16843)
+        - [Zhu et al., 2023](https://arxiv.org/abs/2309.10400) (skip)
     """
 
     def __init__(
         self,
         max_position: int,
         *,
-        inference: str = "spread",
+        draw: str = "sorted",
+        inference: str | None = None,
         skip_masked: bool = False,
         seed: int | None = None,
         **kwargs: Any,
@@ -93,7 +106,15 @@ class RandomizedPositions(NamedArguments, keras.Layer):
                 "`max_position` must be at most 2**24, where encodings "
                 f"end. Received: max_position={max_position!r}"
             )
+        self.draw = check_choice("draw", draw, DRAWS)
+        if inference is None:
+            inference = "count" if draw == "skip" else "spread"
         self.inference = check_choice("inference", inference, INFERENCE)
+        if (self.draw, self.inference) == ("skip", "spread"):
+            raise ValueError(
+                "`draw='skip'` needs inference='count': texts are counted "
+                "within the runs that it draws. Received: inference='spread'"
+            )
         self.skip_masked = check_bool("skip_masked", skip_masked)
         if seed is not None and (
             isinstance(seed, bool) or not isinstance(seed, int)
@@ -121,6 +142,15 @@ class RandomizedPositions(NamedArguments, keras.Layer):
                 rank = positions_from_mask(mask)
             else:
                 rank = ops.minimum(rank, ops.maximum(count - 1, 0))
+        if training and self.draw == "skip":
+            return skipping_positions(
+                keras.random.uniform(
+                    (batch, 2), dtype="float32", seed=self.seed_generator
+                ),
+                rank=rank,
+                count=ops.reshape(seq, (1, 1)) if count is None else count,
+                max_position=self.max_position,
+            )
         if training:
             scores = keras.random.uniform(
                 (batch, self.max_position),

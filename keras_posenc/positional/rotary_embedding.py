@@ -18,12 +18,19 @@ from keras_posenc.ops.named import config_of
 from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.positions import count_positions
 from keras_posenc.ops.rotary import rotate_pairs
+from keras_posenc.ops.rotary_axes import (
+    axis_count,
+    check_axes,
+    fits,
+    phases_of_axes,
+)
 from keras_posenc.ops.rotary_scaling import (
     BY_LENGTH,
     check_pairs,
     check_scaling,
     scaled_phases,
 )
+from keras_posenc.positional._position_axes import check_position_axes
 from keras_posenc.positional.attention_position import AttentionPosition
 
 
@@ -46,7 +53,8 @@ class RotaryEmbedding(AttentionPosition):
         scaling: How frequencies are scaled for long contexts: None, or a dict
             with the keys of Hugging Face's `rope_scaling`. (Its
             `rope_parameters` have two more keys, which are arguments here:
-            `partial_rotary_factor`, and `rope_theta`, here `max_wavelength`.)
+            `partial_rotary_factor`, except for `"proportional"`, and
+            `rope_theta`, here `max_wavelength`.)
             The keys of each `"rope_type"`:
 
             - `"default"`: none; frequencies are not scaled.
@@ -74,20 +82,45 @@ class RotaryEmbedding(AttentionPosition):
             - `"llama3"`: as yarn, between `"low_freq_factor"` and
               `"high_freq_factor"` turns within
               `"original_max_position_embeddings"`; `"factor"`.
+            - `"proportional"` (p-RoPE, as in Gemma 4): only the share
+              `"partial_rotary_factor"` of the pairs is rotated, those of the
+              highest frequencies. The others, whatever the distance, compare
+              contents alone. Optional: `"factor"` (1), which divides the
+              frequencies.
+            - `"clipped"`: the frequencies of the last `"clipped_pairs"` pairs
+              (20 of 64 in the paper) fall along half a cosine, from their own
+              to 0.
         layout: Which features are pair `j`: `"halves"` (columns `j` and
             `dim / 2 + j`: GPT-NeoX, Llama) or `"interleaved"` (`2 j` and
             `2 j + 1`: the paper, GPT-J).
         partial_rotary_factor: Share of the features to rotate, the first ones;
             in (0, 1].
+        axes: How the pairs are shared out among the axes of positions that
+            are vectors, such as rows and columns of images (`GridPositions`).
+            Not with scalings by length, `"dynamic"` and `"longrope"`.
+
+            - None: positions are numbers.
+            - An integer from 2 on, the number of axes: axial positions. Each
+              axis has its share of the pairs, with frequencies as of a head
+              of that width: those of DINOv3, and of RoPE-ViT, which has the
+              column before the row and `layout="interleaved"`.
+            - A dict with `"mrope_section"`, a list with the number of pairs of
+              each axis, which sum to half the rotated features: M-RoPE. Pair
+              `j` keeps its frequency, and follows one axis. With
+              `"mrope_interleaved": True`, axes take turns from pair to pair
+              until they have their number, and the first one has the rest
+              (Qwen3-VL); else they follow one another (Qwen2-VL). Tokens may
+              have numbers too, which count as the same on all axes.
         sequence_axis: The axis of the tokens, if called on a tensor.
         feature_axis: The axis of the features, if called on a tensor.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: Float tensor of rank 3 or more; the first axis is the batch.
-        positions: Integers or floats, `(seq,)` or `(batch, seq)`. A position
-            that is NaN or beyond 2**24 in magnitude gives NaN; that of a
-            masked token always counts as 0. Not together with `start_index`.
+        positions: Integers or floats, `(seq,)` or `(batch, seq)`; with `axes`,
+            `(batch, seq, axes)`, where the batch may be 1. A position that is
+            NaN or beyond 2**24 in magnitude gives NaN; that of a masked token
+            always counts as 0. Not together with `start_index`.
         start_index: Position of the first token, an integer or `(batch,)`.
         segment_ids: Integers `(batch, seq)`. Positions start again at
             `start_index` with each segment of a packed row; they do not change
@@ -101,7 +134,9 @@ class RotaryEmbedding(AttentionPosition):
 
     Raises:
         ValueError: An invalid argument; a `scaling` that lacks a key of its
-            type, or has another one; an odd number of features to rotate.
+            type, or has another one; a number of features to rotate that is
+            odd, or cannot be shared out among the axes; positions of another
+            rank or width.
 
     Example:
     >>> import numpy as np
@@ -120,6 +155,12 @@ class RotaryEmbedding(AttentionPosition):
     ... )
     >>> tuple(yarn(np.ones((2, 10, 64), "float32"), start_index=5000).shape)
     (2, 10, 64)
+    >>> axial = kp.SelfAttention(
+    ...     num_heads=4, attention_position=kp.RotaryEmbedding(axes=2)
+    ... )
+    >>> cells = np.array([[[0, 0], [0, 1], [1, 0], [1, 1]]])  # row, column
+    >>> tuple(axial(np.ones((2, 4, 64), "float32"), positions=cells).shape)
+    (2, 4, 64)
 
     References:
         - [Su et al., 2021](https://arxiv.org/abs/2104.09864)
@@ -127,6 +168,12 @@ class RotaryEmbedding(AttentionPosition):
         - [Peng et al., 2023](https://arxiv.org/abs/2309.00071) (dynamic, yarn)
         - [Ding et al., 2024](https://arxiv.org/abs/2402.13753) (longrope)
         - [Grattafiori et al., 2024](https://arxiv.org/abs/2407.21783) (llama3)
+        - [Barbero et al., 2024](https://arxiv.org/abs/2410.06205)
+          (proportional)
+        - [Li et al., 2026](https://arxiv.org/abs/2602.05258) (clipped)
+        - [Heo et al., 2024](https://arxiv.org/abs/2403.13298) (axial)
+        - [Wang et al., 2024](https://arxiv.org/abs/2409.12191) (M-RoPE)
+        - [Huang et al., 2025](https://arxiv.org/abs/2510.23095) (interleaved)
     """
 
     def __init__(
@@ -136,6 +183,7 @@ class RotaryEmbedding(AttentionPosition):
         scaling: Mapping[str, Any] | None = None,
         layout: str = "halves",
         partial_rotary_factor: float = 1.0,
+        axes: int | Mapping[str, Any] | None = None,
         sequence_axis: int = 1,
         feature_axis: int = -1,
         **kwargs: Any,
@@ -155,9 +203,28 @@ class RotaryEmbedding(AttentionPosition):
             scaling, max_wavelength=self.max_wavelength
         )
         self.rope_type = self.scaling["rope_type"]
+        if (
+            "partial_rotary_factor" in self.scaling
+            and partial_rotary_factor < 1
+        ):
+            raise ValueError(
+                "`partial_rotary_factor` is a key of `scaling` for the "
+                f"rope_type {self.rope_type!r}: leave the argument out. "
+                f"Received: partial_rotary_factor={partial_rotary_factor!r}, "
+                f"scaling={self.scaling!r}"
+            )
         self.sequence_axis = check_integer("sequence_axis", sequence_axis)
         self.feature_axis = check_integer("feature_axis", feature_axis)
         self.uses_length = self.rope_type in BY_LENGTH
+        self.axes = check_axes(axes)
+        self.num_axes = axis_count(self.axes)
+        self.takes_numbers = not isinstance(self.axes, int)
+        if self.uses_length and self.axes is not None:
+            raise ValueError(
+                f"`scaling` with the rope_type {self.rope_type!r} depends on "
+                "the length of a text, which vectors do not have: leave out "
+                f"`axes`, or the scaling. Received: axes={self.axes!r}"
+            )
         self.supports_masking = True
         # Else Keras would cast float positions to the compute dtype, in which
         # 1001 and 1000 can be the same number.
@@ -243,13 +310,15 @@ class RotaryEmbedding(AttentionPosition):
 
     def _phases(self, x: Any, positions: Any) -> tuple[Any, Any]:
         dtype = keras.backend.standardize_dtype(x.dtype)
-        return scaled_phases(
-            positions,
-            dim=self._check_width(x.shape[-1]),
-            max_wavelength=self.max_wavelength,
-            scaling=self.scaling,
-            dtype="float64" if dtype == "float64" else "float32",
-        )
+        options: dict[str, Any] = {
+            "dim": self._check_width(x.shape[-1]),
+            "max_wavelength": self.max_wavelength,
+            "scaling": self.scaling,
+            "dtype": "float64" if dtype == "float64" else "float32",
+        }
+        if self.axes is None or check_position_axes([self], positions) is None:
+            return scaled_phases(positions, **options)
+        return phases_of_axes(positions, axes=self.axes, **options)
 
     def _check_width(self, width: Any) -> int:
         """Checks the number of features, and returns how many to rotate."""
@@ -261,6 +330,17 @@ class RotaryEmbedding(AttentionPosition):
                 f" width {width} (of one head, in attention), "
                 "partial_rotary_factor="
                 f"{self.partial_rotary_factor}, which rotates {dim} features"
+            )
+        if self.axes is not None and not fits(self.axes, dim):
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' shares out pairs of "
+                f"features among axes={self.axes!r}: "
+                + (
+                    f"their number must be a multiple of {2 * self.axes}"
+                    if isinstance(self.axes, int)
+                    else "the sections must sum to half their number"
+                )
+                + f". Received: {dim} features to rotate"
             )
         check_pairs(self.scaling, dim // 2)
         return dim
@@ -297,4 +377,5 @@ class RotaryEmbedding(AttentionPosition):
             start_index,
             segment_ids,
             mask,
+            check_position_axes([self], positions),
         )

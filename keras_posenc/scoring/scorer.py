@@ -14,6 +14,7 @@ from keras_posenc.export.inspect import (
     check_operators,
     inspect_safe,
     locate,
+    refuse_package,
 )
 from keras_posenc.export.publish import stamp
 from keras_posenc.export.record import check_record, digests
@@ -126,6 +127,7 @@ class Scorer:
         self.threads = (
             None if threads is None else check_positive_int("threads", threads)
         )
+        refuse_package(path, "Scoring")
         path, _ = locate(path)
         before = stamp(path)
         inspection = inspect_safe(path, allow_operators)

@@ -147,6 +147,7 @@ def of_bytes(tokenizer: Any) -> dict[str, Any]:
         "trim_offsets": True,
         "use_regex": False,
     }
+    framing = _framing(tokenizer)
     return _file(
         {
             "type": "BPE",
@@ -157,6 +158,8 @@ def of_bytes(tokenizer: Any) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "vocab": {
+                # A token has its id by the vocabulary alone.
+                **{each["content"]: each["id"] for each in framing},
                 # Without merges no text makes it, and it is read as U+FFFD.
                 _spelled("\ufffd"): tokenizer.unknown_id,
                 **{
@@ -166,7 +169,7 @@ def of_bytes(tokenizer: Any) -> dict[str, Any]:
             },
             "merges": [],
         },
-        _framing(tokenizer),
+        framing,
         pre_tokenizer=bytewise,
         decoder=bytewise,
     )

@@ -5,7 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import is_compiled_by_xla, traced_once
+from keras_posenc.keras_internals import (
+    has_tangents,
+    is_compiled_by_xla,
+    is_in_graph,
+    traced_once,
+)
 from keras_posenc.ops.attention import (
     attend,
     attention_weights,
@@ -24,17 +29,90 @@ _Between = tuple[Side, Side, Any]
 
 
 def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
-    """Rotates queries or keys by the positions of their tokens."""
+    """Rotates queries by the positions of their tokens."""
     if position is None or position.rotate is None:
         return x
-    turned = _check_hook(
-        position,
-        "rotate",
-        position.rotated(x, side.positions, side.known),
-        x.shape,
-        broadcasts=False,
-    )
+    turned = position.rotated(x, side.positions, side.known)
+    return _of_rotation(position, "rotate", turned, x)
+
+
+def rotated_keys(position: AttentionPosition | None, x: Any, side: Side) -> Any:
+    """Rotates keys by the positions of their tokens."""
+    if position is None or position.rotate_keys is None:
+        return rotated(position, x, side)
+    turned = position.rotated_keys(x, side.positions, side.known)
+    return _of_rotation(position, "rotate_keys", turned, x)
+
+
+def _of_rotation(
+    position: AttentionPosition, hook: str, turned: Any, x: Any
+) -> Any:
+    turned = _check_hook(position, hook, turned, x.shape, broadcasts=False)
     return x if turned is None else ops.cast(turned, x.dtype)
+
+
+def steps_of(
+    position: AttentionPosition | None, x: Any, context: Context, heads: int
+) -> Any:
+    """Returns the steps of the inputs' tokens, as a cache keeps them.
+
+    Args:
+        position: With or without the hook `steps`.
+        x: The inputs, `(batch, seq, dim)`, packed if the context is.
+        context: The tokens, as queries.
+        heads: The number of heads.
+
+    Returns:
+        `(batch, heads, seq, 1)`, 0 for padding; None without that hook.
+    """
+    if position is None or position.steps is None:
+        return None
+    expected = (*x.shape[:2], heads)
+    steps = _check_hook(
+        position, "steps", position.steps(x), expected, broadcasts=False
+    )
+    if steps is None:
+        return None
+    # (batch, seq, heads) -> (batch, heads, seq, 1)
+    steps = ops.transpose(context.unpack(steps), (0, 2, 1))
+    tokens = context.queries.tokens
+    if tokens is not None:
+        steps = ops.where(
+            ops.expand_dims(tokens, 1), steps, ops.zeros_like(steps)
+        )
+    return ops.expand_dims(steps, -1)
+
+
+def places_of(steps: Any, queries: Side, keys: Side) -> tuple[Any, ...]:
+    """Returns the places of queries and keys, `(batch, heads, seq)`.
+
+    Args:
+        steps: The steps of the keys, `(batch, heads, key, 1)`, or None.
+        queries: The tokens that attend, which are among the keys.
+        keys: The tokens attended to, in the order of their `index`.
+
+    Returns:
+        Two tensors; none without steps.
+    """
+    if steps is None:
+        return ()
+    places = ops.cumsum(ops.squeeze(steps, -1), axis=-1)
+    if queries is keys:
+        return places, places
+    # New tokens of a full cache have no slot: their outputs do not matter.
+    slots = ops.minimum(queries.index, keys.length - 1)
+    return ops.take(places, slots, axis=-1), places
+
+
+def check_causal(position: AttentionPosition | None, context: Context) -> None:
+    """Raises `ValueError` for a causal position where later tokens are seen."""
+    if position is None or not position.causal_only:
+        return
+    if not (context.causal or context.slots is not None):
+        raise ValueError(
+            f"{type(position).__name__} is for causal attention. Call the "
+            "layer or model with `use_causal_mask=True`, or use a decoder"
+        )
 
 
 def attend_between(
@@ -44,6 +122,7 @@ def attend_between(
     value: Any,
     context: Context,
     *,
+    places: tuple[Any, ...] = (),
     return_attention_scores: bool,
     training: bool | None,
 ) -> Any:
@@ -56,6 +135,7 @@ def attend_between(
         key: `(batch, key_value_heads, key, dim)`, rotated.
         value: `(batch, key_value_heads, key, dim)`.
         context: The tokens of both sides, and the mask between them.
+        places: What `places_of` returned.
         return_attention_scores: As in a call.
         training: As in a call.
 
@@ -74,11 +154,12 @@ def attend_between(
             key,
             value,
             (context.queries, context.keys, context.mask),
+            places,
             seed,
         )
     else:
         attended = _attend_unseen(
-            layer, query, key, value, context, seed, training
+            layer, query, key, value, context, places, seed, training
         )
     # (batch, heads, query, head_dim) -> (batch, query, dim)
     attended = swap_heads(attended)
@@ -99,6 +180,7 @@ def _attend_unseen(
     key: Any,
     value: Any,
     context: Context,
+    places: tuple[Any, ...],
     seed: Any,
     training: bool | None,
 ) -> Any:
@@ -109,36 +191,49 @@ def _attend_unseen(
         values = [(each, each.value) for each in position.variables]
 
     def attended(
-        query: Any, key: Any, value: Any, between: _Between, seed: Any
+        query: Any,
+        key: Any,
+        value: Any,
+        between: _Between,
+        places: tuple[Any, ...],
+        seed: Any,
     ) -> Any:
         if seed is None and (position is None or position.values is None):
-            bias = _bias(position, query, key, *between[:2])
+            bias = _bias(position, query, key, between, places)
             return attend(query, key, value, mask=between[2], bias=bias)
-        return _weigh(layer, query, key, value, between, seed)[0]
+        return _weigh(layer, query, key, value, between, places, seed)[0]
 
-    def all_at_once(query: Any, key: Any, value: Any) -> Any:
+    def all_at_once(query: Any, key: Any, value: Any, *places: Any) -> Any:
         between = context.queries, context.keys, context.mask
-        return attended(query, key, value, between, seed)
+        return attended(query, key, value, between, places, seed)
 
-    def by_size(query: Any, key: Any, value: Any) -> Any:
+    def by_size(query: Any, key: Any, value: Any, *places: Any) -> Any:
         def some(rows: Any, columns: Any) -> Any:
             def of_rows(
-                query: Any, key: Any, value: Any, *positions: Any
+                query: Any,
+                key: Any,
+                value: Any,
+                query_positions: Any,
+                key_positions: Any,
+                *places: Any,
             ) -> Any:
+                positions = query_positions, key_positions
                 between = context.some(rows, columns, positions)
                 own = None
                 if seed is not None:  # one for each block
                     own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
-                return attended(query, key, value, between, own)
+                return attended(query, key, value, between, places, own)
 
-            near = key, value
+            near = key, value, *places[1:]
             if columns is not None:
                 near = tuple(ops.take(x, columns, axis=2) for x in near)
             given = (
                 ops.take(query, rows, axis=2),
-                *near,
+                *near[:2],
                 context.queries.positions,
                 context.keys.positions,
+                *(ops.take(x, rows, axis=2) for x in places[:1]),
+                *near[2:],
             )
             if not training:
                 return of_rows(*given)
@@ -152,32 +247,42 @@ def _attend_unseen(
             dtype=query.dtype,
             is_trained=bool(training),
             is_compiled=is_compiled_by_xla(query),
-            all_at_once=lambda: all_at_once(query, key, value),
+            all_at_once=lambda: all_at_once(query, key, value, *places),
             some=some,
         )
 
     if not context.data_dependent_shapes:
-        return all_at_once(query, key, value)
+        return all_at_once(query, key, value, *places)
     if training or isinstance(context.queries.length, int):
-        return by_size(query, key, value)
+        return by_size(query, key, value, *places)
+    # TensorFlow has no forward derivatives of loops within a condition.
+    if is_in_graph(query) and has_tangents(query, key, value):
+        return all_at_once(query, key, value, *places)
     # The graph has both ways.
     return traced_once(
         by_size,
         query,
         key,
         value,
+        *places,
         known=context.queries.known,
         key=("attention", id(position), id(context.keys), context.window),
     )
 
 
 def _weigh(
-    layer: Any, query: Any, key: Any, value: Any, between: _Between, seed: Any
+    layer: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    between: _Between,
+    places: tuple[Any, ...],
+    seed: Any,
 ) -> tuple[Any, Any]:
     """Attends, and return the attention weights too."""
     queries, keys, mask = between
     position = layer.attention_position
-    bias = _bias(position, query, key, queries, keys)
+    bias = _bias(position, query, key, between, places)
     weights = attention_weights(query, key, mask=mask, bias=bias)
     dropped = weights
     if seed is not None:
@@ -214,14 +319,24 @@ def _bias(
     position: AttentionPosition | None,
     query: Any,
     key: Any,
-    queries: Side,
-    keys: Side,
+    between: _Between,
+    places: tuple[Any, ...],
 ) -> Any:
-    if position is None or position.bias is None:
+    if position is None:
         return None
-    bias = position.bias(query, key, queries.positions, keys.positions)
+    queries, keys, mask = between
     shape = (*query.shape[:3], key.shape[2])
-    return _check_hook(position, "bias", bias, shape)
+    bias = None
+    if position.bias is not None:
+        bias = position.bias(query, key, queries.positions, keys.positions)
+        bias = _check_hook(position, "bias", bias, shape)
+    if position.contextual_bias is not None:
+        more = position.contextual_bias(
+            query, key, mask, *(places or (None, None))
+        )
+        more = _check_hook(position, "contextual_bias", more, shape)
+        bias = more if bias is None else bias + more
+    return bias
 
 
 def _check_hook(

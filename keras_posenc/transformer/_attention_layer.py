@@ -18,6 +18,7 @@ from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import count_positions
 from keras_posenc.ops.sides import Side
+from keras_posenc.positional._position_axes import check_position_axes
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._quantized import QuantizedWithin
@@ -114,7 +115,7 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         context: Context | None = None,
         **call: Any,
     ) -> Any:
-        self._check_call(inputs, **call)
+        self._check_call(inputs, context=context, **call)
         shape = tuple(inputs.shape)
         if context is not None:  # tokens may be packed: shapes are of before
             sizes = context.batch, context.queries.length
@@ -146,12 +147,16 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         padding_mask: Any = None,
         attention_mask: Any = None,
         mask: Any = None,
+        context: Context | None = None,
         **others: Any,
     ) -> None:
         check_inputs(self, inputs)
         batch, seq, _ = inputs.shape
+        axes = None
+        if context is None:  # else it has the positions
+            axes = check_position_axes(self._positions_within(), positions)
         check_position_tensors(
-            batch, seq, positions, start_index, segment_ids, mask
+            batch, seq, positions, start_index, segment_ids, mask, axes
         )
         sizes = {"batch": batch, "seq": seq}
         row = ("batch", "seq")
@@ -164,6 +169,17 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         )
         check_mask("padding_mask", padding_mask)
         check_mask("attention_mask", attention_mask)
+
+    def _positions_within(self) -> list[Any]:
+        """Lists what uses the positions of the inputs."""
+        return listed(self.attention_position)
+
+
+def listed(positions: Any) -> list[Any]:
+    """Lists the positions of blocks: of one for all, a list, or None."""
+    if not isinstance(positions, list):
+        positions = [positions]
+    return [position for position in positions if position is not None]
 
 
 def check_heads(
@@ -248,9 +264,7 @@ def side_of(
     """
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     tokens = functools.reduce(ops.logical_and, given) if given else None
-    if not isinstance(within, list):
-        within = [within]
-    within = [position for position in within if position is not None]
+    within = listed(within)
     if not within:
         return Side(seq, tokens, None, segment_ids)
     # Padding may have NaN positions, and does not count towards the length.

@@ -12,9 +12,14 @@ from keras_posenc.ops.arguments import (
     check_shape,
 )
 from keras_posenc.ops.masks import hide_padding, resolve_mask
+from keras_posenc.positional._position_axes import check_position_axes
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._attention_layer import AttentionLayer, side_of
+from keras_posenc.transformer._attention_layer import (
+    AttentionLayer,
+    listed,
+    side_of,
+)
 from keras_posenc.transformer._context import Context, Memory
 
 
@@ -76,7 +81,7 @@ class DecodingLayer(AttentionLayer):
             )
             batch, seq, _ = ops.shape(inputs)
             queries = side_of(
-                [*_list(self.attention_position), *self._across()],
+                self._positions_within(),
                 seq,
                 positions=positions,
                 start_index=start_index,
@@ -200,9 +205,20 @@ class DecodingLayer(AttentionLayer):
         )
         sizes = {"batch": batch, "source": shape[1]}
         row = ("batch", "source")
-        check_shape(
-            "memory_positions", positions, ("source",), row, sizes=sizes
+        axes = check_position_axes(
+            self._across(), positions, "memory_positions"
         )
+        if axes is None:
+            check_shape(
+                "memory_positions", positions, ("source",), row, sizes=sizes
+            )
+        else:
+            check_shape(
+                "memory_positions",
+                positions,
+                (*row, "axes"),
+                sizes=sizes | {"axes": axes},
+            )
         check_real("memory_positions", positions)
         check_shape("memory_segment_ids", segments, row, sizes=sizes)
         check_shape("memory_mask", mask, row, sizes=sizes)
@@ -223,7 +239,10 @@ class DecodingLayer(AttentionLayer):
         check_mask("memory_attention_mask", attention_mask)
 
     def _across(self) -> list[Any]:
-        return _list(self.cross_attention_position)
+        return listed(self.cross_attention_position)
+
+    def _positions_within(self) -> list[Any]:
+        return [*super()._positions_within(), *self._across()]
 
 
 def check_cross_attention_position(
@@ -244,6 +263,16 @@ def check_cross_attention_position(
             f"{what} depends on the length of a sequence, and cross-attention "
             "has two: queries and keys would rotate differently"
         )
+    if (
+        position.causal_only
+        or position.steps is not None
+        or position.contextual_bias is not None
+    ):
+        raise ValueError(
+            f"{what} depends on the order of the tokens between a query and a "
+            "key, which cross-attention does not have: leave "
+            "`cross_attention_position` out, or give another one"
+        )
     if getattr(position, "bidirectional", True) is False:
         raise ValueError(
             f"{what} with bidirectional=False distinguishes earlier keys from "
@@ -256,7 +285,3 @@ def name_of(position: AttentionPosition) -> str:
     """Names the class of a position, and its `rope_type` if it has one."""
     kind = getattr(position, "rope_type", None)
     return type(position).__name__ + (f" with rope_type={kind!r}" * bool(kind))
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

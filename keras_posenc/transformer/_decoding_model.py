@@ -24,7 +24,6 @@ from keras_posenc.ops.cache import Slots, rows_of
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.ops.sides import Side
-from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer._attention_layer import side_of
 from keras_posenc.transformer._context import Context, Memory
 from keras_posenc.transformer._decoding_layer import name_of
@@ -34,6 +33,7 @@ from keras_posenc.transformer._input_position import (
     check_table,
     put_in_at,
     table_of,
+    table_size,
 )
 from keras_posenc.transformer._stack_model import StackModel
 from keras_posenc.transformer._sublayers import project
@@ -94,8 +94,9 @@ class DecodingModel(StackModel):
                 cache as it is. In a TensorFlow graph `"memory"` overwrites it,
                 so that a step of a loop takes the same time however long it is:
                 only for a cache of `own_cache`, with a free slot, that nothing
-                reads afterwards. `"slice"` needs free slots for all tokens; it
-                is for runtimes that write slices fast.
+                reads afterwards. `"slice"` needs slots for all tokens, and
+                leaves those that `mask` leaves out; it is for runtimes that
+                write slices fast.
 
         Returns:
             Logits `(batch, n, vocabulary)`, each of the token that follows,
@@ -118,7 +119,9 @@ class DecodingModel(StackModel):
                 write = "step"
             elif not self._owns_caches(token_ids):
                 write = "copy"
-        slots = Slots(cache["slot"], count=count, length=length, write=write)
+        slots = Slots(
+            cache["slot"], count=count, length=length, write=write, real=mask
+        )
         tokens = is_token(token_ids, self.target_pad_id)
         if mask is not None:
             tokens = ops.cast(mask, "bool")
@@ -220,10 +223,7 @@ class DecodingModel(StackModel):
     @property
     def max_positions(self) -> int | None:
         """The number of tokens that have positions; None without a table."""
-        position = self.target_input_position
-        if isinstance(position, PositionEmbedding):
-            return position.sequence_length
-        return None
+        return table_size(self.target_input_position)
 
     def check_length(self, length: Any, received: str) -> None:
         """Raises `ValueError` unless `length` tokens have positions.

@@ -121,9 +121,17 @@ def check_table(
         assert isinstance(position, PositionEmbedding)
         raise ValueError(
             "PositionEmbedding as `input_position` learned only "
-            f"{position.sequence_length} positions. Use `resized` to make a "
-            f"layer for longer inputs. Received: {received}"
+            f"{position.sequence_length} positions. Shorten the text, give a "
+            "smaller `max_length`, or use `resized` to make a layer for longer "
+            f"inputs. Received: {received}"
         )
+
+
+def table_size(position: keras.Layer | None) -> int | None:
+    """Returns how many positions a table has; None for any other layer."""
+    if isinstance(position, PositionEmbedding):
+        return position.sequence_length
+    return None
 
 
 def is_beyond(position: keras.Layer | None, length: Any) -> bool:

@@ -11,7 +11,11 @@ from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.packing import Packing
 from keras_posenc.ops.sides import Side
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._attending import attend_between, rotated
+from keras_posenc.transformer._attending import (
+    attend_between,
+    rotated,
+    rotated_keys,
+)
 from keras_posenc.transformer._attention_layer import (
     check_heads,
     head_width,
@@ -251,7 +255,7 @@ class CrossAttention(DecodingLayer):
         )
         key, value = ops.split(swap_heads(projected), 2, axis=1)
         key = normalized(self.key_norm, key)
-        key = rotated(self.attention_position, key, keys)
+        key = rotated_keys(self.attention_position, key, keys)
         return {"key": key, "value": value}
 
     def read(

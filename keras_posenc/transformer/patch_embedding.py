@@ -5,7 +5,8 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
+from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.ops.broadcasting import spread
 from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.transformer._options import (
     WeightOptions,
@@ -25,13 +26,18 @@ class PatchEmbedding(NamedArguments, keras.Layer):
     is built with.
 
     A row of the table is the vector of a patch's position or, for a class
-    token, the sum of its own vector and that of its position.
+    token, the sum of its own vector and that of its position. Without
+    positions the table has the class tokens alone, and images any size; what
+    exceeds a multiple of `patch_size` on the right and below is left out of
+    images of dynamic size.
 
     Args:
         patch_size: Height and width of a patch; divides those of the images.
         d_model: Width of the vectors.
         num_class_tokens: Number of rows before those of the patches: 1 for
-            ViT, 2 for DeiT (one for distillation), 0 for none.
+            ViT, 2 for DeiT (one for distillation), 1 and those of registers
+            for DINOv3, 0 for none.
+        use_positions: Whether patches have learned positions.
         embeddings_initializer: Initializer of the table.
         embeddings_regularizer: Regularizer of the table.
         **options: As for `WeightOptions`.
@@ -43,8 +49,8 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         `(batch, num_class_tokens + patches, d_model)` in the compute dtype.
 
     Raises:
-        ValueError: An invalid argument, or images of another
-            rank, of unknown size, or that do not divide into patches.
+        ValueError: An invalid argument, or images of another rank, that do
+            not divide into patches or, with positions, of unknown size.
 
     Example:
     >>> import numpy as np
@@ -64,6 +70,7 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         *,
         d_model: int = 768,
         num_class_tokens: int = 1,
+        use_positions: bool = True,
         embeddings_initializer: Any = "uniform",
         embeddings_regularizer: Any = None,
         **options: Unpack[WeightOptions],
@@ -74,6 +81,7 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         if num_class_tokens != 0:
             check_positive_int("num_class_tokens", num_class_tokens)
         self.num_class_tokens = num_class_tokens
+        self.use_positions = check_bool("use_positions", use_positions)
         self.projection = keras.layers.Conv2D(
             d_model,
             patch_size,
@@ -94,7 +102,10 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         _, length, width = self.compute_output_shape(input_shape)
         self.projection.build(tuple(input_shape))
         self.embeddings = self.add_weight(
-            shape=(length, width),
+            shape=(
+                length if self.use_positions else self.num_class_tokens,
+                width,
+            ),
             initializer=self.embeddings_initializer,
             regularizer=self.embeddings_regularizer,
             name="embeddings",
@@ -102,6 +113,8 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
+        if not self.use_positions:
+            return self._patches_alone(inputs)
         count = self.embeddings.shape[0] - self.num_class_tokens
         x = self.projection(ops.cast(inputs, self.compute_dtype))
         # (batch, rows, columns, dim) -> (batch, patches, dim)
@@ -109,21 +122,37 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         x = ops.pad(x, ((0, 0), (self.num_class_tokens, 0), (0, 0)))
         return x + ops.cast(self.embeddings, self.compute_dtype)
 
+    def _patches_alone(self, inputs: Any) -> Any:
+        self.compute_output_shape(inputs.shape)
+        x = self.projection(ops.cast(inputs, self.compute_dtype))
+        batch, rows, columns, _ = ops.shape(x)
+        # (batch, rows, columns, dim) -> (batch, patches, dim)
+        x = ops.reshape(x, (batch, rows * columns, self.d_model))
+        if not self.num_class_tokens:
+            return x
+        tokens = ops.cast(self.embeddings, self.compute_dtype)
+        tokens = spread(ops.expand_dims(tokens, 0), (batch, 1))
+        return ops.concatenate([tokens, x], axis=1)
+
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         batch, *size = input_shape
-        if len(size) != 3 or None in size or 0 in size:
+        known = size if self.use_positions else size[2:]
+        if len(size) != 3 or None in known or 0 in size:
+            free = "batch alone" if self.use_positions else "sizes alone"
             raise ValueError(
                 f"{type(self).__name__} '{self.name}' takes images of shape "
-                "(batch, height, width, channels), of which the batch alone "
+                f"(batch, height, width, channels), of which the {free} "
                 f"may be unknown. Received: {tuple(input_shape)}"
             )
         height, width, _ = size
-        if height % self.patch_size or width % self.patch_size:
+        if (height or 0) % self.patch_size or (width or 0) % self.patch_size:
             raise ValueError(
                 f"{type(self).__name__} '{self.name}': `patch_size` must "
                 "divide the height and the width of the images. Received: "
                 f"patch_size={self.patch_size}, images of {height} x {width}"
             )
+        if height is None or width is None:
+            return (batch, None, self.d_model)
         patches = (height // self.patch_size) * (width // self.patch_size)
         return (batch, self.num_class_tokens + patches, self.d_model)
 

@@ -7,9 +7,17 @@ from keras import ops
 
 from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.attention import swap_heads
+from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._attending import attend_between, rotated
+from keras_posenc.transformer._attending import (
+    attend_between,
+    check_causal,
+    places_of,
+    rotated,
+    rotated_keys,
+    steps_of,
+)
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     check_heads,
@@ -140,7 +148,11 @@ class SelfAttention(AttentionLayer):
                 norm.build((batch, None, seq, head_dim))
         position = self.attention_position
         if position is not None and not position.built:
-            position.build((batch, self.num_heads, seq, head_dim))
+            shape = batch, self.num_heads, seq, head_dim
+            if position.steps is None:
+                position.build(shape)
+            else:
+                position.build(shape, (batch, seq, dim))
         self.dropout_layer.build((batch, self.num_heads, seq, seq))
         self.built = True
 
@@ -154,13 +166,16 @@ class SelfAttention(AttentionLayer):
     ) -> Any:
         query, key, value = self._project(x, context)
         position = self.attention_position
+        check_causal(position, context)
+        steps = steps_of(position, x, context, self.num_heads)
         context = context.within(self.attention_window)
         return attend_between(
             self,
             rotated(position, query, context.queries),
-            rotated(position, key, context.keys),
+            rotated_keys(position, key, context.keys),
             value,
             context,
+            places=places_of(steps, context.queries, context.keys),
             return_attention_scores=return_attention_scores,
             training=training,
         )
@@ -170,7 +185,14 @@ class SelfAttention(AttentionLayer):
         head_dim = head_width(self, self.output_projection.units)
         shape = (batch, self.num_key_value_heads, length, head_dim)
         zeros = ops.zeros(shape, self.compute_dtype)
-        return {"key": zeros, "value": zeros}
+        cache = {"key": zeros, "value": zeros}
+        position = self.attention_position
+        if position is not None and position.steps is not None:
+            # Not in a low precision: sums over a long text need more.
+            cache["steps"] = ops.zeros(
+                (batch, self.num_heads, length, 1), arithmetic_dtype(zeros)
+            )
+        return cache
 
     def attend_cached(
         self, x: Any, context: Context, cache: dict[str, Any]
@@ -185,11 +207,17 @@ class SelfAttention(AttentionLayer):
         query, key, value = self._project(x, context)
         position, slots = self.attention_position, context.slots
         assert slots is not None
+        new = {
+            "key": rotated_keys(position, key, context.queries),
+            "value": value,
+        }
+        steps = steps_of(position, x, context, self.num_heads)
+        if steps is not None:
+            new["steps"] = steps
         context = context.within(self.attention_window)
-        key = rotated(position, key, context.queries)
         cache = {
-            name: slots.write(cache[name], new, axis=2)
-            for name, new in (("key", key), ("value", value))
+            name: slots.write(cache[name], each, axis=2)
+            for name, each in new.items()
         }
         outputs = attend_between(
             self,
@@ -197,6 +225,7 @@ class SelfAttention(AttentionLayer):
             cache["key"],
             cache["value"],
             context,
+            places=places_of(cache.get("steps"), context.queries, context.keys),
             return_attention_scores=False,
             training=False,
         )

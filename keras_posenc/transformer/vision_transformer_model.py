@@ -5,8 +5,10 @@ from typing import Any, Unpack
 
 import keras
 
-from keras_posenc.checks import check_positive_int
+from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.positional.grid_positions import GridPositions
+from keras_posenc.transformer._attention_layer import listed
 from keras_posenc.transformer._options import (
     ModelOptions,
     StackOptions,
@@ -36,11 +38,21 @@ class VisionTransformerModel(StackModel):
     A Functional model of one input, `images` of shape `(batch, height, width,
     channels)`, float32. The defaults are those of ViT-Base.
 
+    With an `attention_position` that takes rows and columns, such as
+    `RotaryEmbedding(axes=2)`, patches need no learned positions, and images
+    may have any size.
+
     Args:
-        image_size: Height and width of the images, or a pair of them.
+        image_size: Height and width of the images, or a pair of them; None for
+            images of any size, without learned positions.
         patch_size: That of `PatchEmbedding`.
         num_channels: Number of channels of the images.
         num_class_tokens: That of `PatchEmbedding`.
+        input_position: `"learned"` for a table of positions, which is added to
+            the patches, or None.
+        grid_positions: The `GridPositions` layer, for an `attention_position`
+            that takes rows and columns; by default one of whole numbers, with
+            `patch_size` and `num_class_tokens` as here. Else None.
         **options: As for `ModelOptions`.
 
     Returns:
@@ -57,21 +69,38 @@ class VisionTransformerModel(StackModel):
     ... )
     >>> tuple(model(np.ones((1, 32, 32, 3))).shape)
     (1, 17, 64)
+    >>> model = kp.VisionTransformerModel(
+    ...     None, input_position=None,
+    ...     attention_position=kp.RotaryEmbedding(axes=2, max_wavelength=100),
+    ...     patch_size=8, d_model=64, num_layers=2, num_heads=4
+    ... )
+    >>> tuple(model(np.ones((1, 32, 48, 3))).shape)
+    (1, 25, 64)
 
     References:
         - [Dosovitskiy et al., 2020](https://arxiv.org/abs/2010.11929)
+        - [Heo et al., 2024](https://arxiv.org/abs/2403.13298) (rotary)
     """
 
     def __init__(
         self,
-        image_size: int | Sequence[int],
+        image_size: int | Sequence[int] | None,
         *,
         patch_size: int = 16,
         num_channels: int = 3,
         num_class_tokens: int = 1,
+        input_position: str | None = "learned",
+        grid_positions: GridPositions | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
         sizes = _pair(image_size)
+        check_choice("input_position", input_position, ("learned", None))
+        if image_size is None and input_position is not None:
+            raise ValueError(
+                "`image_size` must be given with input_position='learned', "
+                "whose table has a row for each patch. Received: "
+                "image_size=None. Give a size, or input_position=None"
+            )
         check_positive_int("num_channels", num_channels)
         d_model = check_positive_int("d_model", options["d_model"])
         dtype = options["dtype"]
@@ -85,6 +114,7 @@ class VisionTransformerModel(StackModel):
             patch_size,
             d_model=d_model,
             num_class_tokens=num_class_tokens,
+            use_positions=input_position is not None,
             kernel_initializer=initializer_of(
                 encoder.kernel_initializer, "patches"
             ),
@@ -106,23 +136,72 @@ class VisionTransformerModel(StackModel):
             encoder.dropout, dtype=dtype, name="dropout"
         )
         x = dropout_layer(x)
+        grid = _grid_positions(
+            grid_positions,
+            encoder,
+            patch_size=patch_size,
+            num_class_tokens=num_class_tokens,
+        )
         super().__init__(
             inputs=images,
-            outputs=encoder(x),
+            outputs=encoder(x)
+            if grid is None
+            else encoder(x, positions=grid(images)),
             name=options["name"],
             trainable=options["trainable"],
         )
-        self.image_size = sizes
+        self.image_size = None if image_size is None else sizes
         self.patch_size = patch_size
         self.num_channels = num_channels
         self.num_class_tokens = num_class_tokens
+        self.input_position = input_position
+        self.grid_positions = grid
         self.d_model = d_model
         self.encoder = encoder
         self.embedding = embedding
         self.keep_options_of(encoder, embedding)
 
 
-def _pair(image_size: Any) -> tuple[int, int]:
+def _grid_positions(
+    value: Any, encoder: TransformerEncoder, **wanted: int
+) -> GridPositions | None:
+    """Returns the layer that gives an encoder positions, or None.
+
+    Raises:
+        ValueError: It is none, or one for other patches; the encoder uses
+            positions of another kind.
+    """
+    axes = {each.num_axes for each in listed(encoder.attention_position)}
+    if isinstance(value, dict):
+        value = keras.saving.deserialize_keras_object(value)
+    if axes != {2}:
+        if value is not None:
+            raise ValueError(
+                "`grid_positions` is for an attention_position that takes rows "
+                "and columns, such as RotaryEmbedding(axes=2), in each block "
+                "that has one. Received: attention_position="
+                f"{encoder.attention_position!r}"
+            )
+        return None
+    if value is None:
+        return GridPositions(**wanted, name="grid_positions")
+    if not isinstance(value, GridPositions):
+        raise ValueError(
+            "`grid_positions` must be a GridPositions layer or None. "
+            f"Received: grid_positions={value!r}"
+        )
+    found = {name: getattr(value, name) for name in wanted}
+    if found != wanted:
+        raise ValueError(
+            f"`grid_positions` must have the patches of the model, {wanted}. "
+            f"Received: GridPositions with {found}"
+        )
+    return value
+
+
+def _pair(image_size: Any) -> tuple[int | None, int | None]:
+    if image_size is None:
+        return None, None
     pair = (
         tuple(image_size)
         if isinstance(image_size, list | tuple)
@@ -130,7 +209,7 @@ def _pair(image_size: Any) -> tuple[int, int]:
     )
     if len(pair) != 2:
         raise ValueError(
-            "`image_size` must be an integer, or a height and a width. "
+            "`image_size` must be an integer, a height and a width, or None. "
             f"Received: image_size={image_size!r}"
         )
     height, width = (check_positive_int("image_size", size) for size in pair)

@@ -1,4 +1,4 @@
-"""`keras-posenc bench`: times a LiteRT file on this machine."""
+"""`keras-posenc bench`: times a LiteRT file or package on this machine."""
 
 import argparse
 import json
@@ -15,14 +15,15 @@ def add(commands: Commands) -> None:
         commands,
         "bench",
         run,
-        summary="time a LiteRT file on this machine",
+        summary="time a LiteRT file or LiteRT-LM package on this machine",
         description="Times a LiteRT file on this machine's processor, each "
-        "signature and number of threads in a fresh process.",
-        usage="FILE.tflite [option ...]",
+        "signature and number of threads in a fresh process; or a .litertlm "
+        "package in LiteRT-LM's engine.",
+        usage="FILE [option ...]",
         example="keras-posenc bench judge.tflite --lengths 64 512 --threads 2",
     )
     add_options(
-        parser, "exported", metavar="FILE.tflite", help="the LiteRT file"
+        parser, "exported", metavar="FILE", help="the .tflite or .litertlm file"
     )
     parser.add_argument(
         "--signature",
@@ -37,8 +38,9 @@ def add(commands: Commands) -> None:
         nargs="+",
         default=[[16, 64, 128, 512]],
         metavar="N",
-        help="sizes for dynamic dimensions, separated by spaces or commas "
-        "(default: 16 64 128 512)",
+        help="sizes for dynamic dimensions, or words of a text or tokens of a "
+        "prompt of a package, separated by spaces or commas (default: 16 64 "
+        "128 512)",
     )
     parser.add_argument(
         "--threads",

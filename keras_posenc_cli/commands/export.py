@@ -119,9 +119,18 @@ def _add_litert(kinds: Commands) -> None:
     _add_model_and_out(parser, "FILE.tflite", "the file")
     parser.add_argument(
         "--quantization",
-        choices=("float16", "int8", "int8-weights", "int8-static", "int4"),
+        choices=(
+            *("float16", "int8", "int8-weights", "int8-static", "int4"),
+            "auto",
+        ),
         metavar="KIND",
-        help="float16, int8, int8-weights, int4, int8-static",
+        help="float16, int8, int8-weights, int4, int8-static, auto",
+    )
+    parser.add_argument(
+        "--keep",
+        type=arguments.share,
+        metavar="X",
+        help="auto: least share of the quality on --samples (default: 0.99)",
     )
     _add_representative(parser)
     add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
@@ -177,7 +186,8 @@ def _add_litertlm(kinds: Commands) -> None:
     parser.add_argument(
         "--quantization",
         metavar="KIND",
-        help="one of `export litert`, such as int8 (default: float32)",
+        help="one of `export litert`, such as int8, or a recipe's .json "
+        "(default: float32)",
     )
     parser.add_argument(
         "--lengths",
@@ -212,12 +222,7 @@ def _add_litertlm(kinds: Commands) -> None:
         help="largest difference allowed (default: 1e-5; if quantized, "
         "measured on the model)",
     )
-    add_options(
-        parser,
-        "--max-perplexity",
-        help="quantized: largest perplexity in the engine, times the model's "
-        "(default: 1.1)",
-    )
+    add_options(parser, "--max-kl", "--max-perplexity")
     add_options(parser, "--no-verify", help="write the file without running it")
     add_options(parser, "--import")
     add_details_or_json(parser, "every case of the verification")
@@ -300,6 +305,7 @@ def run_litert(options: argparse.Namespace) -> int:
         options,
         "export_litert",
         **_quantization(options),
+        keep=options.keep,
         task=options.task,
         labels=options.labels,
         allow_flex=options.allow_flex,
@@ -323,6 +329,7 @@ def run_litertlm(options: argparse.Namespace) -> int:
         prefill_lengths=options.prefill_lengths,
         cache_length=options.cache_length,
         tokenizer=tokenizer,
+        max_kl=options.max_kl,
         max_perplexity_ratio=options.max_perplexity_ratio,
     )
 

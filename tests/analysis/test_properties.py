@@ -112,6 +112,15 @@ def test_similarity_of_alibi():
     )
 
 
+def test_keys_may_be_scaled_otherwise():
+    """xPos: scores of ones fall by the decays of the pairs, here of two."""
+    scores = analysis.score_matrix(kp.XPosEmbedding(1), 4, 4, num_heads=1)
+    decays = np.array([0.4, 0.9]) / 1.4
+    rates = np.array([1.0, 0.01])
+    want = np.sum(decays**2 * 2 * np.cos(2 * rates)) / 2
+    assert scores[0, 3, 1] == pytest.approx(want, abs=ROUNDING * 10)
+
+
 def test_a_table_of_zeros_has_numbers():
     found = analysis.properties(np.zeros((9, 4)), 9, 4)
     assert found.smallest_distance == found.shift_residual == found.norm == 0
@@ -138,13 +147,23 @@ def test_every_scheme_has_properties_for_json(name):
 
 
 def test_schemes_are_every_public_one():
-    """But for grids, positions that are drawn, and what is loaded alone."""
+    """But for grids, what is drawn, and scores that position does not make.
+
+    Those are of contents, of causal attention alone, or of the length.
+    """
     known = {type(analysis.make_scheme(name, 8)) for name in analysis.SCHEMES}
     others = {
         kp.AttentionPosition,
+        kp.AttentionTemperature,
         kp.AxialPositionalEncoding,
+        kp.CombinedPosition,
+        kp.ContextualBias,
         kp.DisentangledBias,
+        kp.ForgettingBias,
+        kp.GridPositions,
         kp.RandomizedPositions,
+        kp.ScalableSoftmax,
+        kp.XPosEmbedding,
     }
     public = {
         value
@@ -155,9 +174,33 @@ def test_schemes_are_every_public_one():
     assert known == public - others
 
 
+def test_rows_and_columns_count_by_their_differences():
+    cells = np.stack(np.divmod(np.arange(12), 4), axis=-1)
+    axial = kp.RotaryEmbedding(axes=2)
+    found = analysis.properties(axial, 12, 8, positions=cells)
+    assert found.difference_residual < 1e-6
+    # By the row alone, cells of one row look the same.
+    rows = analysis.properties(
+        kp.RotaryEmbedding(), 12, 8, positions=cells[:, 0]
+    )
+    assert rows.smallest_distance == 0 < found.smallest_distance
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: analysis.score_matrix(
+                kp.RotaryEmbedding(axes=2), 3, 8, positions=np.zeros((4, 2))
+            ),
+            r"`positions` must be of shape \(3, 2\).*\(4, 2\)",
+        ),
+        (
+            lambda: analysis.properties(
+                kp.PositionalEncoding(), 3, 8, positions=range(3)
+            ),
+            "`positions` is for positions inside attention",
+        ),
         (
             lambda: analysis.properties(kp.AlibiBias, 4, 4),
             r"`encoding` must be a layer that encodes its input, or an array",
@@ -165,6 +208,10 @@ def test_schemes_are_every_public_one():
         (
             lambda: analysis.properties(np.ones((4, 3)), 4, 4),
             r"length=4, dim=4. Received: encoding=an array of shape \(4, 3\)",
+        ),
+        (
+            lambda: analysis.properties(kp.ForgettingBias(), 4, 4),
+            "Those of ForgettingBias depend on the contents of the tokens",
         ),
         (
             lambda: analysis.properties(kp.RandomizedPositions(9), 4, 4),

@@ -1,5 +1,6 @@
 """T5, BART, mBART and Marian against `transformers`, on random weights."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -237,16 +238,30 @@ class TestZeroShot:
         np.testing.assert_array_equal(again(pairs), model(pairs))
         assert again.labels == ("contradiction", "neutral", "entailment")
 
-    def test_only_long_work_shows_a_bar(self, models, capfd, monkeypatch):
+    def test_only_long_work_shows_its_progress(
+        self, models, capfd, monkeypatch
+    ):
         model, given = models["bart"], (["a"], ["b", "c"])
         first = model.classify(*given, batch_size=1)  # traces
-        monkeypatch.setattr("keras_posenc.checkpoints.late_bar._SECONDS", 60)
+        shown = []
+
+        @contextlib.contextmanager
+        def counting(verbose, total):
+            yield lambda *done: shown.append((*done, total))
+            shown.append("over")
+
+        bar = "keras_posenc.checkpoints.late_bar"
+        monkeypatch.setattr(f"{bar}.counting", counting)
+        monkeypatch.setattr(f"{bar}._SECONDS", 60)
         capfd.readouterr()
         model.classify(*given, batch_size=1)
-        assert capfd.readouterr().out == ""
-        monkeypatch.setattr("keras_posenc.checkpoints.late_bar._SECONDS", 0)
+        assert shown == []
+        monkeypatch.setattr(f"{bar}._SECONDS", 0)
         found = model.classify(*given, batch_size=1)
-        assert "2/2" in capfd.readouterr().out
+        assert shown == [(1, 1, 2), (2, 2, 2), "over"]
+        model.classify(*given, batch_size=1, verbose=0)
+        assert len(shown) == 3
+        assert capfd.readouterr().out == ""
         np.testing.assert_array_equal(found, first)
 
     def test_refusals(self, models):
@@ -257,6 +272,7 @@ class TestZeroShot:
             ({"texts": "one text"}, "`texts` must be a list"),
             ({"texts": None}, "`texts` must be a list"),
             ({"hypothesis_template": "It is {}."}, "Give template='It is {}"),
+            ({"hypothesis_template": "sport"}, "Give template='This example"),
             ({"batchsize": 2}, "has no argument `batchsize`.* batch_size"),
         ):
             given = {"texts": ["a"], "labels": ["b"], **options}

@@ -1,6 +1,7 @@
 """Folders of language models: what is read, kept and refused."""
 
 import ast
+import concurrent.futures
 import json
 import shlex
 import shutil
@@ -146,6 +147,8 @@ def test_the_command_for_a_file_of_llama_cpp_runs_nothing_else(tmp_path):
 def test_a_table_may_be_shorter_than_padded_prompts():
     """10 tokens, padded to 16 columns, and 6 more: all positions of GPT-2."""
     model = load(FIXTURES / "language_models" / "gpt2")
+    with pytest.raises(ValueError, match="`max_new_tokens` must be at most 15"):
+        model.generate([[5]], max_new_tokens=16)
     model = model.with_options(max_new_tokens=6, end_ids=2)
     found = model.generate([[*range(5, 15)]])
     assert found.tolist() == [[16, 28, 28, 6, 1, 1]]
@@ -350,7 +353,8 @@ def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
         ({"stop": [3]}, "`stop` must be"),
         ({"seed": "a"}, "`seed` must be"),
         ({"beams": 2}, "beams=2. Give beams=1"),
-        ({"temperature": -1}, "`temperature` must be"),
+        ({"temperature": -1}, "must be 0, for the .*, or a .* temperature=-1"),
+        ({"temperature": 1e-42}, "must be 0, .* of at least 1e-30"),
         ({"temperature": 0, "top_p": 2}, "`top_p` must be"),
         ({"temperature": 0, "seed": 1}, "`seed` must be None"),
     ],
@@ -361,13 +365,27 @@ def test_options_are_checked(model, options, message):
 
 
 @pytest.mark.tensorflow
+def test_threads_share_a_model(model):
+    """A seed gives the same outputs whatever other threads sample."""
+    options = {"temperature": 9.0, "max_new_tokens": 4}
+
+    def run(seed):
+        several = model.generate(["Hi"] * 6, batch_size=2, seed=seed, **options)
+        return several, model.chat(HELLO, seed=seed, **options)
+
+    wanted = [run(seed) for seed in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(run, [*range(4)] * 4)] == wanted * 4
+
+
+@pytest.mark.tensorflow
 def test_messages_name_what_came(model):
     for wrong in (None, 3):
         with pytest.raises(ValueError, match=f"list or an array.*x={wrong}"):
             model.generate(wrong)
     with pytest.raises(ValueError, match=r"`stop` is for one call.*stop='x'"):
         model.with_options(stop="x")
-    with pytest.raises(ValueError, match=r"Options are: .*seed, stop"):
+    with pytest.raises(ValueError, match=r"`chat` .*, stop and seed\."):
         model.generate(["Hi"], num_beam=2)
 
 

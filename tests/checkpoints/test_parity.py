@@ -16,7 +16,7 @@ from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.keras_internals import layers_within
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
-IMAGES = {"deit", "dinov2", "vit"}
+IMAGES = {"deit", "dinov2", "dinov3", "vit"}
 ENCODERS = sorted(
     folder.name for folder in FIXTURES.iterdir() if folder.name not in IMAGES
 )

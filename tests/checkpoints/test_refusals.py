@@ -367,6 +367,12 @@ class TestTensors:
         changed(folder / INDEX, ["weight_map", NORM], file)
         refused(lambda: load(folder), word, error=error)
 
+    def test_index_of_no_tensors(self, copy):
+        folder = copy("bert_sharded")
+        for found, said in (({}, "is empty"), (None, "is empty"), (3, "is 3")):
+            changed(folder / INDEX, ["weight_map"], found)
+            refused(lambda: load(folder), f"to files, and it {said}")
+
     def test_index_of_a_tensor_that_is_nowhere(self, copy):
         folder = copy("bert_sharded")
         changed(folder / INDEX, ["weight_map", "nothing"], SHARD)

@@ -18,6 +18,7 @@ YARN, DYNAMIC, LONGROPE = (
     {"rope_type": kind, **SCALING} for kind in ("yarn", "dynamic", "longrope")
 )
 LONGROPE |= {"short_factor": [1, 2], "long_factor": [3, 4]}
+PROPORTIONAL = {"rope_type": "proportional", "partial_rotary_factor": 0.5}
 SCHEMES = {
     "rotary": kp.RotaryEmbedding,
     "interleaved": partial(kp.RotaryEmbedding, layout="interleaved"),
@@ -30,6 +31,15 @@ SCHEMES = {
     "xl": kp.TransformerXLBias,
     "kerple": kp.KerpleBias,
     "fire": kp.FireBias,
+    "forgetting": kp.ForgettingBias,
+    "temperatures": lambda dtype=None: kp.CombinedPosition(
+        [
+            kp.RotaryEmbedding(scaling=PROPORTIONAL, dtype=dtype),
+            kp.AttentionTemperature(floor_scale=8, dtype=dtype),
+            kp.ScalableSoftmax(dtype=dtype),
+        ],
+        dtype=dtype,
+    ),
 }
 
 
@@ -176,3 +186,28 @@ def test_a_token_at_nan_is_nan_there_too(make, tmp_path, run_litert):
     }
     (outputs,) = run_litert(path)(**values).values()
     assert np.isnan(outputs[0, 2]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["litert", "onnx", "saved_model"])
+def test_images_of_any_size(kind, tmp_path):
+    """Rows and columns follow from the size of the images, in the file too."""
+    keras.utils.set_random_seed(0)
+    model = kp.VisionTransformerModel(
+        None,
+        input_position=None,
+        attention_position=kp.RotaryEmbedding(axes=2, max_wavelength=100),
+        grid_positions=kp.GridPositions(
+            4, num_class_tokens=3, extent=6.0, rescale=2.0
+        ),
+        num_class_tokens=3,
+        patch_size=4,
+        d_model=DIM,
+        num_layers=2,
+        num_heads=HEADS,
+        intermediate_dim=16,
+    )
+    ends = {"litert": ".tflite", "onnx": ".onnx", "saved_model": ""}
+    export = getattr(kp, f"export_{kind}")
+    path = tmp_path / f"model{ends[kind]}"
+    assert export(model, path, max_length=24, verbose=False).report.passed

@@ -14,9 +14,20 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from ai_edge_quantizer.recipe import dynamic_wi8_afp32
 
 import keras_posenc as kp
-from keras_posenc.export.formats import litertlm, litertlm_engine
+from keras_posenc.export.formats import (
+    litertlm,
+    litertlm_engine,
+    litertlm_likelihoods,
+)
+from keras_posenc.export.formats.litert_edit import Editor, kinds_of
+from keras_posenc.export.formats.litert_file import read, write
+from keras_posenc.export.formats.litert_quantize import (
+    resolve_quantization,
+)
+from keras_posenc.export.formats.litert_quantize import rounded as round_file
 from keras_posenc.export.formats.litertlm_package import (
     metadata_section,
     model_section,
@@ -24,10 +35,12 @@ from keras_posenc.export.formats.litertlm_package import (
     write_package,
 )
 from keras_posenc.export.formats.litertlm_template import packaged_template
+from keras_posenc.export.probes.likelihoods import traced_once
 from keras_posenc.export.probes.many_texts import many_texts
 from keras_posenc.generation.engine_parts import engine_parts
 from keras_posenc.generation.engine_steps import engine_models
 from keras_posenc_cli import main
+from keras_posenc_worker.formats import litert_schema
 from keras_posenc_worker.read_litertlm import sections_of
 
 pytestmark = pytest.mark.tensorflow
@@ -110,9 +123,8 @@ class Package:
             path,
             parts or self.parts,
             self.parts.tokenizer_json(),
-            is_quantized=False,
-            tolerance=None,
-            max_perplexity_ratio=None,
+            self.report,
+            None,
         )
 
 
@@ -125,6 +137,8 @@ class Remembering:
 
     def __getattr__(self, name):
         found = getattr(self._parts, name)
+        if name == "sampler":
+            return self._sampler(found)
         if name not in ("continued", "scores", "tokenize", "render"):
             return found
 
@@ -136,6 +150,16 @@ class Remembering:
             return self._known[key]
 
         return remembered
+
+    def _sampler(self, found):
+        """The sampler, which an engine's verification traces, traced once."""
+
+        def sampler(count):
+            if count not in self._known:
+                self._known[count] = traced_once(found(count))
+            return self._known[count]
+
+        return sampler
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +217,7 @@ def test_scores_need_the_last_token_twice(package):
     """Else 0.18.1 takes it for one slot earlier: then the remedy can go."""
     target = "the ship"
     ids, given = package.parts.tokenize(["once upon a time", target])
-    wanted, _ = package.parts.scores(ids, given)
+    wanted, *_ = package.parts.scores(ids, given)
     requests = [["once upon a time"], ["once upon a time", "e"]]
     plain, twice = litertlm_engine.run_in_engine(
         package.path,
@@ -263,6 +287,136 @@ def test_other_weights_are_seen(package):
         package.run(package.path, engine_parts(other, LENGTHS, ROOM))
 
 
+@pytest.fixture
+def sampled_once(monkeypatch):
+    """Leaves the sampler as `Remembering` has it, which is traced."""
+    monkeypatch.setattr(litertlm_likelihoods, "traced_once", lambda x: x)
+
+
+@pytest.fixture
+def rounded(package, sampled_once):
+    """Packs the file's model in a mode, and runs it in the engine."""
+
+    def run(path, quantization, damage=None, **limits):
+        model = read(package.model.read_bytes())
+        if damage is not None:
+            damage(model)
+        mode, recipe = resolve_quantization(quantization)
+        file = path / "rounded.tflite"
+        write(round_file(model, recipe or mode), file)
+        changed = dataclasses.replace(package, model=file)
+        report = dataclasses.replace(
+            package.report, quantization=mode, **limits
+        )
+        changed = dataclasses.replace(changed, report=report)
+        return changed.run(changed.packed(path / "rounded.litertlm"))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("quantization", "limits"),
+    [
+        ("float16", {"max_kl": 1e-4}),
+        ("int8-weights", {"max_kl": 0.01}),
+        ("int8", {"max_kl": 0.05}),
+        ("int4", {"max_kl": 1.0, "max_perplexity_ratio": 2.0}),
+    ],
+)
+def test_quantized_packages_are_measured(
+    rounded, tmp_path, quantization, limits
+):
+    report = rounded(tmp_path, quantization, **limits)
+    report.require_success()
+    assert report.engine.turns >= 1
+    found = report.likelihoods_of
+    assert {*found} == {"prefill_8", "prefill_32"}
+    for each in found.values():
+        assert each.drawn > 50
+        assert 0 < each.kl
+    assert "perplexity" in str(report)
+
+
+def test_generated_texts_are_rated(package):
+    parts = package.parts
+    own, ids = max(
+        ((parts.continued(ids, 24)[0], ids) for ids in parts.tokenize("abcd")),
+        key=lambda each: len(each[0]),
+    )
+    text = parts.text_of(own)
+    found = litertlm_likelihoods.chosen(parts, ids, own, text, 0.1)
+    assert found.chosen == found.most_likely > 5
+    assert found.regret == 0
+    wrong = "".join(reversed(text)) + "z" * 24
+    with pytest.raises(kp.ExportVerificationError, match="less likely than"):
+        litertlm_likelihoods.chosen(parts, ids, own, wrong, 0.1)
+
+
+def other_slot(model):
+    """Writes one block's keys into the next slot, in chunks and steps."""
+    kinds = kinds_of(model)
+    options = litert_schema().AddOptionsT
+    for graph in model.subgraphs:
+        edit, operators = Editor(model, graph), []
+        for operator in graph.operators:
+            cache = bytes(graph.tensors[operator.inputs[0]].name)
+            if (
+                kinds[operator.opcodeIndex] == "DYNAMIC_UPDATE_SLICE"
+                and b"kv_cache_k_1" in cache
+            ):
+                places = operator.inputs[2]
+                like = graph.tensors[places]
+                one = edit.buffer(np.array([0, 0, 1, 0], "int32"))
+                one = edit.tensor(like, "/one", buffer=one)
+                moved = edit.tensor(like, "/moved", buffer=0)
+                add = edit.operator("ADD", [places, one], moved, options())
+                operators.append(add)
+                operator.inputs = [*operator.inputs[:2], moved]
+            operators.append(operator)
+        assert len(operators) > len(graph.operators)
+        graph.operators = operators
+
+
+def other_weights(model):
+    """Makes the kernel of one block's attention 1.5 times as large."""
+    (buffer,) = {
+        each.buffer
+        for graph in model.subgraphs
+        for each in graph.tensors
+        if b"/output_projection_3/MatMul" in bytes(each.name)
+        and model.buffers[each.buffer].data is not None
+    }
+    values = model.buffers[buffer].data.view("float32")
+    model.buffers[buffer].data = (1.5 * values).view("uint8")
+
+
+@pytest.mark.parametrize("damage", [other_slot, other_weights])
+def test_a_damaged_quantized_package_is_seen(rounded, tmp_path, damage):
+    report = rounded(tmp_path, "int8", damage)
+    with pytest.raises(kp.ExportVerificationError, match="worse language"):
+        report.require_success()
+
+
+def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps(dynamic_wi8_afp32()), encoding="utf-8")
+    texts = ["the captain asked her for the way to the island of glass. " * 8]
+    path = tmp_path / "recipe.litertlm"
+    report = kp.export_litertlm(
+        package.generator,
+        path,
+        quantization=recipe,
+        samples=texts,
+        prefill_lengths=LENGTHS,
+        cache_length=ROOM,
+        verbose=False,
+    ).report
+    assert report.passed
+    (ids,) = package.parts.tokenize(texts)
+    assert len(ids) - 8 <= report.likelihoods_of["decode"].tokens < len(ids)
+    assert kp.inspect(path).quantization == "int8"
+
+
 def test_what_the_engine_refuses_is_said(package):
     text = "a" * (ROOM + 1)
     (found,) = litertlm_engine.run_in_engine(
@@ -305,6 +459,24 @@ def test_the_command_inspects_and_chats(package, capfd):
     assert capfd.readouterr().out == package.parts.text_of(next_ids) + "\n"
 
 
+def test_bench_times_prompts_and_tokens(package):
+    lengths = [9, 40, ROOM]  # the last one leaves no room for a reply
+    found = kp.benchmark_litert(
+        package.path, lengths=lengths, threads=[1], repeats=1, verbose=False
+    )
+    assert [
+        (each.signature, each.shapes, each.tokens) for each in found.timings
+    ] == [
+        (name, {"prompt": [length]}, length if name == "prefill" else 32)
+        for length in lengths[:2]
+        for name in ("prefill", "decode")
+    ]
+    assert all(each.tokens_per_second > 0 for each in found.timings)
+    assert "tokens/s" in str(found)
+    with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
+        kp.benchmark_litert(package.path, lengths=[ROOM])
+
+
 def byte_pairs():
     file = FIXTURES / "language_models" / "qwen3_embedding" / "tokenizer.json"
     return kp.BytePairTokenizer.from_tokenizer_json(file, pad_token=None)
@@ -322,7 +494,12 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
     path = package.packed(tmp_path / "own.litertlm", tokens=values)
     spelled = getattr(layer, "special_tokens", ())
     texts = many_texts([each.strip() for each in spelled])
-    found = litertlm_engine.run_in_engine(path, {"texts": texts})["texts"]
+    names = litertlm.spelled(values)
+    found = litertlm_engine.run_in_engine(
+        path, {"texts": [*names.values(), *texts]}
+    )["texts"]
+    assert found[: len(names)] == [[number] for number in names]
+    found = found[len(names) :]
     wanted = layer.split(layer._as_strings(texts)).to_list()
     wrong = [
         (text, own, got)
@@ -330,6 +507,20 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
         if own != got
     ]
     assert wrong == []
+
+
+def test_the_engine_adds_no_second_start(package, tmp_path):
+    """It would, before a text that begins with the token."""
+    own = generator(tokenizer(add_start=True), model=package.generator.model)
+    parts = engine_parts(own, LENGTHS, ROOM)
+    assert parts.start_id is not None
+    metadata = litertlm.metadata_of(parts, parts.tokenizer_json())
+    path = package.packed(tmp_path / "start.litertlm", metadata=metadata)
+    assert package.run(path, parts).continuations == 3
+    metadata.start_token.token_ids.ids.append(parts.start_id)
+    package.packed(path, metadata=metadata)
+    with pytest.raises(kp.ExportVerificationError, match="In LiteRT-LM the"):
+        package.run(path, parts)
 
 
 def of_end(**options):
@@ -370,6 +561,7 @@ def of_few_positions():
         (generator, {"cache_length": 1}, "at least 2"),
         (lambda: decoder(20), {}, "give a kp.Generator"),
         (generator, {"path": "x.tflite"}, "must end in '.litertlm'"),
+        (generator, {"samples": [1]}, "must be texts"),
         (generator, {"tokenizer": FIXTURES}, "has no tokenizer that LiteRT-LM"),
         (generator, {"tokenizer": __file__ + ".json"}, "cannot be read"),
     ],

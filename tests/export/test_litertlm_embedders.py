@@ -5,8 +5,10 @@ vectors are those of sentence-transformers, kept in `tests/fixtures`.
 """
 
 import dataclasses
+import itertools
 import json
 import shutil
+import zlib
 from types import SimpleNamespace
 
 import keras
@@ -29,7 +31,10 @@ from keras_posenc.export.formats.litertlm_embedder import (  # noqa: E402
     check_ids,
 )
 from keras_posenc.export.formats.litertlm_package import (  # noqa: E402
+    Section,
+    metadata_section,
     model_section,
+    section_content,
     tokenizer_section,
     write_package,
 )
@@ -79,10 +84,15 @@ def loaded(folder, **options):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("several") / "model"
+    return write(path, SAID["variants"]["several"])
+
+
+@pytest.fixture(scope="module")
+def model(folder):
     """With four poolings in one vector."""
-    folder = tmp_path_factory.mktemp("several") / "model"
-    return loaded(write(folder, SAID["variants"]["several"]))
+    return loaded(folder)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +147,64 @@ def test_the_report_says_what_was_run(exported):
     assert [*found.signatures] == ["embed", "encoder_24", "encoder_8"]
 
 
+def test_verify_runs_a_package_again(exported, folder, capfd):
+    record = exported.path.with_name(f"{exported.path.name}.verified.json")
+    record.unlink()
+    assert main(["verify", str(folder), str(exported.path), "--details"]) == 0
+    found = capfd.readouterr().out
+    assert "LiteRT-LM's engine made the tokenizer's ids of" in found
+    assert "before its texts: query 'a query of a text: '" in found
+    assert record.is_file()
+
+
+def test_bench_times_texts(exported):
+    found = kp.benchmark_litert(
+        exported.path, lengths=[4, 99], threads=[1], repeats=2, verbose=False
+    )
+    short, long = found.timings
+    assert short.shapes == {"words": [4]}
+    assert 0 < short.median_milliseconds < long.median_milliseconds
+    assert found.loadings[0].peak_bytes > 0
+    assert "tokens/s" not in str(found)
+
+
+def repacked(package, path, change):
+    """Writes a package whose tokenizer was changed, with its own numbers."""
+    found = kp.inspect(package)
+    sections = []
+    for each in found.sections:
+        content = section_content(package, each)
+        if each["kind"] == "HF_Tokenizer_Zlib":
+            said = json.loads(zlib.decompress(content[8:]))
+            change(said)
+            sections.append(tokenizer_section(said))
+        else:
+            sections.append(Section(each["kind"], content, each["items"]))
+    write_package(path, sections)
+    return path
+
+
+def test_verify_sees_what_outputs_do_not_show(model, exported, tmp_path):
+    parts = model.embedder_parts()
+    texts = [*itertools.chain(*parts.texts()), "one two three four five"]
+    used = {*itertools.chain(*parts.ids([*texts, "six seven eight nine ten"]))}
+
+    def swap(said):  # words that no text has
+        words = said["model"]["vocab"]
+        one, two = [x for x, index in words.items() if index not in used][:2]
+        words[one], words[two] = words[two], words[one]
+
+    path = repacked(exported.path, tmp_path / "m.litertlm", swap)
+    with path.open("ab") as file:
+        file.write(b"more")
+    report = kp.verify(model, path, verbose=False)
+    assert not report.passed
+    words = str(report.different_graph)
+    assert "another tokenizer.json" in words
+    assert "between or after its sections" in words
+    assert report.largest_difference <= TOLERANCE
+
+
 def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     files = SAID["variants"]["weightedmean"]
     model = loaded(write(tmp_path / "model", files, "roberta"))
@@ -153,6 +221,15 @@ def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     # padding turn it by 30.
     assert cosines.min() > 0.996
     assert exported.report.quantization == "int8"
+    # A model next to it, which 8 bits hardly tell apart.
+    norm = next(x for x in model.weights if x.name == "gamma")
+    norm.assign(norm * 1.0001)
+    other = kp.verify(model, exported.path, samples=TEXTS, verbose=False)
+    assert other.accuracy.on_samples
+    assert other.largest_difference <= other.tolerance
+    assert other.different_graph == []
+    (words,) = other.different_values
+    assert norm.path in words
     assert abs(lengths - 1).min() > 0.1  # so that the report says:
     assert "normalize=False" in str(exported.report)
 
@@ -249,7 +326,7 @@ def test_the_engine_makes_the_layers_ids(name, passing_ids, tmp_path):
     texts = [*parts.texts()[1], *SCRIPTS]
     path = tmp_path / "ids.litertlm"
     sections = [
-        litertlm_embedder._metadata(parts, [MOST]),
+        metadata_section(litertlm_embedder._metadata(parts, [MOST])),
         tokenizer_section(parts.tokenizer_json()),
     ]
     write_package(path, [*sections, *passing_ids])
@@ -283,13 +360,23 @@ def test_other_ids_are_found(fault, model, passing_ids, tmp_path):
         }
     path = tmp_path / "ids.litertlm"
     sections = [
-        litertlm_embedder._metadata(found, [MOST]),
+        metadata_section(litertlm_embedder._metadata(found, [MOST])),
         tokenizer_section(said),
     ]
     write_package(path, [*sections, *passing_ids])
     texts = ["how tall is a tree"]
     with pytest.raises(kp.ExportVerificationError, match="makes the token ids"):
         check_ids(path, texts, parts.ids(texts))
+
+
+def test_a_crash_of_the_engine_is_an_error(model, passing_ids, tmp_path):
+    """It aborts its process for a tokenizer.json of nothing."""
+    path = tmp_path / "ids.litertlm"
+    metadata = litertlm_embedder._metadata(model.embedder_parts(), [MOST])
+    frame = [metadata_section(metadata), tokenizer_section({})]
+    write_package(path, [*frame, *passing_ids])
+    with pytest.raises(kp.ExportVerificationError, match="killed by SIGABRT"):
+        check_ids(path, ["a"], [[1]])
 
 
 # ---- What is refused

@@ -402,7 +402,7 @@ def test_what_does_not_fit_is_named(toy, wrong, message):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"temperature": 0}, "`temperature` must be a positive finite number"),
+        ({"temperature": 0}, "`temperature` must be a finite number of at"),
         ({"top_k": 0}, "`top_k` must be a positive integer"),
         ({"top_p": 0}, r"`top_p` must be a number in \(0, 1\]"),
         ({"min_p": 1}, r"`min_p` must be a number in \[0, 1\)"),

@@ -35,6 +35,43 @@ def test_positions_rise_within_the_range(seq, more, seed):
         assert np.array_equal(positions, [np.arange(seq)] * 3)
 
 
+@given(seq=st.integers(1, 20), more=st.integers(0, 30), seed=st.integers(0, 99))
+def test_skips_are_of_two_runs(seq, more, seed):
+    """Zhu et al. 2023, with the first run as in their code."""
+    layer = kp.RandomizedPositions(seq + more, draw="skip", seed=seed)
+    positions = drawn(layer, 3, seq, 2)
+    assert positions.dtype == "int32"
+    for row in positions:
+        skips = np.flatnonzero(np.diff(row) != 1)
+        assert len(skips) <= 1
+        assert row[0] == 0
+        for skip in skips:
+            assert skip + 1 <= (seq + 1) // 2
+        assert np.all(np.diff(row) > 0)
+        assert row[-1] < seq + more
+    counted = ops.convert_to_numpy(layer(np.zeros((1, seq))))
+    np.testing.assert_array_equal(counted, [np.arange(seq)])
+
+
+def test_every_skip_is_equally_likely():
+    """Of 3 tokens the first 1 or 2, moved by 0 to 4."""
+    layer = kp.RandomizedPositions(7, draw="skip", seed=1)
+    x = np.zeros((5000, 4), "float32")
+    mask = np.arange(4) < np.full((5000, 1), 3)
+    rows = ops.convert_to_numpy(layer(x, mask=mask, training=True))
+    assert np.array_equal(rows[:, 3], rows[:, 2])
+    found = [tuple(row) for row in rows[:, :3]]
+    wanted = {
+        tuple(np.arange(3) + shift * (np.arange(3) >= first)): 0
+        for first in (1, 2)
+        for shift in range(5)
+    }
+    assert {*found} == {*wanted}
+    counts = [found.count(each) for each in wanted if each != (0, 1, 2)]
+    # Two ways lead to (0, 1, 2): it has 2 of 10. Six deviations of 500.
+    assert max(abs(count - 500) for count in counts) < 6 * math.sqrt(450)
+
+
 def frequencies_of(rows):
     """How far the counts of all ten pairs out of five are from even.
 

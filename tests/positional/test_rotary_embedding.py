@@ -39,6 +39,8 @@ SCALINGS = {
         "low_freq_factor": 1,
         "high_freq_factor": 4,
     },
+    "proportional": {"partial_rotary_factor": 0.5, "factor": 2},
+    "clipped": {"clipped_pairs": 5},
 }
 
 
@@ -106,7 +108,7 @@ def test_frequencies_parity(key, near):
     for length, theirs in zip(case["lengths"], case["inv_freq"], strict=True):
         dim = 2 * len(theirs)
         want = rates_of(layer, dim, int(length))
-        near(theirs / want, np.ones(dim // 2), 32 * UNIT)
+        near(theirs, want, 32 * UNIT * want)
         # One pair at a time, as a unit vector that turns.
         x = np.zeros((dim // 2, 2, width), "float32")
         x[:, 0, : dim // 2] = np.eye(dim // 2)
@@ -336,6 +338,11 @@ def test_segments_start_again(near):
             r"Received: partial_rotary_factor=1\.5",
         ),
         (
+            {"scaling": of("proportional"), "partial_rotary_factor": 0.5},
+            "`partial_rotary_factor` is a key of `scaling` for the rope_type "
+            "'proportional': leave the argument out",
+        ),
+        (
             {"scaling": of("yarn"), "max_wavelength": 1},
             "`max_wavelength` must be above 1 for the rope_type 'yarn'",
         ),
@@ -357,7 +364,7 @@ def test_refuses_arguments(arguments, message):
         (
             {"rope_type": "yaarn"},
             "`scaling['rope_type']` must be 'default', 'linear', 'dynamic', "
-            "'yarn', 'longrope' or 'llama3'. "
+            "'yarn', 'longrope', 'llama3', 'proportional' or 'clipped'. "
             "Received: scaling['rope_type']='yaarn'",
         ),
         ({"factor": 2.0}, "Received: scaling['rope_type']=None"),
@@ -383,6 +390,12 @@ def test_refuses_arguments(arguments, message):
             "Received: scaling={'rope_type': 'default', 'factor': 2.0}",
         ),
         ({**of("llama3"), "truncate": True}, "'llama3' has no 'truncate'"),
+        ({"rope_type": "clipped"}, "needs the keys 'clipped_pairs'"),
+        (
+            {"rope_type": "proportional", "partial_rotary_factor": 1.5},
+            "`scaling['partial_rotary_factor']` must be in (0, 1]. "
+            "Received: scaling['partial_rotary_factor']=1.5",
+        ),
         (
             {"rope_type": "linear", "factor": 0.5},
             "`scaling['factor']` must be at least 1. "
@@ -491,3 +504,22 @@ def test_refuses_integers():
 def test_refuses_one_axis_for_both():
     with pytest.raises(ValueError, match="sequence_axis=1 and feature_axis=1"):
         kp.RotaryEmbedding(feature_axis=1)(np.ones((1, 2, 4), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        (
+            {"rope_type": "proportional", "partial_rotary_factor": 0.1},
+            "must be at least 0.125, to rotate one of the 8 pairs",
+        ),
+        (
+            {"rope_type": "clipped", "clipped_pairs": 9},
+            "must be at most 8, the number of pairs of features",
+        ),
+    ],
+)
+def test_refuses_scalings_that_no_width_fits(scaling, message):
+    layer = kp.RotaryEmbedding(scaling=scaling)
+    with pytest.raises(ValueError, match=message):
+        layer(np.ones((1, 2, DIM), "float32"))

@@ -211,7 +211,8 @@ def test_sampling_follows_seed_and_probability(chats, chatty):
     [
         ({"n": 2}, "`n` is not supported"),
         ({"max_tokens": 0}, "`max_tokens` must be above 0"),
-        ({"temperature": 3}, r"must be in \[0, 2\]"),
+        ({"temperature": 3}, r"must be 0, or in \[1e-30, 2\]"),
+        ({"temperature": 1e-310}, r"must be 0, or in \[1e-30, 2\]"),
         ({"stop": [""]}, "none empty"),
         ({"stop": 3}, "`stop` cannot be 3"),
         ({"seed": True}, "`seed` cannot be True"),

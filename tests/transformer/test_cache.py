@@ -41,6 +41,19 @@ IN_ATTENTION = {
     "shaw": lambda: kp.RelativePositionEmbedding(3),
     "transformer-xl": kp.TransformerXLBias,
 }
+# Of a decoder alone: an encoder is not causal.
+CAUSAL = {
+    "xpos": kp.XPosEmbedding,
+    "contextual": lambda: kp.ContextualBias(3),
+    "forgetting": kp.ForgettingBias,
+    "combined": lambda: kp.CombinedPosition(
+        [
+            kp.AttentionTemperature(floor_scale=2),
+            kp.ScalableSoftmax(),
+            kp.ForgettingBias(),
+        ]
+    ),
+}
 AT_THE_INPUT = {
     "none": lambda: None,
     "learned": lambda: kp.PositionEmbedding(LENGTH + 5),
@@ -119,6 +132,25 @@ def test_steps_are_the_whole(position, blocks):
     expected = model({"source": SOURCE, "target": TARGET})
     cache = model.build_cache(SOURCE, LENGTH + 2)
     near(by_steps(model, cache, TARGET), expected)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_steps_of_causal_positions(name):
+    """Padding before a prompt counts for nothing, in the cache neither."""
+    model = alone(
+        input_position=None,
+        attention_position=CAUSAL[name](),
+        num_layers=1,
+        num_key_value_heads=2,
+        attention_window=4,
+    )
+    target = TARGET.copy()
+    if name != "combined":  # temperatures are of positions, not of distances
+        target[1, :3] = 0
+    cache = model.build_cache(3, LENGTH + 2)
+    got = numpy(by_steps(model, cache, target))
+    real = target > 0
+    near(got[real], numpy(model(target))[real])
 
 
 @pytest.mark.parametrize("position", AT_THE_INPUT.values(), ids=AT_THE_INPUT)

@@ -76,16 +76,19 @@ class ViT(Family):
             "dropout": config.rate("hidden_dropout_prob", 0.0),
         }
 
-    def fill_embeddings(self, model: Any, parts: Parts) -> None:
-        table, projection = (
-            model.embedding.embeddings,
-            model.embedding.projection,
-        )
+    def fill_patches(self, model: Any, parts: Parts) -> tuple[int, int]:
+        """Fills the projection of patches; returns their size and width."""
+        projection = model.embedding.projection
         *window, channels, width = projection.kernel.shape
         kernel = parts.take("patches", (width, channels, *window))
         projection.kernel.assign(kernel.transpose(2, 3, 1, 0))
         projection.bias.assign(parts.take("patches", (width,), of="bias"))
-        first, grid = len(self.class_tokens), self.image_size // window[0]
+        return window[0], width
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        table = model.embedding.embeddings
+        size, width = self.fill_patches(model, parts)
+        first, grid = len(self.class_tokens), self.image_size // size
         rows = parts.take("position", (1, first + grid**2, width), of=None)[0]
         tokens = [
             row + parts.take(part, (1, 1, width), of=None)[0, 0]
@@ -93,6 +96,6 @@ class ViT(Family):
         ]
         patches = resized(
             rows[first:].reshape(grid, grid, width),
-            *(size // window[0] for size in model.image_size),
+            *(side // size for side in model.image_size),
         )
         table.assign(np.concatenate([tokens, patches.reshape(-1, width)]))

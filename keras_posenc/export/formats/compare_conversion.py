@@ -118,6 +118,13 @@ def compare_with_conversion(
                 ". The cause may be that the file also has the signatures "
                 f"{', '.join(more)}: verify all of them at once"
             )
+        if kind == "litert" and outputs.quantization not in (None, BY_KERAS):
+            words += (
+                ". It is compared with a file of the mode "
+                f"'{outputs.quantization}': if a recipe quantized it, which no "
+                "file names, only `allow_different_graph` (--allow-different-"
+                "graph) accepts it later"
+            )
         different_graph.append(words)
     return different_values, different_graph, not_compared
 

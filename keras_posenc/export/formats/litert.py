@@ -12,13 +12,18 @@ from keras_posenc.export.formats.compare_conversion import (
     compare_with_conversion,
     some,
 )
+from keras_posenc.export.formats.litert_auto import examples_of, find_recipe
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     check_quantization,
     refuse_loops,
     resolve_quantization,
 )
-from keras_posenc.export.formats.litert_recipe import Recipe
+from keras_posenc.export.formats.litert_recipe import (
+    Recipe,
+    mode_of,
+    require_quantizer,
+)
 from keras_posenc.export.formats.mediapipe import (
     TextTask,
     packed_task,
@@ -35,12 +40,21 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.probes.samples import fit_samples, split_texts
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.publish import writing_to
+from keras_posenc.export.report import (
+    AutoQuantization,
+    ExportedModel,
+    VerificationReport,
+)
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.keras_internals import layers_within
+from keras_posenc.progress import progress
+
+_VERIFIED = 64  # samples that verify a file of "auto", which is measured too
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -51,6 +65,8 @@ class LiteRT(Format):
     """
 
     mode: Any = None  # a recipe too, until it is resolved
+    keep: float | None = None  # of "auto"
+    chosen: AutoQuantization | None = None
     recipe: Recipe | None = None
     representative: Any = None
     task_name: str | None = None
@@ -58,6 +74,11 @@ class LiteRT(Format):
     allow_flex: bool = False
     task: TextTask | None = None
     writing: ClassVar[str] = "Converting to LiteRT"
+
+    @property
+    def is_written_first(self) -> bool:
+        """Whether a recipe decides how the outputs are compared."""
+        return self.recipe is not None
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and the task if the file is for one."""
@@ -67,7 +88,10 @@ class LiteRT(Format):
                 model, found.path, self.given, self.labels
             )
         else:
-            self.mode, self.recipe = resolve_quantization(self.mode)
+            if self.keep is None:
+                self.mode, self.recipe = resolve_quantization(self.mode)
+            else:
+                require_quantizer()
         if found is None and self.task_name is not None:
             self.task = resolve_task(
                 model, self.task_name, self.labels, self.given
@@ -80,15 +104,38 @@ class LiteRT(Format):
                     *self._measuring(model, found),
                 ]
         else:
-            self.samples, self.extra = self.task.probes(self.samples)
             self.signatures = [self.task.signature]
         if found is None:
             self._check()
         self.in_float32 = to_float32(self.signatures, self.frozen)
         if found is None and self.mode == "int8-static":
             refuse_loops(self.signatures)
+        if self.keep is not None:
+            self._choose(self.keep)
+        if self.task is not None:
+            self.samples, self.extra = self.task.probes(self.samples)
         by_keras = is_quantized(self.signatures)
         self.quantization = BY_KERAS if by_keras else self.mode
+
+    def _choose(self, keep: float) -> None:
+        """Finds the recipe of `"auto"`, and the samples to verify it with."""
+        signature = self.signatures[0]
+        if self.task is None:
+            fitted = fit_samples([signature], self.samples)[signature.name]
+            examples = examples_of(signature, fitted)
+        else:
+            texts, _ = split_texts(self.samples)
+            examples = self.task.inputs_of(texts)
+        with progress(self.verbose) as step:
+            self.chosen, held_out = find_recipe(
+                self.signatures, examples, keep, self.allow_flex, step
+            )
+        if self.task is None:
+            self.samples = held_out[:_VERIFIED]
+        else:
+            self.samples = texts[:_VERIFIED]
+        self.recipe = self.chosen.recipe or None
+        self.mode = mode_of(self.recipe) if self.recipe else None
 
     def _measuring(
         self, model: keras.Model, found: Inspection | None
@@ -130,7 +177,7 @@ class LiteRT(Format):
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
-        kept = convert(
+        kept, self.modes = convert(
             self.signatures,
             self.recipe or self.mode,
             self.fitted,
@@ -150,6 +197,19 @@ class LiteRT(Format):
             with writing_to(path.parent):
                 path.write_bytes(content)
 
+    def publish(
+        self,
+        staged: Path,
+        found: Inspection,
+        reference: Reference | None,
+        report: VerificationReport | None,
+        step: Step,
+    ) -> ExportedModel:
+        """Publishes the file, with what `"auto"` has found."""
+        if report is not None:
+            report = dataclasses.replace(report, auto=self.chosen)
+        return super().publish(staged, found, reference, report, step)
+
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
@@ -157,10 +217,13 @@ class LiteRT(Format):
         return compare_with_conversion(reference, found, self.frozen)
 
     def run_further(
-        self, path: Path, reference: Reference, step: Step
-    ) -> tuple[int | None, list[str]]:
+        self, report: VerificationReport, reference: Reference, step: Step
+    ) -> VerificationReport:
         """Runs a file of a task in MediaPipe, from raw text."""
         if self.task is None:
-            return None, []
+            return report
         step("Running it in MediaPipe")
-        return verify_in_mediapipe(self.task, path, reference)
+        count, notes = verify_in_mediapipe(self.task, report.path, reference)
+        return dataclasses.replace(
+            report, mediapipe=count, notes=[*report.notes, *notes]
+        )

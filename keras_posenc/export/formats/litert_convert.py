@@ -1,5 +1,6 @@
 """Converts signatures to LiteRT with TensorFlow's converter."""
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +13,12 @@ import numpy as np
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats import litert_quantize as modes
 from keras_posenc.export.formats.litert_file import write
-from keras_posenc.export.formats.litert_recipe import Recipe
-from keras_posenc.export.formats.litert_round import SMALLEST
+from keras_posenc.export.formats.litert_recipe import (
+    Recipe,
+    look_up,
+    round_by_recipe,
+)
+from keras_posenc.export.formats.litert_round import SMALLEST, weights_of
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
@@ -32,7 +37,7 @@ def convert(
     allow_flex: bool,
     frozen: FrozenModel,
     path: Path,
-) -> list[str]:
+) -> tuple[list[str], dict[int, str]]:
     """Converts signatures to a LiteRT file.
 
     Args:
@@ -46,7 +51,9 @@ def convert(
 
     Returns:
         The paths of matrices and tables that quantization leaves in float32,
-        though they are large enough.
+        though they are large enough; and the modes that a recipe has given the
+        model's variables, by the ids of these, as far as the file has them as
+        they are.
 
     Raises:
         ExportError: The model needs operators that LiteRT lacks, or it cannot
@@ -56,13 +63,55 @@ def convert(
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
     int8_in_floats(signatures, frozen)
-    model = _converted(signatures, quantization, representative, allow_flex)
+    rounded: dict[int, str] = {}
+    if quantization is None or isinstance(quantization, str):
+        model = converted(signatures, quantization, representative, allow_flex)
+    else:
+        model = converted(signatures, None, {}, allow_flex)
+        look_up(model)
+        found = variables_of(signatures, model)
+        model, by_buffer = round_by_recipe(model, quantization)
+        rounded = {
+            id(variable): by_buffer[number]
+            for number, variable in found.items()
+            if number in by_buffer
+        }
     with writing_to(path.parent):
         write(model, path)
-    return [] if quantization is None else [*_in_float32(model, signatures)]
+    if quantization is None:
+        return [], rounded
+    return [*_in_float32(model, signatures)], rounded
 
 
-def _converted(
+def variables_of(
+    signatures: Sequence[Signature], model: Any
+) -> dict[int, keras.Variable]:
+    """Returns the models' variables, by the indices of their buffers.
+
+    Only those of several axes, which the file of float32 has as they are, or
+    with their axes in another order.
+    """
+    found = {}
+    for signature in signatures:
+        for variable in signature.model.weights:
+            if len(variable.shape) > 1:
+                value = keras.ops.convert_to_numpy(variable)
+                # As it is, or as kernels and convolutions are laid out.
+                moved = (np.moveaxis(value, axis, 0) for axis in (-1, -2))
+                for laid in (value, *moved):
+                    found[_digest(laid)] = variable
+    return {
+        number: found[name]
+        for number in weights_of(model)
+        if (name := _digest(model.buffers[number].data)) in found
+    }
+
+
+def _digest(values: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values).data).digest()
+
+
+def converted(
     signatures: Sequence[Signature],
     quantization: str | Recipe | None,
     representative: Mapping[str, Sequence[Inputs]],

@@ -98,8 +98,12 @@ def mode_of(recipe: Recipe) -> str:
     return _MODES[min(bits)]
 
 
-def round_by_recipe(model: Any, recipe: Recipe) -> Any:
+def round_by_recipe(model: Any, recipe: Recipe) -> tuple[Any, dict[int, str]]:
     """Returns an unpacked file of float32, quantized by a recipe.
+
+    Returns:
+        The file; and the mode of each weight, such as `"int8"`, by the index of
+        its buffer in `model`.
 
     Raises:
         ExportError: ai-edge-quantizer refuses it.
@@ -108,7 +112,7 @@ def round_by_recipe(model: Any, recipe: Recipe) -> Any:
     require_quantizer()
     from ai_edge_quantizer import quantizer
 
-    _look_up(model)
+    look_up(model)
     with working_folder() as folder:
         path = folder / "float32.tflite"
         write(model, path)
@@ -126,7 +130,8 @@ def round_by_recipe(model: Any, recipe: Recipe) -> Any:
                 raise ExportError(
                     f"ai-edge-quantizer refuses the recipe: {error}"
                 ) from error
-    return read(bytes(content))
+    rounded = read(bytes(content))
+    return rounded, _modes_in(model, rounded)
 
 
 def round_to_int4(model: Any) -> Any:
@@ -134,14 +139,14 @@ def round_to_int4(model: Any) -> Any:
 
     Weights without whole blocks, or of other operators, get 8 bits.
     """
-    _look_up(model)
-    recipe = [*map(_in_blocks, _BLOCKWISE), *_without_blocks(model)]
-    model = round_by_recipe(model, recipe)
+    look_up(model)
+    recipe = [*map(in_blocks, _BLOCKWISE), *_without_blocks(model)]
+    model, _ = round_by_recipe(model, recipe)
     round_to_int8(model, is_dynamic=True)
     return model
 
 
-def _in_blocks(operation: str) -> dict[str, Any]:
+def in_blocks(operation: str) -> dict[str, Any]:
     """Returns the recipe of an operator's weights in 4 bits."""
     return {
         "regex": ".*",
@@ -165,7 +170,8 @@ def _in_blocks(operation: str) -> dict[str, Any]:
 def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
     """Yields recipes that leave out operators whose weights have no blocks.
 
-    ai-edge-quantizer calls an operator by the name of its output.
+    ai-edge-quantizer calls an operator by the names of its outputs, each with
+    a semicolon after it, and looks for an expression anywhere in these.
     """
     kinds = kinds_of(model)
     for graph in model.subgraphs:
@@ -175,15 +181,16 @@ def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
                 weight = graph.tensors[operator.inputs[1]]
                 output = graph.tensors[operator.outputs[0]]
                 if weight.shape[-1] % _BLOCK:
+                    name = re.escape(bytes(output.name).decode())
                     yield {
-                        "regex": re.escape(bytes(output.name).decode()),
+                        "regex": f"(^|;){name};",
                         "operation": kind,
                         "algorithm_key": "no_quantize",
                         "op_config": {},
                     }
 
 
-def _look_up(model: Any) -> None:
+def look_up(model: Any) -> None:
     """Replaces GATHER of rows by EMBEDDING_LOOKUP, which can be quantized.
 
     It takes ids of int32, of one dimension: a GATHER by others stays.
@@ -243,6 +250,47 @@ def _by_rows(graph: Any, edit: Editor, operator: Any) -> Iterator[Any]:
         "CONCATENATION", [sizes, constant("/dim", dim)], whole, join
     )
     yield edit.operator("RESHAPE", [rows, whole], output)
+
+
+def _modes_in(model: Any, rounded: Any) -> dict[int, str]:
+    """Returns `"int4"`, `"int8"`, `"float16"` or `"float32"` of each weight.
+
+    Args:
+        model: The file of float32.
+        rounded: The same one, quantized.
+
+    Returns:
+        The modes, by the indices of the weights' buffers in `model`.
+    """
+    types = {
+        number: name.lower()
+        for name, number in vars(litert_schema().TensorType).items()
+        if isinstance(number, int)
+    }
+    modes, kinds = {}, kinds_of(rounded)
+    for graph, other in zip(model.subgraphs, rounded.subgraphs, strict=True):
+        restored = {
+            operator.outputs[0]: operator.inputs[0]
+            for operator in other.operators
+            if kinds[operator.opcodeIndex] == "DEQUANTIZE"
+        }
+        found = dict(_weights_by_output(rounded, other))
+        for name, index in _weights_by_output(model, graph):
+            if name in found:
+                place = restored.get(found[name], found[name])
+                mode = types[other.tensors[place].type]
+                modes[graph.tensors[index].buffer] = mode
+    return modes
+
+
+def _weights_by_output(model: Any, graph: Any) -> Iterator[tuple[bytes, int]]:
+    """Yields the output's name and the weight of each operator that has one."""
+    kinds = kinds_of(model)
+    for operator in graph.operators:
+        place = place_of(kinds[operator.opcodeIndex], operator)
+        if place is not None:
+            name = bytes(graph.tensors[operator.outputs[0]].name)
+            yield name, int(operator.inputs[place])
 
 
 def require_quantizer() -> None:

@@ -1,9 +1,7 @@
 """Packages of language models for LiteRT-LM, for the pipeline."""
 
 import dataclasses
-import json
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,18 +10,20 @@ from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.litertlm_engine import verify_in_engine
 from keras_posenc.export.formats.litertlm_package import (
+    check_metadata,
     metadata_section,
     model_section,
     plain_tokenizer,
+    read_packed_tokenizer,
     read_tokenizer,
     require_builder,
     tokenizer_section,
+    unpack_model,
     write_package,
 )
 from keras_posenc.export.formats.litertlm_template import packaged_template
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Step
-from keras_posenc.export.probes.likelihoods import MAX_PERPLEXITY_RATIO
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
 from keras_posenc.export.publish import publish_file, staging_in, writing_to
@@ -32,9 +32,7 @@ from keras_posenc.export.record import (
     record_path,
     try_to_record,
 )
-from keras_posenc.export.regular_files import open_regular
 from keras_posenc.export.report import (
-    EngineReport,
     ExportedModel,
     VerificationReport,
 )
@@ -54,10 +52,13 @@ class LiteRTLM(LiteRT):
     Attributes:
         parts: The `EngineParts` of the generator.
         tokenizer: The packed tokenizer, as `tokenizer_section` takes it.
+        texts: Further texts to verify with.
     """
 
     parts: Any
     tokenizer: Mapping[str, Any] | bytes
+    texts: Sequence[str] = ()
+    in_engine: bool = True
     writing: ClassVar[str] = "Converting to LiteRT"
 
     def publish(
@@ -85,21 +86,23 @@ class LiteRTLM(LiteRT):
                 step("Running it in LiteRT-LM's engine")
                 report = dataclasses.replace(
                     report,
+                    path=self.path,
                     kind="litertlm",
                     size_bytes=packed.stat().st_size,
-                    engine=run_package(
-                        packed,
-                        self.parts,
-                        self.tokenizer,
-                        is_quantized=self.quantization is not None,
-                        tolerance=self.tolerance,
-                        max_perplexity_ratio=self.max_perplexity_ratio,
-                    ),
                     notes=[
                         *report.notes,
                         *notes_of(self.parts, self.tokenizer),
                     ],
                 )
+                report = run_package(
+                    packed,
+                    self.parts,
+                    self.tokenizer,
+                    report,
+                    self.tolerance,
+                    self.texts,
+                )
+                report.require_success()
                 record = make_record(report, packed)
             publish_file(packed, self.path)
         if report is None:
@@ -113,25 +116,53 @@ def run_package(
     path: Path,
     parts: Any,
     tokenizer: Mapping[str, Any] | bytes,
-    *,
-    is_quantized: bool,
+    report: VerificationReport,
     tolerance: float | None,
-    max_perplexity_ratio: float | None,
-) -> EngineReport:
-    """Runs a package in the engine; see `verify_in_engine`."""
-    names = spelled(tokenizer)
-    return verify_in_engine(
+    texts: Sequence[str] = (),
+) -> VerificationReport:
+    """Runs a package in the engine; see `verify_in_engine`.
+
+    Args:
+        path: The package.
+        parts: The `EngineParts` of its model.
+        tokenizer: The packed tokenizer.
+        report: The report of its LiteRT file.
+        tolerance: That of `verify`.
+        texts: Further texts to verify with.
+
+    Returns:
+        The report, with what the engine did.
+    """
+    engine, cases = verify_in_engine(
         path,
         parts,
-        names,
+        spelled(tokenizer),
         stops_of(parts, tokenizer),
-        is_quantized=is_quantized,
+        is_quantized=report.quantization is not None,
         tolerance=TOLERANCE if tolerance is None else tolerance,
-        max_perplexity_ratio=(
-            MAX_PERPLEXITY_RATIO
-            if max_perplexity_ratio is None
-            else max_perplexity_ratio
-        ),
+        max_kl=report.max_kl,
+        samples=texts,
+    )
+    report = dataclasses.replace(
+        report, engine=engine, cases=[*report.cases, *cases]
+    )
+    if not cases:
+        return report
+    measured = {
+        each.signature
+        for each in cases
+        if each.likelihoods is not None and each.likelihoods.tokens
+    }
+    return dataclasses.replace(
+        report,
+        by_likelihood=sorted(parts.models),
+        unverified=[
+            *report.unverified,
+            *(
+                f"{name} (no token to measure)"
+                for name in sorted({*parts.models} - {"decode"} - measured)
+            ),
+        ],
     )
 
 
@@ -178,8 +209,8 @@ def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
     message.llm_model_type.generic_model.SetInParent()
     for each in parts.end_ids:
         message.stop_tokens.add().token_ids.ids.append(each)
-    if parts.start_id is not None:
-        message.start_token.token_ids.ids.append(parts.start_id)
+    # Without a start token: the engine would put it before each text, also
+    # before one that begins with it, as templates of chats do.
     message.max_num_tokens = parts.cache_length
     message.supports_thinking = False
     message.supports_function_calling = False
@@ -273,44 +304,10 @@ def unpacked(
         )
     (kind,) = tokenizers
 
-    def content(each: Mapping[str, Any]) -> bytes:
-        with open_regular(found.path) as file:
-            file.seek(each["begin"])
-            return file.read(each["end"] - each["begin"])
-
-    model = by_kind["TFLiteModel"]
     path = folder / "model.tflite"
-    with writing_to(folder), path.open("wb") as file:
-        with open_regular(found.path) as source:
-            source.seek(model["begin"])
-            left = model["end"] - model["begin"]
-            while left > 0:
-                piece = source.read(min(left, 2**20))
-                if not piece:
-                    break
-                left -= file.write(piece)
-    packed = content(by_kind[kind])
-    tokenizer: Mapping[str, Any] | bytes = packed
-    if kind == "HF_Tokenizer_Zlib":  # its size was checked by the inspection
-        try:
-            tokenizer = json.loads(zlib.decompress(packed[8:]))
-        except ValueError as error:
-            raise ExportVerificationError(
-                f"The tokenizer in '{found.path}' is no JSON: {error}"
-            ) from error
+    with writing_to(folder):
+        unpack_model(found.path, by_kind["TFLiteModel"], path)
+    tokenizer = read_packed_tokenizer(found.path, by_kind[kind])
     own = metadata_of(parts, tokenizer)
-    given = type(own).FromString(content(by_kind["LlmMetadataProto"]))
-    fields = {each.name for each, _ in (*own.ListFields(), *given.ListFields())}
-    differing = [
-        name
-        for name in sorted(fields)
-        if getattr(own, name) != getattr(given, name)
-    ]
-    if differing:
-        raise ExportVerificationError(
-            f"The metadata of '{found.path}' is not the model's: "
-            f"{', '.join(differing)}. Export it again, or verify it with the "
-            "generator that it was exported from",
-            differs=True,
-        )
+    check_metadata(found.path, by_kind["LlmMetadataProto"], own)
     return path, tokenizer

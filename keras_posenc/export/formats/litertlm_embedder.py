@@ -7,64 +7,61 @@ fit into.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import filecmp
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
 from keras_posenc.checks import as_integer
-from keras_posenc.export.check import check
-from keras_posenc.export.errors import ExportVerificationError, check_verify
+from keras_posenc.export.check import check_signatures
+from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.formats.compare_conversion import (
+    compare_with_conversion,
+)
 from keras_posenc.export.formats.litert_convert import convert
+from keras_posenc.export.formats.litertlm_engine import named_package
 from keras_posenc.export.formats.litertlm_package import (
     Section,
+    check_metadata,
     metadata_section,
     model_section,
     require_builder,
+    section_content,
     tokenizer_section,
+    unpack_model,
     write_package,
 )
-from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
 from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
-from keras_posenc.export.probes.generate import Probe, Probes
-from keras_posenc.export.probes.reference import (
-    Memory,
-    Reference,
-    compute_reference,
-    runner_of,
-)
+from keras_posenc.export.pipeline import Format, Step
+from keras_posenc.export.probes.generate import Probe
+from keras_posenc.export.probes.reference import Memory, Reference, runner_of
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.probes.tolerance import BY_KERAS
-from keras_posenc.export.publish import (
-    publish_file,
-    staging_in,
-    writing_to,
-)
-from keras_posenc.export.record import (
-    make_record,
-    record_path,
-    try_to_record,
-)
-from keras_posenc.export.report import ExportedModel, VerificationReport
+from keras_posenc.export.publish import working_folder
+from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
     resolve_signatures,
 )
-from keras_posenc.export.signatures.signature import DEFAULT, Signature
+from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.worker_client import (
     MEMORY,
     Limits,
+    Worker,
     WorkerError,
     run_in_worker,
 )
-from keras_posenc.progress import progress
 from keras_posenc_worker import run_embedding_engine
 
+_MODELS = ("embedder", "text_encoder")
+_ENCODER = re.compile(r"encoder_([1-9]\d*)")
 _LENGTHS = (64, 128, 256, 512)  # by default, as far as a model takes them
 _BATCH = 16  # texts that the model is run on at once
 _QUANTIZATIONS = ("float16", "int8")
@@ -102,129 +99,264 @@ def check_lengths(lengths: Any, most: int | None) -> list[int]:
     return sorted({*numbers})
 
 
-def export_embedder(
-    model: keras.Model,
-    path: Path,
-    parts: Any,
-    *,
-    lengths: Any,
-    quantization: str | None,
-    verify: bool,
-    samples: Any,
-    tolerance: float | None,
-    verbose: int,
-) -> ExportedModel:
-    """Exports a sentence encoder; see `export_litertlm`.
+@dataclasses.dataclass(kw_only=True)
+class Embedder(Format):
+    """A package of a sentence encoder.
 
-    Args:
-        model: The model.
-        path: The package.
+    Attributes:
         parts: The model's `EmbedderParts`.
-        lengths: As for `export_litertlm`, and all that follow too.
-        quantization: None, "float16" or "int8".
-        verify: Whether to verify before publishing.
-        samples: Texts, or None.
-        tolerance: Largest difference allowed, or None.
-        verbose: Whether to show progress.
+        sizes: The lengths of its signatures.
+        mode: Its quantization.
+        frame: The sections of the metadata and the tokenizer; of a package to
+            verify its own.
+        texts: The texts that the engine is run on.
     """
-    check_verify(verify, samples)
-    if quantization not in (None, *_QUANTIZATIONS):
-        raise ValueError(
-            "`quantization` of a package of vectors must be 'float16', 'int8' "
-            f"or None. Received: quantization={quantization!r}"
+
+    parts: Any
+    sizes: Sequence[int]
+    mode: str | None = None
+    frame: Sequence[Section] = ()
+    texts: Sequence[str] = ()
+    writing: ClassVar[str] = "Converting to LiteRT"
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.mode not in (None, *_QUANTIZATIONS):
+            raise ValueError(
+                "`quantization` of a package of vectors must be 'float16', "
+                f"'int8' or None. Received: quantization={self.mode!r}"
+            )
+        self._samples, others = split_texts(self.samples)
+        if others:
+            raise ValueError(
+                "`samples` of a package must be texts. "
+                f"Received: samples={others[0]!r:.60}"
+            )
+        self.max_length = self.sizes[-1]
+        self._whole = self.parts.cut_at(self.max_length)
+        self._halves = _halves(
+            self.parts.embedder, self.parts.text_encoder, self.sizes
         )
-    given, others = split_texts(samples)
-    if others:
-        raise ValueError(
-            "`samples` of a package must be texts. "
-            f"Received: samples={others[0]!r:.60}"
-        )
-    sizes = check_lengths(lengths, parts.max_length)
-    halves = _halves(parts.embedder, parts.text_encoder, sizes)
-    ordinary, unusual = _texts(parts, sizes)
-    # What rounding to 8 bits makes of odd texts says little of a package.
-    compared = [*dict.fromkeys(given or ordinary)]
-    if quantization is None:
-        compared = [*dict.fromkeys([*ordinary, *unusual, *given])]
-    texts = [*dict.fromkeys([*compared, *ordinary, *unusual])]
-    ids = parts.ids(texts)
-    longest = max(map(len, ids))
-    echo = _halves(*_echo(longest), [longest])
-    whole = parts.cut_at(sizes[-1])
-    tokenizer = tokenizer_section(parts.tokenizer_json())
-    report = None
-    with FrozenModel(model, whole, halves, echo) as frozen:
-        (signature, *_) = resolve_signatures(whole)
-        both = [
-            each
-            for half in halves.values()
-            for each in resolve_numeric_signatures(model, half)
-        ]
-        in_float32 = to_float32([signature, *both], frozen)
-        by_keras = is_quantized([signature])
-        if by_keras and quantization is not None:
+        # For the frozen model, which must know them.
+        self.given = {"model": self._whole, **self._halves}
+
+    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
+        """Finds the texts, and reads the frame of a package to verify."""
+        tokenizer = self.parts.tokenizer_json()
+        own = _metadata(self.parts, self.sizes)
+        self.frame = [metadata_section(own), tokenizer_section(tokenizer)]
+        if found is not None:
+            if (lengths_of(found), found.quantization) != (
+                (self.sizes, self.mode)
+            ):
+                raise ExportVerificationError(
+                    f"'{found.path}' was changed while it was verified. Verify "
+                    "it again while no process writes to it"
+                )
+            self.frame = _read_frame(found, own)
+        (whole, *_) = resolve_signatures(self._whole)
+        self.signatures = [whole]
+        both = [each for half in self._halves for each in self._half(half)]
+        self.in_float32 = to_float32([whole, *both], self.frozen)
+        by_keras = is_quantized([whole])
+        if found is None and by_keras and self.mode is not None:
             raise ValueError(
                 "`quantization` must be None for a model that went through "
-                f"quantize(). Received: quantization={quantization!r}"
+                f"quantize(). Received: quantization={self.mode!r}"
             )
-        check_size(
-            [signature],
-            "LiteRT",
-            "quantization='int8' divides them by 4",
-            0.25 if quantization == "int8" else 1.0,
+        if found is None:
+            check_size(
+                self.signatures,
+                "LiteRT",
+                "quantization='int8' divides them by 4",
+                0.25 if self.mode == "int8" else 1.0,
+            )
+        self.quantization = BY_KERAS if by_keras else self.mode
+        ordinary, unusual = _texts(self.parts, self.sizes)
+        # What rounding to 8 bits makes of odd texts says little of a package.
+        compared = [*dict.fromkeys(self._samples or ordinary)]
+        if by_keras or self.mode is None:
+            compared = [*dict.fromkeys([*ordinary, *unusual, *self._samples])]
+        self.texts = [*dict.fromkeys([*compared, *ordinary, *unusual])]
+        self.samples = _batches(compared)
+        self.extra = _probes(whole, self.texts[len(compared) :])
+
+    def _half(self, name: str) -> list[Signature]:
+        return resolve_numeric_signatures(self._whole, self._halves[name])
+
+    def write(self, path: Path) -> None:
+        """Converts both halves, and packs them."""
+        halves = {name: self._half(name) for name in self._halves}
+        self._pack(path, halves, self.mode)
+
+    def _pack(
+        self,
+        path: Path,
+        halves: Mapping[str, Sequence[Signature]],
+        mode: str | None,
+    ) -> None:
+        with working_folder() as folder:
+            files = []
+            for name, signatures in halves.items():
+                file = folder / f"{name}.tflite"
+                convert(signatures, mode, {}, False, self.frozen, file)
+                files.append(model_section(file, name))
+            write_package(path, [*self.frame, *files])
+
+    def as_served(self, reference: Reference, found: Inspection) -> Inspection:
+        """Compares the ids of texts; returns the file as a model of texts."""
+        ids = self.parts.ids(self.texts)
+        longest = max(map(len, ids))
+        echo = {
+            name: resolve_numeric_signatures(self._whole, half)
+            for name, half in _halves(*_echo(longest), [longest]).items()
+        }
+        with working_folder() as folder:
+            package = folder / "ids.litertlm"
+            self._pack(package, echo, None)
+            check_ids(package, self.texts, ids)
+        (signature,) = reference.signatures
+        sides = {
+            "inputs": {
+                name: Tensor(tuple(spec.shape), spec.dtype)
+                for name, spec in signature.specs.items()
+            },
+            "outputs": {
+                name: Tensor((None, *value.shape[1:]), "float32")
+                for name, value in reference.probes[0].outputs.items()
+            },
+        }
+        return dataclasses.replace(found, signatures={signature.name: sides})
+
+    def run(
+        self, reference: Reference, found: Inspection, runtime: Worker | None
+    ) -> dict[str, Any]:
+        """Returns the engine's vectors, as `run_model` does."""
+        rows = [_rows(each) for each in reference.probes]
+        texts = [*dict.fromkeys(text for each in rows for text in each)]
+        response = _run(found.path, texts)
+        by_text = dict(zip(texts, response["cases"], strict=True))
+        cases: list[dict[str, Any]] = []
+        for probe, own in zip(reference.probes, rows, strict=True):
+            found_here = [by_text[text] for text in own]
+            errors = [each for each in found_here if "error" in each]
+            if errors:
+                cases.append({"outputs": {}, "error": errors[0]["error"]})
+                continue
+            (output,) = probe.outputs
+            vectors = [each["vector"] for each in found_here]
+            times = [each["milliseconds"] for each in found_here]
+            cases.append(
+                {
+                    "outputs": {output: np.array(vectors, "float32")},
+                    "milliseconds": float(np.median(times)),
+                }
+            )
+        return {"cases": cases, "load_seconds": response["load_seconds"]}
+
+    def compare_contents(
+        self, reference: Reference, found: Inspection, response: Any, own: Any
+    ) -> tuple[list[str], list[str], list[str]]:
+        """Compares the frame, and both models with conversions of them."""
+        graphs: list[str] = []
+        values: list[str] = []
+        left: list[str] = []
+        if self.frame[1] != tokenizer_section(self.parts.tokenizer_json()):
+            graphs.append("another tokenizer.json than the model's")
+        with working_folder() as folder:
+            files = _unpack(found, folder)
+            again = folder / "again.litertlm"
+            sections = [model_section(x, name) for name, x in files.items()]
+            write_package(again, [*self.frame, *sections])
+            if not filecmp.cmp(again, found.path, shallow=False):
+                graphs.append(
+                    "another header, or other bytes between or after its "
+                    "sections"
+                )
+            again.unlink()
+            for name, file in files.items():
+                compared = dataclasses.replace(
+                    reference, signatures=self._half(name)
+                )
+                half = inspect_safe(file, self.allow_operators)
+                check_signatures(compared.signatures, half)
+                differing = compare_with_conversion(compared, half, self.frozen)
+                for all_of_them, new in zip(
+                    (values, graphs, left), differing, strict=True
+                ):
+                    all_of_them += [f"{name}: {each}" for each in new]
+        return values, graphs, left
+
+    def run_further(
+        self, report: VerificationReport, reference: Reference, step: Step
+    ) -> VerificationReport:
+        """Adds what an application has to know."""
+        notes = [*_notes(self.parts, self.sizes, reference), *report.notes]
+        return dataclasses.replace(
+            report, notes=notes, token_ids=len(self.texts)
         )
-        with progress(verbose) as step, staging_in(path.parent) as folder:
-            with writing_to(path.parent):
-                folder.mkdir()
-            reference = None
-            if verify:
-                step("Computing reference outputs")
-                reference = compute_reference(
-                    Probes.fit(
-                        [signature],
-                        _batches(compared),
-                        sizes[-1],
-                        tolerance=tolerance,
-                        extra=_probes(signature, texts[len(compared) :]),
-                    ),
-                    in_float32,
-                    BY_KERAS if by_keras else quantization,
-                )
-            sections = [_metadata(parts, sizes), tokenizer]
-
-            def pack(name: str, models: Any, mode: str | None) -> Path:
-                package = folder / f"{name}.litertlm"  # no other ending
-                files = []
-                for half, given in models.items():
-                    file = folder / f"{half}.tflite"
-                    numeric = resolve_numeric_signatures(model, given)
-                    with writing_to(path.parent):
-                        convert(numeric, mode, {}, False, frozen, file)
-                    files.append(model_section(file, half))
-                write_package(package, [*sections, *files])
-                return package
-
-            step("Converting to LiteRT")
-            staged = pack("model", halves, quantization)
-            found = inspect_safe(staged, ())
-            if reference is not None:
-                step("Running it in LiteRT-LM's engine")
-                check_ids(pack("ids", echo, None), texts, ids)
-                report = _verified(reference, found)
-                notes = [*_notes(parts, sizes, reference), *report.notes]
-                report = dataclasses.replace(
-                    report, notes=notes, token_ids=len(texts)
-                )
-            record = None if report is None else make_record(report, staged)
-            publish_file(staged, path)
-    if report is None:  # what an earlier file left is not this one's
-        record_path(path).unlink(missing_ok=True)
-    else:
-        report = try_to_record(report, record, path)
-    return ExportedModel.published(path, report)
 
 
-def _metadata(parts: Any, sizes: Sequence[int]) -> Section:
+def lengths_of(found: Inspection) -> list[int]:
+    """Returns the lengths of a package's signatures, the shortest first.
+
+    Raises:
+        ExportVerificationError: Its models are not those of an embedder.
+    """
+    sizes = [_ENCODER.fullmatch(name) for name in found.signatures]
+    lengths = sorted(int(each[1]) for each in sizes if each is not None)
+    names = {"embed", *(f"encoder_{size}" for size in lengths)}
+    if not lengths or names != {*found.signatures}:
+        raise ExportVerificationError(
+            f"'{found.path}' is no package of a text embedder that this "
+            "library wrote: its signatures must be embed and encoder_<n>. It "
+            f"has: {', '.join(found.signatures) or 'none'}"
+        )
+    return lengths
+
+
+def _sections(found: Inspection) -> list[Any]:
+    """Returns where the four sections of a package are, in their order.
+
+    Raises:
+        ExportVerificationError: It has others.
+    """
+    named = {
+        " ".join([each["kind"], *each["items"].values()]): each
+        for each in found.sections
+    }
+    names = [
+        "EmbeddingMetadataProto",
+        "HF_Tokenizer_Zlib",
+        *(f"TFLiteModel tf_lite_{name}" for name in _MODELS),
+    ]
+    if {*names} != {*named} or len(found.sections) != len(names):
+        raise ExportVerificationError(
+            f"'{found.path}' must have the sections {', '.join(names)}. It "
+            f"has: {', '.join(sorted(named)) or 'none'}"
+        )
+    return [named[name] for name in names]
+
+
+def _read_frame(found: Inspection, own: Any) -> list[Section]:
+    """Returns the metadata and the tokenizer of a package."""
+    metadata, tokenizer, *_ = _sections(found)
+    check_metadata(found.path, metadata, own)
+    return [
+        Section(each["kind"], section_content(found.path, each))
+        for each in (metadata, tokenizer)
+    ]
+
+
+def _unpack(found: Inspection, folder: Path) -> dict[str, Path]:
+    """Writes the models of a package to a folder; returns the files."""
+    _, _, *models = _sections(found)
+    files = {name: folder / f"{name}.tflite" for name in _MODELS}
+    for section, file in zip(models, files.values(), strict=True):
+        unpack_model(found.path, section, file)
+    return files
+
+
+def _metadata(parts: Any, sizes: Sequence[int]) -> Any:
     metadata = require_builder().EmbeddingMetadata()
     metadata.embedding_model_type.generic_model.SetInParent()
     for token, index in (
@@ -234,7 +366,7 @@ def _metadata(parts: Any, sizes: Sequence[int]) -> Section:
         if index is not None:
             token.token_ids.ids.append(index)
     metadata.max_input_length = sizes[-1]
-    return metadata_section(metadata)
+    return metadata
 
 
 def _texts(parts: Any, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
@@ -267,51 +399,13 @@ def _probes(signature: Signature, texts: Sequence[str]) -> Iterator[Probe]:
         yield Probe(signature.name, {name: batch}, run({name: batch}))
 
 
-def _verified(reference: Reference, found: Inspection) -> VerificationReport:
-    """Compares the engine's vectors with the model's.
-
-    Raises:
-        ExportVerificationError: The engine does not load the package, or its
-            vectors are not the model's.
-    """
-    (signature,) = reference.signatures
-    ((name, spec),) = signature.specs.items()
-    rows = [
+def _rows(probe: Probe) -> list[str]:
+    """Returns the texts of a batch."""
+    (texts,) = probe.inputs.values()
+    return [
         text.decode(errors="replace") if isinstance(text, bytes) else text
-        for probe in reference.probes
-        for text in probe.inputs[name]
+        for text in texts
     ]
-    texts = [*dict.fromkeys(rows)]
-    response = _run(found.path, texts)
-    by_text = dict(zip(texts, response["cases"], strict=True))
-    cases = []
-    left = iter(rows)
-    for probe in reference.probes:
-        own = [by_text[next(left)] for _ in probe.inputs[name]]
-        errors = [each["error"] for each in own if "error" in each]
-        case: dict[str, Any] = {"outputs": {}}
-        if errors:
-            case["error"] = errors[0]
-        else:
-            (output,) = probe.outputs
-            vectors = [each["vector"] for each in own]
-            case["outputs"][output] = np.array(vectors, "float32")
-            times = [each["milliseconds"] for each in own]
-            case["milliseconds"] = float(np.median(times))
-        cases.append(case)
-    outputs = {
-        each: Tensor((None, *value.shape[1:]), "float32")
-        for each, value in reference.probes[0].outputs.items()
-    }
-    inputs = {name: Tensor(tuple(spec.shape), spec.dtype)}
-    as_model = {DEFAULT: {"inputs": inputs, "outputs": outputs}}
-    report = check(
-        reference,
-        dataclasses.replace(found, signatures=as_model),
-        {"cases": cases, "load_seconds": response["load_seconds"]},
-    )
-    report.require_success()
-    return report
 
 
 def check_ids(
@@ -372,17 +466,18 @@ def _echo(length: int) -> tuple[keras.Model, keras.Model]:
 
 def _run(package: Path, texts: Sequence[str]) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = run_in_worker(
-            run_embedding_engine.__name__,
-            str(package.resolve()),
-            list(texts),
-            limits=Limits(
-                memory=2 * MEMORY + 4 * package.stat().st_size,
-                seconds=300,
-                timeout=600,
-            ),
-            prepare=[],
-        )
+        with named_package(package) as link:
+            found: dict[str, Any] = run_in_worker(
+                run_embedding_engine.__name__,
+                str(link),
+                list(texts),
+                limits=Limits(
+                    memory=2 * MEMORY + 4 * package.stat().st_size,
+                    seconds=300,
+                    timeout=600,
+                ),
+                prepare=[],
+            )
     except WorkerError as error:
         raise ExportVerificationError(
             f"LiteRT-LM's engine {error} while it ran '{package}'"

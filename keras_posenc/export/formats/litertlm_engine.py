@@ -6,6 +6,7 @@ template, start or end. The engine is run as an application runs it.
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,21 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.formats.litertlm_likelihoods import (
+    Prompt,
+    Target,
+    cases_of,
+    chosen,
+    prompts_of,
+    scored,
+    targets_of,
+    targets_of_texts,
+)
 from keras_posenc.export.formats.litertlm_package import MISSING
+from keras_posenc.export.probes.likelihoods import Likelihoods
 from keras_posenc.export.probes.many_texts import many_texts
 from keras_posenc.export.publish import working_folder
-from keras_posenc.export.report import EngineReport
+from keras_posenc.export.report import CaseReport, EngineReport
 from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
@@ -33,15 +45,8 @@ _OWN = "<|keras_posenc:"
 # Tokens that are generated after each prompt, and after each message.
 _TOKENS = 24
 _REPLY = 12
-_LONGEST = 700  # tokens of a prompt
 # A log-probability is a difference of two logits.
 _ROUNDING = 2.0
-_TEXT = (
-    "Once upon a time, in a village by the sea, there lived an old woman who "
-    "knew the name of every ship. Each morning she walked to the harbour and "
-    "counted the masts. One day a ship came whose name nobody had heard, and "
-    "the captain asked her for the way to the island of glass. "
-)
 _MESSAGES = ("What is the capital of France?", "And of Italy?")
 
 
@@ -80,8 +85,15 @@ def named_package(path: Path) -> Iterator[Path]:
         yield link
 
 
-def run_in_engine(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+def run_in_engine(
+    path: Path, request: Mapping[str, Any], tokens: int = 0
+) -> dict[str, Any]:
     """Runs `keras_posenc_worker.run_litertlm` on a package.
+
+    Args:
+        path: The package.
+        request: See `run_litertlm.main`.
+        tokens: How many tokens it reads, except some hundred.
 
     Raises:
         ExportVerificationError: The package does not load, or its process
@@ -92,7 +104,7 @@ def run_in_engine(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         **{name: [] for name in ("texts", "prompts", "targets", "chats")},
         **request,
     }
-    tokens = 500 + sum(
+    tokens += 500 + sum(
         each["count"] for each in (*request["prompts"], *request["chats"])
     )
     try:
@@ -116,10 +128,10 @@ def run_in_engine(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Prompt:
-    """A prompt, and what the model itself makes of it."""
+class _Continued:
+    """Ids, and what the model itself makes of them."""
 
-    parts: list[str]
+    text: str
     ids: list[int]
     next_ids: list[int]
     leads: list[float]
@@ -133,8 +145,9 @@ def verify_in_engine(
     *,
     is_quantized: bool,
     tolerance: float,
-    max_perplexity_ratio: float,
-) -> EngineReport:
+    max_kl: float,
+    samples: Sequence[str] = (),
+) -> tuple[EngineReport, list[CaseReport]]:
     """Compares tokens, texts, likelihoods and a chat with the model's.
 
     Args:
@@ -142,12 +155,16 @@ def verify_in_engine(
         parts: The `EngineParts` of its model.
         names: How the packed tokenizer spells its special tokens, by their ids.
         stops: How tokens that end a reply are spelled.
-        is_quantized: Whether weights are quantized: then the perplexity of
-            texts is compared instead of single numbers.
+        is_quantized: Whether weights are quantized: then likelihoods are
+            measured, instead of comparing single numbers and texts.
         tolerance: Largest difference of logits allowed, relative to the
             largest of them.
-        max_perplexity_ratio: Largest perplexity allowed of a quantized file,
-            as a multiple of the model's.
+        max_kl: See `verify`.
+        samples: Further texts to score.
+
+    Returns:
+        What the engine did; and of a quantized package a case for each prompt,
+        with likelihoods to compare with the limits.
 
     Raises:
         ExportVerificationError: The engine cannot run it, or makes something
@@ -156,49 +173,45 @@ def verify_in_engine(
     texts = many_texts(
         [each for each in names.values() if not each.startswith(_OWN)]
     )
-    prompts = _prompts(parts, names)
-    targets = [_target(parts, each) for each in prompts[:2]]
+    prompts = prompts_of(parts, names, is_quantized)
+    own = [_continued(parts, each) for each in _ends(prompts)]
+    if is_quantized:
+        targets = [*targets_of(parts, names, prompts, samples)]
+    else:
+        targets = [
+            *map(functools.partial(_target, parts), prompts[:2], own[:2]),
+            *targets_of_texts(parts, names, samples),
+        ]
     request: dict[str, Any] = {
         "texts": texts,
         "prompts": [
-            {"parts": each.parts, "count": len(each.next_ids)}
-            for each in prompts
+            {"parts": prompt.parts, "count": len(each.next_ids)}
+            for prompt, each in zip(_ends(prompts), own, strict=True)
         ],
-        "targets": [
-            # 0.18.1 takes the last token of a prompt for one slot earlier:
-            # with that token twice, all is where it should be.
-            {"parts": [*each.parts, again], "target": target}
-            for each, again, target in targets
-        ],
+        "targets": [each.request for each in targets],
     }
     messages = _messages(parts)
     if messages:
         request["chats"] = [{"messages": messages, "count": _REPLY}]
-    found = run_in_engine(path, request)
+    found = run_in_engine(
+        path, request, sum(len(x.prompt.ids) for x in targets)
+    )
     _check_tokens(texts, parts.tokenize(texts), found["texts"])
-    near, largest, allowed, losses = 0, 0.0, 0.0, []
-    for (prompt, _, target), got in zip(targets, found["targets"], strict=True):
-        ids = parts.tokenize([target])[0]
-        wanted, size = parts.scores(prompt.ids, ids)
-        scores = np.array(_right("score a text", got))
+    near, largest, allowed, count = 0, 0.0, 0.0, 0
+    measured: list[tuple[Prompt, Likelihoods]] = []
+    for target, got in zip(targets, found["targets"], strict=True):
+        wanted, _, size = parts.scores(target.prompt.ids, target.ids)
+        scores = np.array(_right("score a text", got), "float64")
         if scores.shape != wanted.shape:
             raise ExportVerificationError(
-                f"LiteRT-LM scores {len(scores)} tokens of {target!r}, and the "
-                f"model {len(wanted)}"
+                f"LiteRT-LM scores {len(scores)} tokens of {target.text!r}, "
+                f"and the model {len(wanted)}"
             )
         allowed = max(allowed, _ROUNDING * tolerance * size)
         # NaN stays NaN, which the largest of Python's numbers would not.
         largest = float(np.max([largest, *np.abs(scores - wanted)]))
-        losses += [*(wanted - scores)]
-    with np.errstate(over="ignore"):
-        ratio = float(np.exp(np.mean(losses)))
-    if is_quantized and not ratio <= max_perplexity_ratio:
-        raise ExportVerificationError(
-            "In LiteRT-LM the quantized file's perplexity is "
-            f"{ratio:.3g} times the model's (allowed {max_perplexity_ratio:g}):"
-            " give another `quantization`, or a larger `max_perplexity_ratio`",
-            differs=True,
-        )
+        measured.append((target.prompt, scored(target, wanted, scores)))
+        count += len(wanted)
     if not is_quantized and not largest <= allowed:
         raise ExportVerificationError(
             "In LiteRT-LM the log-probability of a token differs from the "
@@ -206,13 +219,18 @@ def verify_in_engine(
             differs=True,
         )
     same = 0
-    for prompt, got in zip(prompts, found["prompts"], strict=True):
+    for prompt, each, got in zip(
+        _ends(prompts), own, found["prompts"], strict=True
+    ):
         text = _unspelled(parts, names, _right("continue a text", got))
-        state = _compare(parts, prompt, text, allowed)
+        state = _compare(parts, each, text, allowed)
         near += state == "near"
         same += state == "equal"
-        if state == "other" and not is_quantized:
-            raise _differs(parts, prompt, text)
+        if is_quantized:
+            likely = chosen(parts, each.ids, each.next_ids, text, max_kl)
+            measured.append((prompt, likely))
+        elif state == "other":
+            raise _differs(parts, each, text)
     turns = 0
     if messages:
         (chat,) = found["chats"]
@@ -227,17 +245,17 @@ def verify_in_engine(
             is_quantized,
             allowed,
         )
-    return EngineReport(
+    report = EngineReport(
         texts=len(texts),
-        continuations=len(prompts),
+        continuations=len(own),
         equal=same,
         near_ties=near,
-        log_probabilities=len(losses),
+        log_probabilities=count,
         largest_difference=largest,
         allowed_difference=None if is_quantized else allowed,
-        perplexity_ratio=ratio,
         turns=turns,
     )
+    return report, cases_of(measured) if is_quantized else []
 
 
 def _right(what: str, got: Any) -> Any:
@@ -249,50 +267,25 @@ def _right(what: str, got: Any) -> Any:
     return got
 
 
-def _prompts(parts: Any, names: Mapping[int, str]) -> list[_Prompt]:
-    """Makes a short prompt, one of two chunks, and one of three or more."""
-    room = parts.cache_length
-    count = max(1, min(_TOKENS, room // 4))
-    smallest, largest = parts.prefill_lengths[0], parts.prefill_lengths[-1]
-    # A padded chunk must fit into the cache.
-    most = max(1, min(room - count - smallest, _LONGEST))
-    sizes = (4, smallest + smallest // 2 + 1, largest + 3)
-    begin = names.get(parts.start_id) if parts.start_id is not None else None
-    before = [] if begin is None else [begin]
-    found = []
-    for size in dict.fromkeys(min(size, most) for size in sizes):
-        text, ids = _cut(parts, size)
-        ids = [*([] if begin is None else [parts.start_id]), *ids]
-        following, leads = parts.continued(ids, count)
-        found.append(_Prompt([*before, text], ids, following, leads))
-    return found
+def _ends(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Returns the prompts that are continued: two short ones, and the last."""
+    return [*prompts[:2], *prompts[2:][-1:]]
 
 
-def _cut(parts: Any, size: int) -> tuple[str, list[int]]:
-    """Returns a text of at most `size` tokens, which ends with a whole one."""
-    text = _TEXT * (1 + size * 8 // len(_TEXT))
-    words = text.split(" ")
-    low, high = 1, len(words)
-    while low < high:
-        middle = (low + high + 1) // 2
-        (ids,) = parts.tokenize([" ".join(words[:middle])])
-        low, high = (middle, high) if len(ids) <= size else (low, middle - 1)
-    for count in range(low, 0, -1):
-        text = " ".join(words[:count])
-        (ids,) = parts.tokenize([text])
-        if parts.tokenize([parts.text_of(ids[-1:])]) == [ids[-1:]]:
-            break
-    return text, ids
+def _continued(parts: Any, prompt: Prompt) -> _Continued:
+    """Returns a prompt with the model's own continuation."""
+    count = max(1, min(_TOKENS, parts.cache_length // 4))
+    following, leads = parts.continued(prompt.ids, count)
+    return _Continued("".join(prompt.parts), prompt.ids, following, leads)
 
 
-def _target(parts: Any, prompt: _Prompt) -> tuple[_Prompt, str, str]:
-    """Returns a prompt, its last token as a text, and a text to score."""
-    again = parts.text_of(prompt.ids[-1:])
-    target = parts.text_of(prompt.next_ids)
+def _target(parts: Any, prompt: Prompt, own: _Continued) -> Target:
+    """Returns a text to score: what the model itself makes of a prompt."""
+    text = parts.text_of(own.next_ids)
     # An end is not spelled; and a text cut within a character is another.
-    if "\ufffd" in target or not target.strip():
-        target = " and the ship"
-    return prompt, again, target
+    if "\ufffd" in text or not text.strip():
+        text = " and the ship"
+    return Target(prompt, text, parts.tokenize([text])[0])
 
 
 def _messages(parts: Any) -> list[str]:
@@ -336,7 +329,7 @@ def _unspelled(parts: Any, names: Mapping[int, str], text: str) -> str:
     return text
 
 
-def _compare(parts: Any, prompt: _Prompt, text: str, allowed: float) -> str:
+def _compare(parts: Any, prompt: _Continued, text: str, allowed: float) -> str:
     """Returns "equal", "near" or "other"."""
     # The engine may hold back bytes that are no whole character.
     if text.rstrip("\ufffd") == parts.text_of(prompt.next_ids).rstrip("\ufffd"):
@@ -348,10 +341,12 @@ def _compare(parts: Any, prompt: _Prompt, text: str, allowed: float) -> str:
     return "other"
 
 
-def _differs(parts: Any, prompt: _Prompt, text: str) -> ExportVerificationError:
+def _differs(
+    parts: Any, prompt: _Continued, text: str
+) -> ExportVerificationError:
     wanted = parts.text_of(prompt.next_ids)
     return ExportVerificationError(
-        f"LiteRT-LM continues {''.join(prompt.parts)!r:.60} with "
+        f"LiteRT-LM continues {prompt.text!r:.60} with "
         f"{text!r:.80}, and the model with {wanted!r:.80}",
         differs=True,
     )
@@ -382,7 +377,7 @@ def _check_chat(
             )
         ids += parts.tokenize([read])[0]
         next_ids, leads = parts.continued(ids, _REPLY)
-        prompt = _Prompt([wanted], ids, next_ids, leads)
+        prompt = _Continued(wanted, ids, next_ids, leads)
         state = _compare(parts, prompt, reply, allowed)
         if state == "other" and not is_quantized:
             raise _differs(parts, prompt, reply)

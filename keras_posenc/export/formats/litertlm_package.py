@@ -7,6 +7,7 @@ the builder's would have another name and date each time.
 import dataclasses
 import hashlib
 import json
+import operator
 import shutil
 import uuid
 import zlib
@@ -15,7 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
+from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.publish import writing_to
+from keras_posenc.export.regular_files import open_regular
 
 # The extra that installs what writes and runs packages.
 MISSING = "LiteRT-LM packages need {}: pip install 'keras-posenc[litertlm]'"
@@ -236,3 +239,68 @@ def _item(schema: Any, key: str, value: str) -> Any:
         valueType=schema.VData.StringValue,
         value=schema.StringValueT(value),
     )
+
+
+def section_content(path: Path, section: Mapping[str, Any]) -> bytes:
+    """Returns the bytes of a section that `inspect` has found in a package."""
+    with open_regular(path) as file:
+        file.seek(section["begin"])
+        return file.read(section["end"] - section["begin"])
+
+
+def unpack_model(path: Path, section: Mapping[str, Any], target: Path) -> None:
+    """Writes the LiteRT file of a section that `inspect` has found."""
+    left = section["end"] - section["begin"]
+    with open_regular(path) as source, target.open("wb") as file:
+        source.seek(section["begin"])
+        while piece := source.read(min(left, 2**20)):
+            left -= file.write(piece)
+
+
+def read_packed_tokenizer(path: Path, section: Mapping[str, Any]) -> Any:
+    """Returns the tokenizer of a section, as `tokenizer_section` takes it.
+
+    Raises:
+        ExportVerificationError: It is no tokenizer.json.
+    """
+    content = section_content(path, section)
+    if section["kind"] == "SP_Tokenizer":
+        return content
+    try:  # its size was checked by the inspection
+        values = json.loads(zlib.decompress(content[8:]))
+        for each in values.get("added_tokens") or []:
+            operator.index(each["id"])
+            each["content"].encode()
+    except (
+        *(ValueError, RecursionError, zlib.error),
+        *(AttributeError, KeyError, TypeError),  # of another structure
+    ) as error:
+        raise ExportVerificationError(
+            f"The tokenizer in '{path}' is no tokenizer.json: {error}",
+            differs=True,
+        ) from error
+    return values
+
+
+def check_metadata(path: Path, section: Mapping[str, Any], own: Any) -> None:
+    """Raises `ExportVerificationError` unless metadata is a model's own.
+
+    Args:
+        path: The package.
+        section: The section of its metadata.
+        own: The message that the model has.
+    """
+    given = type(own).FromString(section_content(path, section))
+    fields = {each.name for each, _ in (*own.ListFields(), *given.ListFields())}
+    differing = [
+        name
+        for name in sorted(fields)
+        if getattr(own, name) != getattr(given, name)
+    ]
+    if given != own:  # also by fields that are not known here
+        raise ExportVerificationError(
+            f"The metadata of '{path}' is not the model's: "
+            f"{', '.join(differing) or 'unknown fields'}. Export it again, or "
+            "verify it with the model that it was exported from",
+            differs=True,
+        )

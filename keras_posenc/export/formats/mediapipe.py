@@ -274,6 +274,10 @@ class TextTask:
             for row in rows
         ]
 
+    def inputs_of(self, texts: Sequence[str]) -> list[Arrays]:
+        """Returns MediaPipe's inputs of each text."""
+        return [row for _, row, _ in self._rows(texts)]
+
     def _rows(
         self, texts: Sequence[str]
     ) -> Iterator[tuple[str, Arrays, Arrays]]:

@@ -64,7 +64,7 @@ def kinds_of(
         if "float" not in values[0].dtype.name or len(widths) > 1:
             continue
         if widths != {1}:
-            kinds[name] = _kind(values, _maker(signature, name))
+            kinds[name] = _kind(values, maker_of(signature, name))
     return kinds
 
 
@@ -110,7 +110,7 @@ def _facts(value: np.ndarray) -> tuple[bool, bool, bool]:
     )
 
 
-def _maker(signature: Signature, name: str) -> Any:
+def maker_of(signature: Signature, name: str) -> Any:
     """Returns the layer or operation that makes an output, or None."""
     model = signature.model
     own_name = signature.own_names.get(name, name)
@@ -494,7 +494,7 @@ def rounding_layers(signature: Signature) -> dict[str, Any]:
     names = [
         new.get(own, own) for own in named_outputs(model, output_of(model))
     ]
-    makers = {name: _maker(signature, name) for name in names}
+    makers = {name: maker_of(signature, name) for name in names}
     return {
         name: maker
         for name, maker in makers.items()

@@ -63,6 +63,24 @@ class Probe:
         return text
 
     @property
+    def shorter(self) -> Self | None:
+        """The same with invented texts half as long; None without any left."""
+        texts = {
+            name: value
+            for name, value in self.inputs.items()
+            if value.dtype == object
+        }
+        longest = max(
+            (len(each) for value in texts.values() for each in value.flat),
+            default=0,
+        )
+        if self.is_sample or not longest:
+            return None
+        cut = np.frompyfunc(lambda text: text[: longest // 2], 1, 1)
+        halves = {name: cut(value) for name, value in texts.items()}
+        return dataclasses.replace(self, inputs={**self.inputs, **halves})
+
+    @property
     def examples(self) -> int:
         """Number of examples in the batch."""
         first = next(iter(self.inputs.values()), np.zeros(()))
@@ -110,6 +128,7 @@ class Probes:
             known for them.
         max_kl: See `verify`.
         max_perplexity_ratio: See `verify`.
+        in_engine: See `Format`.
     """
 
     signatures: list[Signature]
@@ -121,6 +140,7 @@ class Probes:
     left_out: Sequence[Signature] = ()
     max_kl: float | None = None
     max_perplexity_ratio: float | None = None
+    in_engine: bool = False
 
     def __post_init__(self) -> None:
         limits: Mapping[str, tuple[Callable[[float], bool], str]] = {
@@ -170,9 +190,13 @@ class Probes:
             ValueError: Arguments that no model can be run with.
         """
         if max_length is None:
-            limits = map(longest_text, signatures)
+            limits = [
+                *map(longest_text, signatures),
+                *(Offers.of(each.model).longest_input for each in signatures),
+            ]
             known = [limit for limit in limits if limit is not None]
-            max_length = min([*known, LONGEST, *map(_affordable, signatures)])
+            known += [LONGEST, *map(_affordable, signatures)]
+            max_length = max(min(known), 1)
         max_length = check_positive_int("max_length", max_length)
         given: dict[str, Sequence[Inputs]] = {
             name: [*inputs, *(fitted or {}).get(name, [])]

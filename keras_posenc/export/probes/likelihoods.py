@@ -345,23 +345,31 @@ def rescore_of(signature: Signature) -> Rescore | None:
     method = Offers.of(signature.model).rescore
     if method is None:
         return None
-    import tensorflow as tf
-
-    call = tf.function(method, autograph=False)
-    own = signature.own_names
+    call, own = traced_once(method), signature.own_names
 
     def rescore(
         inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> dict[str, Any]:
+        named = {own.get(name, name): x for name, x in outputs.items()}
+        found: dict[str, Any] = call(dict(inputs), named)
+        return found
+
+    return rescore
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of arrays, computed in one graph for all shapes.
+
+    Args:
+        function: It takes and returns tensors, or dicts of them.
+    """
+    import tensorflow as tf
+
+    call = tf.function(function, autograph=False)
+
+    def run(*arguments: Any) -> Any:
         with tf.device("CPU:0"):
-            given = (
-                {name: tf.constant(value) for name, value in inputs.items()},
-                {
-                    own.get(name, name): tf.constant(value)
-                    for name, value in outputs.items()
-                },
-            )
-            # Traced once for all shapes.
+            given = tf.nest.map_structure(tf.constant, arguments)
             traced = call.get_concrete_function(
                 *tf.nest.map_structure(
                     lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype),
@@ -369,9 +377,9 @@ def rescore_of(signature: Signature) -> Rescore | None:
                 )
             )
             found = traced(*given)
-        return {name: value.numpy() for name, value in found.items()}
+        return tf.nest.map_structure(lambda x: x.numpy(), found)
 
-    return rescore
+    return run
 
 
 def in_graph(call: Callable[..., Any], *arrays: np.ndarray) -> Any:

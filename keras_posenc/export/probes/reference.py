@@ -191,6 +191,7 @@ class Reference:
         max_kl: The largest mean loss of a quantized file's tokens, in nats.
         max_perplexity_ratio: The largest perplexity of a quantized file, as a
             multiple of the model's.
+        in_engine: Whether likelihoods are measured later: see `Format`.
     """
 
     signatures: Sequence[Signature]
@@ -210,6 +211,7 @@ class Reference:
     rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
     max_kl: float = MAX_KL
     max_perplexity_ratio: float = MAX_PERPLEXITY_RATIO
+    in_engine: bool = False
 
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
@@ -219,7 +221,9 @@ class Reference:
         return {
             each.name
             for each in self.signatures
-            if each.name in self.rescores or scores_targets(each)
+            if self.in_engine
+            or each.name in self.rescores
+            or scores_targets(each)
         }
 
     def target_tokens(self, probe: Probe) -> np.ndarray | None:
@@ -351,6 +355,7 @@ def compute_reference(
     in_float32: bool = False,
     quantization: str | None = None,
     rounding: str | None = None,
+    modes: Mapping[int, str] | None = None,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later.
 
@@ -362,6 +367,8 @@ def compute_reference(
             adds to the default tolerance.
         rounding: How that file rounds, as `allowed_difference` takes it, if
             not as a LiteRT file of the mode.
+        modes: Modes of single variables, by their ids, where a recipe gives
+            them others.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -372,7 +379,11 @@ def compute_reference(
     """
     with restored(probes.signatures):
         return _compute(
-            probes, in_float32, quantization, rounding or quantization
+            probes,
+            in_float32,
+            quantization,
+            rounding or quantization,
+            modes or {},
         )
 
 
@@ -381,6 +392,7 @@ def _compute(
     in_float32: bool,
     quantization: str | None,
     rounding: str | None,
+    modes: Mapping[int, str],
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
     signatures = probes.signatures
@@ -418,6 +430,7 @@ def _compute(
         max_perplexity_ratio=limit(
             "max_perplexity_ratio", MAX_PERPLEXITY_RATIO
         ),
+        in_engine=probes.in_engine,
     )
     memory = Memory()
     for signature in signatures:
@@ -436,7 +449,9 @@ def _compute(
     if rounding is not None and reference.held:
         more, *moved = map(
             float,
-            allowed_difference(signatures, rounding, _movement(reference)),
+            allowed_difference(
+                signatures, rounding, _movement(reference), modes
+            ),
         )
         if probes.tolerance is None:
             allowed += more
@@ -485,7 +500,7 @@ def _run(
                 reference.probes.append(extreme)
             continue
         try:
-            outputs = call(probe.inputs)
+            probe, outputs = _run_texts(probe, call)
         except ValueError as refusal:
             error = refusal
             if probe.is_required and not probe.is_sample:
@@ -504,6 +519,29 @@ def _run(
             taken += 1
     if error is not None and not taken:
         raise error
+
+
+def _run_texts(
+    probe: Probe, call: Callable[[Inputs], Any]
+) -> tuple[Probe, Any]:
+    """Runs a model on inputs; invented texts are cut to what it takes.
+
+    Only the model's layers know how many tokens a text has, and how many of
+    them have positions.
+
+    Raises:
+        ValueError: The model refuses the inputs, with empty texts too.
+    """
+    refusal: ValueError | None = None
+    tried: Probe | None = probe
+    while tried is not None:
+        try:
+            return tried, call(tried.inputs)
+        except ValueError as error:
+            refusal = refusal or error
+            tried = tried.shorter
+    assert refusal is not None
+    raise refusal
 
 
 def _run_pairs(

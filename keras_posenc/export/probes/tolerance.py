@@ -1,6 +1,6 @@
 """Largest allowed difference of a quantized file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -51,6 +51,7 @@ def allowed_difference(
     signatures: Sequence[Signature],
     quantization: str,
     differs: Callable[[], Any],
+    modes: Mapping[int, str] | None = None,
 ) -> Any:
     """Returns how far a correct file may differ, measured on the model itself.
 
@@ -64,43 +65,51 @@ def allowed_difference(
         differs: Runs the models again, and returns how far their outputs are
             from the first ones: a number, or an array of numbers that grow with
             the movement of the weights.
+        modes: Modes of single variables, by their ids; `"float32"` is not
+            moved.
 
     Returns:
         A number, or an array, like those of `differs`.
     """
     rng = np.random.default_rng(0)
-    rounded = list(_rounded_weights(signatures, quantization))
+    steps = [*_half_steps(signatures, quantization, modes or {})]
     moved = []
     for _ in range(_DRAWS):
-        for variable, value, half_step in rounded:
+        for variable, value, half_step in steps:
             variable.assign(value + rng.uniform(-1, 1, value.shape) * half_step)
         moved.append(differs())
-    for variable, value, _ in rounded:
+    for variable, value, _ in steps:
         variable.assign(value)
     usual = _USUAL[quantization] * np.sqrt(np.mean(np.square(moved), axis=0))
     return DEVIATIONS * usual
 
 
-def _rounded_weights(
-    signatures: Sequence[Signature], quantization: str
+def _half_steps(
+    signatures: Sequence[Signature],
+    quantization: str,
+    modes: Mapping[int, str],
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
     """Yields each variable that a file rounds, its value, and half a step."""
     for variable, axis in _weights(signatures):
         value = keras.ops.convert_to_numpy(variable)
-        if value.size < (_SMALLEST if quantization in _LEAVING else 1):
+        mode = modes.get(id(variable), quantization)
+        least = _SMALLEST if mode in _LEAVING else 1
+        if mode == "float32" or value.size < least:
             continue
-        if quantization == "float16":
+        if value.ndim < 2 and mode in _LEAVING:
+            continue  # no product and no lookup reads it
+        if mode == "float16":
             half_step = np.abs(value) * 2.0**-11
-        elif quantization == BY_KERAS:
+        elif mode == BY_KERAS:
             half_step = np.abs(value) * 2.0**-22
-        elif quantization == "int4" and value.ndim > 1:
+        elif mode == "int4" and value.ndim > 1:
             half_step = _of_blocks(value, 0 if axis else 1)
         else:
-            if axis is None and quantization in _BY_ROW:
+            if axis is None and mode in _BY_ROW:
                 axis = tuple(range(1, value.ndim))  # each row of a table
             largest = np.max(np.abs(value), axis=axis, keepdims=True)
             is_kernel = axis is not None
-            most = 64 if quantization == BY_ONNX and is_kernel else 127
+            most = 64 if mode == BY_ONNX and is_kernel else 127
             half_step = largest / most / 2
         yield variable, value, half_step
 

@@ -43,12 +43,14 @@ def models():
         "user": "{{ messages[-1].content }}",
         "plain": None,
     }
-    return {
+    found = {
         f"{name}.keras": kp.PretrainedGenerator(
             model, chat_template=template, **options
         )
         for name, template in templates.items()
     }
+    del options["max_positions"]
+    return {**found, "texts.keras": kp.Generator(model, **options)}
 
 
 @pytest.fixture
@@ -187,6 +189,7 @@ def test_an_exported_model(folder, capfd, monkeypatch):
     ("file", "options", "message"),
     [
         ("plain.keras", [], "has no chat template"),
+        ("texts.keras", [], "is a Generator, .* template. Give the folder of"),
         ("strict.keras", ["--system", "S"], "--system: .* user: no chats. L"),
         ("user.keras", ["--system", "S"], "has no place for it. Leave it out"),
         ("chats.keras", ["--seed", "1"], "does not sample"),

@@ -237,9 +237,10 @@ def test_file_that_is_none(tmp_path, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     message = (
-        f"'{path}' is neither a LiteRT nor an ONNX file, by its first bytes. "
-        "An exported model is a .tflite, .litertlm or .onnx file, a SavedModel "
-        "folder, or the folder of its versions; export a .keras file first"
+        f"'{path}' is neither a LiteRT file, an ONNX file nor a LiteRT-LM "
+        "package, by its first bytes. An exported model is a .tflite, "
+        ".litertlm or .onnx file, a SavedModel folder, or the folder of its "
+        "versions; export a .keras file first"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         kp.inspect(path)

@@ -482,6 +482,19 @@ def test_a_right_file_of_one_number_is_not_refused():
     assert np.median(ratios) > 0.03
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4", "float16"])
+def test_only_what_a_file_rounds_is_moved(quantization):
+    norm = layers.LayerNormalization()
+    inputs = keras.Input((1024,))
+    model = keras.Model(inputs, layers.Dense(2)(norm(inputs)))
+    signatures = resolve_signatures(model, None)
+    before = norm.gamma.numpy()
+    allowed = allowed_difference(
+        signatures, quantization, lambda: np.max(abs(norm.gamma - before))
+    )
+    assert (allowed > 0) == (quantization == "float16")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "recurrent", [layers.LSTM, layers.GRU, layers.SimpleRNN]

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+import keras_posenc as kp
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
@@ -46,6 +47,31 @@ def test_two_signatures_of_the_same_questions_ask_their_model_once():
             (answer,) = case.outputs.values()
             wanted = model(tf.constant(ids))
             np.testing.assert_array_equal(answer, wanted)
+
+
+def test_texts_and_ids_fit_the_positions():
+    size = 40
+    generator = kp.PretrainedGenerator(
+        kp.TransformerDecoderModel(
+            260, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+        ),
+        source_tokenizer=kp.ByteTokenizer(add_start=False, add_end=False),
+        max_length=2,
+        max_positions=size,
+    )
+    signatures = resolve_serving_signatures(generator)
+    cases = compute_reference(Probes.fit(signatures)).usual
+    lengths = {each.name: [] for each in signatures}
+    for case in cases:
+        for value in case.inputs.values():
+            if value.dtype == object:
+                found = [len(str(text).encode()) for text in value]
+                lengths[case.signature] += found
+            elif value.ndim == 2:
+                lengths[case.signature].append(value.shape[1])
+    assert max(lengths["from_ids"]) == size - 2
+    assert (size - 2) / 2 < max(lengths["serving_default"]) <= size - 2
+    assert max(lengths["score"]) > 500  # scores have no such limit
 
 
 class Adapted(layers.Layer):

@@ -1,0 +1,124 @@
+"""DINOv3: rotary positions of rows and columns, and register tokens."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.dinov2 import DinoV2
+from keras_posenc.checkpoints.family import (
+    ACTIVATIONS,
+    SIZES,
+    Parts,
+    said_sizes,
+)
+from keras_posenc.checks import check_count, check_max_wavelength
+from keras_posenc.positional.grid_positions import GridPositions
+from keras_posenc.positional.rotary_embedding import RotaryEmbedding
+
+# Which parts have biases, by the keys that say so.
+_BIASES = {
+    "query_bias": ("query",),
+    "key_bias": ("key",),
+    "value_bias": ("value",),
+    "proj_bias": ("attention_output",),
+    "mlp_bias": ("intermediate", "gate", "feed_forward_output"),
+}
+
+
+class DinoV3(DinoV2):
+    """[Siméoni et al., 2025](https://arxiv.org/abs/2508.10104)."""
+
+    prefix = "dinov3_vit."
+    pooling = None  # transformers has no classifier of it
+    names = {
+        "patches": "embeddings.patch_embeddings",
+        "class_token": "embeddings.cls_token",
+        "register_tokens": "embeddings.register_tokens",
+        "query": "layer.{}.attention.q_proj",
+        "key": "layer.{}.attention.k_proj",
+        "value": "layer.{}.attention.v_proj",
+        "attention_output": "layer.{}.attention.o_proj",
+        "attention_norm": "layer.{}.norm1",
+        "attention_scale": "layer.{}.layer_scale1.lambda1",
+        "gate": "layer.{}.mlp.gate_proj",
+        "intermediate": "layer.{}.mlp.up_proj",
+        "feed_forward_output": "layer.{}.mlp.down_proj",
+        "feed_forward_norm": "layer.{}.norm2",
+        "feed_forward_scale": "layer.{}.layer_scale2.lambda1",
+        "final_norm": "norm",
+    }
+
+    def options(self, config: Config) -> dict[str, Any]:
+        for key in (  # of training, of use as a backbone, and of no table
+            "apply_layernorm",
+            "drop_path_rate",
+            "image_size",
+            "layerscale_value",
+            "out_features",
+            "out_indices",
+            "reshape_hidden_states",
+            "return_class_token",
+            "stage_names",
+        ):
+            config.take(key, None)
+        self.without_bias = frozenset(
+            part
+            for key, parts in _BIASES.items()
+            if not config.expect(key, key != "key_bias", key == "key_bias")
+            for part in parts
+        )
+        patch_size = config.size("patch_size", 16)
+        tokens = 1 + config.checked("num_register_tokens", check_count, 0)
+        draws = {
+            name: config.checked(
+                f"pos_embed_{name}",
+                # A layer of its own says what is wrong with the value.
+                lambda _, value, name=name: getattr(
+                    GridPositions(extent=1.0, **{name: value}), name
+                ),
+                default,
+            )
+            for name, default in (
+                ("shift", None),
+                ("jitter", None),
+                ("rescale", 2.0),
+            )
+        }
+        grid = GridPositions(
+            patch_size,
+            num_class_tokens=tokens,
+            extent=2 * math.pi,
+            **draws,
+            name="grid_positions",
+        )
+        base = config.checked(
+            "rope_theta", lambda _, value: check_max_wavelength(value), 100.0
+        )
+        return {
+            **said_sizes(config, [n for n in SIZES if n != "vocabulary_size"]),
+            "image_size": None,
+            "patch_size": patch_size,
+            "num_channels": config.size("num_channels", 3),
+            "num_class_tokens": tokens,
+            "input_position": None,
+            "grid_positions": grid,
+            "attention_position": RotaryEmbedding(
+                max_wavelength=base, axes=2, name="rotary_embedding"
+            ),
+            "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
+            "use_gate": config.expect("use_gated_mlp", False, True),
+            "norm_epsilon": config.positive("layer_norm_eps", 1e-5),
+            "dropout": 0.0,
+        }
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        self.fill_patches(model, parts)
+        table = model.embedding.embeddings
+        count, width = table.shape
+        tokens = [parts.take("class_token", (1, 1, width), of=None)[0]]
+        if count > 1:
+            shape = (1, count - 1, width)
+            tokens += [parts.take("register_tokens", shape, of=None)[0]]
+        table.assign(np.concatenate(tokens))

@@ -1,0 +1,173 @@
+"""Several positions inside the same attention."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+
+from keras_posenc.ops.named import config_of
+from keras_posenc.positional.attention_kinds import check_attention_position
+from keras_posenc.positional.attention_position import AttentionPosition
+
+_HOOKS = (
+    "rotate",
+    "rotate_keys",
+    "bias",
+    "values",
+    "contextual_bias",
+    "steps",
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class CombinedPosition(AttentionPosition):
+    """Uses several positions in the same attention.
+
+    Rotations follow one another, in the given order; terms of the scores, and
+    additions to the outputs, are summed.
+
+    Args:
+        attention_positions: At least two: each an `AttentionPosition`, or the
+            name of a kind, such as `"rotary"`.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: Not a list of at least two positions; a position twice; or
+            two with the hook `steps`.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> position = kp.CombinedPosition(["rotary", kp.ForgettingBias()])
+    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+    """
+
+    def __init__(
+        self,
+        attention_positions: Sequence[AttentionPosition | str],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.attention_positions = _checked(
+            attention_positions, self.dtype_policy
+        )
+        parts = self.attention_positions
+        self.uses_length = any(each.uses_length for each in parts)
+        self.causal_only = any(each.causal_only for each in parts)
+        self.bidirectional = all(
+            getattr(each, "bidirectional", True) for each in parts
+        )
+        for hook in _HOOKS:
+            if not self._with(hook):  # absent: attention sees that
+                setattr(self, hook, None)
+
+    def build(self, input_shape: Any, tokens_shape: Any = None) -> None:
+        for each in self.attention_positions:
+            if not each.built:
+                shapes = [input_shape]
+                if each.steps is not None:
+                    shapes.append(tokens_shape)
+                each.build(*shapes)
+        self.built = True
+
+    def rotate(self, x: Any, positions: Any) -> Any:
+        return self.rotated(x, positions, {})
+
+    def rotate_keys(self, x: Any, positions: Any) -> Any:
+        return self.rotated_keys(x, positions, {})
+
+    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+        for each in self._with("rotate"):
+            x = each.rotated(x, positions, known)
+        return x
+
+    def rotated_keys(
+        self, x: Any, positions: Any, known: dict[Any, Any]
+    ) -> Any:
+        for each in self.attention_positions:
+            x = each.rotated_keys(x, positions, known)
+        return x
+
+    def bias(
+        self, query: Any, key: Any, query_positions: Any, key_positions: Any
+    ) -> Any:
+        return _sum(
+            each.bias(query, key, query_positions, key_positions)
+            for each in self._with("bias")
+        )
+
+    def values(
+        self, weights: Any, query_positions: Any, key_positions: Any
+    ) -> Any:
+        return _sum(
+            each.values(weights, query_positions, key_positions)
+            for each in self._with("values")
+        )
+
+    def contextual_bias(
+        self,
+        query: Any,
+        key: Any,
+        mask: Any,
+        query_places: Any,
+        key_places: Any,
+    ) -> Any:
+        return _sum(
+            each.contextual_bias(query, key, mask, query_places, key_places)
+            for each in self._with("contextual_bias")
+        )
+
+    def steps(self, x: Any) -> Any:
+        (only,) = self._with("steps")
+        return only.steps(x)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **config_of(self)}
+
+    def _with(self, hook: str) -> list[Any]:
+        """Returns the positions that have a hook."""
+        return [
+            each
+            for each in self.attention_positions
+            if getattr(each, hook) is not None
+        ]
+
+
+def _checked(value: Any, dtype: Any) -> list[AttentionPosition]:
+    name = "attention_positions"
+    parts: list[Any] = []
+    if isinstance(value, list | tuple):
+        parts = [check_attention_position(x, dtype, name) for x in value]
+    if len(parts) < 2 or None in parts:
+        raise ValueError(
+            f"`{name}` must be a list of at least two positions, such as "
+            "['rotary', keras_posenc.ScalableSoftmax()]. "
+            f"Received: {name}={value!r}"
+        )
+    if len({id(each) for each in parts}) < len(parts):
+        raise ValueError(
+            f"`{name}` must not have the same layer twice. "
+            f"Received: {name}={value!r}"
+        )
+    if any(getattr(each, "num_axes", None) is not None for each in parts):
+        raise ValueError(
+            f"`{name}` must all take positions that are numbers, not vectors: "
+            f"leave `axes` out. Received: {name}={value!r}"
+        )
+    if sum(each.steps is not None for each in parts) > 1:
+        raise ValueError(
+            f"`{name}` can have one position with `steps`, such as "
+            f"ForgettingBias. Received: {name}={value!r}"
+        )
+    return parts
+
+
+def _sum(terms: Iterable[Any]) -> Any:
+    """Returns the sum of what hooks returned; None where all are None."""
+    total = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total

@@ -1,0 +1,286 @@
+"""Positions that are vectors: rotations, grids, and refusals."""
+
+import json
+import math
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+from tests import reference as ref
+
+FIXTURES = np.load(
+    Path(__file__).parents[1] / "fixtures/vector_position_parity.npz"
+)
+CASES = sorted(key[:-5] for key in FIXTURES.files if key.endswith("/axes"))
+SECTIONS = {"mrope_section": [1, 1, 2]}
+# A sine's bound below 4,096, two products and a sum, of features below 4.
+TURNED = 2 * 4 * (2.1e-7 + 2 * 2.0**-24)
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(x), "float64")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parity_with_transformers(case):
+    """Qwen2-VL's images and texts, EdgeTAM's images, Qwen3-VL's texts."""
+    axes, x, positions, expected = (
+        FIXTURES[f"{case}/{key}"]
+        for key in ("axes", "inputs", "positions", "turned")
+    )
+    layer = kp.RotaryEmbedding(
+        axes=json.loads(str(axes)),
+        layout="interleaved" if case == "axial_interleaved" else "halves",
+    )
+    turned = numpy(layer.rotate(ops.convert_to_tensor(x), positions))
+    np.testing.assert_allclose(turned, expected, rtol=0, atol=TURNED)
+
+
+def test_parity_with_dinov3():
+    """Tokens before the patches are not rotated."""
+    x, expected = (FIXTURES[f"dinov3/{key}"] for key in ("inputs", "turned"))
+    grid = kp.GridPositions(4, num_class_tokens=3, extent=2 * math.pi)
+    positions = grid(np.zeros((5, 8, 13, 3), "float32"))
+    layer = kp.RotaryEmbedding(axes=2, max_wavelength=100)
+    turned = numpy(layer.rotate(ops.convert_to_tensor(x), positions))
+    # A coordinate up to 2 pi is rounded three times.
+    tolerance = TURNED + 2 * 4 * 3 * 2 * math.pi * 2.0**-24
+    np.testing.assert_allclose(turned, expected, rtol=0, atol=tolerance)
+    np.testing.assert_array_equal(turned[:, :, :3], x[:, :, :3])
+
+
+@pytest.mark.parametrize("layout", ["halves", "interleaved"])
+def test_three_axes_as_in_the_paper(layout):
+    """Each third of the pairs is a rotary embedding of its own axis."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 5, 18)).astype("float32")
+    positions = rng.uniform(-300, 300, (1, 5, 3)).astype("float32")
+    layer = kp.RotaryEmbedding(axes=3, layout=layout, partial_rotary_factor=0.7)
+    found = numpy(layer(x, positions=positions))
+    expected = ref.rotate_by_axes(x, positions, pairs=2, layout=layout)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2 * TURNED)
+
+
+def test_sections_take_numbers():
+    """A number is the same on all axes: text has the usual positions."""
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    layer = kp.RotaryEmbedding(axes=SECTIONS)
+    found = numpy(layer(x, start_index=7))
+    np.testing.assert_array_equal(
+        found, numpy(kp.RotaryEmbedding()(x, start_index=7))
+    )
+    vectors = np.repeat(np.arange(7, 12)[None, :, None], 3, axis=-1)
+    np.testing.assert_array_equal(found, numpy(layer(x, positions=vectors)))
+
+
+def test_a_decoder_with_sections_generates_with_its_cache():
+    model = kp.TransformerDecoderModel(
+        9,
+        d_model=16,
+        num_layers=1,
+        num_heads=2,
+        intermediate_dim=8,
+        input_position=None,
+        attention_position=kp.RotaryEmbedding(axes=SECTIONS),
+    )
+    ids = np.array([[3, 5, 4, 2, 6], [4, 4, 7, 8, 1]])
+    whole = numpy(model(ids))
+    _, cache = model.call_with_cache(ids[:, :3], model.build_cache(2, 6))
+    last, _ = model.call_with_cache(ids[:, 3:], cache)
+    np.testing.assert_allclose(numpy(last), whole[:, 3:], atol=4e-6)
+
+
+# ---- Grids
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 1, 3)], ids=["2-D", "3-D"])
+def test_cells_are_counted_row_by_row(shape):
+    expected = list(np.ndindex(*shape))
+    grid = kp.GridPositions()
+    positions = grid(np.zeros((4, *shape, 5), "float32"))
+    assert positions.shape == grid.compute_output_shape((4, *shape, 5))
+    assert numpy(positions)[0].tolist() == [list(cell) for cell in expected]
+
+
+def test_draws_are_of_training_alone_and_within_their_bounds():
+    options = {"extent": 3.0, "shift": 0.5, "jitter": 1.25, "rescale": 2.0}
+    images = np.zeros((1, 4, 8, 1), "float32")
+    grids = [
+        kp.GridPositions(2, num_class_tokens=1, seed=5, **options)
+        for _ in range(2)
+    ]
+    # From the centre of the first patch to that of the last: (row, column).
+    plain = numpy(grids[0](images))[0]
+    np.testing.assert_allclose(plain[1], [-1.5, -2.25], rtol=1e-6)
+    np.testing.assert_allclose(plain[-1], [1.5, 2.25], rtol=1e-6)
+    assert not plain[0].any()
+    factors, shifts = [], []
+    for count in range(40):
+        drawn = numpy(grids[0](images, training=True))[0]
+        if count < 2:
+            again = numpy(grids[1](images, training=True))[0]
+            np.testing.assert_array_equal(drawn, again)
+        assert not drawn[0].any()
+        factors.append((drawn[-1] - drawn[1]) / (plain[-1] - plain[1]))
+        shifts.append((drawn[-1] + drawn[1]) / 2 / factors[-1] / 3)
+    factors, shifts = np.array(factors), np.array(shifts)
+    # Both factors of one axis; their quotient is without the common one.
+    quotient = factors[:, 0] / factors[:, 1]
+    for values, bound, low in (
+        (np.log(factors), np.log(2.5), 0.6),
+        (np.log(quotient), 2 * np.log(1.25), 0.7),
+        (shifts, 0.5, 0.9),
+    ):
+        largest = np.abs(values).max()
+        assert low * bound < largest <= bound * (1 + 1e-5)
+
+
+def test_a_vision_transformer_takes_images_of_any_size(tmp_path):
+    model = kp.VisionTransformerModel(
+        None,
+        input_position=None,
+        attention_position=kp.RotaryEmbedding(axes=2, max_wavelength=100),
+        grid_positions=kp.GridPositions(2, num_class_tokens=1, extent=6.0),
+        patch_size=2,
+        d_model=8,
+        num_layers=1,
+        num_heads=2,
+        intermediate_dim=6,
+    )
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    rng = np.random.default_rng(0)
+    for size in ((4, 6), (8, 2)):
+        x = rng.normal(size=(3, *size, 3)).astype("float32")
+        y = numpy(model(x))
+        np.testing.assert_array_equal(numpy(again(x)), y)
+        assert y.shape == (3, 1 + size[0] * size[1] // 4, 8)
+    # With its patches in another order, an image is another one.
+    flipped = numpy(model(x[:, ::-1]))
+    assert np.abs(flipped - y)[:, 0].max() > 1e-4
+
+
+@pytest.mark.tensorflow
+def test_a_graph_serves_every_size():
+    import tensorflow as tf
+
+    grid = kp.GridPositions(2, num_class_tokens=1, extent=3.0, jitter=1.5)
+    signature = [tf.TensorSpec((None, None, None, 1))]
+    graph = tf.function(grid.__call__, input_signature=signature)
+    for size in ((4, 6), (2, 9), (2, 2)):
+        images = np.zeros((1, *size, 1), "float32")
+        np.testing.assert_array_equal(graph(images), grid(images))
+
+
+# ---- Refusals
+
+
+def of_width(dim, **options):
+    return kp.RotaryEmbedding(**options, name="rope")(
+        np.ones((1, 4, dim), "float32"), positions=np.zeros((1, 4, 2))
+    )
+
+
+def attend(position, shape):
+    kp.SelfAttention(num_heads=2, attention_position=position)(
+        np.ones((1, 4, 8), "float32"),
+        positions=None if shape is None else np.zeros(shape, "float32"),
+    )
+
+
+AXIAL = kp.RotaryEmbedding(axes=2, name="rope")
+DYNAMIC = {
+    "rope_type": "dynamic",
+    "factor": 2,
+    "original_max_position_embeddings": 64,
+}
+VIT = {"patch_size": 2, "d_model": 8, "num_layers": 1, "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: kp.RotaryEmbedding(axes=1), r"`axes` must be .* axes=1"),
+        (
+            lambda: kp.RotaryEmbedding(axes={"mrope_section": [8], "x": 1}),
+            "has the keys 'mrope_section' and 'mrope_interleaved' alone",
+        ),
+        (
+            lambda: kp.RotaryEmbedding(axes={"mrope_section": [8]}),
+            "a list of at least two integers",
+        ),
+        (
+            lambda: kp.RotaryEmbedding(
+                axes={"mrope_section": [1, 2, 2], "mrope_interleaved": True}
+            ),
+            "gives axis 2 one of every 3 pairs, from 2 to 5, .* sum to 5",
+        ),
+        (
+            lambda: kp.RotaryEmbedding(axes=2, scaling=DYNAMIC),
+            "'dynamic' depends on the length",
+        ),
+        (
+            lambda: of_width(6, axes=2),
+            "'rope' .* must be a multiple of 4. Received: 6 features",
+        ),
+        (
+            lambda: of_width(6, axes={"mrope_section": [1, 1]}),
+            "'rope' .* sum to half their number. Received: 6 features",
+        ),
+        (lambda: attend(AXIAL, None), "'rope' needs .* no positions"),
+        (lambda: attend(AXIAL, (1, 4)), r"\(batch, seq, 2\).* \(1, 4\)"),
+        (lambda: attend(AXIAL, (1, 4, 3)), r"\(batch, seq, 2\).*\(1, 4, 3\)"),
+        (lambda: attend(AXIAL, (1, 5, 2)), r"seq=4, axes=2.*\(1, 5, 2\)"),
+        (
+            lambda: attend(kp.AlibiBias(name="bias"), (1, 4, 2)),
+            r"AlibiBias 'bias' needs .* \(batch, seq\), a number",
+        ),
+        (
+            lambda: AXIAL.rotate(ops.ones((1, 1, 4, 8)), ops.ones((1, 4))),
+            r"'rope' needs `positions` of shape \(batch, seq, 2\)",
+        ),
+        (
+            lambda: kp.TransformerDecoderModel(
+                9,
+                d_model=8,
+                num_layers=1,
+                num_heads=2,
+                input_position=None,
+                attention_position=AXIAL,
+            ),
+            "'rope' needs .* so that tokens are counted",
+        ),
+        (lambda: kp.GridPositions(shift=0.1), "give `extent` too"),
+        (lambda: kp.GridPositions(extent=1, jitter=0.5), "must be at least 1"),
+        (
+            lambda: kp.GridPositions(name="grid")(np.ones((2, 3))),
+            r"GridPositions 'grid' takes images .* \(2, 3\)",
+        ),
+        (
+            lambda: kp.VisionTransformerModel(None, **VIT),
+            "`image_size` must be given",
+        ),
+        (
+            lambda: kp.VisionTransformerModel(
+                4, **VIT, grid_positions=kp.GridPositions(2)
+            ),
+            "`grid_positions` is for an attention_position",
+        ),
+        (
+            lambda: kp.VisionTransformerModel(
+                4,
+                **VIT,
+                attention_position=AXIAL,
+                grid_positions=kp.GridPositions(4),
+            ),
+            "must have the patches of the model",
+        ),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        make()
