@@ -157,7 +157,7 @@ class TestBeforeTensorFlow:
             ("export saved-model m.keras --out x", "--task text_classifier"),
             ("export onnx m.keras --out x.onnx", "--allow-op Abc"),
             ("export onnx m.keras --out x.onnx", "--labels a,b"),
-            ("export onnx m.keras --out x.onnx", "--quantization int8"),
+            ("export saved-model m.keras --out x", "--quantization int8"),
             ("inspect m.tflite", "--tolerance 1"),
         ],
     )
