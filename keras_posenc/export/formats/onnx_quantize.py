@@ -120,8 +120,7 @@ def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
     constants = {each.name: each for each in graph.initializer}
     known = {*weights}
     yield from known
-    readers = [name for node in nodes(graph) for name in node.input]
-    taken = {*constants, *readers}
+    taken = {*constants, *(x for node in nodes(graph) for x in node.input)}
     results = {each.name for each in graph.output}
     for node in list(graph.node):
         source = node.input[0] if node.input else ""
@@ -143,6 +142,8 @@ def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
         else:
             continue
         folded = numpy_helper.from_array(np.ascontiguousarray(value))
+        # Counted now: what read a folded node reads the weight.
+        readers = [x for each in nodes(graph) for x in each.input]
         if readers.count(source) == 1:
             folded.name = source
             constants[source].CopyFrom(folded)

@@ -8,6 +8,7 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.export.formats import onnx_quantize
 from tests import reference
 
 pytestmark = pytest.mark.tensorflow
@@ -170,6 +171,35 @@ def test_what_does_not_fit_is_named(onnx, model, tmp_path, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         kp.export_onnx(model, tmp_path / "m.onnx", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_kernels_read_in_two_layouts_keep_both(onnx):
+    """A reshaped kernel is read as it is, and transposed."""
+    of = onnx.helper
+    kernel = np.arange(16, dtype="float32")
+    graph = of.make_graph(
+        [
+            of.make_node("Reshape", ["kernel", "shape"], ["square"]),
+            of.make_node("Transpose", ["square"], ["turned"], perm=[1, 0]),
+            of.make_node("MatMul", ["x", "turned"], ["a"]),
+            of.make_node("MatMul", ["x", "square"], ["b"]),
+        ],
+        "graph",
+        [of.make_tensor_value_info("x", 1, [4, 4])],
+        [of.make_tensor_value_info(name, 1, [4, 4]) for name in "ab"],
+        [
+            onnx.numpy_helper.from_array(kernel, "kernel"),
+            onnx.numpy_helper.from_array(np.array([4, 4]), "shape"),
+        ],
+    )
+    assert [*onnx_quantize._fold(graph, ["kernel"])]
+    values = {
+        each.name: onnx.numpy_helper.to_array(each)
+        for each in graph.initializer
+    }
+    found = [values[node.input[1]] for node in graph.node]
+    square = kernel.reshape(4, 4)
+    np.testing.assert_array_equal(found, [square.T, square])
 
 
 def test_what_keras_quantized_is_not_quantized_again(onnx, tmp_path):
