@@ -83,10 +83,12 @@ def _quantization(graph: Any) -> str | None:
     rounded = {x.name for x in graph.initializer if x.data_type in eight_bits}
     kinds = {node.op_type for node in graph.node}
     for node in graph.node:
-        if node.op_type == "Gather" and node.input[0] in rounded:
+        if node.op_type == "Gather" and rounded.intersection(node.input[:1]):
             rounded.update(node.output)  # rows of a table
         place = _ROUNDED.get(node.op_type)
-        if place is not None and node.input[place] in rounded:
+        if place is not None and rounded.intersection(
+            node.input[place : place + 1]
+        ):
             return "int8-static" if "QuantizeLinear" in kinds else "int8"
     return None
 
