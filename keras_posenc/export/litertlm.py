@@ -165,10 +165,10 @@ def export_litertlm(
         "max_kl": max_kl,
         "max_perplexity_ratio": max_perplexity_ratio,
     }
+    check_verify(verify, samples)
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
         _refuse(of_generators, "language models", model)
-        check_verify(verify, samples)
         embedder = find_parts()
         return export(
             model,

@@ -352,6 +352,20 @@ def test_generated_texts_are_rated(package):
         litertlm_likelihoods.chosen(parts, ids, own, wrong, 0.1)
 
 
+def test_texts_without_spaces_are_cut(package):
+    texts = ["c" * 50 + "b", "c" * 8 + " " + "c" * 50, " " + "c" * 50]
+    for text in texts:
+        found = [
+            *litertlm_likelihoods.targets_of_texts(package.parts, {}, [text])
+        ]
+        whole = found[0].prompt.parts + [each.text for each in found]
+        assert "".join(whole).endswith(text.strip())
+        room = package.parts.cache_length
+        assert all(
+            0 < len(each.ids) <= room - len(each.prompt.ids) for each in found
+        )
+
+
 def other_slot(model):
     """Writes one block's keys into the next slot, in chunks and steps."""
     kinds = kinds_of(model)
@@ -562,6 +576,7 @@ def of_few_positions():
         (lambda: decoder(20), {}, "give a kp.Generator"),
         (generator, {"path": "x.tflite"}, "must end in '.litertlm'"),
         (generator, {"samples": [1]}, "must be texts"),
+        (generator, {"samples": ["a"], "verify": False}, "verify=False"),
         (generator, {"tokenizer": FIXTURES}, "has no tokenizer that LiteRT-LM"),
         (generator, {"tokenizer": __file__ + ".json"}, "cannot be read"),
     ],

@@ -424,6 +424,11 @@ def check_ids(
         numbers = np.array(found.get("vector", []))
         got = (numbers[numbers > 0].astype(int) - 1).tolist()
         if got != wanted:
+            if "error" in found:
+                raise ExportVerificationError(
+                    f"LiteRT-LM's engine cannot run the text {text!r:.80}: "
+                    f"{found['error']}"
+                )
             raise ExportVerificationError(
                 f"LiteRT-LM's engine makes the token ids {got[:20]} of "
                 f"{text!r:.80}, and the model's tokenizer {wanted[:20]}",

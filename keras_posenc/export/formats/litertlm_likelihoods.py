@@ -203,20 +203,32 @@ def _chunk(parts: Any, size: int) -> int:
 
 
 def cut(parts: Any, text: str, size: int) -> tuple[str, list[int]]:
-    """Returns the first words of a text, of at most `size` tokens, and ids.
+    """Returns the beginning of a text, of at most `size` tokens, and ids.
 
-    It is at least one word, however many tokens that has.
+    It ends after a word, or within the first word if that is longer, as texts
+    without spaces are. It has at least one letter.
     """
     # A token is at most some letters: not all of a long text is tokenized.
     words = text[: 64 * size + 64].split(" ")
-    begin = 1 + (not words[0])  # a space before the first word
-    low, high = begin, len(words)
+    least = 1 + (not words[0])  # a space before the first word
+    found = _longest(parts, " ", words, least, size)
+    (ids,) = parts.tokenize([found])
+    if len(ids) > size:
+        found = _longest(parts, "", found, least, size)
+        (ids,) = parts.tokenize([found])
+    return found, ids
+
+
+def _longest(
+    parts: Any, between: str, pieces: Sequence[str], least: int, size: int
+) -> str:
+    """Joins the most pieces of at most `size` tokens, at least `least`."""
+    low, high = least, len(pieces)
     while low < high:
         middle = (low + high + 1) // 2
-        (ids,) = parts.tokenize([" ".join(words[:middle])])
+        (ids,) = parts.tokenize([between.join(pieces[:middle])])
         low, high = (middle, high) if len(ids) <= size else (low, middle - 1)
-    found = " ".join(words[:low])
-    return found, parts.tokenize([found])[0]
+    return between.join(pieces[:low])
 
 
 def _drawn(parts: Any, prompt: Prompt, row: Sequence[int]) -> Target | None:
