@@ -161,7 +161,7 @@ class AutoQuantization:
             f"{measure} of {name}" for name, measure in self.measures.items()
         )
         text = (
-            f"auto: {measures}: {self.quality:.4f} ± {2 * self.error:.4f} on "
+            f"auto: {measures}: {self.quality:.4f}{self._certainty} on "
             f"{units.count(self.held_out, 'sample')} held out (required "
             f"{self.keep:g}); {units.size(self.float32_bytes)} in float32; "
             f"{modes}"
@@ -169,6 +169,16 @@ class AutoQuantization:
         if not self.recipe:
             text += ". No weight could have fewer bits: the file is in float32"
         return text
+
+    @property
+    def _certainty(self) -> str:
+        """How far the quality may be from that on other samples."""
+        if self.quality < 1 or not self.recipe:
+            return f" ± {2 * self.error:.4f}"
+        # No loss was seen, which is no error of 0: a file that keeps less than
+        # this would show one in 19 of 20 draws.
+        least = 0.05 ** (1 / self.held_out)
+        return f" (with 95% confidence at least {least:.4f})"
 
     def table(self) -> str:
         """Returns a line for each weight, that with the largest loss first."""

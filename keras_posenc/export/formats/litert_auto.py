@@ -147,7 +147,7 @@ def find_recipe(
 
     Args:
         signatures: The one signature of a frozen model.
-        examples: Inputs, of one example each.
+        examples: Inputs, of one example each. Of equal ones, one is used.
         keep: The share of quality to keep.
         allow_flex: As for `export_litert`.
         step: Shows the progress.
@@ -162,6 +162,7 @@ def find_recipe(
         ExportError: The model needs operators that LiteRT lacks.
     """
     _check_model(signatures)
+    examples = _different(examples)
     _check_count(len(examples), keep)
     (signature,) = signatures
     order = np.random.default_rng(0).permutation(len(examples))[:_EXAMPLES]
@@ -251,14 +252,26 @@ def _check_model(signatures: Sequence[Signature]) -> None:
         )
 
 
+def _different(examples: Sequence[Inputs]) -> list[Inputs]:
+    """Returns examples without repetitions, which would hold nothing out."""
+    found = {}
+    for inputs in examples:
+        key = tuple(
+            (name, array.shape, array.tobytes())
+            for name, array in sorted(inputs.items())
+        )
+        found.setdefault(key, inputs)
+    return [*found.values()]
+
+
 def _check_count(count: int, keep: float, has_vectors: bool = False) -> None:
     needed = _needed(keep, has_vectors)
     if count < needed:
         raise ValueError(
             f"quantization='auto' with keep={keep:g} needs {needed:,} samples: "
             "half of them are held out, and fewer could hide a loss by chance. "
-            f"Received: {count:,}. Give more `samples` (--samples), or a "
-            "smaller `keep` (--keep)"
+            f"Received: {units.count(count, 'different sample')}. Give more "
+            "`samples` (--samples), or a smaller `keep` (--keep)"
         )
 
 

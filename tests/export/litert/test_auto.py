@@ -124,9 +124,13 @@ def test_without_enough_quality_the_file_is_in_float32(tmp_path):
         ({"samples": None}, "needs `samples`.*598"),
         ({"keep": 0.95, "samples": None}, r"texts\[:118\]"),
         ({}, "keep=0.99 needs 598 samples.*Received: 300"),
+        (
+            {"samples": SAMPLES[[0] * 300], "keep": KEEP},
+            "Received: 1 different sample",
+        ),
         ({"samples": SAMPLES[:, :5]}, "has shape"),
         (
-            {"samples": SAMPLES * np.nan, "keep": KEEP},
+            {"samples": np.where(SAMPLES, SAMPLES, np.nan), "keep": KEEP},
             "NaN or infinity in 'scores'",
         ),
         ({"verify": False}, "with verify=False"),
