@@ -1,5 +1,6 @@
 """Quantization of ONNX files by ONNX Runtime's own quantizer."""
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ MODES = ("int8", "int8-static")
 # of two activations, as in attention, stay in float32. So do convolutions: ONNX
 # Runtime computes them in integers only if their outputs are rounded too.
 _WEIGHTS = {"Gather": 0, "MatMul": 1}
+# ONNX Runtime moves DequantizeLinear after these, and crashes (1.32) where an
+# inner graph reads what it moves.
+_MOVING = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 _SMALLEST = 1024  # numbers of a weight; smaller ones stay in float32
 # The quantizer warns of a model without this mark.
 _PREPARED = "onnx.quant.pre_process", "onnxruntime.quant"
@@ -179,10 +183,29 @@ def _chosen(graph: Any, weights: set[str]) -> Iterator[Any]:
         ):
             continue
         is_of_rows = not any(x.i for x in node.attribute if x.name == "axis")
-        fits = {"Gather": is_of_rows, "MatMul": len(weight.dims) == 2}
+        fits = {
+            "Gather": is_of_rows and not _is_read_within(graph, node),
+            "MatMul": len(weight.dims) == 2,
+        }
         values = numpy_helper.to_array(weight)
         if fits[node.op_type] and np.all(np.isfinite(values)):
             yield node
+
+
+def _is_read_within(graph: Any, lookup: Any) -> bool:
+    """Returns whether an inner graph, such as a loop's, reads looked up rows.
+
+    Args:
+        graph: A `GraphProto`, sorted.
+        lookup: A node of it.
+    """
+    found = {*lookup.output}
+    for node in graph.node:
+        if node.op_type in _MOVING and node.input[0] in found:
+            found.update(node.output)
+    outer = len(graph.node)
+    inner = itertools.islice(nodes(graph), outer, None)
+    return any(not found.isdisjoint(node.input) for node in inner)
 
 
 class _Batches:

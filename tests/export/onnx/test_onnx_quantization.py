@@ -202,6 +202,22 @@ def test_kernels_read_in_two_layouts_keep_both(onnx):
     np.testing.assert_array_equal(found, [square.T, square])
 
 
+def test_tables_that_a_loop_reads_stay_in_float32(onnx, tmp_path):
+    """ONNX Runtime crashes where a loop reads restored rows."""
+    ids = keras.Input((4,), dtype="int32", name="ids")
+    x = layers.Embedding(VOCABULARY, DIM, name="table")(ids)
+    scores = layers.Dense(DIM, name="scores")(layers.SimpleRNN(DIM)(x))
+    exported = kp.export_onnx(
+        keras.Model(ids, scores),
+        tmp_path / "m.onnx",
+        quantization="int8",
+        verbose=False,
+    )
+    assert exported.report.passed
+    assert kp.inspect(exported.path).quantization == "int8"
+    assert "leaves in float32: table/embeddings" in str(exported.report)
+
+
 def test_what_keras_quantized_is_not_quantized_again(onnx, tmp_path):
     x = keras.Input((8,))
     dense = layers.Dense(4)
