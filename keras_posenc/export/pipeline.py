@@ -75,7 +75,7 @@ class Format:
         left_out: Default signatures that an export leaves out because no test
             inputs are known for them, as text.
         modes: Modes of quantization, by the id of a variable, where they are
-            known; set by `write`.
+            known; set by `resolve` or `write`.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before, and `verify` converts it again to compare

@@ -27,6 +27,15 @@ from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS, BY_ONNX, MODES
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
+from keras_posenc.keras_internals import layers_within
+
+_CONVOLUTIONS = (
+    *(keras.layers.Conv1D, keras.layers.Conv1DTranspose),
+    *(keras.layers.Conv2D, keras.layers.Conv2DTranspose),
+    *(keras.layers.Conv3D, keras.layers.Conv3DTranspose),
+    *(keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D),
+    *(keras.layers.SeparableConv1D, keras.layers.SeparableConv2D),
+)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -70,6 +79,14 @@ class Onnx(Format):
         self.in_float32 = to_float32(self.signatures, self.frozen)
         by_keras = is_quantized(self.signatures)
         self.quantization = BY_KERAS if by_keras else self.mode
+        if self.rounding == BY_ONNX:  # which leaves convolutions as they are
+            self.modes = {
+                id(variable): "float32"
+                for signature in self.signatures
+                for layer in layers_within(signature.model)
+                if isinstance(layer, _CONVOLUTIONS)
+                for variable in layer.weights
+            }
 
     @property
     def rounding(self) -> str | None:
