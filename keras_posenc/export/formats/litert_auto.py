@@ -254,7 +254,7 @@ def _check_model(signatures: Sequence[Signature]) -> None:
 
 def _different(examples: Sequence[Inputs]) -> list[Inputs]:
     """Returns examples without repetitions, which would hold nothing out."""
-    found = {}
+    found: dict[Any, Inputs] = {}
     for inputs in examples:
         key = tuple(
             (name, array.shape, array.tobytes())
