@@ -530,7 +530,7 @@ def test_the_engine_adds_no_second_start(package, tmp_path):
     assert parts.start_id is not None
     metadata = litertlm.metadata_of(parts, parts.tokenizer_json())
     path = package.packed(tmp_path / "start.litertlm", metadata=metadata)
-    assert package.run(path, parts).continuations == 3
+    assert package.run(path, parts).engine.continuations == 3
     metadata.start_token.token_ids.ids.append(parts.start_id)
     package.packed(path, metadata=metadata)
     with pytest.raises(kp.ExportVerificationError, match="In LiteRT-LM the"):
