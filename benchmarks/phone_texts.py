@@ -112,7 +112,7 @@ def encoders(
     )
     for length in LENGTHS:
         text = " ".join("a" * (length - 2))  # [CLS], [SEP] are around it
-        ids = np.array([model.layers[1](np.array([text], object))[0]])
+        ids = np.array(model.embedder_parts().ids([text]), "int32")
         assert ids.shape[-1] == length
         contestants: dict[str, Work] = {
             **{
@@ -120,7 +120,7 @@ def encoders(
                 for name, engine in engines.items()
             },
             MEDIAPIPE: functools.partial(embedder.embed, text),
-            LITERT: functools.partial(runner, **{named: ids.astype("int32")}),
+            LITERT: functools.partial(runner, **{named: ids}),
         }
         yield Contest(f"a text of {length} tokens", contestants, {})
 
