@@ -302,24 +302,6 @@ def has_tangents(*tensors: Any) -> bool:
     return bool(forwardprop_util.pack_tangents([*tensors]).tangents)
 
 
-def called(function: Callable[[], Any]) -> Any:
-    """Returns `function()`, which remains a call in a TensorFlow graph.
-
-    TensorFlow prepares everything for the first run, also what hardly ever
-    runs; but a function that remains a call only as it is called, and once for
-    all its calls.
-    """
-    import tensorflow as tf
-
-    if tf.executing_eagerly():
-        return function()
-    return tf.function(
-        function,
-        autograph=False,
-        experimental_attributes={"_noinline": True},
-    )()
-
-
 def copied(x: Any) -> Any:
     """Returns a tensor of a graph in memory of its own.
 

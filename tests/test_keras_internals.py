@@ -11,7 +11,6 @@ import pytest
 from keras import ops
 
 from keras_posenc.keras_internals import (
-    called,
     carried_mask,
     carry_mask,
     copied,
@@ -321,20 +320,6 @@ def test_a_function_is_traced_once_for_all_calls():
         traced_once(double, x, x, known={}, key=()), [2.0, 8.0]
     )
     assert len(runs) == 3  # outside of graphs each time
-
-
-@pytest.mark.tensorflow
-def test_what_is_called_stays_a_call():
-    import tensorflow as tf
-
-    @tf.function(autograph=False)
-    def in_graph(x):
-        return called(lambda: x + 1)
-
-    graph = in_graph.get_concrete_function(tf.TensorSpec(())).graph
-    (inner,) = graph.as_graph_def().library.function
-    assert inner.attr["_noinline"].b
-    assert in_graph(tf.constant(1.0)) == called(lambda: tf.constant(2.0)) == 2
 
 
 @pytest.mark.tensorflow

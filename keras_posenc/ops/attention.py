@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import called, matmul_transposed
+from keras_posenc.keras_internals import matmul_transposed
 
 # The score of all keys for a query that may attend to none. Within float16's
 # range, since converters may round constants to float16.
@@ -269,7 +269,7 @@ def in_blocks(
         # of a condition both, and it fails for blocks of size 0.
         index = ops.cast(is_large, "int32")
         return ops.switch(index, [all_at_once, by_blocks])
-    return ops.cond(is_large, lambda: called(by_blocks), all_at_once)
+    return ops.cond(is_large, by_blocks, all_at_once)
 
 
 def leaves_out(near: Any, keys: Any) -> Any:

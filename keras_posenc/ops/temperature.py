@@ -24,7 +24,12 @@ def floored_log_temperature(
     References:
         - Llama 4, as in Hugging Face's transformers.
     """
-    steps = ops.floor(_count(positions, dtype) / floor_scale)
+    count = _count(positions, dtype)
+    steps = ops.floor(count / floor_scale)
+    # Compilers multiply by the reciprocal, which may be one step off.
+    rest = count - steps * floor_scale
+    steps = steps + ops.cast(rest >= floor_scale, dtype)
+    steps = steps - ops.cast(rest < 0, dtype)
     return 1 + attn_scale * ops.log(1 + steps)
 
 

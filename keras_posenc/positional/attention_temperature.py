@@ -22,6 +22,9 @@ class AttentionTemperature(AttentionPosition):
     order of the tokens is left to another position (`CombinedPosition`), to
     another block, or to the causal mask. Positions below 0 count as 0.
 
+    Padding on the left counts too, except in a cache: give `positions` that
+    count real tokens only, or pad on the right.
+
     Args:
         attn_scale: The growth with the logarithm.
         floor_scale: So many positions in a row have the same factor, which is

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_posenc.ops.named import config_of
 from keras_posenc.positional.attention_kinds import check_attention_position
@@ -79,15 +80,19 @@ class CombinedPosition(AttentionPosition):
         return self.rotated_keys(x, positions, {})
 
     def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+        # Each in the dtype that it would get alone: xPos chooses by it what
+        # queries and keys have in common.
+        dtype = x.dtype
         for each in self._with("rotate"):
-            x = each.rotated(x, positions, known)
+            x = ops.cast(each.rotated(x, positions, known), dtype)
         return x
 
     def rotated_keys(
         self, x: Any, positions: Any, known: dict[Any, Any]
     ) -> Any:
+        dtype = x.dtype
         for each in self.attention_positions:
-            x = each.rotated_keys(x, positions, known)
+            x = ops.cast(each.rotated_keys(x, positions, known), dtype)
         return x
 
     def bias(

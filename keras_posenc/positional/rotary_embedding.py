@@ -342,7 +342,8 @@ class RotaryEmbedding(AttentionPosition):
                 )
                 + f". Received: {dim} features to rotate"
             )
-        check_pairs(self.scaling, dim // 2)
+        blocks = self.axes if isinstance(self.axes, int) else 1
+        check_pairs(self.scaling, dim // 2 // blocks)
         return dim
 
     def _check_call(

@@ -23,6 +23,9 @@ class ScalableSoftmax(AttentionPosition):
     as they are, so the order of the tokens is left to another position
     (`CombinedPosition`), or to the causal mask. Positions below 0 count as 0.
 
+    Padding on the left counts too, except in a cache: give `positions` that
+    count real tokens only, or pad on the right.
+
     Args:
         initial_scale: The initial `s`; 0.43 in the paper's first figure.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.

@@ -127,11 +127,12 @@ class TransformerXLBias(AttentionPosition):
             rates=frequencies(width, max_wavelength=self.max_wavelength),
             dtype=dtype,
         )
-        # (batch, heads, 1, dim) by the keys -> (batch, heads, 1, key)
+        # (batch, heads, 1, dim) by the keys -> (batch, heads, 1, key).
+        # Transposed here: tf2onnx forgets to transpose a product's input in a
+        # branch of a condition.
         by_content = matmul_by_groups(
             ops.broadcast_to(content, (batch, heads, 1, dim)),
-            ops.cast(key, dtype),
-            transpose=True,
+            ops.swapaxes(ops.cast(key, dtype), -1, -2),
         )
         return by_position + by_content
 

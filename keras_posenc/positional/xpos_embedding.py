@@ -34,7 +34,8 @@ class XPosEmbedding(AttentionPosition):
     times).
 
     Args:
-        scale_base: Over how many tokens a pair decays to its factor.
+        scale_base: Over how many tokens a pair decays to its factor; at most
+            2**24.
         max_wavelength: The base of the progression of wavelengths, at least 1.
         layout: Which features are pair `j`: `"halves"` (columns `j` and
             `dim / 2 + j`) or `"interleaved"` (`2 j` and `2 j + 1`, as in the
@@ -69,6 +70,11 @@ class XPosEmbedding(AttentionPosition):
     ) -> None:
         super().__init__(**kwargs)
         self.scale_base = check_positive_int("scale_base", scale_base)
+        if self.scale_base > 2**24:
+            raise ValueError(
+                "`scale_base` must be at most 2**24, where positions end. "
+                f"Received: scale_base={scale_base!r}"
+            )
         self.max_wavelength = check_max_wavelength(max_wavelength)
         self.layout = check_choice("layout", layout, LAYOUTS)
 

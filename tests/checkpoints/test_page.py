@@ -89,13 +89,14 @@ def test_conversion(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Cut to 24 tokens")  # of tiny models
 def test_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = Path(shutil.copytree(BERT, "all-MiniLM-L6-v2"))
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
     (folder / "vocab.txt").write_text("\n".join(tokens))
     add_modules(folder)
-    *blocks, of_pairs, of_questions, of_keras_hub = re.findall(
+    *blocks, of_pairs, of_questions, of_classes, of_keras_hub = re.findall(
         r"(?s)```py\n(.*?)```", PAGE
     )
     names = {}
@@ -117,11 +118,17 @@ def test_code_runs(tmp_path, monkeypatch):
     found = names["found"]
     assert found["text"] in names["context"]
     assert Path("questions.keras").is_file()
+    fixtures = BERT.parents[1]
+    shutil.copytree(fixtures / "encoder_decoders/bart_mnli", "bart-large-mnli")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(fixtures / "pairs/roberta" / file, "bart-large-mnli")
+    exec(of_classes, names)
+    assert names["scores"].shape == (1, 3)
     pytest.importorskip("keras_hub")
     exec(of_keras_hub, names)
     assert isinstance(names["model"], kp.TransformerEncoderModel)
     pytest.importorskip("mediapipe")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"(?s)```py\n(.*?)```", readme)
-    exec(block, {"kp": kp})
+    exec(block.partition("chatty")[0], {"kp": kp})  # test_smollm2 chats
     assert Path("minilm.tflite").is_file()

@@ -151,7 +151,7 @@ class TestBeforeTensorFlow:
             ("export litert m.keras --out x.tflite", "--version 3"),
             ("export litert m.keras --out x.tflite", "--warmup"),
             ("export litert m.keras --out x.tflite", "--batching"),
-            ("export litert m.keras --out x.tflite", "--keep 1"),
+            ("export onnx m.keras --out x.onnx", "--keep 1"),
             ("export saved-model m.keras --out x", "--allow-flex"),
             ("export saved-model m.keras --out x", "--agreement 0.9"),
             ("export saved-model m.keras --out x", "--task text_classifier"),

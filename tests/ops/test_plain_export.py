@@ -84,3 +84,21 @@ def test_onnx_files_of_keras(tmp_path, made):
         assert np.array_equal(np.isnan(each), np.isnan(wanted)), index
         np.testing.assert_allclose(each, wanted, rtol=0, atol=BOUND)
     assert any(np.isnan(each).any() for each in want)
+
+
+def test_litert_files_of_tensorflow_alone():
+    """TensorFlow's converter inlines what two blocks call at any length."""
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter
+
+    x = keras.Input((None, DIM))
+    y = x
+    for kind in ("rotary", "alibi"):
+        y = kp.SelfAttention(2, attention_position=kind)(y)
+    model = keras.Model(x, y)
+    content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
+    run = Interpreter(model_content=content).get_signature_runner()
+    given = np.random.default_rng(0).normal(size=(2, 5, DIM)).astype("float32")
+    (found,) = run(**{x.name: given}).values()
+    wanted = keras.ops.convert_to_numpy(model(given))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -201,6 +202,22 @@ def test_temperature_parity(near):
     assert np.abs(off).max() > 0.1
 
 
+def test_temperature_steps_in_graphs(near):
+    """A product with the reciprocal of 47 is one step off at some multiples."""
+    layer = kp.AttentionTemperature(1.0, floor_scale=47)
+    places = keras.Input((5000,), dtype="int32")
+    model = keras.Model(
+        places,
+        keras.layers.Lambda(
+            lambda at: layer.rotate(ops.ones((1, 1, 5000, 1)), at),
+            output_shape=(1, 5000, 1),
+        )(places),
+    )
+    row = np.arange(5000)[np.newaxis]
+    want = ref.attention_temperature(row, 1.0, 47)
+    near(model.predict(row, verbose=0)[0, 0, :, 0], want[0], 32 * UNIT)
+
+
 def test_temperatures_scale_queries_alone(near):
     x = ops.ones((1, HEADS, 6, DIM))
     places = np.array([[-3.0, 0, 6, 7, 2**20, 2**24]])
@@ -252,6 +269,16 @@ def test_combined_is_one_after_the_other(near):
         )
     )
     near(both, alone, 16 * UNIT)  # slopes of 2 ** -5e8 are 0
+
+
+def test_combined_is_each_in_its_own_precision(near):
+    """xPos scales less far in float16, queries and keys alike."""
+    xpos, places = kp.XPosEmbedding(8), np.arange(9)[np.newaxis]
+    combined = kp.CombinedPosition([kp.AttentionTemperature(), xpos])
+    x = ops.cast(draw(1, 1, 9, DIM), "float16")
+    for hook in ("rotated", "rotated_keys"):
+        want = ops.cast(getattr(xpos, hook)(x, places, {}), "float16")
+        near(getattr(combined, hook)(x, places, {}), numpy(want), 0)
 
 
 # ---- Refusals
@@ -311,6 +338,7 @@ def test_combined_is_one_after_the_other(near):
             "can have one position with `steps`, such as ForgettingBias",
         ),
         (lambda: kp.XPosEmbedding(0.5), "`scale_base` must be a positive int"),
+        (lambda: kp.XPosEmbedding(2**25), r"`scale_base` must be at most 2\*"),
         (
             lambda: kp.AttentionTemperature(floor_scale=0),
             "`floor_scale` must be",

@@ -231,6 +231,14 @@ VIT = {"patch_size": 2, "d_model": 8, "num_layers": 1, "num_heads": 2}
             lambda: of_width(6, axes={"mrope_section": [1, 1]}),
             "'rope' .* sum to half their number. Received: 6 features",
         ),
+        (  # each axis has half of the pairs
+            lambda: of_width(
+                16,
+                axes=2,
+                scaling={"rope_type": "clipped", "clipped_pairs": 5},
+            ),
+            "must be at most 4",
+        ),
         (lambda: attend(AXIAL, None), "'rope' needs .* no positions"),
         (lambda: attend(AXIAL, (1, 4)), r"\(batch, seq, 2\).* \(1, 4\)"),
         (lambda: attend(AXIAL, (1, 4, 3)), r"\(batch, seq, 2\).*\(1, 4, 3\)"),

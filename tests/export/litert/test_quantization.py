@@ -176,10 +176,9 @@ def test_verify_knows_the_mode_of_a_file(files, model, mode):
     # Whether it is right is known of what it was calibrated with alone.
     is_coarse = mode in ("int8-static", "int4")
     assert ("--samples" in str(report)) == is_coarse
-    samples = batches()
-    assert "--samples" not in str(
-        kp.verify(model, files[mode].path, max_length=8, samples=samples)
-    )
+    report = kp.verify(model, files[mode].path, max_length=8, samples=batches())
+    # 4 bits may change more than few samples differ by.
+    assert ("--samples" in str(report)) == (mode == "int4")
     assert not kp.verify(
         model, files[mode].path, max_length=8, tolerance=1e-6
     ).passed
