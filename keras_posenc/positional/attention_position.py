@@ -50,7 +50,9 @@ class AttentionPosition(NamedArguments, keras.Layer):
     Padding has position 0, whatever `positions` contains for it. If
     `uses_length` is True, the result for one token depends on the positions of
     the others; then padding has position 0 also where positions are counted,
-    for all layers of the same encoder.
+    for all layers of the same encoder. If `is_absolute` is True, it depends on
+    positions themselves and not on differences alone; then padding on the left
+    is not counted.
 
     A hook may compute in any dtype; its result is cast to the attention's. Its
     weights keep their own dtype, float32 under a mixed policy too, because
@@ -86,6 +88,7 @@ class AttentionPosition(NamedArguments, keras.Layer):
     contextual_bias: ClassVar[Callable[..., Any] | None] = None
     steps: ClassVar[Callable[..., Any] | None] = None
     uses_length: bool = False
+    is_absolute: bool = False
     causal_only: bool = False
     num_axes: int | None = None
     takes_numbers: bool = True

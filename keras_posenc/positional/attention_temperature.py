@@ -22,9 +22,6 @@ class AttentionTemperature(AttentionPosition):
     order of the tokens is left to another position (`CombinedPosition`), to
     another block, or to the causal mask. Positions below 0 count as 0.
 
-    Padding on the left counts too, except in a cache: give `positions` that
-    count real tokens only, or pad on the right.
-
     Args:
         attn_scale: The growth with the logarithm.
         floor_scale: So many positions in a row have the same factor, which is
@@ -52,6 +49,8 @@ class AttentionTemperature(AttentionPosition):
     References:
         - Llama 4's `attn_temperature_tuning`, in Hugging Face's transformers.
     """
+
+    is_absolute = True
 
     def __init__(
         self,

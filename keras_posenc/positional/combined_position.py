@@ -56,6 +56,7 @@ class CombinedPosition(AttentionPosition):
         )
         parts = self.attention_positions
         self.uses_length = any(each.uses_length for each in parts)
+        self.is_absolute = any(each.is_absolute for each in parts)
         self.causal_only = any(each.causal_only for each in parts)
         self.bidirectional = all(
             getattr(each, "bidirectional", True) for each in parts

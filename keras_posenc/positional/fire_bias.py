@@ -56,6 +56,8 @@ class FireBias(AttentionPosition):
         - [Li et al., 2023](https://arxiv.org/abs/2310.04418)
     """
 
+    is_absolute = True
+
     def __init__(
         self,
         hidden_dim: int = 32,

@@ -23,9 +23,6 @@ class ScalableSoftmax(AttentionPosition):
     as they are, so the order of the tokens is left to another position
     (`CombinedPosition`), or to the causal mask. Positions below 0 count as 0.
 
-    Padding on the left counts too, except in a cache: give `positions` that
-    count real tokens only, or pad on the right.
-
     Args:
         initial_scale: The initial `s`; 0.43 in the paper's first figure.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
@@ -46,6 +43,8 @@ class ScalableSoftmax(AttentionPosition):
     References:
         - [Nakanishi, 2025](https://arxiv.org/abs/2501.19399)
     """
+
+    is_absolute = True
 
     def __init__(self, initial_scale: float = 0.43, **kwargs: Any) -> None:
         super().__init__(**kwargs)

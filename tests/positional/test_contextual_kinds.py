@@ -356,3 +356,33 @@ def test_refuses_other_inputs_than_built_for():
         kp.SelfAttention(2, attention_position=shared)(draw(1, 3, 8))
         with pytest.raises(ValueError, match="was built for queries of"):
             kp.SelfAttention(4, attention_position=shared)(draw(1, 3, 16))
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        kp.FireBias(initial_threshold=3.0),
+        kp.AttentionTemperature(0.5, floor_scale=3),
+        kp.CombinedPosition(["rotary", kp.ScalableSoftmax()]),
+    ],
+    ids=lambda position: type(position).__name__,
+)
+def test_padding_on_the_left_is_not_counted(position):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 50, (2, 9))
+    ids[1, :5] = 0
+    model = kp.TransformerDecoderModel(
+        50,
+        d_model=16,
+        num_layers=1,
+        num_heads=2,
+        intermediate_dim=16,
+        input_position=None,
+        attention_position=position,
+    )
+    for weight in model.trainable_variables:
+        if weight.ndim > 1:
+            weight.assign(rng.normal(0, 0.5, weight.shape))
+    found = ops.convert_to_numpy(model(ids))[1, 5:]
+    alone = ops.convert_to_numpy(model(ids[1:, 5:]))[0]
+    np.testing.assert_allclose(found, alone, rtol=0, atol=1e-5)
