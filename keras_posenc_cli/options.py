@@ -56,7 +56,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--agreement": {
         "type": arguments.share,
         "metavar": "X",
-        "help": "quantized: least share of equal classes (default: 0.99)",
+        "help": "quantized: share of equal classes (default: 0.99)",
     },
     "--max-kl": {
         "type": float,

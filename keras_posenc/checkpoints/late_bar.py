@@ -6,8 +6,6 @@ from typing import Any
 
 import keras
 
-from keras_posenc.progress import counting
-
 _SECONDS = 1.0
 
 
@@ -33,6 +31,8 @@ class LateBar(contextlib.ExitStack, keras.callbacks.Callback):
         total, done = self.params.get("steps"), batch + 1
         is_late = time.monotonic() - self._began > _SECONDS
         if self._show is None and is_late and done != total:
+            from keras_posenc.progress import counting  # late: few need it
+
             self._show = self.enter_context(counting(True, self._rows))
         if self._show is not None:
             rows = self._rows * done // total

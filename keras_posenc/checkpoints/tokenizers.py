@@ -391,7 +391,7 @@ def _check_is_own(folder: Folder, rows: int) -> None:
 
     A table of tokens may have more rows than the tokenizer has tokens, but not
     for tokens that the config names. Configs often name other tokens than the
-    tokenizer does, but none has start and end exchanged.
+    tokenizer does.
     """
     ids = vocabulary_of(folder)
     last = max(ids.values(), default=None)
@@ -407,23 +407,6 @@ def _check_is_own(folder: Folder, rows: int) -> None:
                 f"last token of the tokenizer has the id {last}: its files are "
                 f"those of another model. {_COPY}"
             )
-    settings = _opened(folder, SETTINGS).values
-    named = [
-        token["content"] if isinstance(token, dict) else token
-        for key in ("bos_token", "eos_token")
-        if isinstance(token := settings.get(key), str)
-        or (isinstance(token, dict) and isinstance(token.get("content"), str))
-    ]
-    found = [ids.get(each) for each in named]
-    given = [values.get(key) for key in ("bos_token_id", "eos_token_id")]
-    if len({*found}) == 2 and None not in found and found == given[::-1]:
-        start, end = named
-        raise ValueError(
-            f"'{folder.path}': config.json says bos_token_id={given[0]} and "
-            f"eos_token_id={given[1]}, and {SETTINGS} that these are the end, "
-            f"{shown(end)}, and the start, {shown(start)}: its files are those "
-            f"of another model. {_COPY}"
-        )
 
 
 def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:

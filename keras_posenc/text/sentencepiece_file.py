@@ -145,7 +145,7 @@ def _normalization(
     steps = steps_of(normalizers[:first])
     if steps is None:
         raise unsupported("normalizer", normalizers[:first])
-    charsmap, strips, collapses = NO_RULES, False, False
+    charsmap, strips, collapses = b"", False, False
     for part in normalizers[first:]:
         match part:
             case {"type": "Precompiled", "precompiled_charsmap": encoded}:

@@ -167,10 +167,7 @@ class SentencepieceTokenizer(Tokenizer):
         )
         read = pieces_of(self.model)
         pieces, self.unknown_id = read.pieces, read.unknown
-        # The fast operator makes spaces of these, whatever the rules are.
-        rules = Rules(self.model)
-        has_spaces = all(rules.of(each) is not None for each in "\t\n\r")
-        self._is_plain = read.is_plain and vocabulary is None and has_spaces
+        self._is_plain = read.is_plain and vocabulary is None
         self._lookup = None
         if vocabulary is not None:
             pieces = [*vocabulary]
@@ -217,12 +214,13 @@ class SentencepieceTokenizer(Tokenizer):
         # That of a text, or a part of one, which is a space.
         self.space_id = ids.get(_SPACE, self.unknown_id)
         self._white_space = WHITE
-        if self.whitespace == "split" and rules.of("\v") == b"":
+        if self.whitespace == "split" and Rules(self.model).of("\v") == b"":
             self._white_space = _MOST_WHITE
         self._graphemes: list[tuple[str, str]] = []
         if GRAPHEMES in self.normalization or (
             self.whitespace in ("collapse", "keep")
         ):
+            rules = Rules(self.model)
             replaced = rules.of_characters()
             # Characters that the model turns into spaces, which are more than
             # Unicode's, and those that it deletes between them.

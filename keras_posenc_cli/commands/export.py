@@ -130,7 +130,7 @@ def _add_litert(kinds: Commands) -> None:
         "--keep",
         type=arguments.share,
         metavar="X",
-        help="auto: least share of the quality on --samples (default: 0.99)",
+        help="auto: share of quality to keep (default: 0.99)",
     )
     _add_representative(parser)
     add_options(parser, "--agreement", "--max-kl", "--max-perplexity")

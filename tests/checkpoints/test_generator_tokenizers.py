@@ -89,18 +89,6 @@ def test_the_smaller_tokenizer_of_another_model(made, tmp_path, end):
         made("smollm2", size=128_256)
 
 
-def test_a_tokenizer_that_exchanges_start_and_end(made, tmp_path):
-    """As Llama's does in a checkpoint of Gemma, whose <eos> is 1."""
-    names = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
-    for start, end in ((1, 2), (2, 2), (1, 1), (0, 1), (None, 1)):
-        ids = {"bos_token_id": start, "eos_token_id": end}
-        write(tmp_path, {"config.json": ids})
-        made("llama2", settings=names)
-    write(tmp_path, {"config.json": {"bos_token_id": 2, "eos_token_id": 1}})
-    with pytest.raises(ValueError, match="the end, '</s>', and the start"):
-        made("llama2", settings=names)
-
-
 @pytest.mark.parametrize("name", ["smollm2", "gemma", "t5"])
 def test_settled_ids_keep_their_text(made, name):
     """... and all are settled where a text ends with a character that has one.

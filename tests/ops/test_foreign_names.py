@@ -33,6 +33,7 @@ NEEDED = {
     "FeedForward": {"intermediate_dim": 6},
     "MatryoshkaLoss": {"loss": training.ContrastiveLoss(), "dims": [4]},
     "NoamSchedule": {"d_model": 8},
+    "CombinedPosition": {"attention_positions": ["rotary", "alibi"]},
     "PatchEmbedding": {"patch_size": 2, "d_model": 8},
     "PositionEmbedding": {"sequence_length": 5},
     "RandomizedPositions": {"max_position": 9},

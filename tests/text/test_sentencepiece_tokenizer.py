@@ -55,35 +55,6 @@ def different(tokenizer, expected):
 
 
 class TestParity:
-    def test_tabs_and_line_ends_without_rules(self, file):
-        """They are no spaces then; ids of `tokenizers` 0.23."""
-        pieces = ["<unk>", "▁", "▁a", "a", "b", "\t", "\n", "▁b", "c"]
-        said = {
-            "added_tokens": [],
-            "normalizer": None,
-            "pre_tokenizer": {
-                "type": "Metaspace",
-                "replacement": "▁",
-                "prepend_scheme": "always",
-                "split": True,
-            },
-            "post_processor": None,
-            "model": {
-                "type": "Unigram",
-                "unk_id": 0,
-                "vocab": [[each, -float(i)] for i, each in enumerate(pieces)],
-                "byte_fallback": False,
-            },
-        }
-        tokenizer = SentencepieceTokenizer.from_tokenizer_json(
-            file(said), pad_token="c"
-        )
-        texts = ["a\tb", "a\nb", "\ta", "a b\n\n", "\n", "a \t b", "a\rb"]
-        assert tokenizer.split(texts).to_list() == [
-            *([2, 5, 4], [2, 6, 4], [1, 5, 3], [2, 1, 4, 6, 6], [1, 6]),
-            *([2, 1, 5, 1, 4], [2, 0, 4]),
-        ]
-
     def test_a_model(self, tmp_path):
         path = tmp_path / "text.model"
         path.write_bytes(MODEL)

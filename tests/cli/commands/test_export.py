@@ -295,7 +295,7 @@ class TestExport:
                 "m.tflite",
                 "--task text_classifier --labels a,b --allow-flex "
                 "--quantization int8 --agreement 0.9 --max-kl 0.2 "
-                "--max-perplexity 1.2",
+                "--max-perplexity 1.2 --keep 0.9",
                 {
                     "task": "text_classifier",
                     "labels": ["a", "b"],
@@ -305,10 +305,22 @@ class TestExport:
                     "max_kl": 0.2,
                     "max_perplexity_ratio": 1.2,
                     "representative": None,
+                    "keep": 0.9,
                     "allow_operators": ["Abc"],
                 },
             ),
-            ("onnx", "m.onnx", "", {}),
+            (
+                "onnx",
+                "m.onnx",
+                "--quantization int8 --agreement 0.9",
+                {
+                    "quantization": "int8",
+                    "agreement": 0.9,
+                    "max_kl": None,
+                    "max_perplexity_ratio": None,
+                    "representative": None,
+                },
+            ),
         ],
     )
     def test_every_option_gets_there(
