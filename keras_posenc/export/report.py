@@ -72,7 +72,7 @@ class CaseReport(Difference):
     def __str__(self) -> str:
         found = f"{self.largest_difference:.2g}"
         if self.likelihoods is not None:
-            found = f"{self.likelihoods.largest_loss:.2g} nats per token"
+            found = _lost(self.likelihoods)
         if self.milliseconds:
             found += f", {units.time(self.milliseconds / 1e3)}"
         text = f"{self.signature}, {self.inputs}: {self.error or found}"
@@ -951,8 +951,7 @@ def summary(report: Any) -> str:
     if found is not None and has_ended and not others:
         return (
             f"{report.path}: {verdict}: {units.count(count, 'case')}, "
-            f"{_largest_loss(report):.2g} nats lost per token (allowed "
-            f"{report.max_kl:g}), {units.size(report.size_bytes)}"
+            f"{_largest_loss(report)}, {units.size(report.size_bytes)}"
         )
     if report.passed and report.different_graph:
         verdict += " by outputs and weights only, not the graph"
@@ -963,9 +962,25 @@ def summary(report: Any) -> str:
     )
 
 
-def _largest_loss(report: Any) -> float:
+def _largest_loss(report: Any) -> str:
+    """Returns the largest loss of a signature, with its limit."""
     found = report.likelihoods_of.values() or [report.likelihoods]
-    return max(each.largest_loss for each in found)
+    lossy = [each for each in found if each.drawn or each.chosen]
+    if lossy:
+        most, limit = max(lossy, key=lambda x: x.largest_loss), report.max_kl
+    else:
+        most = max(found, key=lambda x: x.perplexity_ratio)
+        limit = report.max_perplexity_ratio
+    return f"{_lost(most)} (allowed {limit:g})"
+
+
+def _lost(found: Likelihoods) -> str:
+    """Returns a loss, or else the perplexity; 0 nats would be no measure."""
+    if found.drawn or found.chosen:
+        return f"{found.largest_loss:.2g} nats lost per token"
+    if found.tokens:
+        return f"perplexity {found.perplexity_ratio:.4g} times the model's"
+    return "no token compared"
 
 
 _FORMATS = {"litert": "LiteRT", "onnx": "ONNX"}

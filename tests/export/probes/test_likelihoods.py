@@ -22,7 +22,11 @@ from keras_posenc.export.probes.reference import (
     compute_reference,
     runner_of,
 )
-from keras_posenc.export.report import VerificationReport, notes
+from keras_posenc.export.report import (
+    CaseReport,
+    VerificationReport,
+    notes,
+)
 from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
 from keras_posenc.generation.transformers_search import TransformersSearch
@@ -321,6 +325,33 @@ def test_altered_outputs_fail(made, options, changes):
         assert not report.passed, change.__name__
         error = ERRORS.get(change)
         assert error is None or error in str(report)
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        ({"tokens": 9, "file": -9 * np.log(1.05)}, "perplexity 1.05 times"),
+        ({"chosen": 4, "regret": 0.2}, "0.05 nats lost per token (allowed 0.1"),
+    ],
+)
+def test_a_loss_is_given_only_where_it_is_measured(found, line):
+    case = CaseReport(
+        signature="a", inputs="texts", likelihoods=Likelihoods(**found)
+    )
+    report = VerificationReport(
+        path=Path("made.litertlm"),
+        kind="litert",
+        size_bytes=1,
+        load_seconds=0.0,
+        foreign_operators=[],
+        unverified=[],
+        tolerance=1.0,
+        cases=[case],
+        quantization="int8",
+        by_likelihood=["a"],
+    )
+    assert f"verified: 1 case, {line}" in str(report)
+    assert line.split(" (")[0] in str(case)
 
 
 def test_nan_and_one_bad_signature_pass_no_limit():
