@@ -48,7 +48,7 @@ from keras_posenc.export.record import (
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
 
-_PREFILL, _CACHE = (32, 128, 512), 2048
+_CACHE = 2048
 _QUANTIZATIONS = ("float16", "int8", "int8-weights", "int4")
 
 
@@ -103,9 +103,9 @@ def export_litertlm(
             for: a text takes the time of the shortest one that it fits into. By
             default 64, 128, 256 and 512, up to the longest text of the model.
         prefill_lengths: Of a language model, sizes of the chunks in which
-            prompts are read; by default 32, 128 and 512. A chunk that is not
-            full takes the time of a full one, and must fit into the cache: give
-            several.
+            prompts are read; by default those of 32, 128 and 512 that fit into
+            the cache. A chunk that is not full takes the time of a full one,
+            and must fit into the cache: give several.
         cache_length: Of a language model, how many tokens a chat may have,
             replies included; by default 2048. Memory grows with it, and so does
             the time of each token.
@@ -199,7 +199,7 @@ def export_litertlm(
     texts = _texts(samples)
     parts = parts_of(
         model,
-        _PREFILL if prefill_lengths is None else prefill_lengths,
+        prefill_lengths,
         _CACHE if cache_length is None else cache_length,
     )
     # Before its models are traced, which takes long.

@@ -15,6 +15,9 @@ from keras_posenc.generation.engine_steps import engine_models
 from keras_posenc.generation.generated import IMPOSSIBLE, log_probabilities
 from keras_posenc.generation.likelihoods import sampler
 
+# Sizes of the chunks in which prompts are read.
+_PREFILL = (32, 128, 512)
+
 # Options that a package cannot hold, with the values that they must have.
 _NEUTRAL: Mapping[str, Any] = {
     "beams": 1,
@@ -168,7 +171,8 @@ def engine_parts(
 
     Args:
         generator: A `Generator` of a `TransformerDecoderModel`.
-        prefill_lengths: Sizes of the chunks in which prompts are read.
+        prefill_lengths: Sizes of the chunks in which prompts are read; None for
+            those of 32, 128 and 512 that fit into the cache.
         cache_length: How many tokens a chat may have.
 
     Raises:
@@ -247,6 +251,9 @@ def _check_lengths(
             f"cache_length={length}"
         )
     given = prefill_lengths
+    if given is None:
+        usual = [each for each in _PREFILL if each <= length]
+        given = usual or [length // 2]
     if not isinstance(given, list | tuple) or not given:
         given = [given]
     sizes = [as_integer(each) or 0 for each in given]

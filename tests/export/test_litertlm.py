@@ -590,6 +590,18 @@ def test_refusals(tmp_path, make, options, message):
     assert not path.exists()
 
 
+def test_lengths_and_chats_fit_into_the_cache():
+    assert engine_parts(generator(), None, 256).prefill_lengths == [32, 128]
+    assert engine_parts(generator(), None, 8).prefill_lengths == [4]
+    room = {
+        size: litertlm_engine._messages(engine_parts(generator(), (8,), size))
+        for size in (ROOM, 80)
+    }
+    assert room[ROOM][1] > room[80][1] == 2
+    with pytest.raises(kp.ExportVerificationError, match="does not fit into"):
+        litertlm_engine._messages(engine_parts(generator(), (8,), 40))
+
+
 def test_tokenizers_without_a_file_are_refused(tmp_path):
     layer = kp.WordpieceTokenizer.learn(["a b"], 20)
     model = decoder(layer.vocabulary_size())

@@ -61,10 +61,11 @@ def require_engine() -> None:
 def limits_of_engine(path: Path, tokens: int) -> Limits:
     """Returns the limits of a process that generates some tokens."""
     size = path.stat().st_size
-    # Weights are packed again for the processor; threads have stacks.
+    # Weights are packed again for the processor, those of "int8-weights" in
+    # float32, and apart for each length of a chunk; threads have stacks.
     seconds = 120 + tokens * size // (50 * MIB)
     return Limits(
-        memory=2 * MEMORY + 4 * size, seconds=seconds, timeout=10 * seconds
+        memory=2 * MEMORY + 20 * size, seconds=seconds, timeout=10 * seconds
     )
 
 
@@ -190,9 +191,9 @@ def verify_in_engine(
         ],
         "targets": [each.request for each in targets],
     }
-    messages = _messages(parts)
+    messages, longest = _messages(parts)
     if messages:
-        request["chats"] = [{"messages": messages, "count": _REPLY}]
+        request["chats"] = [{"messages": messages, "count": longest}]
     found = run_in_engine(
         path, request, sum(len(x.prompt.ids) for x in targets)
     )
@@ -242,8 +243,9 @@ def verify_in_engine(
                 for read, reply in _right("chat", chat)
             ],
             stops,
-            is_quantized,
+            longest,
             allowed,
+            max_kl if is_quantized else None,
         )
     report = EngineReport(
         texts=len(texts),
@@ -288,21 +290,31 @@ def _target(parts: Any, prompt: Prompt, own: _Continued) -> Target:
     return Target(prompt, text, parts.tokenize([text])[0])
 
 
-def _messages(parts: Any) -> list[str]:
-    """Returns messages of a user for which there is room, or none."""
+def _messages(parts: Any) -> tuple[Sequence[str], int]:
+    """Returns messages of a user, and how many tokens each reply may have.
+
+    Raises:
+        ExportVerificationError: The cache has no room for two messages.
+    """
     if parts.template is None:
-        return []
-    turns: list[dict[str, str]] = []
-    for each in _MESSAGES:
-        turns += [
-            {"role": "user", "content": each},
-            {"role": "assistant", "content": "x" * _REPLY},
-        ]
-    (ids,) = parts.tokenize([parts.render(turns[:-1])])
-    room = parts.cache_length - parts.prefill_lengths[0] - 2 * _REPLY
-    if len(ids) > room:
-        return []
-    return [*_MESSAGES]
+        return [], 0
+    room = parts.cache_length - parts.prefill_lengths[0]
+    for messages, count in ((_MESSAGES, _REPLY), (("a", "b"), 2)):
+        turns: list[dict[str, str]] = []
+        for each in messages:
+            turns += [
+                {"role": "user", "content": each},
+                {"role": "assistant", "content": "x" * count},
+            ]
+        (ids,) = parts.tokenize([parts.render(turns[:-1])])
+        if len(ids) + 2 * count <= room:
+            return messages, count
+    raise ExportVerificationError(
+        "A chat of two short messages does not fit into "
+        f"cache_length={parts.cache_length}, so the template of chats cannot "
+        "be verified. Give a larger `cache_length` (--cache-length), or a "
+        "generator without a template"
+    )
 
 
 def _check_tokens(
@@ -357,10 +369,14 @@ def _check_chat(
     messages: Sequence[str],
     turns: Sequence[Sequence[str]],
     stops: Sequence[str],
-    is_quantized: bool,
+    longest: int,
     allowed: float,
+    max_kl: float | None,
 ) -> int:
-    """Compares what the engine read and wrote in a chat; returns its turns."""
+    """Compares what the engine read and wrote in a chat; returns its turns.
+
+    With `max_kl`, replies may be others that the model finds likely.
+    """
     chat: list[dict[str, str]] = []
     ids: list[int] = []
     before = ""
@@ -372,15 +388,20 @@ def _check_chat(
             raise ExportVerificationError(
                 f"LiteRT-LM renders message {len(chat)} of a chat as "
                 f"{read!r}, and the text before it is {before!r}; the model's "
-                f"template makes {wanted!r} of the chat",
+                f"template makes {wanted!r} of the chat. The engine renders "
+                "each message alone: between a reply and the next message, a "
+                "template may put the token that ends the reply, and then what "
+                "is the same after each reply, and nothing else",
                 differs=True,
             )
         ids += parts.tokenize([read])[0]
-        next_ids, leads = parts.continued(ids, _REPLY)
+        next_ids, leads = parts.continued(ids, longest)
         prompt = _Continued(wanted, ids, next_ids, leads)
         state = _compare(parts, prompt, reply, allowed)
-        if state == "other" and not is_quantized:
-            raise _differs(parts, prompt, reply)
+        if state == "other":
+            if max_kl is None:
+                raise _differs(parts, prompt, reply)
+            chosen(parts, ids, next_ids, reply, max_kl)
         if state != "equal":  # the model's own chat goes another way
             return len(chat) // 2 + 1
         chat.append({"role": "assistant", "content": reply})
