@@ -48,6 +48,12 @@ def chat_model(options: argparse.Namespace) -> Replies:
                 "own"
             )
         return _Package(options)
+    from keras_posenc.export.inspect import is_package
+
+    if is_package(path):
+        raise UsageError(
+            f"'{path}' is a LiteRT-LM package: rename it to end in .litertlm"
+        )
     return _Exported(options)
 
 
@@ -189,9 +195,14 @@ class _Package:
         found = inspect_safe(options.model, options.allow_operators)
         self._template: str = (found.package or {}).get("template") or ""
         if not self._template:
+            makes_vectors = "text_encoder" in (found.package or {})["models"]
             raise UsageError(
-                f"'{options.model}' has no chat template: its model continues "
-                "texts"
+                f"'{options.model}' makes vectors of texts, not replies: use "
+                "it in an application (docs/litertlm_embedders.md)"
+                if makes_vectors
+                else f"'{options.model}' has no chat template: its model "
+                "continues texts. LiteRT-LM's Session does that "
+                "(docs/litertlm.md)"
             )
         sampler = None
         if options.temperature == 0:

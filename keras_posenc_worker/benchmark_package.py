@@ -32,8 +32,9 @@ def main(
         is_embedder: Whether it makes vectors of texts.
 
     Returns:
-        As `benchmark.main`; each of `runs` has a `name` too, and `tokens` per
-        run of a language model. Or `error`, what the engine raised.
+        As `benchmark.main`; each of `runs` has a `name` too, `tokens` per run
+        of a language model, and whether the text `is_cut`. Or `error`, what the
+        engine raised.
     """
     prepare()
     before = peak_bytes()
@@ -55,8 +56,13 @@ def _of_texts(
     """Yields the time of loading, and a run for each length."""
     import litert_lm
 
-    cut = litert_lm.InputOverflowStrategy.TRUNCATE
-    options = litert_lm.EmbeddingOptions(input_overflow_strategy=cut)
+    whole, cut = (
+        litert_lm.EmbeddingOptions(input_overflow_strategy=each)
+        for each in (
+            litert_lm.InputOverflowStrategy.ERROR,
+            litert_lm.InputOverflowStrategy.TRUNCATE,
+        )
+    )
     began = time.perf_counter()
     with litert_lm.EmbeddingEngine(
         path,
@@ -66,12 +72,18 @@ def _of_texts(
         yield time.perf_counter() - began
         for length in lengths:
             text = " ".join("a" * length)
+            is_cut = False
+            try:
+                engine.compute_embedding(text, whole)
+            except RuntimeError:  # another one is raised again below
+                is_cut = True
             seconds = []
             for _ in range(repeats + 3):
                 began = time.perf_counter()
-                engine.compute_embedding(text, options)
+                engine.compute_embedding(text, cut)
                 seconds.append(time.perf_counter() - began)
-            yield _run("text", {"words": [length]}, seconds[3:])
+            found = _run("text", {"words": [length]}, seconds[3:])
+            yield {**found, "is_cut": is_cut}
 
 
 def _of_tokens(
@@ -113,6 +125,7 @@ def _run(
         "name": name,
         "shapes": shapes,
         "tokens": tokens,
+        "is_cut": False,
         "median": statistics.median(ordered) * 1e3,
         "p95": ordered[math.ceil(0.95 * len(ordered)) - 1] * 1e3,
     }

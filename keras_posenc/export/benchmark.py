@@ -9,11 +9,12 @@ from typing import Any
 
 from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.export import units
+from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_engine import (
     named_package,
     require_engine,
 )
-from keras_posenc.export.inspect import Inspection, inspect
+from keras_posenc.export.inspect import Inspection, inspect, locate
 from keras_posenc.export.worker_client import (
     Limits,
     WorkerError,
@@ -83,12 +84,14 @@ class Benchmark:
         size_bytes: Its size.
         timings: A `Timing` for each signature, length and number of threads.
         loadings: A `Loading` for each signature and number of threads.
+        notes: Of a package, which texts were cut, or which prompts left out.
     """
 
     path: Path
     size_bytes: int
     timings: list[Timing]
     loadings: list[Loading]
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a dict that JSON can hold."""
@@ -138,7 +141,7 @@ class Benchmark:
             )
             console.print(times)
             console.print(loads, end="")
-        return capture.get().rstrip("\n")
+        return "\n".join([capture.get().rstrip("\n"), *self.notes])
 
 
 def benchmark_litert(
@@ -177,7 +180,8 @@ def benchmark_litert(
         ImportError: The extra `litertlm` is not installed, for a package.
         ValueError: There is no LiteRT file or package at the path, or an
             argument is none of the above.
-        RuntimeError: The runtime does not run the file.
+        RuntimeError: The runtime does not run the file; if it is damaged,
+            `ExportVerificationError`.
 
     Example:
     >>> import keras_posenc as kp
@@ -185,7 +189,11 @@ def benchmark_litert(
     Traceback (most recent call last):
     ValueError: 'no_such_file.tflite' does not exist
     """
-    inspection = inspect(path)
+    locate(path)  # else the argument is wrong, not the file
+    try:
+        inspection = inspect(path)
+    except ValueError as error:
+        raise ExportVerificationError(str(error)) from error
     if inspection.kind not in ("litert", "litertlm"):
         raise ValueError(
             "`path` must be a LiteRT file or a LiteRT-LM package. Received: "
@@ -287,9 +295,17 @@ def _of_package(
     package = found.package or {}
     is_embedder = "text_encoder" in package.get("models", [])
     kept = [*map(int, lengths)]
+    notes = []
     if not is_embedder:
         most = package.get("max_tokens", 0) - benchmark_package.DECODED
         kept = [each for each in kept if each <= most]
+        left = [str(each) for each in lengths if each > most]
+        if left:
+            notes = [
+                f"left out: prompts of {', '.join(left)} tokens. With "
+                f"{benchmark_package.DECODED} more, the package's cache has "
+                f"room for {most}"
+            ]
         if not kept:
             raise ValueError(
                 f"`lengths` must have one of at most {most}, so that "
@@ -324,7 +340,17 @@ def _of_package(
                 )
                 for run in response["runs"]
             ]
-    return Benchmark(found.path, found.size_bytes, timings, loadings)
+    cut = [
+        str(run["shapes"]["words"][0])
+        for run in response["runs"]
+        if run["is_cut"]
+    ]
+    if cut:
+        notes = [
+            f"cut: texts of {', '.join(cut)} words, which have more tokens "
+            "than the package takes. Their times are those of its longest text"
+        ]
+    return Benchmark(found.path, found.size_bytes, timings, loadings, notes)
 
 
 def _run(module: str, what: str, *arguments: Any) -> dict[str, Any]:

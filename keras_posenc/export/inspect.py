@@ -557,6 +557,14 @@ def locate(path: str | Path) -> tuple[Path, str]:
     return path, "litert"
 
 
+def is_package(path: str | Path) -> bool:
+    """Returns whether a file begins as LiteRT-LM packages do."""
+    with contextlib.suppress(OSError, ValueError):  # others say why
+        with open_regular(as_path("path", path)) as file:
+            return file.read(8) == _PACKAGE
+    return False
+
+
 def refuse_package(path: str | Path, use: str) -> None:
     """Raises `ValueError` for a LiteRT-LM package.
 
@@ -564,11 +572,7 @@ def refuse_package(path: str | Path, use: str) -> None:
         path: An exported model, or another path.
         use: What takes no package, as the subject of a sentence.
     """
-    first = b""
-    with contextlib.suppress(OSError, ValueError):  # others say why
-        with open_regular(as_path("path", path)) as file:
-            first = file.read(8)
-    if first == _PACKAGE:
+    if is_package(path):
         raise ValueError(
             f"{use} takes no LiteRT-LM packages, which only LiteRT-LM's engine "
             "runs: use them in an application, or with keras-posenc chat, "

@@ -49,6 +49,7 @@ from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
 
 _CACHE = 2048
+_QUANTIZATIONS = ("float16", "int8", "int8-weights", "int4")
 
 
 def export_litertlm(
@@ -95,9 +96,9 @@ def export_litertlm(
             folder with `modules.json`.
         path: The file, ending in `.litertlm`. An earlier file is replaced; the
             folder is made if missing.
-        quantization: Of a language model as for `export_litert`, a recipe
-            included, except `"int8-static"`; of an embedder None, `"float16"`
-            or `"int8"`.
+        quantization: Of a language model None, `"float16"`, `"int8"`,
+            `"int8-weights"`, `"int4"` or a recipe, as for `export_litert`; of
+            an embedder None, `"float16"` or `"int8"`.
         lengths: Of an embedder, the numbers of tokens that it has a signature
             for: a text takes the time of the shortest one that it fits into. By
             default 64, 128, 256 and 512, up to the longest text of the model.
@@ -184,10 +185,15 @@ def export_litertlm(
             ),
             path.parent,
         )
-    if quantization == "int8-static":
+    is_name = isinstance(quantization, str) and not quantization.endswith(
+        ".json"
+    )
+    if is_name and quantization not in _QUANTIZATIONS:
         raise ValueError(
-            "`quantization` of a LiteRT-LM package must need no samples, such "
-            f"as 'int8'. Received: quantization={quantization!r}"
+            "`quantization` of a LiteRT-LM package must need no samples: one "
+            f"of {', '.join(map(repr, _QUANTIZATIONS))}, the path of a recipe "
+            "of ai-edge-quantizer (.json), a list of its dicts, or None. "
+            f"Received: quantization={quantization!r}"
         )
     _refuse({"lengths": lengths}, "text embedders", model)
     texts = _texts(samples)

@@ -816,7 +816,9 @@ def _weak_check(report: Any) -> str | None:
         return None
     inputs, remedy = "these inputs", ""
     if not report.accuracy.on_samples:
-        remedy = ". Give real inputs as `samples` (--samples)"
+        # The engine of a package compares texts, and its steps take none.
+        if report.engine is None:
+            remedy = ". Give real inputs as `samples` (--samples)"
     elif report.quantization:  # compared on the samples alone
         inputs = "the samples"
         remedy = ". Give `samples` (--samples) that differ more"
@@ -984,6 +986,7 @@ def _lost(found: Likelihoods) -> str:
 
 
 _FORMATS = {"litert": "LiteRT", "onnx": "ONNX"}
+_ROUNDED = {**_FORMATS, "litertlm": "LiteRT"}
 
 
 def notes(
@@ -998,7 +1001,7 @@ def notes(
         inspection: The exported model.
         allow_operators: Operators that the user allowed.
     """
-    if reference.quantization in MODES and inspection.kind in _FORMATS:
+    if reference.quantization in MODES and inspection.kind in _ROUNDED:
         if inspection.quantization is None:
             yield _unquantized(reference, inspection.kind)
         elif inspection.kind == "onnx":
@@ -1077,12 +1080,12 @@ def _unquantized(reference: Reference, kind: str) -> str:
     reason = "the model has no weights"
     if sizes:
         reason = (
-            f"{_FORMATS[kind]} keeps weights of fewer than 1,024 numbers in "
+            f"{_ROUNDED[kind]} keeps weights of fewer than 1,024 numbers in "
             f"float32, and the largest of this model has {max(sizes):,}"
         )
     if max(sizes, default=0) >= 1024:
         reason = "no large weight is in an operator that is quantized"
-    remedy = ", or use float16, which has no such limit" * (kind == "litert")
+    remedy = ", or use float16, which has no such limit" * (kind != "onnx")
     return (
         f"{reference.quantization} quantized nothing: {reason}. Leave out "
         f"`quantization` (--quantization){remedy}"

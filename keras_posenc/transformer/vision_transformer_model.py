@@ -40,7 +40,9 @@ class VisionTransformerModel(StackModel):
 
     With an `attention_position` that takes rows and columns, such as
     `RotaryEmbedding(axes=2)`, patches need no learned positions, and images
-    may have any size.
+    may have any size. The name `"rotary"` is `RotaryEmbedding()`, whose one
+    axis is the order of the patches, row by row: for rows and columns give
+    `RotaryEmbedding(axes=2)`.
 
     Args:
         image_size: Height and width of the images, or a pair of them; None for

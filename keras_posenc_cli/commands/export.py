@@ -186,8 +186,8 @@ def _add_litertlm(kinds: Commands) -> None:
     parser.add_argument(
         "--quantization",
         metavar="KIND",
-        help="one of `export litert`, such as int8, or a recipe's .json "
-        "(default: float32)",
+        help="float16, int8, int8-weights, int4 or a recipe's .json; of an "
+        "embedder float16 or int8 (default: float32)",
     )
     parser.add_argument(
         "--lengths",
@@ -296,6 +296,17 @@ def run_saved_model(options: argparse.Namespace) -> int:
 
 def run_litert(options: argparse.Namespace) -> int:
     check_out(options.out, ".tflite")
+    if options.quantization == "auto" and options.samples is None:
+        from keras_posenc.export.formats.litert_auto import KEEP, needed_samples
+
+        keep = KEEP if options.keep is None else options.keep
+        count = needed_samples(keep)
+        raise UsageError(
+            "--quantization auto needs --samples FILE.npz to measure the "
+            f"quality with: {count:,} real inputs for --keep {keep:g}. Write "
+            "the file in Python, with an array for each input by its name: "
+            f"np.savez('s.npz', text=np.array(texts[:{count}]))"
+        )
     if options.labels is not None and options.task != "text_classifier":
         raise UsageError(
             "--labels name the scores of --task text_classifier, which is not "

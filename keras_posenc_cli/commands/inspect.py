@@ -35,8 +35,9 @@ def add(commands: Commands) -> None:
         run,
         summary="show what a file contains, and whether it is safe to run",
         description="Shows the signatures, operators and sizes of a SavedModel "
-        "folder, LiteRT or ONNX file, or the layers of a .keras model or of a "
-        "Hugging Face checkpoint, without running it.",
+        "folder, LiteRT or ONNX file or LiteRT-LM package (.litertlm), or the "
+        "layers of a .keras model or of a Hugging Face checkpoint, without "
+        "running it.",
         usage="PATH [option ...]",
         example="keras-posenc inspect judge.tflite --json",
     )

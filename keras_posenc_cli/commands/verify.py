@@ -31,7 +31,13 @@ def add(commands: Commands) -> None:
         example="keras-posenc verify judge.keras judge.tflite --samples "
         "texts.npz",
     )
-    add_options(parser, "model", "exported")
+    add_options(parser, "model")
+    add_options(
+        parser,
+        "exported",
+        help="SavedModel folder, folder of its versions, .tflite, .litertlm or "
+        ".onnx file",
+    )
     add_verification(parser)
     add_options(
         parser,

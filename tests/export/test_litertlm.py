@@ -487,6 +487,7 @@ def test_bench_times_prompts_and_tokens(package):
     ]
     assert all(each.tokens_per_second > 0 for each in found.timings)
     assert "tokens/s" in str(found)
+    assert f"left out: prompts of {ROOM} tokens" in str(found)
     with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
         kp.benchmark_litert(package.path, lengths=[ROOM])
 

@@ -157,6 +157,11 @@ def test_verify_runs_a_package_again(exported, folder, capfd):
     assert record.is_file()
 
 
+def test_a_chat_with_an_embedder_is_refused(exported, capsys):
+    assert main(["chat", str(exported.path), "--prompt", "Hello"]) == 2
+    assert "makes vectors of texts, not replies" in capsys.readouterr().err
+
+
 def test_bench_times_texts(exported):
     found = kp.benchmark_litert(
         exported.path, lengths=[4, 99], threads=[1], repeats=2, verbose=False
@@ -166,6 +171,7 @@ def test_bench_times_texts(exported):
     assert 0 < short.median_milliseconds < long.median_milliseconds
     assert found.loadings[0].peak_bytes > 0
     assert "tokens/s" not in str(found)
+    assert found.notes[0].startswith("cut: texts of 99 words, ")
 
 
 def repacked(package, path, change):

@@ -99,13 +99,13 @@ def check_keep(quantization: Any, keep: Any, samples: Any) -> float | None:
     if samples is None:
         raise ValueError(
             "quantization='auto' needs `samples` (--samples) to measure the "
-            f"quality with: {_needed(keep)} real inputs, such as "
-            f"`samples=texts[:{_needed(keep)}]`"
+            f"quality with: {needed_samples(keep)} real inputs, such as "
+            f"`samples=texts[:{needed_samples(keep)}]`"
         )
     return float(keep)
 
 
-def _needed(keep: float, has_vectors: bool = False) -> int:
+def needed_samples(keep: float, has_vectors: bool = False) -> int:
     """Returns how many samples are needed; see `find_recipe`."""
     held_out = math.ceil(math.log(_CHANCE) / math.log(min(keep, KEEP)))
     return max(2 * held_out, _VECTORS if has_vectors else 0)
@@ -265,13 +265,19 @@ def _different(examples: Sequence[Inputs]) -> list[Inputs]:
 
 
 def _check_count(count: int, keep: float, has_vectors: bool = False) -> None:
-    needed = _needed(keep, has_vectors)
+    needed = needed_samples(keep, has_vectors)
     if count < needed:
+        remedy = "Give more `samples` (--samples)"
+        if count >= (_VECTORS if has_vectors else 2):
+            # So much that `keep ** n` is at most _CHANCE, rounded down.
+            most = math.floor(1e3 * _CHANCE ** (1 / (count // 2))) / 1e3
+            remedy += f", or a `keep` (--keep) of at most {most:g}"
+            if count < _VECTORS:
+                remedy += f"; vectors need {_VECTORS} samples at least"
         raise ValueError(
             f"quantization='auto' with keep={keep:g} needs {needed:,} samples: "
             "half of them are held out, and fewer could hide a loss by chance. "
-            f"Received: {units.count(count, 'different sample')}. Give more "
-            "`samples` (--samples), or a smaller `keep` (--keep)"
+            f"Received: {units.count(count, 'different sample')}. {remedy}"
         )
 
 
