@@ -46,8 +46,9 @@ def sample_texts(tokenizer: Any) -> list[str]:
         tokenizer: A tokenizer of this package.
     """
     special = getattr(tokenizer, "_spelled_tokens", lambda: ())()
-    special = special or tokenizer.special_tokens or ()
-    spelled = [spelling(x) for x in (*special, *tokenizer.added_tokens)]
+    special = special or getattr(tokenizer, "special_tokens", None) or ()
+    added = getattr(tokenizer, "added_tokens", ())
+    spelled = [spelling(x) for x in (*special, *added)]
     texts = [*_TEXTS]
     if spelled:
         texts += [f"a {' b '.join(spelled[:20])}  c", "".join(spelled[:20])]
