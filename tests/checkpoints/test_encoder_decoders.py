@@ -251,7 +251,7 @@ class TestZeroShot:
             shown.append("over")
 
         bar = "keras_posenc.checkpoints.late_bar"
-        monkeypatch.setattr(f"{bar}.counting", counting)
+        monkeypatch.setattr("keras_posenc.progress.counting", counting)
         monkeypatch.setattr(f"{bar}._SECONDS", 60)
         capfd.readouterr()
         model.classify(*given, batch_size=1)

@@ -148,8 +148,8 @@ def _fit(
         sample = {next(iter(signature.specs)): sample}
     if set(sample) != set(signature.specs):
         return (
-            f"`{argument}` must have an array for each input, by its name: "
-            f"{names}. Received: {', '.join(map(str, sample)) or 'none'}"
+            f"`{argument}` must be dicts with the inputs {names}. Received: "
+            f"{', '.join(map(str, sample))}"
         )
     inputs = {}
     for name, spec in signature.specs.items():

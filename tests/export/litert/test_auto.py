@@ -171,5 +171,5 @@ def test_samples_needed():
     """So many that a file that keeps less shows no loss once in 20 draws."""
     held_out = litert_auto.needed_samples(0.99) / 2
     assert 0.99**held_out <= 0.05 < 0.99 ** (held_out - 1)
-    assert litert_auto.needed_samples(1) == litert_auto._needed(0.99)
+    assert litert_auto.needed_samples(1) == litert_auto.needed_samples(0.99)
     assert litert_auto.needed_samples(0.5, has_vectors=True) == 100

@@ -375,7 +375,7 @@ def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
                 "quantization": "int8-static",
                 "representative": {"tokens": np.zeros((1, 4), "int32")},
             },
-            "`representative` must have an array for each input, .*: ids",
+            "`representative` must be dicts with the inputs ids",
         ),
     ],
 )

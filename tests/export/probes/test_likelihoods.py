@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
@@ -243,6 +244,8 @@ class ByRules(kp.Generator):
         )
 
 
+# Of some seeds a penalty changes no sequence, or only between equal tokens.
+keras.utils.set_random_seed(0)
 LARGE = shaken(kp.TransformerDecoderModel(30, **SIZES))
 
 

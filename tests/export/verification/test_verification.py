@@ -1018,12 +1018,12 @@ def test_another_backend(function, model, litert, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ({"tokens": np.ones((1, 4))}, "`samples` must have an array .* ids"),
+        ({"tokens": np.ones((1, 4))}, "`samples` must be dicts .* ids"),
         (
             {"ids": np.ones((1, 4)), "mask": np.ones((1, 4))},
-            "`samples` must have an array .* ids",
+            "`samples` must be dicts .* ids",
         ),
-        ({}, "`samples` must have an array .* ids"),
+        ({}, "`samples` must be dicts .* ids"),
         (np.ones(4), r"\(None, None\)\. Received: \(4,\)$"),
         (np.ones((1, 4, 1)), r"Received: \(1, 4, 1\)$"),
         (7, r"Received: \(\)$"),
