@@ -1,4 +1,4 @@
-"""Whether positions are numbers or vectors, and which a layer takes."""
+"""Checks that layers take the positions of a call, numbers or vectors."""
 
 from collections.abc import Iterable
 from typing import Any

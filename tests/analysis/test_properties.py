@@ -147,9 +147,9 @@ def test_every_scheme_has_properties_for_json(name):
 
 
 def test_schemes_are_every_public_one():
-    """But for grids, what is drawn, and scores that position does not make.
+    """Except positions of grids, random ones, and three kinds of attention.
 
-    Those are of contents, of causal attention alone, or of the length.
+    Their scores depend on contents or on the length, or need a causal mask.
     """
     known = {type(analysis.make_scheme(name, 8)) for name in analysis.SCHEMES}
     others = {

@@ -1,4 +1,4 @@
-"""What is said of LiteRT-LM packages that are damaged, or no place for them."""
+"""Messages for damaged LiteRT-LM packages, and for packages given by mistake."""
 
 import numpy as np
 import pytest
