@@ -1,4 +1,4 @@
-"""Messages for damaged LiteRT-LM packages, and for packages given by mistake."""
+"""Messages for damaged LiteRT-LM packages, and packages given by mistake."""
 
 import numpy as np
 import pytest
