@@ -1,4 +1,4 @@
-"""The comparison of positions in decoders: its tasks, and that all of it runs."""
+"""The comparison of positions in decoders: its tasks, and that it runs."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_every_kind_sees_the_order_and_nothing_later(example):
 
 
 @pytest.mark.slow
-def test_goes_on_where_it_was_interrupted(tmp_path):
+def test_goes_on_where_it_was_interrupted(example, tmp_path):
     folder = tmp_path / "causal_positions"
     arguments = "--quick", "--kinds", "none", "alibi"
     scripts.run("causal_positions", *arguments, folder=tmp_path)
@@ -90,7 +90,7 @@ def test_goes_on_where_it_was_interrupted(tmp_path):
     scripts.run("causal_positions", *arguments, folder=tmp_path)
     runs = json.loads(path.read_text())["runs"]
     assert runs["none"]["0"]["step"] == 1.0
-    assert set(runs["alibi"]["0"]) == {"step", "token", "copy", "recall", "text"}
+    assert set(runs["alibi"]["0"]) == {"step", "token", *example.TASKS}
     page = (folder / "tables.md").read_text(encoding="utf-8")
     assert page.count("\n| alibi |") == 4
     assert (folder / "tables.png").read_bytes().startswith(b"\x89PNG")
