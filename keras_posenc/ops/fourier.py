@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.ops.attention import swap_heads
+from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.positional_encoding import frequencies
 
 
@@ -38,12 +40,21 @@ def mixed(
     References:
         - [Hua et al., 2024](https://arxiv.org/abs/2412.17739)
     """
-    groups = coefficients.shape[1]
-    if heads > groups > 1:  # adjacent heads are a group
+    _, groups, pairs, _ = coefficients.shape
+    if heads > groups:  # adjacent heads are a group
         coefficients = ops.repeat(coefficients, heads // groups, axis=1)
+    # (2, heads, pairs, pairs) -> two of (pairs, heads * pairs): a product that
+    # broadcasts corrupts TensorFlow's memory, (5, 1, 7, 2) by (2, 2) in 2.21.
+    kernels = ops.reshape(
+        ops.transpose(coefficients, (0, 2, 1, 3)), (2, pairs, heads * pairs)
+    )
     sine, cosine = (
-        # (batch, 1, seq, pairs) times (groups, pairs, pairs)
-        ops.matmul(ops.expand_dims(each, 1), coefficients[i])
+        swap_heads(
+            ops.reshape(
+                ops.matmul(ops.reshape(each, (-1, pairs)), kernels[i]),
+                (*outer_sizes(each), heads, pairs),
+            )
+        )
         for i, each in enumerate((sine, cosine))
     )
     return sine, cosine

@@ -136,10 +136,13 @@ class FourierEmbedding(AttentionPosition):
         key = id(self), heads, dtype
         if key not in known:
             phases = Phases(self._rates(self._width), dtype=dtype)
-            known[key] = self, mixed(
-                *phases.at(positions),
-                ops.cast(self.coefficients, dtype),
-                heads=heads,
+            known[key] = (
+                self,
+                mixed(
+                    *phases.at(positions),
+                    ops.cast(self.coefficients, dtype),
+                    heads=heads,
+                ),
             )
         sine, cosine = known[key][1]
         pairs, half = sine.shape[-1], self._width // 2

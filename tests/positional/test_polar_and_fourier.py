@@ -56,9 +56,7 @@ def test_polar_parity(near):
     )
     layer.output_projection.set_weights([given["output_kernel"]])
     position.set_weights([given["bias"]])
-    got = layer(
-        x, use_causal_mask=True, start_index=int(given["start_index"])
-    )
+    got = layer(x, use_causal_mask=True, start_index=int(given["start_index"]))
     # Its frequencies are float32's, at positions up to 12; scores of up to 30.
     near(got, given["outputs"], 30 * (12 + 16) * UNIT)
 
@@ -93,7 +91,9 @@ def test_polar_is_the_paper(places, near):
         )
         size = np.logaddexp(0, q) @ np.logaddexp(0, k).T
         # Sines within 6e-7 each, and a dozen roundings.
-        near(turned[head] @ keys[head // 2].T * DIM**0.5, want, 32 * UNIT * size)
+        near(
+            turned[head] @ keys[head // 2].T * DIM**0.5, want, 32 * UNIT * size
+        )
 
 
 def test_polar_counts_differences_alone(near):
@@ -105,7 +105,9 @@ def test_polar_counts_differences_alone(near):
     layer.build(x.shape)
     randomised(layer)
     near(layer(x, start_index=2**20), numpy(layer(x)), 1e-5)
-    assert np.ptp(numpy(layer(x, positions=np.zeros(9))) - numpy(layer(x))) > 0.1
+    assert (
+        np.ptp(numpy(layer(x, positions=np.zeros(9))) - numpy(layer(x))) > 0.1
+    )
 
 
 # ---- FoPE
@@ -284,7 +286,9 @@ def test_refusals(call, message):
 def test_refuses_other_queries_than_built_for():
     for position in (kp.PolarEmbedding(), kp.FourierEmbedding(50)):
         built(position, 2, 4)
-        with pytest.raises(ValueError, match="was built for queries of width 4"):
+        with pytest.raises(
+            ValueError, match="was built for queries of width 4"
+        ):
             kp.SelfAttention(2, attention_position=position)(draw(1, 3, 16))
     with pytest.raises(ValueError, match="was built for queries of heads 2"):
         kp.SelfAttention(
