@@ -45,9 +45,11 @@ from keras_posenc.positional.contextual_bias import ContextualBias as Contextual
 from keras_posenc.positional.disentangled_bias import DisentangledBias as DisentangledBias
 from keras_posenc.positional.fire_bias import FireBias as FireBias
 from keras_posenc.positional.forgetting_bias import ForgettingBias as ForgettingBias
+from keras_posenc.positional.fourier_embedding import FourierEmbedding as FourierEmbedding
 from keras_posenc.positional.grid_positions import GridPositions as GridPositions
 from keras_posenc.positional.index_encoding import IndexEncoding as IndexEncoding
 from keras_posenc.positional.kerple_bias import KerpleBias as KerpleBias
+from keras_posenc.positional.polar_embedding import PolarEmbedding as PolarEmbedding
 from keras_posenc.positional.position_embedding import PositionEmbedding as PositionEmbedding
 from keras_posenc.positional.positional_encoding import PositionalEncoding as PositionalEncoding
 from keras_posenc.positional.randomized_positions import RandomizedPositions as RandomizedPositions

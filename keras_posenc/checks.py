@@ -85,6 +85,16 @@ def check_positive(name: str, value: Any) -> float:
     )
 
 
+def check_not_negative(name: str, value: Any) -> float:
+    """Returns `value` if it is a finite number from 0, else `ValueError`."""
+    if is_number(value) and 0 <= value < math.inf:
+        return float(value)
+    raise ValueError(
+        f"`{name}` must be a finite number of at least 0. "
+        f"Received: {name}={value!r}"
+    )
+
+
 def check_max_wavelength(value: Any) -> float:
     """Returns `value` if it is finite and at least 1, else `ValueError`."""
     if is_number(value) and math.isfinite(value) and value >= 1:

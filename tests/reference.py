@@ -385,6 +385,72 @@ def xpos_scores(
     return scores
 
 
+def polar_scores(
+    query: npt.ArrayLike,
+    key: npt.ArrayLike,
+    query_positions: npt.ArrayLike,
+    key_positions: npt.ArrayLike,
+    bias: npt.ArrayLike,
+    max_wavelength: float = 10000.0,
+) -> FloatArray:
+    """Polar products of queries and keys, (query, key), feature by feature.
+
+    Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar
+    Coordinate Positional Embeddings (2025): of queries (seq, dim) at positions
+    t and keys at positions s, the sum of the softplus of both times the cosine
+    of (s - t) rate + bias. `bias` is (dim,), radians.
+    """
+    q, k = (np.asarray(x, np.float64) for x in (query, key))
+    dim = q.shape[-1]
+    later = np.subtract.outer(
+        np.asarray(key_positions, np.float64), np.asarray(query_positions)
+    ).T
+    scores = np.zeros(later.shape)
+    for j, shift in enumerate(np.asarray(bias, np.float64)):
+        sin, cos = (
+            x[..., 0] for x in phases(later, [max_wavelength ** (-j / dim)])
+        )
+        lengths = np.outer(np.logaddexp(0, q[:, j]), np.logaddexp(0, k[:, j]))
+        scores += lengths * (cos * math.cos(shift) - sin * math.sin(shift))
+    return scores
+
+
+def fourier_embedding(
+    x: npt.ArrayLike,
+    positions: npt.ArrayLike,
+    coefficients: npt.ArrayLike,
+    training_length: int,
+    max_wavelength: float = 10000.0,
+) -> FloatArray:
+    """Turn pairs j and dim / 2 + j of one head by sums of frequencies.
+
+    Hua et al., Fourier Position Embedding (2024): frequencies that turn less
+    than once in the length of training are zero, and each other pair has a
+    sine and a cosine that are sums of those of all the others.
+
+    Args:
+        x: Shape (seq, dim).
+        positions: Shape (seq,).
+        coefficients: Of sines and of cosines, (2, frequencies, pairs).
+        training_length: In tokens.
+        max_wavelength: The base of the progression of wavelengths.
+    """
+    x = np.asarray(x, np.float64)
+    half = x.shape[-1] // 2
+    rates = [max_wavelength ** (-j / half) for j in range(half)]
+    rates = [rate for rate in rates if rate * training_length >= 2 * math.pi]
+    sin, cos = phases(positions, rates)
+    of_sines, of_cosines = np.asarray(coefficients, np.float64)
+    turned = x.copy()
+    for j in range(len(rates)):
+        sine = sum(sin[:, i] * of_sines[i, j] for i in range(len(rates)))
+        cosine = sum(cos[:, i] * of_cosines[i, j] for i in range(len(rates)))
+        a, b = x[:, j], x[:, half + j]
+        turned[:, j] = a * cosine - b * sine
+        turned[:, half + j] = a * sine + b * cosine
+    return turned
+
+
 def forgetting_bias(gates: npt.ArrayLike) -> FloatArray:
     """Sums of log forget gates, (query, key), of earlier keys; NaN for later.
 

@@ -552,6 +552,17 @@ LAYERS = {
     "attention-xpos": attending(
         kp.XPosEmbedding, 8, CausalAttention, scale_base=8192
     ),
+    # Softpluses of both sides, the angles, and the bias, which is cut off.
+    "attention-polar": dataclasses.replace(
+        attending(kp.PolarEmbedding, roundings=12), kinks=True
+    ),
+    # One pair is rotated, by what coefficients make of its angle, and one not.
+    "attention-fourier": attending(
+        kp.FourierEmbedding,
+        roundings=8,
+        training_length=16,
+        num_key_value_heads=1,
+    ),
     # Gates with their exponential and logarithm, and sums of them.
     "attention-forgetting": attending(kp.ForgettingBias, roundings=12),
     # Gates of scores, sums of them, and products with two vectors.
@@ -589,6 +600,7 @@ MORE_OF_THE_SAME = (
     "attention-rotary-dynamic",
     "attention-rotary-longrope",
     "attention-forgetting",
+    "attention-fourier",
     "attention-temperature",
     "attention-rotary-sections",
     "attention-xl-narrow",

@@ -125,10 +125,12 @@ def attend(
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
     # TensorFlow has none. The fused ones would repeat grouped keys, round a
-    # bias to the dtype of the queries, and compute float64 in float32.
+    # bias to the dtype of the queries, and compute float64 in float32; JAX's
+    # takes no keys of another width than the values.
     if (
         keras.config.backend() in ("jax", "torch")
         and query.shape[1] == key.shape[1]
+        and key.shape[-1] == value.shape[-1]
         and dtype in (("float32",) if bias is not None else _FUSED_DTYPES)
     ):
         return _attend_fused(query, key, value, mask, bias)
@@ -185,7 +187,7 @@ def in_blocks(
     output, and memory grows with the length instead of its square.
 
     Args:
-        shape: Shape of the queries, `(batch, heads, query, dim)`.
+        shape: Shape of the outputs, `(batch, heads, query, dim)`.
         keys: How many keys there are.
         window: The largest distance between a query and its keys, if both
             count the same tokens: other keys are skipped. None for no limit.

@@ -155,6 +155,8 @@ _NAMES = {
         "RotaryPositionalEmbedding RotaryPositionalEmbeddings RoPE Rope "
         "RotaryPositionEmbedding RotaryPositionalEncoding RotaryEncoding"
     ),
+    "PolarEmbedding": "PoPE PolarPositionEmbedding",
+    "FourierEmbedding": "FoPE FourierRotaryEmbedding FourierPositionEmbedding",
     "AlibiBias": "ALiBi Alibi AlibiPositionalBias AlibiPositionBias",
     "RelativePositionBias": "T5Bias T5RelativePositionBias",
     "TimeEncoding": "Time2Vec Time2Vector",

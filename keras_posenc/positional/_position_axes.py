@@ -1,6 +1,6 @@
 """Checks that layers take the positions of a call, numbers or vectors."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from keras import ops
@@ -9,7 +9,7 @@ from keras_posenc.positional.attention_position import AttentionPosition
 
 
 def check_position_axes(
-    within: Iterable[AttentionPosition],
+    within: Collection[AttentionPosition],
     positions: Any,
     name: str = "positions",
 ) -> int | None:
@@ -26,18 +26,26 @@ def check_position_axes(
 
     Raises:
         ValueError: A layer takes vectors where positions are numbers, numbers
-            where they are vectors, or vectors of another width.
+            where they are vectors, or vectors of another width; or positions
+            are vectors, and no layer takes positions.
     """
     if positions is not None and not hasattr(positions, "shape"):
         positions = ops.convert_to_tensor(positions)
     shape = None if positions is None else tuple(positions.shape)
     axes = shape[-1] if shape is not None and len(shape) == 3 else None
+    row = f"batch, {'source' if 'memory' in name else 'seq'}"
+    if axes is not None and not within:
+        raise ValueError(
+            f"`{name}` must be of shape ({row}), a number for each token, "
+            "without an `attention_position` that takes vectors, such as "
+            f"keras_posenc.RotaryEmbedding(axes={axes}). Received: {name} of "
+            f"shape {shape}"
+        )
     for position in within:
         if axes is None and position.takes_numbers:
             continue
         if axes is not None and axes == position.num_axes:
             continue
-        row = f"batch, {'source' if 'memory' in name else 'seq'}"
         if position.num_axes is None:
             wanted = f"({row}), a number for each token"
         else:

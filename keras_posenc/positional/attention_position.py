@@ -16,13 +16,15 @@ class AttentionPosition(NamedArguments, keras.Layer):
     operation.
 
     - `rotate(x, positions)`: rotates or scales queries and keys,
-      `(batch, heads, seq, dim)`, and returns the same shape.
+      `(batch, heads, seq, dim)`, and returns the same shape; or features
+      `widening` times as many, if the class sets that to more than 1.
     - `rotate_keys(x, positions)`: the same for keys alone, where they need
       something else than queries.
     - `bias(query, key, query_positions, key_positions)`: returns a term of the
       scores, of rank 4, that broadcasts to `(batch, heads, query, key)`.
-      `query` is scaled by `1 / sqrt(dim)`, `(batch, heads, query, dim)`; `key`
-      is not, and may have fewer heads, `(batch, key_value_heads, key, dim)`.
+      Both are rotated. `query` is scaled by `1 / sqrt(dim)`,
+      `(batch, heads, query, dim)`; `key` is not, and may have fewer heads,
+      `(batch, key_value_heads, key, dim)`.
     - `values(weights, query_positions, key_positions)`: returns an addition to
       the outputs of attention, `(batch, heads, query, dim)`, from the weights
       `(batch, heads, query, key)`.
@@ -52,7 +54,8 @@ class AttentionPosition(NamedArguments, keras.Layer):
     the others; then padding has position 0 also where positions are counted,
     for all layers of the same encoder. If `is_absolute` is True, it depends on
     positions themselves and not on differences alone; then padding on the left
-    is not counted.
+    is not counted. If `counts_keys` is True, it takes the position of a query
+    for the number of keys before it, which cross-attention does not have.
 
     A hook may compute in any dtype; its result is cast to the attention's. Its
     weights keep their own dtype, float32 under a mixed policy too, because
@@ -89,12 +92,29 @@ class AttentionPosition(NamedArguments, keras.Layer):
     steps: ClassVar[Callable[..., Any] | None] = None
     uses_length: bool = False
     is_absolute: bool = False
+    counts_keys: bool = False
     causal_only: bool = False
     num_axes: int | None = None
     takes_numbers: bool = True
+    widening: int = 1
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Has a subclass use its own hook, not what its base keeps of one."""
+        super().__init_subclass__(**options)
+        for hook in ("rotate", "rotate_keys"):
+            kept = hook.replace("rotate", "rotated")
+            names = next(
+                vars(each)
+                for each in cls.__mro__
+                if {hook, kept} & vars(each).keys()
+            )
+            if kept not in names:
+                setattr(cls, kept, getattr(AttentionPosition, kept))
 
     def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
         """Returns `rotate(x, positions)`, in the same dtype or another.
+
+        A subclass that defines `rotate` alone need not know of this.
 
         Args:
             x: As for `rotate`.

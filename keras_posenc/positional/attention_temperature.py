@@ -51,6 +51,7 @@ class AttentionTemperature(AttentionPosition):
     """
 
     is_absolute = True
+    counts_keys = True
 
     def __init__(
         self,

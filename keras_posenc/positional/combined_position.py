@@ -25,7 +25,8 @@ class CombinedPosition(AttentionPosition):
     """Uses several positions in the same attention.
 
     Rotations follow one another, in the given order; terms of the scores, and
-    additions to the outputs, are summed.
+    additions to the outputs, are summed. `PolarEmbedding`, which makes queries
+    and keys wider, comes first.
 
     Args:
         attention_positions: At least two: each an `AttentionPosition`, or the
@@ -33,8 +34,9 @@ class CombinedPosition(AttentionPosition):
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: Not a list of at least two positions; a position twice; or
-            two with the hook `steps`.
+        ValueError: Not a list of at least two positions; a position twice;
+            two with the hook `steps`; or one that widens queries and keys after
+            another one, or together with one that has the hook `values`.
 
     Example:
     >>> import numpy as np
@@ -58,6 +60,8 @@ class CombinedPosition(AttentionPosition):
         self.uses_length = any(each.uses_length for each in parts)
         self.is_absolute = any(each.is_absolute for each in parts)
         self.causal_only = any(each.causal_only for each in parts)
+        self.counts_keys = any(each.counts_keys for each in parts)
+        self.widening = parts[0].widening
         self.bidirectional = all(
             getattr(each, "bidirectional", True) for each in parts
         )
@@ -72,13 +76,15 @@ class CombinedPosition(AttentionPosition):
                 if each.steps is not None:
                     shapes.append(tokens_shape)
                 each.build(*shapes)
+            *outer, width = input_shape
+            input_shape = *outer, width * each.widening
         self.built = True
 
     def rotate(self, x: Any, positions: Any) -> Any:
-        return self.rotated(x, positions, {})
+        return CombinedPosition.rotated(self, x, positions, {})
 
     def rotate_keys(self, x: Any, positions: Any) -> Any:
-        return self.rotated_keys(x, positions, {})
+        return CombinedPosition.rotated_keys(self, x, positions, {})
 
     def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
         # Each in the dtype that it would get alone: xPos chooses by it what
@@ -166,6 +172,19 @@ def _checked(value: Any, dtype: Any) -> list[AttentionPosition]:
         raise ValueError(
             f"`{name}` can have one position with `steps`, such as "
             f"ForgettingBias. Received: {name}={value!r}"
+        )
+    if any(each.widening > 1 for each in parts[1:]):
+        raise ValueError(
+            f"`{name}` can have a position that widens queries and keys, such "
+            "as PolarEmbedding, in the first place alone: it takes them as "
+            f"they are projected. Received: {name}={value!r}"
+        )
+    if parts[0].widening > 1 and any(each.values for each in parts):
+        raise ValueError(
+            f"`{name}` with a position that widens queries and keys, such as "
+            "PolarEmbedding, can have none with the hook `values`: make "
+            "RelativePositionEmbedding with values=False, or leave it out. "
+            f"Received: {name}={value!r}"
         )
     return parts
 

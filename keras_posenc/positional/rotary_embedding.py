@@ -239,8 +239,6 @@ class RotaryEmbedding(AttentionPosition):
         return self._turn(x, *self._phases_of_heads(x, positions))
 
     def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
-        if type(self).rotate is not RotaryEmbedding.rotate:  # a subclass's own
-            return super().rotated(x, positions, known)
         # Sines take most operators of a block. The layer itself is kept too:
         # another one could get its id.
         key = id(self), x.shape[-1], keras.backend.standardize_dtype(x.dtype)

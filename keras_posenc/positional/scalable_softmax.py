@@ -45,6 +45,7 @@ class ScalableSoftmax(AttentionPosition):
     """
 
     is_absolute = True
+    counts_keys = True
 
     def __init__(self, initial_scale: float = 0.43, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -47,7 +47,8 @@ def rotated_keys(position: AttentionPosition | None, x: Any, side: Side) -> Any:
 def _of_rotation(
     position: AttentionPosition, hook: str, turned: Any, x: Any
 ) -> Any:
-    turned = _check_hook(position, hook, turned, x.shape, broadcasts=False)
+    expected = *x.shape[:-1], x.shape[-1] * position.widening
+    turned = _check_hook(position, hook, turned, expected, broadcasts=False)
     return x if turned is None else ops.cast(turned, x.dtype)
 
 
@@ -133,7 +134,7 @@ def attend_between(
             `output_projection`.
         query: `(batch, heads, query, dim)`, scaled and rotated.
         key: `(batch, key_value_heads, key, dim)`, rotated.
-        value: `(batch, key_value_heads, key, dim)`.
+        value: `(batch, key_value_heads, key, head_dim)`.
         context: The tokens of both sides, and the mask between them.
         places: What `places_of` returned.
         return_attention_scores: As in a call.
@@ -164,7 +165,7 @@ def attend_between(
     # (batch, heads, query, head_dim) -> (batch, query, dim)
     attended = swap_heads(attended)
     outer = (context.batch, context.queries.length)
-    dim = query.shape[1] * query.shape[-1]
+    dim = query.shape[1] * value.shape[-1]
     if context.packing is None:
         attended = ops.reshape(attended, (-1, dim))
         outputs = project(layer.output_projection, attended, outer)
@@ -239,9 +240,9 @@ def _attend_unseen(
                 return of_rows(*given)
             return recomputed(of_rows, *given, values=values)
 
-        _, heads, _, dim = query.shape
+        heads, head_dim = query.shape[1], value.shape[-1]
         return in_blocks(
-            (context.batch, heads, context.queries.length, dim),
+            (context.batch, heads, context.queries.length, head_dim),
             keys=context.keys.length,
             window=context.window if context.sees_windows_alone else None,
             dtype=query.dtype,
@@ -295,7 +296,7 @@ def _weigh(
             position,
             "values",
             position.values(dropped, queries.positions, keys.positions),
-            query.shape,
+            (*query.shape[:3], value.shape[-1]),
         )
         if addition is not None:
             attended += ops.cast(addition, layer.compute_dtype)

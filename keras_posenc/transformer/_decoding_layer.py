@@ -251,8 +251,9 @@ def check_cross_attention_position(
     """Returns an `AttentionPosition` that makes sense between two sequences.
 
     Raises:
-        ValueError: The position depends on the length of a sequence, or on
-            which of two tokens comes first.
+        ValueError: The position depends on the length of a sequence, on how
+            many keys come before a query, or on which of two tokens comes
+            first.
     """
     position = check_attention_position(value, dtype, name)
     if position is None:
@@ -262,6 +263,12 @@ def check_cross_attention_position(
         raise ValueError(
             f"{what} depends on the length of a sequence, and cross-attention "
             "has two: queries and keys would rotate differently"
+        )
+    if position.counts_keys:
+        raise ValueError(
+            f"{what} takes the position of a query for the number of keys "
+            "before it. In cross-attention that is the length of the memory: "
+            "leave this position out there, or give another one"
         )
     if (
         position.causal_only

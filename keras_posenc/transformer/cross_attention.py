@@ -55,8 +55,10 @@ class CrossAttention(DecodingLayer):
             queries in the inputs and of keys in the memory; the name of a
             kind, such as `"rotary"`; or None. Not allowed are those that
             depend on the length of a row (a `RotaryEmbedding` of the type
-            `"dynamic"` or `"longrope"`), and those that distinguish earlier
-            keys from later ones (`bidirectional=False`).
+            `"dynamic"` or `"longrope"`), those that count keys by the position
+            of the query (`ScalableSoftmax`, `AttentionTemperature`), and those
+            that distinguish earlier keys from later ones
+            (`bidirectional=False`).
         memory_dim: Width of the memory; by default that of the inputs.
         **options: As for `AttentionOptions`.
 
@@ -240,7 +242,8 @@ class CrossAttention(DecodingLayer):
             packing: How it is packed, if it is.
 
         Returns:
-            `"key"` and `"value"`, `(batch, key_value_heads, source, head_dim)`.
+            `"key"` and `"value"`, `(batch, key_value_heads, source, head_dim)`;
+            keys are wider if their position widens them.
         """
         projected = project(self.key_value, memory)
         batch, source = ops.shape(memory)[:2]

@@ -187,6 +187,9 @@ class SelfAttention(AttentionLayer):
         zeros = ops.zeros(shape, self.compute_dtype)
         cache = {"key": zeros, "value": zeros}
         position = self.attention_position
+        if position is not None and position.widening > 1:
+            wide = (*shape[:-1], head_dim * position.widening)
+            cache["key"] = ops.zeros(wide, self.compute_dtype)
         if position is not None and position.steps is not None:
             # Not in a low precision: sums over a long text need more.
             cache["steps"] = ops.zeros(

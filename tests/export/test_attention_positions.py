@@ -32,6 +32,8 @@ SCHEMES = {
     "kerple": kp.KerpleBias,
     "fire": kp.FireBias,
     "forgetting": kp.ForgettingBias,
+    "polar": kp.PolarEmbedding,
+    "fourier": partial(kp.FourierEmbedding, 64),
     "temperatures": lambda dtype=None: kp.CombinedPosition(
         [
             kp.RotaryEmbedding(scaling=PROPORTIONAL, dtype=dtype),

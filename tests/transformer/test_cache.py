@@ -40,6 +40,8 @@ IN_ATTENTION = {
     "fire": kp.FireBias,
     "shaw": lambda: kp.RelativePositionEmbedding(3),
     "transformer-xl": kp.TransformerXLBias,
+    "polar": kp.PolarEmbedding,
+    "fourier": lambda: kp.FourierEmbedding(8, num_key_value_heads=2),
 }
 # Of a decoder alone: an encoder is not causal.
 CAUSAL = {

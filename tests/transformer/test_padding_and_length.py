@@ -33,6 +33,8 @@ POSITIONS = {
     "fire": kp.FireBias,
     "deberta": lambda: kp.DisentangledBias(4, max_distance=6),
     "forgetting": kp.ForgettingBias,
+    "polar": kp.PolarEmbedding,
+    "fourier": lambda: kp.FourierEmbedding(64, gain=3.0),
 }
 CAUSAL = {
     **POSITIONS,

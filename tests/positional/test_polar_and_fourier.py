@@ -1,0 +1,317 @@
+"""PoPE and FoPE: the papers, other libraries, and refusals."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_posenc as kp
+from keras_posenc.ops.attention import attend
+from tests import reference as ref
+from tests.layers import randomised
+
+FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/polar_parity.npz")
+UNIT = 2.0**-24
+HEADS, DIM = 4, 8
+
+
+def numpy(x):
+    return np.asarray(ops.convert_to_numpy(x), "float64")
+
+
+def draw(*shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=shape).astype("float32")
+
+
+def case(name):
+    prefix = f"{name}/"
+    return {
+        key.removeprefix(prefix): FIXTURES[key]
+        for key in FIXTURES.files
+        if key.startswith(prefix)
+    }
+
+
+def built(layer, heads=HEADS, dim=DIM):
+    layer.build((None, heads, None, dim))
+    return layer
+
+
+# ---- PoPE
+
+
+def test_polar_parity(near):
+    """Attention of PoPE-pytorch, with a bias that is cut to its range."""
+    given = case("polar")
+    position = kp.PolarEmbedding()
+    layer = kp.SelfAttention(2, use_bias=False, attention_position=position)
+    x = given["inputs"]
+    layer.build(x.shape)
+    names = ("query_kernel", "key_kernel", "value_kernel")
+    layer.query_key_value.set_weights(
+        [np.concatenate([given[name] for name in names], axis=1)]
+    )
+    layer.output_projection.set_weights([given["output_kernel"]])
+    position.set_weights([given["bias"]])
+    got = layer(x, use_causal_mask=True, start_index=int(given["start_index"]))
+    # Its frequencies are float32's, at positions up to 12; scores of up to 30.
+    near(got, given["outputs"], 30 * (12 + 16) * UNIT)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [0, 1, 7, 300, 5000, 2**20, 2**24],
+        [-(2**24), -300, -1, 0, 0.5, 100.25, 1e6],
+    ],
+)
+def test_polar_is_the_paper(places, near):
+    """... of grouped keys: the bias is of each head of queries."""
+    position = built(kp.PolarEmbedding(max_wavelength=500))
+    bias = np.random.default_rng(3).uniform(-2 * math.pi, 0, (HEADS, DIM))
+    position.set_weights([bias])
+    query = 3 * draw(1, HEADS, 7, DIM)
+    key = 3 * draw(1, 2, 7, DIM, seed=1)
+    places = np.array([places])
+    turned, keys = (
+        numpy(hook(ops.convert_to_tensor(x), places))[0]
+        for hook, x in (
+            (position.rotate, query * np.float32(DIM**-0.5)),
+            (position.rotate_keys, key),
+        )
+    )
+    assert turned.shape == (HEADS, 7, 2 * DIM)
+    for head in range(HEADS):
+        q, k = query[0, head], key[0, head // 2]
+        want = ref.polar_scores(
+            q, k, *2 * [places[0]], bias[head].astype("float32"), 500
+        )
+        size = np.logaddexp(0, q) @ np.logaddexp(0, k).T
+        # Sines within 6e-7 each, and a dozen roundings.
+        near(
+            turned[head] @ keys[head // 2].T * DIM**0.5, want, 32 * UNIT * size
+        )
+
+
+def test_polar_counts_differences_alone(near):
+    """In all of attention: `SelfAttention` far out is that at the start."""
+    layer = kp.SelfAttention(
+        HEADS, num_key_value_heads=2, attention_position=kp.PolarEmbedding()
+    )
+    x = draw(2, 9, HEADS * DIM)
+    layer.build(x.shape)
+    randomised(layer)
+    near(layer(x, start_index=2**20), numpy(layer(x)), 1e-5)
+    assert (
+        np.ptp(numpy(layer(x, positions=np.zeros(9))) - numpy(layer(x))) > 0.1
+    )
+
+
+# ---- FoPE
+
+
+def test_fourier_parity(near):
+    """vLLM's rotation of grouped heads, of which some pairs stay."""
+    given = case("fourier")
+    position = kp.FourierEmbedding(
+        int(given["training_length"]), num_key_value_heads=2
+    )
+    built(position, 4, 16)
+    position.set_weights([given["coefficients"]])
+    for name in ("query", "key"):
+        x = ops.convert_to_tensor(given[name][np.newaxis])
+        got = position.rotate(x, given["positions"][np.newaxis])
+        # Its angles are of up to 99, in float32.
+        near(got[0], given[f"rotated_{name}"], 8 * 99 * UNIT * 8)
+
+
+@pytest.mark.parametrize("training_length", [7, 100, 10**6])
+def test_fourier_is_the_paper(training_length, near):
+    position = built(kp.FourierEmbedding(training_length, gain=2.0, seed=1))
+    (coefficients,) = position.get_weights()
+    places = np.array([[-5, 0, 1, 2.5, 300, 2**20, 2**24]])
+    x = draw(1, HEADS, 7, DIM)
+    got = numpy(position.rotate(ops.convert_to_tensor(x), places))[0]
+    for head in range(HEADS):
+        want = ref.fourier_embedding(
+            x[0, head], places[0], coefficients[:, head], training_length
+        )
+        size = np.abs(coefficients).sum(axis=2).max() * np.abs(x).max()
+        near(got[head], want, 32 * UNIT * size)
+
+
+def test_fourier_begins_near_a_rotation(near):
+    """The identity plus numbers as large as the published code draws them."""
+    exact = built(kp.FourierEmbedding(10**6, gain=0))
+    x = ops.convert_to_tensor(draw(1, HEADS, 5, DIM))
+    places = np.arange(5)[np.newaxis]
+    near(
+        exact.rotate(x, places),
+        numpy(kp.RotaryEmbedding().rotate(x, places)),
+        8 * UNIT,
+    )
+    layer = built(kp.FourierEmbedding(512, seed=2), heads=8, dim=64)
+    noise = numpy(layer.coefficients) - np.eye(16)
+    # Of a normal distribution: its deviation is known within 1 in sqrt(2 n).
+    known = 0.3 * np.sqrt(2 / (16 * (16 + 8)))
+    assert abs(noise.std() / known - 1) < 5 / np.sqrt(2 * noise.size)
+    assert not layer.trainable_weights
+    assert not np.array_equal(*noise)
+
+
+# ---- Both
+
+
+@pytest.mark.parametrize(
+    "make", [kp.PolarEmbedding, lambda: kp.FourierEmbedding(100)]
+)
+def test_out_of_reach_is_nan(make):
+    position = built(make())
+    x = ops.convert_to_tensor(draw(1, HEADS, 2, DIM))
+    for bad in (np.nan, 2.0**24 + 2):
+        for hook in (position.rotated, position.rotated_keys):
+            outputs = numpy(hook(x, np.array([[1, bad]], "float32"), {}))
+            assert np.isnan(outputs[0, :, 1]).any()
+            assert np.isfinite(outputs[0, :, 0]).all()
+
+
+def test_keys_wider_than_values(near):
+    """In backends' fused attention, which not all take them."""
+    query, key = draw(2, 1, HEADS, 6, 2 * DIM)
+    value = draw(1, HEADS, 6, DIM, seed=2)
+    got = attend(*map(ops.convert_to_tensor, (query, key, value)))
+    scores = np.exp(np.einsum("bhqd,bhkd->bhqk", query, key).astype("float64"))
+    weights = scores / scores.sum(axis=-1, keepdims=True)
+    near(got, weights @ value, 64 * UNIT * 16)
+
+
+def test_a_subclass_has_its_own_hook():
+    """What a class keeps for other blocks is of its own `rotate` alone."""
+
+    def ones(self, x, positions):
+        return ops.ones_like(x)
+
+    x = ops.convert_to_tensor(draw(1, HEADS, 3, DIM))
+    places = np.arange(3)[np.newaxis]
+    for kind in (kp.XPosEmbedding, kp.RotaryEmbedding):
+        mine = type("Mine", (kind,), {"rotate": ones})()
+        mixed_in = type("Mixed", (type("In", (), {"rotate": ones}), kind), {})()
+        for each in (mine, mixed_in):
+            assert numpy(each.rotated(x, places, {})).all() == 1
+            assert np.ptp(numpy(each.rotated(x, places, {}))) == 0
+        assert np.ptp(numpy(kind().rotated(x, places, {}))) > 0
+    mine = type("Mine", (kp.XPosEmbedding,), {"rotate_keys": ones})()
+    assert np.ptp(numpy(mine.rotated_keys(x, places, {}))) == 0
+    mine = type("Mine", (kp.RotaryEmbedding,), {})()
+    known = {}
+    mine.rotated(x, places, known)
+    assert known
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: kp.CombinedPosition(["rotary", kp.PolarEmbedding()]),
+            "a position that widens queries and keys, such as PolarEmbedding, "
+            "in the first place alone",
+        ),
+        (
+            lambda: kp.CombinedPosition(
+                [kp.PolarEmbedding(), kp.RelativePositionEmbedding(2)]
+            ),
+            "can have none with the hook `values`: make RelativePositionEmb",
+        ),
+        (
+            lambda: kp.SelfAttention(
+                4,
+                num_key_value_heads=2,
+                attention_position=kp.FourierEmbedding(100),
+            )(draw(1, 3, 16)),
+            "4 heads, which do not divide the 2 heads .*num_key_value_heads=2",
+        ),
+        (
+            lambda: built(kp.FourierEmbedding(100, num_key_value_heads=3)),
+            "3 heads, which do not divide the 4 heads .*num_key_value_heads=4",
+        ),
+        (
+            lambda: built(kp.FourierEmbedding(6)),
+            "no frequency turns once in `training_length`, which must be at "
+            "least 7. Received: training_length=6",
+        ),
+        (lambda: built(kp.FourierEmbedding(9), dim=5), "Received: width 5 of"),
+        (lambda: kp.FourierEmbedding(9, gain=-1), "`gain` must be a finite nu"),
+        (lambda: kp.FourierEmbedding(9, seed=0.5), "`seed` must be an integer"),
+        (
+            lambda: kp.CrossAttention(
+                2, attention_position=kp.ScalableSoftmax()
+            ),
+            "ScalableSoftmax takes the position of a query for the number of",
+        ),
+        (
+            lambda: kp.TransformerDecoder(
+                1,
+                num_heads=2,
+                cross_attention_position=kp.CombinedPosition(
+                    ["rotary", kp.AttentionTemperature()]
+                ),
+            ),
+            "CombinedPosition takes the position of a query for the number of",
+        ),
+        (
+            lambda: kp.SelfAttention(2)(
+                draw(1, 3, 8), positions=np.zeros((1, 3, 2))
+            ),
+            r"`positions` must be of shape \(batch, seq\), a number for each "
+            r"token.*Received: positions of shape \(1, 3, 2\)",
+        ),
+        (
+            lambda: kp.CrossAttention(2)(
+                draw(1, 3, 8),
+                memory=draw(1, 4, 8),
+                memory_positions=np.zeros((1, 4, 2)),
+            ),
+            r"`memory_positions` must be of shape \(batch, source\)",
+        ),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_refuses_other_queries_than_built_for():
+    for position in (kp.PolarEmbedding(), kp.FourierEmbedding(50)):
+        built(position, 2, 4)
+        with pytest.raises(
+            ValueError, match="was built for queries of width 4"
+        ):
+            kp.SelfAttention(2, attention_position=position)(draw(1, 3, 16))
+    with pytest.raises(ValueError, match="was built for queries of heads 2"):
+        kp.SelfAttention(
+            4, attention_position=built(kp.PolarEmbedding(), 2, 4)
+        )(draw(1, 3, 16))
+
+
+def test_combined_with_what_scales_and_biases(near):
+    """PoPE first: the others get what it makes of queries and keys."""
+    polar, softmax = kp.PolarEmbedding(), kp.ScalableSoftmax()
+    shaw = kp.RelativePositionEmbedding(2, values=False)
+    position = kp.CombinedPosition([polar, softmax, shaw])
+    layer = kp.SelfAttention(HEADS, attention_position=position)
+    x = draw(1, 6, HEADS * DIM)
+    layer.build(x.shape)
+    randomised(layer)
+    query, key = map(ops.convert_to_tensor, draw(2, 1, HEADS, 6, DIM))
+    places = ops.expand_dims(ops.arange(6), 0)
+    want = softmax.rotate(polar.rotate(query, places), places)
+    near(position.rotate(query, places), numpy(want), 0)
+    near(
+        position.rotate_keys(key, places),
+        numpy(polar.rotate_keys(key, places)),
+        0,
+    )
+    assert np.isfinite(numpy(layer(x, use_causal_mask=True))).all()
