@@ -74,6 +74,10 @@ LITERATURE = {
     "fire": "17.1, 19.6, 102, 383 (Veisi et al. 2025, table 1)",
     "forgetting": "generalizes from 4k to 64k tokens (arXiv 2505.16381, 4.2)",
     "rotary-forgetting": "– (Lin et al. 2025)",
+    "fourier": "better than rotary, slightly worse than ALiBi (Hua et al. "
+    "2024, 5.2)",
+    "polar": "low up to 10 times, rotary rises steeply (Gopalakrishnan et al. "
+    "2025, figure 2)",
     "contextual": "about 23.7, 22.5, 22.1 (Golovneva et al. 2024, figure 3)",
 }
 
@@ -219,6 +223,8 @@ def kinds() -> dict[str, Callable[[], Any]]:
         ),
         "forgetting": kp.ForgettingBias,
         "rotary-forgetting": lambda: combined([rotary(), kp.ForgettingBias()]),
+        "fourier": lambda: kp.FourierEmbedding(LENGTH, seed=0),
+        "polar": kp.PolarEmbedding,
         "contextual": lambda: kp.ContextualBias(LENGTH),
     }
 
