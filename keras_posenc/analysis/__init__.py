@@ -42,6 +42,9 @@ from keras_posenc.analysis.plots import (
     plot_heatmap as plot_heatmap,
 )
 from keras_posenc.analysis.plots import (
+    plot_quantization as plot_quantization,
+)
+from keras_posenc.analysis.plots import (
     plot_similarity as plot_similarity,
 )
 from keras_posenc.analysis.plots import (

@@ -413,6 +413,66 @@ def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
     return ax
 
 
+def plot_quantization(found: Any, *, ax: Any = None) -> Any:
+    """Draws what each weight loses in each mode, and which mode it got.
+
+    Args:
+        found: The `report.auto` of an export with `quantization="auto"`.
+        ax: Matplotlib axes to draw on; by default those of a new figure.
+
+    Returns:
+        The axes: a line for each weight, the largest loss on top, with a dot
+        for each mode that was measured. The chosen mode's dot is filled;
+        float16 and float32, which are not measured, have none.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        ValueError: The report is not one of `quantization="auto"`.
+
+    Example:
+    After an export with `quantization="auto"`:
+
+    >>> from keras_posenc import analysis
+    >>> ax = analysis.plot_quantization(
+    ...     exported.report.auto
+    ... )  # doctest: +SKIP
+    """
+    weights = getattr(found, "weights", None)
+    if not weights or not hasattr(found, "recipe"):
+        raise ValueError(
+            "`found` must be the `report.auto` of an export with "
+            f"quantization='auto'. Received: {type(found).__name__}"
+        )
+    weights = sorted(weights, key=lambda each: max(each.losses.values()))
+    ax = _axes(ax, size=(8, 1.2 + 0.25 * len(weights)))
+    modes = dict.fromkeys(mode for each in weights for mode in each.losses)
+    for color, mode in enumerate(modes):
+        places = [
+            (each.losses[mode], place, each.mode == mode)
+            for place, each in enumerate(weights)
+            if each.losses.get(mode)  # a loss of 0 is beyond a logarithm
+        ]
+        if not places:
+            continue
+        losses, rows, is_chosen = zip(*places, strict=True)
+        ax.scatter(
+            losses,
+            rows,
+            label=mode,
+            edgecolors=f"C{color}",
+            facecolors=[f"C{color}" if x else "none" for x in is_chosen],
+        )
+    ax.set_xscale("log")
+    ax.set_xlabel("loss of the outputs, with this weight alone in the mode")
+    ax.set_yticks(
+        range(len(weights)),
+        [f"{each.name}: {each.mode}" for each in weights],
+        fontsize="small",
+    )
+    ax.legend(title="mode (filled: chosen)", fontsize="small")
+    return ax
+
+
 def _meaning_of_scores(length_penalty: float) -> str:
     """Returns words for scores, in lines that fit the smallest tree."""
     total = "scores: sums of log-probabilities"

@@ -9,6 +9,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc import analysis
+from keras_posenc.export.report import AutoQuantization, WeightBits
 
 matplotlib = pytest.importorskip("matplotlib", reason="needs the extra plot")
 from matplotlib import pyplot  # noqa: E402
@@ -203,9 +204,32 @@ def test_characters_without_a_font_are_code_points(monkeypatch):
     label.figure.savefig(io.BytesIO())
 
 
+def test_quantization_fills_the_dots_of_chosen_modes():
+    weights = [
+        WeightBits("kernel", 64, "int8", 0.1, {"int4": 0.5, "int8": 0.1}),
+        WeightBits("table", 32, "int4", 0.2, {"int4": 0.2, "float32": 0.0}),
+    ]
+    found = AutoQuantization(0.9, {}, 1.0, 0.0, 9, 18, 384, weights, [{}])
+    ax = analysis.plot_quantization(found)
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "table: int4",
+        "kernel: int8",
+    ]
+    drawn = {each.get_label(): each for each in ax.collections}
+    assert set(drawn) == {"int4", "int8"}
+    assert drawn["int4"].get_offsets().tolist() == [[0.2, 0], [0.5, 1]]
+    filled = [color[3] for color in drawn["int4"].get_facecolors()]
+    assert filled == [1, 0]
+    assert drawn["int8"].get_facecolors()[0][3] == 1
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: analysis.plot_quantization([]),
+            "`found` must be the `report.auto`",
+        ),
         (
             lambda: analysis.plot_attention(ATTENTION, layer=1),
             "`layer` must be from 0 to 0, or None for the mean",
