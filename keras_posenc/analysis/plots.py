@@ -469,7 +469,9 @@ def plot_quantization(found: Any, *, ax: Any = None) -> Any:
         [f"{each.name}: {each.mode}" for each in weights],
         fontsize="small",
     )
-    ax.legend(title="mode (filled: chosen)", fontsize="small")
+    ax.legend(
+        title="mode (filled: chosen)", fontsize="small", loc="lower right"
+    )
     return ax
 
 
