@@ -470,7 +470,11 @@ def plot_quantization(found: Any, *, ax: Any = None) -> Any:
         fontsize="small",
     )
     ax.legend(
-        title="mode (filled: chosen)", fontsize="small", loc="lower right"
+        title="mode (filled: chosen)",
+        fontsize="small",
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1),  # above the axes
+        ncols=len(modes),
     )
     return ax
 
