@@ -92,6 +92,7 @@ SIZES = {
     "SelfAttention": {"num_heads": 2},
     "Transformer": {"vocabulary_size": 9, **SMALL},
     "TransformerDecoder": {"num_layers": 2, "num_heads": 2},
+    "FourierEmbedding": {"training_length": 9},
     "TransformerDecoderBlock": {"num_heads": 2},
     "TransformerDecoderModel": {"vocabulary_size": 9, **SMALL},
     "TransformerEncoder": {"num_layers": 2, "num_heads": 2},
