@@ -41,10 +41,22 @@ def unpack(content: Any) -> Any:
 
 
 def pack(model: Any) -> bytes:
-    """Returns the bytes of an unpacked file."""
+    """Returns the bytes of an unpacked file, with equal arrays stored once.
+
+    Each signature's graph has the scales of all weights: of a language model in
+    8 bits with four signatures, they were 6% of the file.
+    """
     import flatbuffers
 
-    builder = flatbuffers.Builder(1024)
+    class Builder(flatbuffers.Builder):
+        def CreateNumpyVector(self, x: Any) -> int:
+            key = x.dtype.str, x.tobytes()
+            if key not in starts:
+                starts[key] = super().CreateNumpyVector(x)
+            return starts[key]
+
+    starts: dict[tuple[str, bytes], int] = {}
+    builder = Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
 

@@ -874,3 +874,21 @@ def test_vectors_that_the_model_rounds(layer, tmp_path):
     second.set_weights([kernel, bias])
     report = kp.verify(model, path, allow_different_graph=True, **options)
     assert not report.passed
+
+
+def test_scales_that_graphs_share_are_packed_once():
+    schema = litert_schema()
+    scale = np.linspace(1, 2, 500, dtype="float32")
+    model = schema.ModelT()
+    model.version = 3
+    model.subgraphs = []
+    for _ in range(2):
+        graph, tensor = schema.SubGraphT(), schema.TensorT()
+        tensor.quantization = schema.QuantizationParametersT()
+        tensor.quantization.scale = scale.copy()
+        graph.tensors = [tensor]
+        model.subgraphs.append(graph)
+    content = pack(model)
+    assert content.count(scale.tobytes()) == 1
+    for graph in unpack(content).subgraphs:
+        assert (graph.tensors[0].quantization.scale == scale).all()
