@@ -85,6 +85,7 @@ SIZES = {
     "AxialPositionalEncoding": {"num_axes": 1, "grid_shape": (5,)},
     "CrossAttention": {"num_heads": 2},
     "FeedForward": {"intermediate_dim": 6},
+    "FourierEmbedding": {"training_length": 9},
     "PatchEmbedding": {"patch_size": 2, "d_model": 8},
     "PositionEmbedding": {"sequence_length": 5},
     "RandomizedPositions": {"max_position": 9},

@@ -23,7 +23,7 @@ def trained_frequencies(
 
 
 def mixed(
-    sine: Any, cosine: Any, coefficients: Any, *, heads: int
+    sine: Any, cosine: Any, *, coefficients: Any, heads: int
 ) -> tuple[Any, Any]:
     """Mixes sines, and cosines, of all frequencies, for each head.
 

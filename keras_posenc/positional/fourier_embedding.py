@@ -140,7 +140,7 @@ class FourierEmbedding(AttentionPosition):
                 self,
                 mixed(
                     *phases.at(positions),
-                    ops.cast(self.coefficients, dtype),
+                    coefficients=ops.cast(self.coefficients, dtype),
                     heads=heads,
                 ),
             )
