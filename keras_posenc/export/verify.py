@@ -96,8 +96,11 @@ def verify(
         max_length: The longest sequence. By default 512, or the tokenizer's
             `max_length` or `sequence_length` if that is less. Inputs with
             several dynamic axes besides the batch (images, volumes) have this
-            length along each of them, up to 2**23 numbers: 512 by 512 pixels of
-            3 channels, but 35 by 35 by 35 cells of 64.
+            length along each of them, and then along one of them, the others
+            being half as long or so. Their default is 64 for two axes, 32 for
+            three, 16 for more, or the next length that the model takes. They
+            have up to 2**23 numbers: 512 by 512 pixels of 3 channels, but 35 by
+            35 by 35 cells of 64.
         tolerance: Largest difference allowed: relative to the model's number
             where that is above 1, else to the largest number of that output (or
             1, or 0.01). Integers and strings must be equal, except choices,
