@@ -43,6 +43,7 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-backends bench-gpu \
+	compare-positions \
 	lint format test-oldest test-newest test-backends test-jax test-torch \
 	test-hosts test-spark test-beam test-ray test-web test-arm docs test-docs \
 	kill-test soak fuzz mutants dist test-dist test-images lock clean
@@ -50,7 +51,7 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 .DELETE_ON_ERROR:
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' \
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' \
 		$(firstword $(MAKEFILE_LIST))
 
 venv: $(VENV)/.installed ## Install the locked environment
@@ -100,6 +101,10 @@ bench-gpu: ## Time the JAX backend on an NVIDIA GPU
 	$(MAKE) $(GPU)/.installed
 	$(GPU)/$(PIP) 'jax[$(CUDA)]'
 	$(GPU)/bin/python benchmarks/gpu.py
+
+# Goes on where it was interrupted.
+compare-positions: $(VENV)/.installed ## Compare positions in decoders
+	$(VENV)/bin/python examples/causal_positions.py --out build/causal_positions
 
 lint: $(VENV)/.installed ## Check style, formatting and types
 	$(VENV)/bin/ruff check .

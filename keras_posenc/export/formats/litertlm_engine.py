@@ -65,7 +65,7 @@ def limits_of_engine(path: Path, tokens: int) -> Limits:
     # float32, and apart for each length of a chunk; threads have stacks.
     seconds = 120 + tokens * size // (50 * MIB)
     return Limits(
-        memory=2 * MEMORY + 20 * size, seconds=seconds, timeout=10 * seconds
+        memory=2 * MEMORY + 48 * size, seconds=seconds, timeout=10 * seconds
     )
 
 
