@@ -1075,7 +1075,7 @@ def _sizes(signature: Signature, reference: Reference) -> Iterator[str]:
     ]
     if sizes:
         yield (
-            f"{signature.name} was run on '{name}' of "
+            f"{signature.name} was run on inputs of the sizes "
             f"{', '.join(dict.fromkeys(sizes))}. For larger ones give "
             "`max_length` (--max-length)"
         )
