@@ -249,7 +249,10 @@ def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
 
 
 def verify_litertlm(
-    model: keras.Model, path: Path, arguments: Mapping[str, Any]
+    model: keras.Model,
+    path: Path,
+    arguments: Mapping[str, Any],
+    recipe: Any = None,
 ) -> VerificationReport:
     """Compares a package with its model, as `export_litertlm` does.
 
@@ -257,10 +260,12 @@ def verify_litertlm(
         model: The generator, or the text embedder.
         path: The package.
         arguments: Those of `verify`, by the names that a `Format` has.
+        recipe: The recipe that the export was given, or None.
 
     Raises:
         ImportError: The extra `litertlm` is not installed.
-        ValueError: The model is none that the engine runs.
+        ValueError: The model is none that the engine runs, or a recipe is given
+            for an embedder.
         ExportVerificationError: The package cannot be run, or does something
             else than the model.
     """
@@ -270,6 +275,12 @@ def verify_litertlm(
     found = inspect_safe(path, arguments["allow_operators"])
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
+        if recipe is not None:
+            raise ValueError(
+                "`quantization` (--quantization) must be None for a package of "
+                "an embedder, which takes no recipe. Received: "
+                f"quantization={recipe!r:.80}"
+            )
         sizes = lengths_of_embedder(found)
         embedder = Embedder(
             parts=find_parts(),
@@ -284,7 +295,7 @@ def verify_litertlm(
         with working_folder() as folder:
             file, tokenizer = unpacked(found, parts, folder)
             own = {"given": parts.models, "samples": None, "in_engine": True}
-            format = LiteRT(**{**arguments, **own})
+            format = LiteRT(mode=recipe, **{**arguments, **own})
             report = verify(parts.models["decode"], format, file)
             check_unchanged(path, before)
         report = dataclasses.replace(

@@ -1020,7 +1020,9 @@ def notes(
                 f"name {own}, and names in ONNX are unique"
             )
     for signature in reference.signatures:
-        if has_many_weights(signature):
+        if signature.grid_axes:
+            yield from _sizes(signature, reference)
+        elif has_many_weights(signature):
             yield from _longest(signature, reference)
     for probe in reference.usual:
         if has_nan(probe.outputs):
@@ -1052,6 +1054,30 @@ def _longest(signature: Signature, reference: Reference) -> Iterator[str]:
             f"{signature.name} was run on few inputs, as the model is large: "
             f"the longest has {units.count(max(lengths), 'step')}. For longer "
             "ones give `max_length` (--max-length)"
+        )
+
+
+def _sizes(signature: Signature, reference: Reference) -> Iterator[str]:
+    """Yields the sizes of invented images, or other grids."""
+    name, spec = max(
+        signature.specs.items(), key=lambda item: item[1].shape.count(None)
+    )
+    sizes = [
+        " x ".join(
+            str(size)
+            for size, fixed in zip(
+                probe.inputs[name].shape[1:], spec.shape[1:], strict=True
+            )
+            if fixed is None
+        )
+        for probe in reference.usual
+        if probe.signature == signature.name and not probe.is_sample
+    ]
+    if sizes:
+        yield (
+            f"{signature.name} was run on inputs of the sizes "
+            f"{', '.join(dict.fromkeys(sizes))}. For larger ones give "
+            "`max_length` (--max-length)"
         )
 
 

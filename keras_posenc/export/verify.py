@@ -9,11 +9,13 @@ import keras
 from keras_posenc.export import pipeline
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.litert import LiteRT
+from keras_posenc.export.formats.litert_recipe import recipe_of
 from keras_posenc.export.formats.mediapipe import check_no_labels
 from keras_posenc.export.formats.onnx import Onnx
 from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.inspect import locate
 from keras_posenc.export.litertlm import verify_litertlm
+from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.publish import check_no_pattern
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.compiled import resolve_compiled
@@ -27,6 +29,7 @@ def verify(
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
     compiled: Any = None,
+    quantization: Any = None,
     samples: Any = None,
     max_length: int | None = None,
     tolerance: float | None = None,
@@ -89,6 +92,10 @@ def verify(
             for MediaPipe's text classifier. Without them an exported model's
             labels are not compared; the report says so.
         compiled: That given to the export, if any, of a SavedModel.
+        quantization: The recipe of ai-edge-quantizer that the export of a
+            LiteRT file or a package was given, if any, as a list or a JSON
+            file; `report.auto.recipe` of `"auto"`. Modes such as `"int8"` are
+            read from the file.
         samples: Further inputs: an array, a dict of arrays by input name, a
             text, or a list of these. Required if the model takes integers of
             more than 8 bits and has neither an `Embedding` nor a lookup that
@@ -96,8 +103,11 @@ def verify(
         max_length: The longest sequence. By default 512, or the tokenizer's
             `max_length` or `sequence_length` if that is less. Inputs with
             several dynamic axes besides the batch (images, volumes) have this
-            length along each of them, up to 2**23 numbers: 512 by 512 pixels of
-            3 channels, but 35 by 35 by 35 cells of 64.
+            length along each of them, and then along one of them, the others
+            being half as long or so. Their default is 64 for two axes, 32 for
+            three, 16 for more, or the next length that the model takes. They
+            have up to 2**23 numbers: 512 by 512 pixels of 3 channels, but 35 by
+            35 by 35 cells of 64.
         tolerance: Largest difference allowed: relative to the model's number
             where that is above 1, else to the largest number of that output (or
             1, or 0.01). Integers and strings must be equal, except choices,
@@ -133,10 +143,9 @@ def verify(
             multiple of the model's; 1.1 by default.
         allow_operators: As for `export_saved_model`.
         allow_different_graph: Whether the graph may differ, as graphs do that
-            other versions of TensorFlow, Keras or the model's code, another
-            converter, or a recipe of ai-edge-quantizer wrote. Then only the
-            outputs, and the weights found unchanged in the file, are compared;
-            the report says so.
+            other versions of TensorFlow, Keras or the model's code, or another
+            converter wrote. Then only the outputs, and the weights found
+            unchanged in the file, are compared; the report says so.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -158,6 +167,15 @@ def verify(
             "`compiled` (--compiled) is of SavedModels. Received: "
             f"path='{path}'"
         )
+    if quantization is not None:
+        if kind not in ("litert", "litertlm") or quantization in MODES:
+            raise ValueError(
+                "`quantization` (--quantization) is the recipe of a LiteRT "
+                "file or a package, and modes are read from the file: leave it "
+                f"out. Received: quantization={quantization!r:.80}, "
+                f"path='{path}'"
+            )
+        quantization = recipe_of(quantization)
     arguments = {
         "given": signatures,
         "samples": samples,
@@ -181,13 +199,13 @@ def verify(
                     "signatures and inputs are the engine's. Received: "
                     f"{name}, path='{path}'"
                 )
-        return verify_litertlm(model, path, arguments)
+        return verify_litertlm(model, path, arguments, quantization)
     format: pipeline.Format
     if kind == "saved_model":
         check_no_pattern(path)
         format = SavedModel(labels=labels, compiled=compiled, **arguments)
     elif kind == "litert":
-        format = LiteRT(labels=labels, **arguments)
+        format = LiteRT(labels=labels, mode=quantization, **arguments)
     else:
         check_no_labels(labels, path)
         format = Onnx(**arguments)

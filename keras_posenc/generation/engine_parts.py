@@ -150,6 +150,19 @@ class EngineParts:
         found = logs[np.arange(len(target)), list(target)]
         return found, np.max(logs, axis=-1) - found, max(size, 1.0)
 
+    def losses(self, ids: Sequence[int]) -> np.ndarray:
+        """Returns by how much each next token is less likely than the best.
+
+        Args:
+            ids: What it follows, of at least one token.
+
+        Returns:
+            Of shape `(vocabulary,)`, in nats.
+        """
+        given = np.array([ids], "int32")
+        logs = self._logs(self.search.model(given)[:, -1:])[0]
+        return np.asarray(np.max(logs) - logs)
+
     def sampler(self, count: int) -> Callable[[Any, Any], Any]:
         """Returns what samples the model's next tokens: see `sampler`."""
         return sampler(self.search, count)

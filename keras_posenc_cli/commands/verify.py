@@ -55,6 +55,12 @@ def add(commands: Commands) -> None:
         parser, "--labels", help="those of the export, to compare them too"
     )
     add_options(parser, "--compiled", help="that of the export")
+    parser.add_argument(
+        "--quantization",
+        metavar="RECIPE.json",
+        help="the recipe of the export, of a LiteRT file or a package; modes "
+        "such as int8 are in the file",
+    )
     add_options(parser, "--import")
     add_details_or_json(parser, "every case")
 
@@ -71,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
         signatures=make_signatures(model, options.signatures, options.inputs),
         labels=options.labels,
         compiled=options.compiled,
+        quantization=options.quantization,
         samples=samples,
         max_length=options.max_length,
         tolerance=options.tolerance,

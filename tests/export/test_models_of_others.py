@@ -50,6 +50,35 @@ def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
     assert not kp.verify(model, tmp_path, max_length=5).passed
 
 
+class Sized(layers.Layer):
+    """Multiplies by the height, for which its graph takes another number."""
+
+    def __init__(self, graph_height):
+        super().__init__()
+        self.graph_height = graph_height
+
+    def call(self, inputs):
+        height = inputs.shape[1]
+        if height is None:
+            height = self.graph_height(inputs)
+        if not inputs.shape[1] or inputs.shape[1] % 8 == 0:
+            return inputs * ops.cast(height, "float32")
+        raise ValueError("patches have 8 pixels")
+
+
+@pytest.mark.parametrize(
+    "graph_height",
+    [lambda images: ops.shape(images)[2], lambda images: 64],
+    ids=["swapped", "frozen"],
+)
+def test_height_and_width_are_told_apart(tmp_path, graph_height):
+    """On squares, of the one size of whole patches, both are right."""
+    image = keras.Input((None, None, 3), name="image")
+    model = keras.Model(image, Sized(graph_height)(image))
+    with pytest.raises(kp.ExportVerificationError, match=r"\(1, 32, 64, 3\)"):
+        kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
 def test_ids_of_any_integer_dtype(dtype):
     wide, narrow = words("ids"), words("kinds", dtype)

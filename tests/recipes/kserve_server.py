@@ -1,5 +1,6 @@
 """KServe's model server around an export, as a process of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 PREDICTOR = Path(__file__).parents[2] / "export" / "kserve" / "predictor.py"
 
 
-def start(model, log, program=(PREDICTOR,)):
+def start(model, log, program=(PREDICTOR,), environment=None):
     """The server's process and its address, once it answers.
 
     It is at 127.0.0.1, on a port that the system chose.
@@ -18,6 +19,7 @@ def start(model, log, program=(PREDICTOR,)):
         model: A folder of versions, or a file.
         log: The file, open, that takes what it says.
         program: What Python runs, with arguments that come before its own.
+        environment: Variables of its environment besides those here.
     """
     process = subprocess.Popen(
         [
@@ -28,6 +30,7 @@ def start(model, log, program=(PREDICTOR,)):
         ],
         stdout=log,
         stderr=subprocess.STDOUT,
+        env={**os.environ, **(environment or {})},
     )
     for _ in range(3000):  # weights of half a GB, on a busy machine
         found = re.search(

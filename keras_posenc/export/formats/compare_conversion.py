@@ -15,6 +15,7 @@ from keras_posenc.export.formats.litert_quantize import (
     calibration_of,
     refuse_loops,
 )
+from keras_posenc.export.formats.litert_recipe import Recipe
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.reference import Reference
@@ -41,7 +42,10 @@ _RANGES = {
 
 
 def compare_with_conversion(
-    outputs: Reference, inspection: Inspection, frozen: FrozenModel
+    outputs: Reference,
+    inspection: Inspection,
+    frozen: FrozenModel,
+    recipe: Recipe | None = None,
 ) -> tuple[list[str], list[str], list[str]]:
     """Compares a file with a new conversion of its signatures.
 
@@ -52,6 +56,7 @@ def compare_with_conversion(
         outputs: The model's outputs; the model cannot be run after this.
         inspection: The file.
         frozen: The models.
+        recipe: The recipe that quantized a LiteRT file, if any.
 
     Returns:
         `different_values`, `different_graph` and `not_compared` of
@@ -80,7 +85,9 @@ def compare_with_conversion(
         with_others = [[*signatures, *others]] if others else []
         for converted in [*with_others, signatures]:
             try:
-                _convert(outputs, converted, inspection, reference, frozen)
+                _convert(
+                    outputs, converted, inspection, reference, frozen, recipe
+                )
             except ExportError as error:
                 if converted is not signatures:
                     continue
@@ -118,12 +125,15 @@ def compare_with_conversion(
                 ". The cause may be that the file also has the signatures "
                 f"{', '.join(more)}: verify all of them at once"
             )
-        if kind == "litert" and outputs.quantization not in (None, BY_KERAS):
+        if (
+            kind == "litert"
+            and recipe is None
+            and outputs.quantization not in (None, BY_KERAS)
+        ):
             words += (
                 ". It is compared with a file of the mode "
                 f"'{outputs.quantization}': if a recipe quantized it, which no "
-                "file names, only `allow_different_graph` (--allow-different-"
-                "graph) accepts it later"
+                "file names, give that as `quantization` (--quantization)"
             )
         different_graph.append(words)
     return different_values, different_graph, not_compared
@@ -175,6 +185,7 @@ def _convert(
     inspection: Inspection,
     path: Path,
     frozen: FrozenModel,
+    recipe: Recipe | None,
 ) -> None:
     """Writes the file that signatures are converted to.
 
@@ -196,7 +207,7 @@ def _convert(
     with progress(verbose=0):
         litert_convert.convert(
             signatures,
-            mode,
+            recipe or mode,
             batches,
             allow_flex=bool(inspection.foreign_operators),
             frozen=frozen,

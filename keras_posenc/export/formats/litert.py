@@ -83,7 +83,10 @@ class LiteRT(Format):
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and the task if the file is for one."""
         if found is not None:
-            self.mode = found.quantization
+            if self.mode is None:
+                self.mode = found.quantization
+            else:
+                self.mode, self.recipe = resolve_quantization(self.mode)
             self.task, self.unverified = packed_task(
                 model, found.path, self.given, self.labels
             )
@@ -214,7 +217,9 @@ class LiteRT(Format):
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
         """Compares the file with a new conversion of the model."""
-        return compare_with_conversion(reference, found, self.frozen)
+        return compare_with_conversion(
+            reference, found, self.frozen, self.recipe
+        )
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step

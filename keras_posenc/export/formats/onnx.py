@@ -38,6 +38,13 @@ _CONVOLUTIONS = (
 )
 
 
+def _stays_in_float32(layer: keras.Layer) -> bool:
+    """Returns whether it is a convolution, or a loop over the sequence."""
+    if isinstance(layer, keras.layers.RNN):
+        return not layer.unroll
+    return isinstance(layer, _CONVOLUTIONS)
+
+
 @dataclasses.dataclass(kw_only=True)
 class Onnx(Format):
     """An ONNX file of one signature.
@@ -79,12 +86,12 @@ class Onnx(Format):
         self.in_float32 = to_float32(self.signatures, self.frozen)
         by_keras = is_quantized(self.signatures)
         self.quantization = BY_KERAS if by_keras else self.mode
-        if self.rounding == BY_ONNX:  # which leaves convolutions as they are
+        if self.rounding == BY_ONNX:
             self.modes = {
                 id(variable): "float32"
                 for signature in self.signatures
                 for layer in layers_within(signature.model)
-                if isinstance(layer, _CONVOLUTIONS)
+                if _stays_in_float32(layer)
                 for variable in layer.weights
             }
 

@@ -21,6 +21,11 @@ from keras_posenc.keras_internals import layers_within
 
 # Longest test sequence if the model has no limit.
 LONGEST = 512
+# Of images, and of grids of 3 and of more axes: 64 by 64 pixels are 16 patches
+# of 16, and if each is a token, attention to all fits into memory. 512 by 512
+# would be 4,096 patches of 8.
+_SIDES = {2: 64, 3: 32}
+_SIDE = 16
 # Of models with more weights (half a GB of float32) each case takes seconds, so
 # there are fewer cases, and weights times the tokens of a sequence are limited.
 MANY_WEIGHTS = 2**27
@@ -119,6 +124,8 @@ class Probes:
         signatures: The signatures to run.
         given: The samples that fit each signature, by its name.
         max_length: The longest sequence.
+        is_long_grid: Whether the axes of a grid have this length too: it was
+            given. Else see `side_of`.
         tolerance: The largest difference allowed, or None.
         agreement: The share of decided score vectors in which a quantized file
             must have the model's largest score, or None.
@@ -134,6 +141,7 @@ class Probes:
     signatures: list[Signature]
     given: Mapping[str, Sequence[Inputs]]
     max_length: int = LONGEST
+    is_long_grid: bool = False
     tolerance: float | None = None
     agreement: float | None = None
     extra: Iterable[Probe] = ()
@@ -189,6 +197,7 @@ class Probes:
         Raises:
             ValueError: Arguments that no model can be run with.
         """
+        is_given = max_length is not None
         if max_length is None:
             limits = [
                 *map(longest_text, signatures),
@@ -211,6 +220,7 @@ class Probes:
             [each for each in signatures if each.name not in left_out],
             given,
             max_length,
+            is_given,
             left_out=[*left_out.values()],
             **more,
         )
@@ -357,7 +367,8 @@ def make_probes(
     Given samples come first. Then, if all inputs can be invented, a grid:
     batches of 1 and 3 (or several of the signature's own size), each with
     lengths of 1, 2, an odd one and the longest (or its own; see `_longest` for
-    inputs of several dynamic axes); examples with padding at their end, and
+    inputs of several dynamic axes, of which each is the longest once, too:
+    an image of either orientation); examples with padding at their end, and
     examples of nothing else; the lowest and the highest id. Looked-up values
     come from the lookup's vocabulary. One text is longer than its tokenizer
     allows. Of a model with `MANY_WEIGHTS`, the grid is `_FEW_SIZES`, and the
@@ -464,6 +475,8 @@ def make_probes(
             for inputs in _in_batches(signature, shapes, invent):
                 yield Probe(signature.name, inputs, is_required=is_required)
                 is_required = False
+    for inputs in _oblong(signature, max_length, invent, takes):
+        yield Probe(signature.name, inputs, is_required=False)
     tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
     yield from extreme_probes(signature, [*tried], invent, takes)
 
@@ -510,6 +523,31 @@ def _in_batches(
         }
 
 
+def _oblong(
+    signature: Signature,
+    length: int,
+    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+    takes: Callable[[Inputs], bool],
+) -> Iterator[Inputs]:
+    """Yields grids in which one axis is the longest, for each axis in turn.
+
+    Squares would not show that a file takes the height for the width. The other
+    axes are half as long. If the model rejects that, they are shorter by a
+    divisor of the length, of which one is the size of a patch.
+    """
+    shorter = [length // 2] * (length > 1)
+    for less in range(length // 2, 0, -1):
+        if length % less == 0:
+            shorter.append(length - less)
+    for axis in range(signature.grid_axes):
+        for others in dict.fromkeys(shorter):
+            shapes = signature.shapes(1, length, axis, others)
+            batches = [*_in_batches(signature, shapes, invent)]
+            if takes(batches[0]):
+                yield from batches
+                break
+
+
 def _programs_of(signature: Signature) -> Sequence[tuple[int, int]]:
     """Returns the sizes of its programs, or of its base's."""
     if signature.programs or signature.oracle is None:
@@ -518,22 +556,28 @@ def _programs_of(signature: Signature) -> Sequence[tuple[int, int]]:
 
 
 def _longest(signature: Signature, max_length: int) -> int:
-    """Returns the longest sequence, or the length of each axis of a grid.
-
-    A grid is an input with several dynamic axes besides the batch, such as
-    images or volumes, in a signature without a sequence.
-    """
-    axes = [spec.shape[1:].count(None) for spec in signature.specs.values()]
-    if 1 in axes:
+    """Returns the longest sequence, or the length of each axis of a grid."""
+    if not signature.grid_axes:
         return max_length
     longest = max_length
-    for spec, count in zip(signature.specs.values(), axes, strict=True):
-        if count:
+    for spec in signature.specs.values():
+        if count := spec.shape[1:].count(None):
             batch, *others = spec.shape
             cell = math.prod(size or 1 for size in others)
             room = _GRID_NUMBERS / ((batch or max(_BATCHES)) * cell)
             longest = min(longest, max(int(room ** (1 / count)), 1))
     return longest
+
+
+def side_of(signature: Signature, max_length: int) -> int:
+    """Returns the length of each axis of a grid, if none was given.
+
+    It is `max_length` for signatures without a grid.
+    """
+    while signature.oracle is not None:
+        signature = signature.oracle.base
+    axes = signature.grid_axes
+    return min(max_length, _SIDES.get(axes, _SIDE)) if axes else max_length
 
 
 def _choose(

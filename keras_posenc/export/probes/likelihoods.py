@@ -163,6 +163,12 @@ def of_targets(
     return dataclasses.replace(found, drawn=own.size, divergence=divergence)
 
 
+def margin_of(max_kl: float) -> float:
+    """Returns how much less likely a generated token may be than the best."""
+    # As far apart as errors may put two log-likelihoods: see `rescored`.
+    return DEVIATIONS * 2 * math.sqrt(max_kl)
+
+
 def of_choices(
     inputs: Mapping[str, Any],
     wanted: Mapping[str, Any],
@@ -207,8 +213,7 @@ def of_choices(
         misjudged = np.sum((file - totals)[is_known] ** 2) / 2
     if "lost" in found:
         lost = np.where(real, found["lost"].astype("float64"), 0)
-        # As far apart as errors may put two log-likelihoods: see `rescored`.
-        margin = DEVIATIONS * 2 * math.sqrt(max_kl)
+        margin = margin_of(max_kl)
         if np.any(lost > margin):
             row, place = np.unravel_index(np.argmax(lost), lost.shape)
             return Likelihoods(), (

@@ -42,6 +42,7 @@ from keras_posenc.export.probes.generate import (
     Probes,
     has_many_weights,
     make_probes,
+    side_of,
 )
 from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
@@ -480,7 +481,6 @@ def _run(
     signature: Signature, probes: Probes, reference: Reference, memory: Memory
 ) -> None:
     call = runner_of(signature, memory)
-    max_length = probes.max_length
 
     def takes(inputs: Inputs) -> bool:
         try:
@@ -489,6 +489,9 @@ def _run(
             return False
         return True
 
+    max_length = probes.max_length
+    if not probes.is_long_grid:
+        max_length = _side(signature, max_length, call)
     error: ValueError | None = None  # raised if the model rejects all probes
     taken = 0
     for probe in make_probes(
@@ -519,6 +522,49 @@ def _run(
             taken += 1
     if error is not None and not taken:
         raise error
+
+
+def _side(signature: Signature, most: int, call: Call) -> int:
+    """Returns the length of the axes of a grid that the model takes.
+
+    It is `side_of`. Some models reduce small images to no pixels, and give
+    outputs without numbers: then it is the second double of it that the model
+    takes, so that it takes half of that, too. Others take no power of 2, such
+    as those with patches of 14 pixels: then it is the first smaller one.
+    """
+
+    def gives(inputs: Inputs) -> bool:
+        try:
+            outputs = call(inputs)
+        except ValueError:
+            return False
+        return any(
+            np.isfinite(each).any() if "float" in each.dtype.name else each.size
+            for each in outputs.values()
+        )
+
+    side = side_of(signature, most)
+    if side == most:
+        return most
+    sizes = [side]
+    while sizes[-1] < most:
+        sizes.append(min(2 * sizes[-1], most))
+    for each in (*sizes, *range(side - 1, side // 2, -1)):
+        if gives(_required(signature, each, gives)):
+            return each if each <= side else min(2 * each, most)
+    return side
+
+
+def _required(
+    signature: Signature, length: int, takes: Callable[[Inputs], bool]
+) -> Inputs:
+    """Returns the longest test input that the model must accept."""
+    found = [
+        probe.inputs
+        for probe in make_probes(signature, [], length, takes)
+        if probe.is_required
+    ]
+    return found[-1]
 
 
 def _run_texts(
@@ -584,12 +630,7 @@ def _longest_taken(
     """Returns the longest test input that the model accepts, by halving."""
 
     def takes_length(length: int) -> bool:
-        required = [
-            probe
-            for probe in make_probes(signature, [], length, takes)
-            if probe.is_required
-        ]
-        return takes(required[-1].inputs)
+        return takes(_required(signature, length, takes))
 
     taken, refused = most // 2, most
     while taken and not takes_length(taken):

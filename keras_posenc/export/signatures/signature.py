@@ -59,15 +59,38 @@ class Signature:
         names = keras.tree.flatten(list(self.arguments))
         return self.name == DEFAULT and sorted(names) == sorted(self.specs)
 
-    def shapes(self, batch: int, length: int) -> dict[str, tuple[int, ...]]:
-        """Returns the inputs' shapes by name, with sizes for dynamic axes."""
-        return {
-            name: tuple(
-                (batch if axis == 0 else length) if size is None else size
-                for axis, size in enumerate(spec.shape)
-            )
-            for name, spec in self.specs.items()
-        }
+    @property
+    def grid_axes(self) -> int:
+        """The most dynamic axes of a grid besides the batch; 0 without a grid.
+
+        A grid is an input with several such axes, as images and volumes have,
+        in a signature without a sequence.
+        """
+        axes = [each.shape[1:].count(None) for each in self.specs.values()]
+        return 0 if 1 in axes else max(axes, default=0)
+
+    def shapes(
+        self, batch: int, length: int, long: int | None = None, others: int = 0
+    ) -> dict[str, tuple[int, ...]]:
+        """Returns the inputs' shapes by name, with sizes for dynamic axes.
+
+        Args:
+            batch: Size of a dynamic batch.
+            length: Size of the other dynamic axes.
+            long: Which of these axes of an input, counted from 0, alone has
+                this size; None for all.
+            others: The size of the others then.
+        """
+        shapes = {}
+        for name, spec in self.specs.items():
+            sizes = [*spec.shape]
+            if sizes and sizes[0] is None:
+                sizes[0] = batch
+            dynamic = [axis for axis, size in enumerate(sizes) if size is None]
+            for index, axis in enumerate(dynamic):
+                sizes[axis] = length if long in (None, index) else others
+            shapes[name] = tuple(sizes)
+        return shapes
 
 
 @dataclasses.dataclass(frozen=True)

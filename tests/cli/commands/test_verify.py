@@ -67,7 +67,7 @@ class TestVerify:
             "verify model.keras model.tflite --labels a,b --compiled lengths=4 "
             "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
             "--max-kl 0.2 --max-perplexity 1.2 --allow-different-graph "
-            "--json"
+            "--quantization recipe.json --json"
         )
         result = cli(*line.split())
         assert result.code == 0, result.err
@@ -75,6 +75,7 @@ class TestVerify:
             "signatures": None,
             "labels": ["a", "b"],
             "compiled": {"lengths": [4]},
+            "quantization": "recipe.json",
             "samples": None,
             "max_length": 9,
             "tolerance": 0.5,

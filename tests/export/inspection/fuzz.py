@@ -108,7 +108,7 @@ def prepare(folder):
             else resolve_signatures
         )
         resolved = resolve(model, signatures)
-        probes = Probes.fit(resolved, None, 32, TOLERANCE)
+        probes = Probes.fit(resolved, None, 32, tolerance=TOLERANCE)
         found = compute_reference(probes)
         contents[kind] = (
             contents_of(resolved, trace_all(resolved))

@@ -270,6 +270,15 @@ def test_recipe_of_the_callers(model, tmp_path, run_litert):
         assert note.startswith("int4 leaves in float32: embedding")
     path = tmp_path / "a.tflite"
     assert path.read_bytes() == (tmp_path / "b.tflite").read_bytes()
+    again = kp.verify(
+        model,
+        path,
+        quantization=recipe,
+        samples=batches(),
+        max_length=17,
+        verbose=False,
+    )
+    assert again.passed, again  # and its graph is not another
     found = constants(path)
     assert len(found["INT4"]) == 5  # its other layers
     assert (VOCABULARY, DIM) in {

@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.formats import onnx_quantize
+from keras_posenc.export.formats import onnx_convert, onnx_quantize
 from tests import reference
 
 pytestmark = pytest.mark.tensorflow
@@ -216,6 +216,38 @@ def test_tables_that_a_loop_reads_stay_in_float32(onnx, tmp_path):
     assert exported.report.passed
     assert kp.inspect(exported.path).quantization == "int8"
     assert "leaves in float32: table/embeddings" in str(exported.report)
+
+
+@pytest.mark.parametrize("steps", [1, 6])
+def test_a_loop_adds_nothing_to_the_tolerance(
+    onnx, tmp_path, monkeypatch, steps
+):
+    """Its kernels are not rounded: a wrong scale elsewhere is seen."""
+    keras.utils.set_random_seed(0)
+    frames = keras.Input((steps, DIM), name="frames")
+    x = layers.SimpleRNN(64, name="loop")(frames)
+    model = keras.Model(frames, layers.Dense(DIM, name="dense")(x))
+    rng = np.random.default_rng(0)
+    options = {
+        "quantization": "int8",
+        "samples": rng.normal(size=(32, steps, DIM)).astype("float32"),
+        "verbose": False,
+    }
+    right = kp.export_onnx(model, tmp_path / "right.onnx", **options)
+    (note,) = [x for x in right.report.notes if "in float32: loop/" in x]
+    assert "loop/simple_rnn_cell/kernel" in note
+
+    def quantize(graph_model, *arguments):
+        kept = onnx_quantize.quantize(graph_model, *arguments)
+        for each in graph_model.graph.initializer:
+            if each.name.startswith("dense/kernel_scale"):
+                scale = onnx.numpy_helper.to_array(each) * np.float32(1.15)
+                each.CopyFrom(onnx.numpy_helper.from_array(scale, each.name))
+        return kept
+
+    monkeypatch.setattr(onnx_convert, "quantize", quantize)
+    with pytest.raises(kp.ExportVerificationError, match="rounding explains"):
+        kp.export_onnx(model, tmp_path / "wrong.onnx", **options)
 
 
 def test_what_keras_quantized_is_not_quantized_again(onnx, tmp_path):

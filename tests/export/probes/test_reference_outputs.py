@@ -74,6 +74,44 @@ def test_texts_and_ids_fit_the_positions():
     assert max(lengths["score"]) > 500  # scores have no such limit
 
 
+class Whole(layers.Layer):
+    """Refuses images that do not consist of tiles of some pixels."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def call(self, inputs):
+        if any((known or 0) % self.size for known in inputs.shape[1:-1]):
+            raise ValueError("no whole tiles")
+        return inputs
+
+
+@pytest.mark.parametrize(
+    ("axes", "layer", "side"),
+    [
+        (2, layers.Identity(), 64),
+        (3, layers.Identity(), 32),
+        (4, layers.Identity(), 16),
+        (2, Whole(14), 56),
+        (2, Whole(21), 63),
+        (2, Whole(128), 256),
+        (2, layers.Lambda(lambda x: x[:, 70:, 70:]), 256),
+    ],
+)
+def test_images_are_small_and_some_are_oblong(axes, layer, side):
+    """Patches of 8 pixels are 4,096 tokens on 512 by 512 pixels."""
+    image = keras.Input((*[None] * axes, 1), name="image")
+    signatures = resolve_serving_signatures(keras.Model(image, layer(image)))
+    cases = compute_reference(Probes.fit(signatures)).usual
+    sizes = [case.inputs["image"].shape[1:-1] for case in cases]
+    assert max(sizes) == (side,) * axes
+    others = 42 if side == 63 else side // 2
+    for axis in range(axes):
+        oblong = [side if each == axis else others for each in range(axes)]
+        assert tuple(oblong) in sizes
+
+
 class Adapted(layers.Layer):
     """One table, and whichever of two adapters is switched on."""
 

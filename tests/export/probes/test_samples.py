@@ -85,11 +85,17 @@ def sizes_of_grid(*shape):
 def test_axes_of_a_grid_share_the_memory(shape, longest):
     sizes = sizes_of_grid(*shape)
     lengths = sorted({1, 2, 17, longest} if longest > 1 else {1})
-    assert sizes == [
+    squares = [
         (batch, *(length if size is None else size for size in shape))
         for batch in (1, 3)
         for length in lengths
     ]
+    oblong = []
+    for axis, known in enumerate(shape * (longest > 1)):
+        if known is None:
+            half = [longest // 2 if size is None else size for size in shape]
+            oblong.append((1, *half[:axis], longest, *half[axis + 1 :]))
+    assert sizes == squares + oblong
 
 
 def test_the_longest_of_a_sequence_is_asked_whatever_goes_with_it():
