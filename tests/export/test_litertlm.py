@@ -588,7 +588,7 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
 def test_the_engine_adds_no_second_start(package, tmp_path):
     """It would, before a text that begins with the token."""
     own = generator(tokenizer(add_start=True), model=package.generator.model)
-    parts = engine_parts(own, LENGTHS, ROOM)
+    parts = Remembering(engine_parts(own, LENGTHS, ROOM))
     assert parts.start_id is not None
     metadata = litertlm.metadata_of(parts, parts.tokenizer_json())
     path = package.packed(tmp_path / "start.litertlm", metadata=metadata)
