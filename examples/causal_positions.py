@@ -22,12 +22,14 @@ Needs matplotlib: `pip install 'keras-posenc[plot]'`.
 import argparse
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import statistics
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -264,7 +266,7 @@ def normal(stddev: float) -> Any:
 
 
 def learn(kind: str, seeds: list[int], steps: int) -> Iterator[Any]:
-    """Yields, for each seed, what a model found and how long it took."""
+    """Yields, for each seed, what a model got right."""
     import keras
 
     batch = sum(rows for _, rows in TASKS.values())
@@ -281,11 +283,12 @@ def learn(kind: str, seeds: list[int], steps: int) -> Iterator[Any]:
     for seed in seeds:
         # What TensorFlow has traced serves all seeds.
         keras.utils.set_random_seed(seed)
-        model.set_weights(make_model(kind).get_weights())
+        fresh = make_model(kind)
+        for own, other in zip(model.variables, fresh.variables, strict=True):
+            own.assign(other)
         for variable in model.optimizer.variables:
             variable.assign(np.zeros(variable.shape, variable.dtype))
         rows = training_rows(np.random.default_rng(seed), steps)
-        clock = Clock()
         model.fit(
             rows.ids,
             rows.following,
@@ -293,55 +296,68 @@ def learn(kind: str, seeds: list[int], steps: int) -> Iterator[Any]:
             batch_size=batch,
             shuffle=False,
             verbose=0,
-            callbacks=[
-                keras.callbacks.LambdaCallback(on_train_batch_end=clock.tick)
-            ],
         )
-        found: dict[str, Any] = {"step": clock.median() / 10, "token": {}}
+        found: dict[str, dict[int, float]] = {task: {} for task in TASKS}
         for task, (make, _) in TASKS.items():
-            found[task] = {}
             for length in LENGTHS:
                 rng = np.random.default_rng([seed, length])
                 tested = make(rng, TESTED // length, length, test=True)
-                found[task][length], found["token"][length] = ask(
-                    model, tested, task
-                )
+                found[task][length] = ask(model, tested, task)
         yield found
 
 
-class Clock:
-    """Processor time between ticks, which a busy machine hardly changes."""
-
-    def __init__(self) -> None:
-        self.times = [time.process_time()]
-
-    def tick(self, *_: Any, **__: Any) -> None:
-        self.times.append(time.process_time())
-
-    def median(self) -> float:
-        return float(np.median(np.diff(self.times)))
-
-
-def ask(model: Any, tested: Rows, task: str) -> tuple[float, float]:
-    """Returns the accuracy or, of text, the perplexity; and a token's time."""
+def ask(model: Any, tested: Rows, task: str) -> float:
+    """Returns the accuracy or, of text, the perplexity."""
     right = loss = 0.0
     batch = max(1, 2048 // tested.ids.shape[1])
-    clock = Clock()
     for begin in range(0, len(tested.ids), batch):
         ids, following, counts = (
             each[begin : begin + batch] for each in tested
         )
         logits = np.asarray(model.predict_on_batch(ids), "float64")
-        clock.tick()
         right += ((logits.argmax(-1) == following) * counts).sum()
-        largest = logits.max(-1, keepdims=True)
-        logs = logits - largest
+        logs = logits - logits.max(-1, keepdims=True)
         logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
         of_next = np.take_along_axis(logs, following[..., None], -1)[..., 0]
         loss -= (of_next * counts).sum()
     total = tested.counts.sum()
-    found = np.exp(loss / total) if task == "text" else right / total
-    return float(found), clock.median() / (batch * tested.ids.shape[1])
+    return float(np.exp(loss / total) if task == "text" else right / total)
+
+
+def measure(names: list[str], rounds: int) -> dict[str, list[float]]:
+    """Seconds of a processor: a step of training, a token of each length.
+
+    Kinds take turns, and the median of the rounds counts.
+    """
+    import keras
+
+    rng = np.random.default_rng(0)
+    ids = {
+        length: rng.integers(0, 128, (max(1, 2048 // length), length), "int32")
+        for length in LENGTHS
+    }
+    models = {}
+    for name in names:
+        models[name] = make_model(name)
+        models[name].compile(
+            "adam",
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=False,
+        )
+    times: dict[str, list[list[float]]] = {name: [] for name in names}
+    for _ in range(rounds + 3):  # the first ones trace
+        for name, model in models.items():
+            clocks = [time.process_time()]
+            model.train_on_batch(ids[LENGTH], ids[LENGTH])
+            clocks.append(time.process_time())
+            for each in ids.values():
+                model.predict_on_batch(each)
+                clocks.append(time.process_time())
+            times[name].append([*np.diff(clocks)])
+    return {
+        name: (np.median(found[3:], axis=0) / ([1] + [2048] * 4)).tolist()
+        for name, found in times.items()
+    }
 
 
 def main() -> int:
@@ -361,33 +377,44 @@ def main() -> int:
     # One kind, in a process of its own.
     parser.add_argument("--learn", choices=LITERATURE, help=argparse.SUPPRESS)
     parser.add_argument("--only", type=int, nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--measure", nargs="+", choices=LITERATURE, help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.quick:
         options.seeds, options.steps = 1, 20
         options.kinds = options.kinds or ["none", "rotary", "alibi"]
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if options.learn:
+    if options.learn or options.measure:
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
+        if options.measure:
+            rounds = 2 if options.quick else 30
+            print(json.dumps(measure(options.measure, rounds)))
+            return 0
         for found in learn(options.learn, options.only, options.steps):
             print(json.dumps(found), flush=True)
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    runs = run(options)
-    show(runs, options)
+    show(*run(options), options)
     return 0
 
 
-def run(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Runs what `runs.json` lacks, and returns all, by kind and seed."""
+def run(
+    options: argparse.Namespace,
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[float]]]:
+    """Runs what `runs.json` lacks; returns what was right, and costs."""
     from rich.console import Console
     from rich.progress import Progress
 
     path = options.out / "runs.json"
     setting = {"steps": options.steps, "python": sys.version.split()[0]}
-    kept: dict[str, Any] = {"setting": setting, "runs": {}}
+    for name in ("keras", "tensorflow"):
+        setting[name] = importlib.metadata.version(name)
+    kept: dict[str, Any] = {"setting": setting, "runs": {}, "costs": {}}
     if path.exists():
         kept = json.loads(path.read_text())
         if kept["setting"] != setting:
@@ -409,40 +436,56 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         Progress(console=Console(stderr=True), transient=True) as progress,
         ThreadPoolExecutor(options.jobs) as threads,
     ):
-        task = progress.add_task("", total=sum(map(len, left.values())))
+        total = sum(map(len, left.values())) + 1
+        task = progress.add_task("", total=total)
+        lock = threading.Lock()
+
+        def keep() -> None:
+            partial = path.with_suffix(".part")
+            partial.write_text(json.dumps(kept, indent=1))
+            partial.replace(path)
 
         def learn_apart(name: str) -> None:
-            for seed, found in zip(
-                left[name], outputs(name, left[name], options), strict=True
-            ):
-                runs[name][str(seed)] = found
-                partial = path.with_suffix(".part")
-                partial.write_text(json.dumps(kept, indent=1))
-                partial.replace(path)
+            seeds = map(str, left[name])
+            arguments = ["--learn", name, "--steps", str(options.steps)]
+            arguments += ["--only", *map(str, left[name])]
+            for seed, found in zip(seeds, outputs(arguments), strict=True):
+                with lock:
+                    runs[name][seed] = found
+                    keep()
                 progress.update(task, advance=1, description=name)
 
         for each in [
             threads.submit(learn_apart, name) for name in names if left[name]
         ]:
             each.result()
-    return {name: runs[name] for name in names}
+        if not {*names} <= {*kept["costs"]}:
+            progress.update(task, description="processor time")
+            arguments = ["--quick"] * options.quick + ["--measure", *names]
+            (kept["costs"],) = outputs(arguments)
+            keep()
+    return (
+        {name: runs[name] for name in names},
+        {name: kept["costs"][name] for name in names},
+    )
 
 
-def outputs(
-    name: str, seeds: list[int], options: argparse.Namespace
-) -> Iterator[Any]:
-    """What a process prints that learns one kind, line by line."""
-    command = [sys.executable, __file__, "--learn", name]
-    command += ["--steps", str(options.steps), "--only", *map(str, seeds)]
+def outputs(arguments: list[str]) -> Iterator[Any]:
+    """What a process of this script prints, line by line."""
+    command = [sys.executable, __file__, *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True
     ) as process:
-        yield from map(json.loads, process.stdout)
+        yield from map(json.loads, process.stdout or ())
     if process.returncode:
-        raise SystemExit(f"{name!r} failed: see above.")
+        raise SystemExit(f"{arguments} failed: see above.")
 
 
-def show(runs: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:
+def show(
+    runs: dict[str, dict[str, Any]],
+    costs: dict[str, list[float]],
+    options: argparse.Namespace,
+) -> None:
     """Writes tables and a picture, and prints the tables."""
     from rich.console import Console
     from rich.markdown import Markdown
@@ -461,10 +504,9 @@ def show(runs: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:
     if "none" in runs:
         heading = ["position", "a training step"]
         heading += [f"a token of {length}" for length in LENGTHS]
-        base = costs(runs["none"])
         rows = [
-            [name, *(f"{each:.2f}" for each in costs(found) / base)]
-            for name, found in runs.items()
+            [name, *(f"{each:.2f}" for each in np.divide(cost, costs["none"]))]
+            for name, cost in costs.items()
         ]
         page += (
             f"Processor time, compared with `none`\n\n{table(heading, rows)}"
@@ -488,15 +530,6 @@ def cell(task: str, values: list[float]) -> str:
     if task != "text":
         return f"{100 * mean:.0f} ± {100 * spread:.0f}"
     return f"{mean:.2f} ± {spread:.2f}" if mean < 10 else f"{mean:.0f}"
-
-
-def costs(found: dict[str, Any]) -> np.ndarray:
-    """Seconds of a training step, and of a token in rows of each length."""
-    runs = [
-        [run["step"], *(run["token"][str(length)] for length in LENGTHS)]
-        for run in found.values()
-    ]
-    return np.median(runs, axis=0)
 
 
 def table(heading: list[str], rows: list[list[str]]) -> str:

@@ -50,6 +50,8 @@ def pack(model: Any) -> bytes:
 
     class Builder(flatbuffers.Builder):
         def CreateNumpyVector(self, x: Any) -> int:
+            if x.nbytes > 2**20:  # a copy would need memory
+                return super().CreateNumpyVector(x)
             key = x.dtype.str, x.tobytes()
             if key not in starts:
                 starts[key] = super().CreateNumpyVector(x)

@@ -85,12 +85,12 @@ def test_goes_on_where_it_was_interrupted(example, tmp_path):
     path = folder / "runs.json"
     kept = json.loads(path.read_text())
     del kept["runs"]["alibi"]["0"]
-    kept["runs"]["none"]["0"]["step"] = 1.0  # would be measured anew
+    kept["runs"]["none"]["0"]["text"]["64"] = 1.0  # would be found anew
     path.write_text(json.dumps(kept))
     scripts.run("causal_positions", *arguments, folder=tmp_path)
     runs = json.loads(path.read_text())["runs"]
-    assert runs["none"]["0"]["step"] == 1.0
-    assert set(runs["alibi"]["0"]) == {"step", "token", *example.TASKS}
+    assert runs["none"]["0"]["text"]["64"] == 1.0
+    assert set(runs["alibi"]["0"]) == {*example.TASKS}
     page = (folder / "tables.md").read_text(encoding="utf-8")
     assert page.count("\n| alibi |") == 4
     assert (folder / "tables.png").read_bytes().startswith(b"\x89PNG")

@@ -299,10 +299,13 @@ def chosen(
     # The engine gives a text, without the ids that it generated.
     other = _likely_ids(parts, ids, head, margin_of(max_kl))
     if other:
-        again, _ = _rated(parts, ids, other, max_kl)
-        if error is not None or again.loss < likelihoods.loss:
+        again, wrong = _rated(parts, ids, other, max_kl)
+        if wrong is None and (
+            error is not None or again.loss < likelihoods.loss
+        ):
             return again
-    elif error is not None and other is None:
+        other = None
+    if error is not None and other is None:
         raise ExportVerificationError(
             f"LiteRT-LM continues a text with {text!r:.80}: {error}. No other "
             "ids of this text were found that the model could have generated",

@@ -7,7 +7,7 @@ import hashlib
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -533,13 +533,14 @@ def _side(signature: Signature, most: int, call: Call) -> int:
     as those with patches of 14 pixels: then it is the first smaller one.
     """
 
-    def gives(inputs: Inputs) -> bool:
+    def gives(enough: Callable[[Iterable[bool]], bool], inputs: Inputs) -> bool:
         try:
             outputs = call(inputs)
         except ValueError:
             return False
-        return any(
-            np.isfinite(each).any() if "float" in each.dtype.name else each.size
+        return enough(
+            bool(each.size)
+            and ("float" not in each.dtype.name or np.isfinite(each).any())
             for each in outputs.values()
         )
 
@@ -549,9 +550,16 @@ def _side(signature: Signature, most: int, call: Call) -> int:
     sizes = [side]
     while sizes[-1] < most:
         sizes.append(min(2 * sizes[-1], most))
-    for each in (*sizes, *range(side - 1, side // 2, -1)):
-        if gives(_required(signature, each, gives)):
-            return each if each <= side else min(2 * each, most)
+    # Of several outputs each should have numbers, unless one never has any.
+    for enough in (all, any):
+        takes = functools.partial(gives, enough)
+        for each in (*sizes, *range(side - 1, side // 2, -1)):
+            try:
+                inputs = _required(signature, each, takes)
+            except (IndexError, ValueError):
+                return most  # only samples can be its inputs
+            if takes(inputs):
+                return each if each <= side else min(2 * each, most)
     return side
 
 

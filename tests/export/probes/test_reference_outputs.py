@@ -112,6 +112,25 @@ def test_images_are_small_and_some_are_oblong(axes, layer, side):
         assert tuple(oblong) in sizes
 
 
+def test_each_output_of_an_image_has_numbers():
+    """A coarse one has no pixels where a fine one has some already."""
+    image = keras.Input((None, None, 1), name="image")
+    coarse = layers.Lambda(lambda x: x[:, 70:, 70:])(image)
+    model = keras.Model(image, {"fine": image, "coarse": coarse})
+    cases = compute_reference(Probes.fit(resolve_serving_signatures(model)))
+    assert any(each.outputs["coarse"].size for each in cases.usual)
+
+
+def test_images_that_are_samples_alone():
+    """Nothing limits the integers of images, so none are invented."""
+    image = keras.Input((None, None, 1), dtype="int32", name="image")
+    model = keras.Model(image, layers.Rescaling(0.5)(image))
+    samples = [np.full((1, 9, 7, 1), 2, "int32")]
+    probes = Probes.fit(resolve_serving_signatures(model), samples)
+    (case,) = compute_reference(probes).usual
+    assert (case.outputs["output_0"] == 1).all()
+
+
 class Adapted(layers.Layer):
     """One table, and whichever of two adapters is switched on."""
 
