@@ -58,8 +58,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--quantization",
         metavar="RECIPE.json",
-        help="the recipe of the export, of a LiteRT file or a package; modes "
-        "such as int8 are in the file",
+        help="that of the export, if it was a recipe",
     )
     add_options(parser, "--import")
     add_details_or_json(parser, "every case")

@@ -31,6 +31,7 @@ NEEDED = {
     "CharacterTokenizer": {"vocabulary": "ab"},
     "CrossAttention": {"num_heads": 2},
     "FeedForward": {"intermediate_dim": 6},
+    "FourierEmbedding": {"training_length": 64},
     "MatryoshkaLoss": {"loss": training.ContrastiveLoss(), "dims": [4]},
     "NoamSchedule": {"d_model": 8},
     "CombinedPosition": {"attention_positions": ["rotary", "alibi"]},
