@@ -14,7 +14,7 @@ Each kind of position has the same model, rows, number of steps and learning
 rate, with several seeds. It writes a table and a picture: what was right, the
 perplexity of a byte, and processor time, compared with no position.
 
-In full it takes about 50 minutes on two cores, with `--quick` a minute. What
+In full it takes about an hour on two cores, with `--quick` a minute. What
 is finished is kept in FOLDER/runs.json: started again, it goes on from there.
 Needs matplotlib: `pip install 'keras-posenc[plot]'`.
 """

@@ -85,7 +85,7 @@ def test_goes_on_where_it_was_interrupted(example, tmp_path):
     path = folder / "runs.json"
     kept = json.loads(path.read_text())
     del kept["runs"]["alibi"]["0"]
-    kept["runs"]["none"]["0"]["text"]["64"] = 1.0  # would be found anew
+    kept["runs"]["none"]["0"]["text"]["64"] = 1.0  # a mark
     path.write_text(json.dumps(kept))
     scripts.run("causal_positions", *arguments, folder=tmp_path)
     runs = json.loads(path.read_text())["runs"]
