@@ -45,7 +45,7 @@ def prepare(
 
     if kind == "saved_model" and exported is not None:
         with contextlib.suppress(Exception):  # `main` raises it again
-            _load_saved_model(exported, True, *op_libraries)
+            _load_saved_model(exported, *op_libraries)
 
 
 def main(path: str) -> None:
@@ -58,14 +58,10 @@ def main(path: str) -> None:
     try:
         response: dict[str, Any] = {}
         if kind == "saved_model":
-            loaded = _load_saved_model(
-                exported, bool(cases), *request["op_libraries"]
-            )
+            loaded = _load_saved_model(exported, *request["op_libraries"])
             runners, load_seconds = loaded.runners, loaded.seconds
             response["version"] = loaded.version
-            response["python_functions"] = loaded.python_functions
-            response["serve"] = loaded.serve
-            response["contents"] = loaded.contents
+            response["weights"] = session.stored_weights(exported)
             response["warmup"] = _replay_warmup(exported, loaded)
         else:
             began = time.perf_counter()
@@ -86,6 +82,11 @@ def main(path: str) -> None:
         _run_case(runners, name, inputs, request["times"])
         for name, inputs in cases
     ]
+    if kind == "saved_model" and cases:
+        try:
+            session.check_python(exported, cases, response["cases"])
+        except Exception as error:
+            response = {"error": f"{type(error).__name__}: {error}", "cases": []}
     if kind.startswith("litert") and request["times"] > 1:  # it is verified
         run_fresh(load, cases, response["cases"], load_seconds)
     codec.write(folder, "response", response)
@@ -121,9 +122,9 @@ def _run_case(
 
 @functools.cache
 def _load_saved_model(
-    exported: str, will_run: bool, *op_libraries: str
+    exported: str, *op_libraries: str
 ) -> session.LoadedModel:
-    return session.load(exported, *op_libraries, will_run=will_run)
+    return session.load(exported, *op_libraries)
 
 
 def _largest_batch(exported: str) -> int | None:

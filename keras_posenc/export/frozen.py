@@ -7,11 +7,13 @@ the weights, and makes the model read the copies instead of its own.
 
 import contextlib
 import functools
+import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
@@ -223,6 +225,15 @@ class FrozenModel:
     def set_attribute(self, layer: Any, name: str, value: Any) -> None:
         """Sets an attribute of a layer until the context ends."""
         self._settings.enter_context(_attribute(layer, name, value))
+
+    def digests(self) -> dict[str, str]:
+        """Returns the SHA-256 of each Keras weight by its path."""
+        return {
+            variable.path: hashlib.sha256(
+                np.ascontiguousarray(keras.ops.convert_to_numpy(copied)).reshape(-1).view("uint8").data
+            ).hexdigest()
+            for variable, copied in self._own.values()
+        }
 
     def _free(self) -> None:
         """Frees the copies' memory, also if a graph still refers to them."""

@@ -32,6 +32,7 @@ from keras_posenc.export.publish import (
     stamp,
 )
 from keras_posenc.export.record import (
+    compared_with_record,
     make_record,
     record_path,
     remove_record,
@@ -184,7 +185,7 @@ class Format:
             `different_values`, `different_graph` and `not_compared` of
             `VerificationReport`.
         """
-        raise NotImplementedError
+        return [], [], []
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
@@ -209,7 +210,9 @@ class Format:
     ) -> ExportedModel:
         """Publishes the file in one step, with its record."""
         assert self.path is not None
-        record = None if report is None else make_record(report, staged)
+        record = None
+        if report is not None:
+            record = make_record(report, staged, self.frozen.digests())
         publish_file(staged, self.path)
         if report is None:  # what an earlier file left is not this one's
             record_path(self.path).unlink(missing_ok=True)
@@ -293,7 +296,10 @@ def verify(
             raise ExportVerificationError(
                 "; ".join(filter(None, [str(error), note])), differs=True
             ) from error
-        record = make_record(report, path) if report.passed else None
+        report = compared_with_record(report, path, format.frozen.digests())
+        record = None
+        if report.passed:
+            record = make_record(report, path, format.frozen.digests())
         check_unchanged(path, before)
         return try_to_record(report, record, path)
 
@@ -374,9 +380,7 @@ def _report(
         format.allow_operators,
         format.allow_different_graph,
     )
-    if not format.is_conversion or (report.passed and not is_own):
-        if format.is_conversion:
-            step("Comparing it with a conversion of the model")
+    if not format.is_conversion:
         different_values, different_graph, not_compared = (
             format.compare_contents(reference, found, response, own)
         )

@@ -16,6 +16,7 @@ from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
 from keras_posenc.export.publish import publish_file, staging_in, writing_to
 from keras_posenc.export.regular_files import open_regular, read_regular
+from keras_posenc.export.units import some
 
 if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
     from keras_posenc.export.report import VerificationReport
@@ -59,7 +60,11 @@ def digests(exported: Path) -> dict[str, str]:
     return sums
 
 
-def make_record(report: "VerificationReport", exported: Path) -> str:
+def make_record(
+    report: "VerificationReport",
+    exported: Path,
+    weights: Mapping[str, str] | None = None,
+) -> str:
     """Returns the record of a report as JSON, for the files as they are now.
 
     It names the signatures that this verification compared.
@@ -84,6 +89,7 @@ def make_record(report: "VerificationReport", exported: Path) -> str:
     record = {
         "files": digests(exported),
         "signatures": signatures,
+        "weights": dict(weights or {}),
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
     if report.likelihoods is not None:
@@ -165,6 +171,34 @@ def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:
     """
     record = _read(record_path(exported))
     return None if record is None else _changed(record, found)
+
+
+def compared_with_record(
+    report: "VerificationReport", exported: Path, weights: Mapping[str, str]
+) -> "VerificationReport":
+    """Adds which weights have changed since the file was exported."""
+    try:
+        record = _read(record_path(exported))
+        known = record and not _changed(record, digests(exported))
+    except (OSError, ValueError):
+        known = False
+    if not known:
+        text = "its contents, which no export or verification here has recorded"
+        return dataclasses.replace(
+            report, not_compared=[*report.not_compared, text]
+        )
+    old = record["weights"]
+    changed = [
+        name
+        for name in sorted({*old, *weights})
+        if old.get(name) != weights.get(name)
+    ]
+    if not (old and changed):
+        return report
+    text = f"trained after the export: {some(changed)}"
+    return dataclasses.replace(
+        report, different_values=[*report.different_values, text]
+    )
 
 
 def recorded_likelihoods(exported: Path) -> str | None:
@@ -268,4 +302,5 @@ def _read(path: Path) -> dict[str, Any] | None:
         "files": files,
         "signatures": signatures,
         "likelihoods": record.get("likelihoods"),
+        "weights": record.get("weights") or {},
     }

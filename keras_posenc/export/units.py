@@ -1,5 +1,7 @@
 """Sizes and times as text, with three significant digits."""
 
+from collections.abc import Sequence
+
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -27,3 +29,9 @@ def _scaled(number: float, units: tuple[tuple[float, str], ...]) -> str | None:
         if value >= 0.9995:  # which rounds to 1.00
             return f"{value:#.3g}".rstrip(".") + f" {unit}"
     return None
+
+
+def some(words: Sequence[str]) -> str:
+    """Returns the first three names, and how many more there are."""
+    more = len(words) - 3
+    return ", ".join(words[:3]) + f", and {more} more" * (more > 0)

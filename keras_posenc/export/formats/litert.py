@@ -8,10 +8,6 @@ from typing import Any, ClassVar
 import keras
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.formats.compare_conversion import (
-    compare_with_conversion,
-    some,
-)
 from keras_posenc.export.formats.litert_auto import examples_of, find_recipe
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
@@ -51,6 +47,7 @@ from keras_posenc.export.report import (
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
+from keras_posenc.export.units import some
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.progress import progress
 
@@ -212,14 +209,6 @@ class LiteRT(Format):
         if report is not None:
             report = dataclasses.replace(report, auto=self.chosen)
         return super().publish(staged, found, reference, report, step)
-
-    def compare_contents(
-        self, reference: Reference, found: Inspection, response: Any, own: Any
-    ) -> tuple[list[str], list[str], list[str]]:
-        """Compares the file with a new conversion of the model."""
-        return compare_with_conversion(
-            reference, found, self.frozen, self.recipe
-        )
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step

@@ -19,9 +19,6 @@ import numpy as np
 from keras_posenc.checks import as_integer
 from keras_posenc.export.check import check_signatures
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.formats.compare_conversion import (
-    compare_with_conversion,
-)
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_engine import named_package
 from keras_posenc.export.formats.litertlm_package import (
@@ -252,39 +249,6 @@ class Embedder(Format):
                 }
             )
         return {"cases": cases, "load_seconds": response["load_seconds"]}
-
-    def compare_contents(
-        self, reference: Reference, found: Inspection, response: Any, own: Any
-    ) -> tuple[list[str], list[str], list[str]]:
-        """Compares the frame, and both models with conversions of them."""
-        graphs: list[str] = []
-        values: list[str] = []
-        left: list[str] = []
-        if self.frame[1] != tokenizer_section(self.parts.tokenizer_json()):
-            graphs.append("another tokenizer.json than the model's")
-        with working_folder() as folder:
-            files = _unpack(found, folder)
-            again = folder / "again.litertlm"
-            sections = [model_section(x, name) for name, x in files.items()]
-            write_package(again, [*self.frame, *sections])
-            if not filecmp.cmp(again, found.path, shallow=False):
-                graphs.append(
-                    "another header, or other bytes between or after its "
-                    "sections"
-                )
-            again.unlink()
-            for name, file in files.items():
-                compared = dataclasses.replace(
-                    reference, signatures=self._half(name)
-                )
-                half = inspect_safe(file, self.allow_operators)
-                check_signatures(compared.signatures, half)
-                differing = compare_with_conversion(compared, half, self.frozen)
-                for all_of_them, new in zip(
-                    (values, graphs, left), differing, strict=True
-                ):
-                    all_of_them += [f"{name}: {each}" for each in new]
-        return values, graphs, left
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step

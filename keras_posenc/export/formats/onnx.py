@@ -6,10 +6,6 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.export.formats.compare_conversion import (
-    compare_with_conversion,
-    some,
-)
 from keras_posenc.export.formats.litert_quantize import check_quantization
 from keras_posenc.export.formats.onnx_convert import (
     convert,
@@ -27,6 +23,7 @@ from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS, BY_ONNX, MODES
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
+from keras_posenc.export.units import some
 from keras_posenc.keras_internals import layers_within
 
 _CONVOLUTIONS = (
@@ -117,9 +114,3 @@ class Onnx(Format):
                 "tables that are looked up and matrices of products, outside "
                 "of loops",
             ]
-
-    def compare_contents(
-        self, reference: Reference, found: Inspection, response: Any, own: Any
-    ) -> tuple[list[str], list[str], list[str]]:
-        """Compares the file with a new conversion of the model."""
-        return compare_with_conversion(reference, found, self.frozen)

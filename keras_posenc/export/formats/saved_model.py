@@ -2,14 +2,14 @@
 
 import contextlib
 import dataclasses
-import json
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 
-from keras_posenc.export.check import unknown_labels
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
 from keras_posenc.export.formats.savedmodel_serving import (
@@ -20,9 +20,8 @@ from keras_posenc.export.formats.savedmodel_serving import (
     write_batching,
     write_warmup,
 )
-from keras_posenc.export.graphs.contents import compare_contents, contents_of
 from keras_posenc.export.graphs.shared_layers import trace_all
-from keras_posenc.export.graphs.writing import write_saved_model
+from keras_posenc.export.graphs.writing import weights_of, write_saved_model
 from keras_posenc.export.inspect import Inspection, size_of
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.generate import Probe
@@ -32,6 +31,7 @@ from keras_posenc.export.record import add_record, make_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.units import some
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -97,13 +97,19 @@ class SavedModel(Format):
         assert self.path is not None
         return self.path.resolve().name
 
-    def contents(self) -> dict[str, dict[str, Any]]:
-        """Returns the contents that the signatures must have, by name."""
+    def contents(self) -> dict[str, tuple[str, str]]:
+        """Returns name and SHA-256 of each weight, by its key in the file."""
         functions = self.functions
         if functions is None:  # a verification; an export has written them
             with self._weights():
                 functions = trace_all(self.signatures)
-        return contents_of(self.signatures, functions, self.frozen.constants)
+        return {
+            f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE": (
+                each.name,
+                hashlib.sha256(np.ascontiguousarray(each.numpy()).reshape(-1).view("uint8").data).hexdigest(),
+            )
+            for index, each in enumerate(weights_of(functions))
+        }
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:
         """A scope in which weights are what they are in the file."""
@@ -114,22 +120,13 @@ class SavedModel(Format):
     def compare_contents(
         self, reference: Reference, found: Inspection, response: Any, own: Any
     ) -> tuple[list[str], list[str], list[str]]:
-        """Compares weights, tables, constants and graph, and `serve`."""
-        import tensorflow as tf
-
-        labels = unknown_labels(reference, found)
-        different_values, different_graph, not_compared = compare_contents(
-            own,
-            response["contents"],
-            {each.partition("/")[0] for each in labels},
-        )
-        if different_graph and response["version"] != tf.__version__:
-            different_graph[-1] += (
-                f" (the file names TensorFlow {response['version']} as its "
-                f"writer, and this is {tf.__version__})"
-            )
-        different_values += _compare_serve(reference, labels, response)
-        return different_values, different_graph, not_compared
+        """Compares the stored weights with the model's, bit for bit."""
+        stored = response["weights"]
+        if {*own} != {*stored}:
+            text = f"it has {len(stored)} weights, and the model {len(own)}"
+            return [text], [], []
+        wrong = [name for key, (name, x) in own.items() if stored[key] != x]
+        return [f"different values in {some(wrong)}"] * bool(wrong), [], []
 
     def publish(
         self,
@@ -154,7 +151,9 @@ class SavedModel(Format):
         with writing_to(self.path):
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
-            add_record(make_record(report, staged), staged)
+            add_record(
+                make_record(report, staged, self.frozen.digests()), staged
+            )
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
         return ExportedModel.published(path, report)
@@ -185,37 +184,3 @@ def _present(
             and set(found[signature.name]["inputs"]) == set(signature.specs)
         ):
             yield signature
-
-
-def _compare_serve(
-    reference: Reference,
-    labels: Collection[str],
-    response: Mapping[str, Any],
-) -> Iterator[str]:
-    """Yields how the structure of `serve`'s inputs or outputs differs.
-
-    The loading has already checked that it computes its signature.
-    """
-    found = response.get("serve")
-    for signature in reference.signatures:
-        if found is None or not signature.has_serve:
-            continue
-        if found["arguments"] != _as_json([signature.arguments, {}]):
-            yield "the inputs of 'serve' are in another order or structure"
-        outputs = dict(response["contents"][signature.name]["graph"])
-        del outputs[""]
-        if not any(each.startswith(f"{signature.name}/") for each in labels):
-            names = {
-                name: None
-                for probe in reference.probes
-                if probe.signature == signature.name
-                for name in probe.outputs
-            }
-            outputs = signature.pack({**names, **outputs})
-        if found["results"] != _as_json(outputs):
-            yield "the outputs of 'serve' are in another order or structure"
-
-
-def _as_json(structure: Any) -> Any:
-    """Returns a structure of texts as the worker returns it."""
-    return json.loads(json.dumps(structure))

@@ -1,17 +1,43 @@
 """Writes a model to a SavedModel folder with TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_posenc.export.errors import ExportError, in_words
-from keras_posenc.export.graphs.contents import tables_of
 from keras_posenc.export.graphs.shared_layers import trace_all
 from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import ordinary_traces
+from keras_posenc.keras_internals import layers_within, ordinary_traces
+
+
+def tables_of(signatures: Sequence[Signature]) -> list[Any]:
+    """Returns lookup tables and similar resources of layers."""
+    import tensorflow as tf
+
+    resource = tf.saved_model.experimental.TrackableResource
+    return list(
+        {
+            id(value): value
+            for signature in signatures
+            for layer in layers_within(signature.model)
+            for value in vars(layer).values()
+            if isinstance(value, resource)
+        }.values()
+    )
+
+
+def weights_of(functions: Mapping[str, Any]) -> list[Any]:
+    """Returns the variables that functions read, as a file lists them."""
+    return list(
+        {
+            id(variable): variable
+            for function in functions.values()
+            for variable in function.variables
+        }.values()
+    )
 
 
 def serve_of(signature: Signature, function: Any) -> Any:
@@ -60,13 +86,7 @@ def write_saved_model(
     # Track only what the functions read: Keras's own export tracks every layer
     # as well, and so writes each weight twice.
     module = tf.Module()
-    module.weights = list(
-        {
-            id(variable): variable
-            for function in functions.values()
-            for variable in function.variables
-        }.values()
-    )
+    module.weights = weights_of(functions)
     module.tables = tables_of(signatures)
     for signature in signatures if has_serve else ():
         if signature.has_serve:

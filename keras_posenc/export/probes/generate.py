@@ -475,10 +475,35 @@ def make_probes(
             for inputs in _in_batches(signature, shapes, invent):
                 yield Probe(signature.name, inputs, is_required=is_required)
                 is_required = False
+    yield from _every_id(signature, limits, max_length, invent)
     for inputs in _oblong(signature, max_length, invent, takes):
         yield Probe(signature.name, inputs, is_required=False)
     tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
     yield from extreme_probes(signature, [*tried], invent, takes)
+
+
+_MOST_IDS = 2**17  # of all, that are looked up once
+
+
+def _every_id(
+    signature: Signature,
+    limits: Mapping[str, int | None],
+    length: int,
+    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+) -> Iterator[Probe]:
+    """Yields batches in which each id of a table occurs, in chunks."""
+    if has_many_weights(signature):
+        return
+    for name, limit in limits.items():
+        most = min(limit or 0, _MOST_IDS)
+        rows = min(-(-most // math.prod(signature.shapes(1, length)[name])), 64)
+        shapes = signature.shapes(max(rows, 1), length)
+        size = math.prod(shapes[name])
+        for start in range(1, most, size):
+            inputs = invent(shapes)
+            ids = np.arange(start, start + size) % (limit or 1)
+            inputs[name] = ids.reshape(shapes[name]).astype(inputs[name].dtype)
+            yield Probe(signature.name, inputs, is_required=False)
 
 
 def _weights(signature: Signature) -> int:
