@@ -1,16 +1,14 @@
-"""How long a verified export takes, and what an earlier version took.
+"""How long verified exports take, compared with Keras's own, unverified ones.
 
-    python benchmarks/exporting.py
-    python benchmarks/exporting.py --before ../a-checkout-of-772239b
+    python benchmarks/exporting.py                  # all models and formats
+    python benchmarks/exporting.py --models LSTM --rounds 3
 
-Each round measures every version in a process of its own, in turns; printed
-are medians of rounds, and their ratios to the earlier version. A toy model's
-SavedModel is also held to what Keras's own `export`, which verifies nothing,
-takes in the same process: they take turns there, and medians count.
+A first export of a process is measured in processes of its own, one for each
+exporter. Later ones take turns in one process. Printed are medians of rounds in
+seconds, and their ratios.
 """
 
 import argparse
-import collections
 import json
 import os
 import statistics
@@ -20,33 +18,53 @@ import tempfile
 import time
 from pathlib import Path
 
-OWN = Path(__file__).parents[1]
-sys.path.insert(0, str(Path(__file__).parent))
-
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-TOY, KERAS = "toy, SavedModel", "toy, Keras's own, unverified"
-TURNS = 9
+# The name that `Model.export` has for a format, and the file's ending.
+FORMATS = {
+    "SavedModel": ("tf_saved_model", ""),
+    "LiteRT": ("litert", ".tflite"),
+    "ONNX": ("onnx", ".onnx"),
+}
+TURNS = 3
 
 
-def toy():
-    """Two blocks of width 64."""
+def image_model(name):
+    """A model of `keras.applications` for images of 224 x 224."""
+    import keras
+
+    return getattr(keras.applications, name)(
+        weights=None, input_shape=(224, 224, 3)
+    )
+
+
+def lstm():
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((24, 6)),
+            keras.layers.LSTM(32),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def encoder(vocabulary, width, layers, heads):
     import keras
 
     import keras_posenc as kp
 
-    keras.utils.set_random_seed(0)
     return keras.Sequential(
         [
             keras.Input((None,), dtype="int32", name="ids"),
             kp.TransformerEncoderModel(
-                1000,
-                d_model=64,
-                num_layers=2,
-                num_heads=4,
-                intermediate_dim=128,
+                vocabulary,
+                d_model=width,
+                num_layers=layers,
+                num_heads=heads,
+                intermediate_dim=4 * width,
             ),
             kp.MaskedAveragePooling1D(),
             keras.layers.Dense(2, activation="softmax", name="scores"),
@@ -54,62 +72,101 @@ def toy():
     )
 
 
-def measure():
-    """Seconds of one round, in this process, by what was done."""
-    import serving
+MODELS = {
+    "LSTM": lstm,
+    "MobileNetV2": lambda: image_model("MobileNetV2"),
+    "EfficientNetB0": lambda: image_model("EfficientNetB0"),
+    "ResNet50": lambda: image_model("ResNet50"),
+    "BERT-base": lambda: encoder(30_522, 768, 12, 12),
+    "two blocks of 64": lambda: encoder(1_000, 64, 2, 4),
+}
+
+
+def measure(name, kind, who):
+    """Seconds of a first export by one of both, and of later ones by both."""
+    import keras
 
     import keras_posenc as kp
 
-    found = collections.defaultdict(list)
+    keras.utils.set_random_seed(0)
+    model = MODELS[name]()
+    model(keras.ops.ones([size or 1 for size in model.inputs[0].shape]))
+    theirs, ending = FORMATS[kind]
+    ours = getattr(
+        kp,
+        {
+            "SavedModel": "export_saved_model",
+            "LiteRT": "export_litert",
+            "ONNX": "export_onnx",
+        }[kind],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
 
-    def timed(name, function, *arguments):
-        began = time.perf_counter()
-        result = function(*arguments, verbose=False)
-        found[name].append(time.perf_counter() - began)
-        return result
+        def run(exporter):
+            began = time.perf_counter()
+            if exporter == "ours":
+                ours(model, path / f"ours{ending}", verbose=False)
+            else:
+                model.export(
+                    path / f"theirs{ending}", format=theirs, verbose=False
+                )
+            return time.perf_counter() - began
 
-    def verify(*arguments, verbose):
-        kp.verify(*arguments)
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = serving.build()
-        size = f"{model.count_params() / 1e6:.1f} M"
-        base = folder / "large"
-        path = timed(
-            f"{size}, first export", kp.export_saved_model, model, base
-        ).path
-        timed(f"{size}, second export", kp.export_saved_model, model, base)
-        timed(f"{size}, verify", verify, model, path)
-        model = toy()
-        for _ in range(1 + TURNS):  # the first does not count
-            timed(TOY, kp.export_saved_model, model, folder / "toy")
-            timed(KERAS, model.export, folder / "plain")
-            timed("toy, LiteRT", kp.export_litert, model, folder / "a.tflite")
+        first = run(who)
+        later = {"ours": [], "theirs": []}
+        if who == "ours":
+            run("theirs")  # its first does not count either
+            for _ in range(TURNS):
+                for exporter, found in later.items():
+                    found.append(run(exporter))
     return {
-        name: statistics.median(each[1:] or each)
-        for name, each in found.items()
+        "first": first,
+        **{
+            exporter: statistics.median(each)
+            for exporter, each in later.items()
+            if each
+        },
     }
 
 
-def rounds_of(trees, count):
-    """The seconds of every round, by version and by what was done."""
-    found = {name: collections.defaultdict(list) for name in trees}
-    for index in range(count):
-        for name in list(trees)[:: -1 if index % 2 else 1]:
-            process = subprocess.run(
-                [sys.executable, __file__, "--measure"],
-                env={**os.environ, "PYTHONPATH": str(trees[name].resolve())},
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
+def measured(*arguments):
+    process = subprocess.run(
+        [sys.executable, __file__, "--measure", json.dumps(arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        return None
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def rows(models, formats, rounds):
+    """Yields a line of the table for each model and format."""
+    for name in models:
+        for kind in formats:
+            ours, theirs = [], []
+            for _ in range(rounds):
+                ours.append(measured(name, kind, "ours"))
+                theirs.append(measured(name, kind, "theirs"))
+            if None in ours or None in theirs:
+                yield f"| {name} | {kind} | failed | | | | | |"
+                continue
+            first, keras_first, later, keras_later = (
+                statistics.median(each[key] for each in found)
+                for found, key in (
+                    (ours, "first"),
+                    (theirs, "first"),
+                    (ours, "ours"),
+                    (ours, "theirs"),
+                )
             )
-            for what, seconds in json.loads(process.stdout).items():
-                found[name][what].append(seconds)
-    return {
-        name: {what: statistics.median(each) for what, each in rows.items()}
-        for name, rows in found.items()
-    }
+            yield (
+                f"| {name} | {kind} | {first:.1f} | {keras_first:.1f} | "
+                f"{(first - 2) / keras_first:.2f} | {later:.1f} | "
+                f"{keras_later:.1f} | {later / keras_later:.2f} |"
+            )
 
 
 def main():
@@ -117,27 +174,20 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--before", type=Path, help="an earlier version's tree")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--measure", action="store_true", help=argparse.SUPPRESS
-    )
+    parser.add_argument("--models", nargs="+", default=[*MODELS])
+    parser.add_argument("--formats", nargs="+", default=[*FORMATS])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        print(json.dumps(measure()))
+        print(json.dumps(measure(*json.loads(options.measure))))
         return 0
-    trees = {"now": OWN}
-    if options.before is not None:
-        trees["before"] = options.before
-    found = rounds_of(trees, options.rounds)
-    now = found["now"]
-    for what, seconds in now.items():
-        line = f"{what}: {seconds:.2f} s"
-        if options.before is not None:
-            before = found["before"][what]
-            line += f", before {before:.2f} s: {seconds / before:.2f} x"
-        print(line)
-    print(f"{TOY} / {KERAS}: {now[TOY] / now[KERAS]:.2f} x (promised: 1.0)")
+    print(
+        "| model | format | first, s | Keras's, s | (first - 2 s) / Keras's | "
+        "later, s | Keras's, s | ratio |\n| --- | --- |" + " ---: |" * 6
+    )
+    for line in rows(options.models, options.formats, options.rounds):
+        print(line, flush=True)
     return 0
 
 

@@ -15,7 +15,6 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 _EXPORTERS = ("keras.src.export.onnx", "keras.src.export.openvino")
@@ -94,39 +93,6 @@ def is_exported_by_keras() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-def unread_converter(folder: Path, signatures: Sequence[str]) -> Any:
-    """Returns a converter from SavedModel to LiteRT that skips Python's steps.
-
-    TensorFlow's public converter loads the SavedModel twice and imports its
-    graph once more, to look for fake quantization and for debug information.
-    To merge equal constants it packs the file again, in Python, and holds it in
-    memory four times. This one writes constants after the flatbuffer, where the
-    fields `offset` and `size` of its buffers say.
-
-    Args:
-        folder: The SavedModel.
-        signatures: Their names.
-    """
-    import tensorflow as tf
-    from tensorflow.lite.python import lite
-
-    class Converter(lite.TFLiteSavedModelConverterV2):
-        def convert(self) -> bytes:
-            content: bytes = self._convert_from_saved_model(None)
-            return content
-
-        def _optimize_tflite_model(
-            self, model: bytes, *arguments: Any, **named: Any
-        ) -> bytes:
-            return model
-
-    converter = Converter(
-        str(folder), {tf.saved_model.SERVING}, list(signatures)
-    )
-    converter._experimental_use_buffer_offset = True
-    return converter
 
 
 @contextlib.contextmanager

@@ -30,10 +30,10 @@ from keras_posenc.keras_internals import (
     set_policy,
     sources_of,
     traced_once,
-    unread_converter,
     variable_within,
     written_rows,
 )
+from keras_posenc_worker.convert_litert import _unread
 from keras_posenc_worker.formats import unpack
 from tests.layers import MaskSeen
 
@@ -178,7 +178,7 @@ def test_a_converter_that_reads_nothing_converts_the_same(tmp_path):
     )
     public = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path))
     outputs = []
-    for converter in public, unread_converter(tmp_path, ["serving_default"]):
+    for converter in public, _unread(str(tmp_path), ["serving_default"]):
         content = converter.convert()
         run = Interpreter(model_content=content).get_signature_runner()
         outputs.append(run(x=x)["y"])

@@ -283,6 +283,12 @@ def run_in_worker(
         return worker.run(*arguments, limits=limits)
 
 
+def load_soon(module: str) -> None:
+    """Starts the fork server of a module's workers, which loads meanwhile."""
+    if sys.platform == "linux":
+        Worker(module, prepare=()).end()
+
+
 def worker_path() -> dict[str, str]:
     """Returns the variable that lets Python find a worker not installed."""
     folder = str(Path(keras_posenc_worker.__file__).parents[1])

@@ -26,8 +26,17 @@ from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.publish import working_folder, writing_to
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import unread_converter
+from keras_posenc.export.worker_client import (
+    Limits,
+    WorkerError,
+    run_in_worker,
+)
+from keras_posenc_worker import codec, convert_litert
 from keras_posenc_worker.formats import litert_schema
+from keras_posenc_worker.runtimes import op_libraries
+
+# The SavedModel is this process's own. A large one takes minutes.
+_UNLIMITED = Limits(memory=None, seconds=None, file=2**40, timeout=2**16)
 
 
 def convert(
@@ -125,28 +134,37 @@ def converted(
         representative: Batches to calibrate each signature with.
         allow_flex: Whether operators of TensorFlow's own may remain.
     """
-    import tensorflow as tf
-
+    batches = [
+        (name, inputs)
+        for name, given in representative.items()
+        for inputs in given
+    ]
     with working_folder() as folder:
         saved_model = folder / "saved_model"
         write_saved_model(signatures, saved_model)
         rewrite_operators(saved_model)
-        names = [signature.name for signature in signatures]
-        converter = (
-            unread_converter(saved_model, names)
-            if quantization != "int8-static"
-            else tf.lite.TFLiteConverter.from_saved_model(
-                str(saved_model), signature_keys=names
-            )
-        )
-        converter.target_spec.supported_ops = [
-            tf.lite.OpsSet.TFLITE_BUILTINS,
-            *([tf.lite.OpsSet.SELECT_TF_OPS] if allow_flex else []),
-        ]
+        request = {
+            "saved_model": str(saved_model),
+            "signatures": [signature.name for signature in signatures],
+            "allowed": allow_flex,
+            "op_libraries": op_libraries(),
+            "batches": batches if quantization == "int8-static" else [],
+        }
+        with writing_to(folder.parent):
+            codec.write(folder, "request", request)
         try:
-            return modes.convert(converter, quantization, representative)
-        except Exception as error:  # ConverterError is not public
-            raise _conversion_error(error, signatures) from error
+            error = run_in_worker(
+                convert_litert.__name__,
+                str(folder),
+                limits=_UNLIMITED,
+                prepare=(),
+            )
+        except WorkerError as crash:
+            raise ExportError(f"LiteRT's converter {crash}") from crash
+        if error is not None:
+            raise _conversion_error(error, signatures)
+        content = (folder / "model.tflite").read_bytes()
+    return modes.quantized(content, quantization)
 
 
 def _in_float32(model: Any, signatures: Sequence[Signature]) -> Iterator[str]:
@@ -190,9 +208,8 @@ _FLEX = (
 
 
 def _conversion_error(
-    error: Exception, signatures: Sequence[Signature]
+    message: str, signatures: Sequence[Signature]
 ) -> ExportError:
-    message = str(error)
     needed = {
         kind: sorted(set(re.split(r",\s*", found[1].strip())))
         for kind in ("TF Select", "Custom")

@@ -2,8 +2,7 @@
 
 import copy
 import itertools
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,8 @@ from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc_worker.convert_litert import WEIGHTED
 from keras_posenc_worker.formats import litert_schema
-
-# Only operators with weights are quantized statically: 8 bits are too few for
-# positions, norms and scores.
-_WEIGHTED = (
-    "CONV_2D",
-    "CONV_3D",
-    "DEPTHWISE_CONV_2D",
-    "EMBEDDING_LOOKUP",
-    "FULLY_CONNECTED",
-    "GATHER",
-    "TRANSPOSE_CONV",
-)
 
 
 def resolve_quantization(quantization: Any) -> tuple[str | None, Recipe | None]:
@@ -185,19 +173,12 @@ def refuse_loops(signatures: Sequence[Signature]) -> None:
                 )
 
 
-def convert(
-    converter: Any,
-    quantization: str | Recipe | None,
-    representative: Mapping[str, Sequence[Inputs]],
-) -> Any:
-    """Runs a `tf.lite.TFLiteConverter` in a mode, or by a recipe.
-
-    Returns:
-        The file as an object.
-    """
-    if quantization == "int8-static":
-        return _without_detours(read(_calibrated(converter, representative)))
-    return rounded(read(converter.convert()), quantization)
+def quantized(content: bytes, quantization: str | Recipe | None) -> Any:
+    """Returns a converted file as an object, in a mode or by a recipe."""
+    model = read(content)
+    if quantization == "int8-static":  # the converter has rounded it
+        return _without_detours(model)
+    return rounded(model, quantization)
 
 
 def rounded(model: Any, quantization: str | Recipe | None) -> Any:
@@ -214,40 +195,6 @@ def rounded(model: Any, quantization: str | Recipe | None) -> Any:
     return model
 
 
-def _calibrated(
-    converter: Any, representative: Mapping[str, Sequence[Inputs]]
-) -> bytes:
-    """Returns a file of `int8-static`."""
-    import tensorflow as tf
-
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    schema = litert_schema()
-
-    def batches() -> Iterator[tuple[str, Inputs]]:
-        for name, inputs in representative.items():
-            for batch in inputs:
-                yield name, batch
-
-    converter.representative_dataset = batches
-    # The converter quantizes every operator that it can, also positions and
-    # norms. Its debugger is the public way to exclude operators.
-    options = tf.lite.experimental.QuantizationDebugOptions(
-        denylisted_ops=[
-            name
-            for name, value in vars(schema.BuiltinOperator).items()
-            if isinstance(value, int) and name not in _WEIGHTED
-        ]
-    )
-    with warnings.catch_warnings():
-        # The debugger uses an interpreter that warns of its deprecation.
-        warnings.filterwarnings("ignore", "(?s).*Interpreter is deprecated")
-        debugger = tf.lite.experimental.QuantizationDebugger(
-            converter=converter, debug_dataset=batches, debug_options=options
-        )
-    content: bytes = debugger.get_nondebug_quantized_model()
-    return content
-
-
 def _round_to_float16(model: Any) -> None:
     """Rounds a file's weights to float16; it casts them as it is loaded.
 
@@ -256,7 +203,7 @@ def _round_to_float16(model: Any) -> None:
     """
     schema = litert_schema()
     kinds, types = schema.BuiltinOperator, schema.TensorType
-    weighted = {getattr(kinds, name) for name in (*_WEIGHTED, "BATCH_MATMUL")}
+    weighted = {getattr(kinds, name) for name in (*WEIGHTED, "BATCH_MATMUL")}
     code = schema.OperatorCodeT()
     code.builtinCode = code.deprecatedBuiltinCode = kinds.DEQUANTIZE
     code.version = 3  # the first version that takes float16
