@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_posenc.keras_internals import layers_within, lent_values
 from keras_posenc.positional.transformer_xl_bias import TransformerXLBias
+from keras_posenc.publish import publish_keras
 from keras_posenc.transformer._decoding_model import DecodingModel
 from keras_posenc.transformer.cross_attention import CrossAttention
 from keras_posenc.transformer.feed_forward import FeedForward
@@ -231,8 +232,10 @@ def save_gathered(model: Any, path: Any) -> Path:
         The path.
 
     Raises:
+        ExportError: On process 0, the folder cannot be written to, or the disk
+            is full.
         ValueError: The path has another ending.
-        Exception: On process 0, whatever writing raised.
+        Exception: On process 0, whatever Keras raised.
         RuntimeError: On every other process: writing failed on process 0.
 
     Example:
@@ -248,8 +251,7 @@ def save_gathered(model: Any, path: Any) -> Path:
     if path.suffix != ".keras":
         raise ValueError(f"`path` must end in .keras. Received: path={path}")
     if _process_count() == 1:
-        _write(model, path)
-        return path
+        return publish_keras(model, path)
     import jax
     from jax.experimental import multihost_utils
 
@@ -268,7 +270,7 @@ def save_gathered(model: Any, path: Any) -> Path:
             # Variables that Keras makes while it writes are on this process.
             keras.distribution.set_distribution(None)
             with lent_values(values):
-                _write(model, path)
+                publish_keras(model, path)
         except Exception as error:
             failure = error
         finally:
@@ -298,17 +300,6 @@ def _variables(model: Any) -> list[Any]:
         *model.metrics_variables,
         *([] if optimizer is None else optimizer.variables),
     ]
-
-
-def _write(model: Any, path: Path) -> None:
-    partial = path.with_name(f".{path.stem}.partial.keras")
-    try:
-        model.save(partial)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 # ---- Resuming

@@ -17,16 +17,23 @@ WORKER = "keras_posenc_worker"
 
 # Which rooms each room may import, besides itself. Folders all, but for
 # __init__.py (the public names), checks.py (of arguments), progress.py (what
-# others show), distribution.py (models on several devices) and
-# keras_internals.py (what is private to Keras); the command stands beside the
-# package, to parse before importing it, and the worker, to run without it.
+# others show), publish.py (what others write), distribution.py (models on
+# several devices) and keras_internals.py (what is private to Keras); the
+# command stands beside the package, to parse before importing it, and the
+# worker, to run without it.
 MAP = {
     "ops": {"checks", "keras_internals"},
     "positional": {"checks", "ops"},
     "transformer": {"checks", "positional", "ops", "keras_internals"},
     "training": {"checks", "ops", "keras_internals"},
     "generation": {"checks", "transformer", "ops"},
-    "distribution": {"checks", "transformer", "positional", "keras_internals"},
+    "distribution": {
+        "checks",
+        "publish",
+        "transformer",
+        "positional",
+        "keras_internals",
+    },
     "text": {"checks", "ops", "export", "progress", "keras_internals"},
     "checkpoints": {
         "checks",
@@ -36,11 +43,13 @@ MAP = {
         "text",
         "ops",
         "progress",
+        "publish",
         "keras_internals",
     },
     "analysis": {"checks", "ops", "positional", "progress"},
-    "export": {"checks", "progress", "keras_internals"},
-    "scoring": {"checks", "export", "progress"},
+    "export": {"checks", "progress", "publish", "keras_internals"},
+    "publish": {"export"},
+    "scoring": {"checks", "export", "progress", "publish"},
     "checks": set(),
     "progress": set(),
     "keras_internals": set(),
@@ -59,7 +68,7 @@ EXPORT = {
 
 # Where a package may be imported at all, and where only late: in a function.
 HOMES = {
-    "keras": MAP.keys() - {"checks", "progress"},
+    "keras": MAP.keys() - {"checks", "progress", "publish"},
     "tensorflow": {
         "text",
         "training",

@@ -4,7 +4,6 @@ import inspect
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import WHOLE
 from keras_posenc.checkpoints.tokenizers import SETTINGS, VOCABULARY
 from keras_posenc.checkpoints.written_parts import WrittenParts
+from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
@@ -72,6 +72,7 @@ def save_hugging_face(
         The path of the folder.
 
     Raises:
+        ExportError: The folder cannot be written to, or the disk is full.
         FileExistsError: The folder is not empty.
         ImportError: The library `safetensors` is missing.
         ValueError: Such a checkpoint cannot hold a part of the model, which
@@ -365,29 +366,38 @@ def _write(
 ) -> None:
     """Writes a folder of files: all of them or none."""
     try:
+        from safetensors import SafetensorError
         from safetensors.numpy import save_file
     except ImportError as error:
         raise ImportError(
             "Checkpoints need the library safetensors: "
             "pip install 'keras-posenc[checkpoints]'"
         ) from error
+    folder = folder.resolve()  # a link stays
+    _check_free(folder)
+    with staging_in(folder.parent) as staged, writing_to(folder.parent):
+        staged.mkdir()
+        for name, text in files.items():
+            (staged / name).write_text(text, encoding="utf-8", newline="\n")
+        try:
+            # This tells transformers whose axis order the tensors have.
+            save_file(dict(tensors), staged / WHOLE, metadata={"format": "pt"})
+        except SafetensorError as error:  # whatever the system reports
+            raise OSError(str(error)) from error
+        shutil.copymode(staged / "config.json", staged / WHOLE)  # not 0600
+        try:
+            publish(staged, folder)
+        except OSError:
+            _check_free(folder)  # another process was faster
+            raise
+
+
+def _check_free(folder: Path) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
             f"'{folder}' is not empty, and nothing is overwritten: "
             "`folder` must be new or empty"
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as beside:
-        staged = Path(beside) / "whole"
-        staged.mkdir()
-        for name, text in files.items():
-            (staged / name).write_text(text, encoding="utf-8", newline="\n")
-        # This tells transformers whose axis order the tensors have.
-        save_file(dict(tensors), staged / WHOLE, metadata={"format": "pt"})
-        shutil.copymode(staged / "config.json", staged / WHOLE)  # not 0600
-        if folder.exists():
-            folder.rmdir()
-        os.replace(staged, folder)
 
 
 def _json(values: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.operators import ALLOWED, BY_PLACE, check_known
-from keras_posenc.export.publish import as_path, versions
 from keras_posenc.export.regular_files import is_hidden, open_regular
+from keras_posenc.export.versions import versions
 from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
@@ -28,6 +28,7 @@ from keras_posenc.export.worker_client import (
     run_in_worker,
 )
 from keras_posenc.progress import printable, printable_errors
+from keras_posenc.publish import as_path
 from keras_posenc_worker import read, read_keras
 
 

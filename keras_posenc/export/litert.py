@@ -11,9 +11,9 @@ from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.litert_auto import check_keep
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
-from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
+from keras_posenc.export.versions import check_file
 
 
 def export_litert(

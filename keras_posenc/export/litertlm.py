@@ -33,13 +33,6 @@ from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import export, verify
-from keras_posenc.export.publish import (
-    as_path,
-    check_file,
-    check_unchanged,
-    stamp,
-    working_folder,
-)
 from keras_posenc.export.record import (
     make_record,
     remove_record,
@@ -47,6 +40,8 @@ from keras_posenc.export.record import (
 )
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
+from keras_posenc.export.versions import check_file, check_unchanged, stamp
+from keras_posenc.publish import as_path, working_folder
 
 _CACHE = 2048
 _QUANTIZATIONS = ("float16", "int8", "int8-weights", "int4")

@@ -10,9 +10,9 @@ from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.onnx import Onnx
 from keras_posenc.export.formats.onnx_convert import require_onnx
 from keras_posenc.export.pipeline import export
-from keras_posenc.export.publish import check_file
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
+from keras_posenc.export.versions import check_file
 
 
 def export_onnx(

@@ -25,12 +25,6 @@ from keras_posenc.export.operators import check_known
 from keras_posenc.export.probes.generate import Probe, Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.publish import (
-    check_unchanged,
-    publish_file,
-    staging_in,
-    stamp,
-)
 from keras_posenc.export.record import (
     compared_with_record,
     make_record,
@@ -40,6 +34,7 @@ from keras_posenc.export.record import (
 )
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.versions import check_unchanged, stamp
 from keras_posenc.export.worker_client import (
     Worker,
     load_ahead,
@@ -47,6 +42,7 @@ from keras_posenc.export.worker_client import (
     start_tensorflow,
 )
 from keras_posenc.progress import progress
+from keras_posenc.publish import publish_file, staging_in
 from keras_posenc_worker.memory import give_back
 
 Step = Callable[[str], object]

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
-from keras_posenc.export.publish import publish_file, staging_in, writing_to
 from keras_posenc.export.regular_files import open_regular, read_regular
 from keras_posenc.export.units import some
+from keras_posenc.publish import publish_file, staging_in, writing_to
 
 if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
     from keras_posenc.export.report import VerificationReport

@@ -13,19 +13,16 @@ from keras_posenc.export.inspect import (
     inspect_safe,
     refuse_package,
 )
-from keras_posenc.export.publish import (
-    as_path,
+from keras_posenc.export.regular_files import is_hidden
+from keras_posenc.export.report import ExportedModel
+from keras_posenc.export.versions import (
     check_base,
     check_unchanged,
     check_version,
     publish_version,
-    staging_in,
     stamp,
     versions,
-    writing_to,
 )
-from keras_posenc.export.regular_files import is_hidden
-from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
@@ -33,6 +30,7 @@ from keras_posenc.export.worker_client import (
     run_model,
 )
 from keras_posenc.progress import progress
+from keras_posenc.publish import as_path, staging_in, writing_to
 
 _TIMEOUT = 600  # seconds by the clock, and of processor time
 

@@ -10,15 +10,15 @@ from keras_posenc.checks import check_bool
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.pipeline import export
-from keras_posenc.export.publish import (
-    as_path,
+from keras_posenc.export.report import ExportedModel
+from keras_posenc.export.signatures.resolve import check_model
+from keras_posenc.export.versions import (
     check_base,
     check_free,
     check_keep,
     check_version,
 )
-from keras_posenc.export.report import ExportedModel
-from keras_posenc.export.signatures.resolve import check_model
+from keras_posenc.publish import as_path
 
 
 def export_saved_model(

@@ -16,10 +16,10 @@ from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.inspect import locate
 from keras_posenc.export.litertlm import verify_litertlm
 from keras_posenc.export.probes.tolerance import MODES
-from keras_posenc.export.publish import check_no_pattern
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.compiled import resolve_compiled
 from keras_posenc.export.signatures.resolve import check_model
+from keras_posenc.export.versions import check_no_pattern
 
 
 def verify(

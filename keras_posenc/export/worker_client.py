@@ -25,7 +25,7 @@ from typing import IO, Any, NoReturn, Self
 
 import keras_posenc_worker
 from keras_posenc.export.errors import ExportVerificationError, in_words
-from keras_posenc.export.publish import working_folder, writing_to
+from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import codec, process, run
 from keras_posenc_worker.runtimes import op_libraries
 

@@ -14,9 +14,9 @@ from filelock import lock_descriptor
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.publish import as_path, staging_in, writing_to
 from keras_posenc.export.worker_client import WorkerError
 from keras_posenc.progress import counting, printable
+from keras_posenc.publish import as_path, staging_in, writing_to
 from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import ScoringWorker
 from keras_posenc.scoring.reading import columns_of

@@ -16,8 +16,8 @@ from keras_posenc.export.inspect import (
     locate,
     refuse_package,
 )
-from keras_posenc.export.publish import stamp
 from keras_posenc.export.record import check_record, digests
+from keras_posenc.export.versions import stamp
 from keras_posenc.scoring.arrow import require_pyarrow
 from keras_posenc.scoring.cutting import Cutter, Outputs
 from keras_posenc.scoring.inputs import Input

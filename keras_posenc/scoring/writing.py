@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.publish import publish, staging_in, writing_to
+from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.scoring.arrow import require_pyarrow
 from keras_posenc.scoring.fragments import Fragment
 from keras_posenc.scoring.reading import read

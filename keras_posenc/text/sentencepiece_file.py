@@ -1,6 +1,7 @@
 """Tokenizers of SentencePiece's kinds, from Hugging Face's `tokenizer.json`."""
 
 import base64
+import binascii
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +36,10 @@ def read_pieces(
     """
     try:
         return convert_tokenizer(whole, is_forgeable)
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except (
+        *(AttributeError, IndexError, KeyError, OverflowError, TypeError),
+        binascii.Error,
+    ) as error:
         raise ValueError(
             f"'{path}' is not a complete tokenizer.json of type Unigram or "
             f"BPE: "

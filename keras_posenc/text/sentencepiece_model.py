@@ -5,6 +5,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from keras_posenc.text.bounds import check_rules, check_scores, check_tokens
+
 # Types of models, and of pieces.
 UNIGRAM, PAIRS = 1, 2
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
@@ -89,7 +91,7 @@ def pieces_of(model: bytes) -> Pieces:
 
     Raises:
         ValueError: if the bytes are not a model, or one that is neither
-            Unigram nor BPE.
+            Unigram nor BPE; or if native code cannot have it: see `bounds`.
     """
     from google.protobuf.message import DecodeError
 
@@ -104,6 +106,9 @@ def pieces_of(model: bytes) -> Pieces:
             "`model` must be a SentencePiece model, with one unknown piece. "
             f"Received: {len(model)} bytes, which are not one."
         )
+    check_tokens("model", pieces)
+    check_scores(each.score for each in read.pieces)
+    check_rules(read.normalizer_spec.precompiled_charsmap)
     spec = read.trainer_spec
     if spec.model_type not in (0, UNIGRAM, PAIRS):
         raise ValueError(

@@ -12,13 +12,13 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from keras_posenc.text.bounds import LONGEST
 from keras_posenc.text.files import shown
 from keras_posenc.text.sentencepiece_model import BYTE, CONTROL, NORMAL
 
 # Rules that replace nothing. Without any, SentencePiece logs that there are
 # none. The trie's root is followed by units that no byte matches.
 NO_RULES = struct.pack("<257I", 1024, 0, *[2**31] * 255) + b"\0"
-_LONGEST = 1000  # characters of a piece
 # Values that these keys of BPE may have.
 _PAIR_SETTINGS: dict[str, Sequence[Any]] = {
     "dropout": (None, 0.0),
@@ -137,7 +137,7 @@ def _order(merges: Iterable[Any], never: Collection[str]) -> dict[str, int]:
             raise _others(f"{shown(merge)}, which is not a pair")
         left, right = parts
         piece = left + right
-        if len(piece) > _LONGEST:  # each place to divide it is checked
+        if len(piece) > LONGEST:  # each place to divide it is checked
             raise _others(f"a piece of {len(piece):,} characters")
         if piece in never:
             continue

@@ -6,7 +6,8 @@ import pathlib
 import re
 from collections.abc import Iterable, Sequence
 
-from keras_posenc.text.files import lines_of, read_text
+from keras_posenc.text.bounds import check_tokens
+from keras_posenc.text.files import lines_of, read_text, shown
 
 PAD, UNK, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP)
@@ -49,8 +50,9 @@ def check_vocabulary(
 
     Raises:
         ValueError: if the vocabulary is empty, lacks a special token, or holds
-            an empty or a repeated token, something that is not a string, or a
-            string that is no text.
+            an empty or a repeated token, one of more than 1,000 characters or
+            with a zero byte, something that is not a string, or a string that
+            is no text.
     """
     if not vocabulary:
         raise ValueError(
@@ -61,13 +63,14 @@ def check_vocabulary(
         if not isinstance(token, str) or not token:
             raise ValueError(
                 "`vocabulary` must hold non-empty strings. "
-                f"Received at index {index}: {token!r}."
+                f"Received at index {index}: {shown(token)}."
             )
         if not token.isascii() and _HALF.search(token):
             raise ValueError(
                 "`vocabulary` must hold text, and half of a character, a lone "
                 f"surrogate, is not. Received at index {index}: {token!r}."
             )
+    check_tokens("vocabulary", vocabulary)
     counts = collections.Counter(vocabulary)
     if repeated := [token for token, count in counts.items() if count > 1]:
         raise ValueError(

@@ -376,7 +376,7 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
         raise UsageError("--samples cannot be used with --no-verify")
     samples = load_arrays("--samples", options.samples)
     if own.get("version") is not None:
-        from keras_posenc.export.publish import check_free, check_version
+        from keras_posenc.export.versions import check_free, check_version
 
         check_free(options.out, check_version(own["version"]))
     model = load_model(options.model, options.imports, options.inputs)

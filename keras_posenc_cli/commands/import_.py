@@ -126,13 +126,9 @@ def run(options: argparse.Namespace) -> int:
         dtype=options.dtype,
     )
     from keras_posenc.export import units
-    from keras_posenc.export.publish import staging_in
+    from keras_posenc.publish import publish_keras
 
-    with staging_in(out.parent) as staged:
-        staged.mkdir()
-        whole = staged / out.name
-        model.save(whole)
-        whole.replace(out)
+    publish_keras(model, out)
     result = {
         "path": str(out),
         "output": describe_outputs(model),

@@ -202,6 +202,77 @@ def test_more_merges_than_tokens_have_places():
         kp.BytePairTokenizer(tokens, merges=["a b"] * MANY)
 
 
+def unigram(pieces, **parts):
+    """A tokenizer of pieces, in place of the model's WordPiece."""
+    special = [[each, 0.0] for each in SPECIAL]
+    return WORDPIECE | {
+        "normalizer": {
+            "type": "Precompiled",
+            "precompiled_charsmap": parts.get("rules", ""),
+        },
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581"},
+        "model": {
+            "type": "Unigram",
+            "unk_id": 1,
+            "vocab": special + pieces,
+        },
+    }
+
+
+def wordpiece(tokens, *added):
+    ids = {token: i for i, token in enumerate([*SPECIAL, *tokens])}
+    model = WORDPIECE["model"] | {"vocab": ids}
+    return WORDPIECE | {"model": model, "added_tokens": [*added]}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "word"),
+    [
+        (unigram([["a" * 10**7, 0.0]]), "index 5: 10,000,000 characters"),
+        (unigram([["", 0.0]]), "index 5: 0 characters"),
+        (unigram([["\0", 0.0]]), r"index 5: 1 characters, '\x00'"),
+        (unigram([["a\0b", 0.0]]), r"index 5: 3 characters, 'a\x00b'"),
+        (unigram([["a", float("nan")]]), "index 5: nan"),
+        (unigram([["a", 1e39]]), "index 5: inf"),
+        (unigram([["a", 10**400]]), "tokenizer.json' is not a complete"),
+        (unigram([["a", 0.0]], rules="AA=="), "whole. Received: 1 bytes"),
+        (unigram([["a", 0.0]], rules="AAEAAAAA"), "should have 256"),
+        (unigram([["a", 0.0]], rules="A"), "tokenizer.json' is not a complete"),
+        (
+            wordpiece(["a" * 10**7]),
+            "index 5: 10,000,000 characters",
+        ),
+        (
+            wordpiece(["a\0b"]),
+            r"index 5: 3 characters, 'a\x00b'",
+        ),
+        (
+            wordpiece(
+                [], {"content": "a" * 10**7, "id": 5, "normalized": False}
+            ),
+            "index 5: 10,000,000 characters",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value[:40],
+)
+def test_what_ends_native_code_never_reaches_it(
+    folder, monkeypatch, tokenizer, word
+):
+    def fail(self):
+        raise AssertionError("the kernel is made")
+
+    monkeypatch.setattr(kp.SentencepieceTokenizer, "_made", fail)
+    monkeypatch.setattr(kp.WordpieceTokenizer, "_make_tokenizer", fail)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    refused(folder, str(folder), word)
+
+
+def test_long_pieces_of_pairs():
+    tokens = [*BYTES, "<s>", "</s>", "<pad>", "a" * 10**7]
+    with pytest.raises(ValueError, match="index 259: 10,000,000 characters"):
+        kp.BytePairTokenizer(tokens, merges=[])
+
+
 def test_tokens_that_texts_can_spell_are_found_at_once():
     """... and not each by a search through all of them."""
     words = [f"[w{number}]" for number in range(30_000)]

@@ -1,6 +1,7 @@
 """What is saved, and read again."""
 
 import json
+import resource
 from pathlib import Path
 
 import keras
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.checkpoints import saving
+from keras_posenc.publish import publish
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
 # Special tokens, which no encoder asks for, and what is said otherwise.
@@ -267,3 +270,67 @@ def test_refuses_other_layers(make, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         kp.save_hugging_face(make(), tmp_path / "new")
     assert not list(tmp_path.iterdir())
+
+
+def contents(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+class TestFolder:
+    """A folder is there whole, or not at all, and nothing lies next to it."""
+
+    @pytest.fixture
+    def save(self):
+        model = made(BERT)
+        return lambda folder: kp.save_hugging_face(model, folder)
+
+    def test_what_a_killed_process_left_is_removed(self, save, tmp_path):
+        half = tmp_path / f".{'0' * 32}.partial"
+        half.mkdir()
+        (half / "model.safetensors").write_text("half")
+        saved = save(tmp_path / "mine")
+        assert contents(tmp_path) == [
+            "mine",
+            "mine/config.json",
+            "mine/model.safetensors",
+        ]
+        assert kp.load_hugging_face(saved, from_ids=True, verbose=False)
+
+    def test_links(self, save, tmp_path):
+        (tmp_path / "empty").mkdir()
+        for name in ("empty", "nothing_yet"):
+            link = tmp_path / f"to_{name}"
+            link.symlink_to(tmp_path / name)
+            save(link)
+            assert link.is_symlink()
+            assert (tmp_path / name / "config.json").exists()
+
+    def test_two_at_once(self, save, tmp_path, monkeypatch):
+        """The other one is done between the check and the last step."""
+
+        def first_another(staged, folder):
+            monkeypatch.undo()
+            save(folder)
+            publish(staged, folder)
+
+        monkeypatch.setattr(saving, "publish", first_another)
+        with pytest.raises(FileExistsError, match=r"'.*mine' is not empty"):
+            save(tmp_path / "mine")
+        assert "mine/config.json" in contents(tmp_path)
+        assert len(contents(tmp_path)) == 3
+
+    def test_a_full_disk(self, save, tmp_path):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+        try:
+            with pytest.raises(
+                kp.ExportError, match=r"Cannot write to .*large"
+            ):
+                save(tmp_path / "mine")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert contents(tmp_path) == []
+
+    def test_no_folder_to_write_to(self, save):
+        with pytest.raises(kp.ExportError, match="Cannot write to '/proc"):
+            save("/proc/mine")

@@ -225,7 +225,7 @@ def test_all_processes_hear_of_a_failure(run, tmp_path):
     path = tmp_path / "model.keras"
     options = {"path": str(path), "mesh": (2, 2), "fail": True}
     first, second = run("save", options, processes=2)
-    assert (first, second) == ("FileNotFoundError", "RuntimeError")
+    assert (first, second) == ("ExportError", "RuntimeError")
     assert [*tmp_path.iterdir()] == []
 
 

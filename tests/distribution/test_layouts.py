@@ -247,7 +247,7 @@ def test_saves_all_or_nothing(tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(model, "save", fails)
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(kp.ExportError, match="the disk is full"):
         kp.save_gathered(model, path)
     assert [*tmp_path.iterdir()] == [path]
     assert path.read_bytes() == before

@@ -303,7 +303,7 @@ def save(path, mesh, fail=False):
     _, model = one_step("encoder", mesh)
     if fail:
         try:
-            kp.save_gathered(model, Path(path).parent / "none" / "model.keras")
+            kp.save_gathered(model, Path(__file__) / "model.keras")
         except (OSError, RuntimeError) as error:
             return type(error).__name__
     kp.save_gathered(model, path)

@@ -17,7 +17,7 @@ import pytest
 from filelock import FileLock, Timeout, lock_descriptor
 
 import keras_posenc as kp
-from keras_posenc.export import publish as staging
+from keras_posenc import publish as staging
 from keras_posenc.scoring import reading, worker, writing
 from keras_posenc.scoring.files import ScoringReport
 from keras_posenc.scoring.fragments import Fragment, find_fragments

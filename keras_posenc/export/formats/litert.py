@@ -38,7 +38,6 @@ from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import fit_samples, split_texts
 from keras_posenc.export.probes.tolerance import BY_KERAS
-from keras_posenc.export.publish import writing_to
 from keras_posenc.export.report import (
     AutoQuantization,
     ExportedModel,
@@ -51,6 +50,7 @@ from keras_posenc.export.units import some
 from keras_posenc.export.worker_client import load_soon
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.progress import progress
+from keras_posenc.publish import writing_to
 from keras_posenc_worker import convert_litert
 
 _VERIFIED = 64  # samples that verify a file of "auto", which is measured too

@@ -43,10 +43,10 @@ from keras_posenc.export.probes.compare import (
     maker_of,
 )
 from keras_posenc.export.probes.samples import Inputs, describe
-from keras_posenc.export.publish import working_folder
 from keras_posenc.export.report import AutoQuantization, WeightBits
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import Limits, run_model
+from keras_posenc.publish import working_folder
 
 KEEP = 0.99
 _EXAMPLES = 2000  # most that are used

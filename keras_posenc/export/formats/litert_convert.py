@@ -23,7 +23,6 @@ from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.publish import working_folder, writing_to
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
@@ -31,6 +30,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
+from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import codec, convert_litert
 from keras_posenc_worker.formats import litert_schema
 from keras_posenc_worker.runtimes import op_libraries

@@ -19,7 +19,7 @@ from keras_posenc.export.formats.litert_round import (
     round_to_int8,
     weights_of,
 )
-from keras_posenc.export.publish import working_folder
+from keras_posenc.publish import working_folder
 from keras_posenc_worker.formats import litert_schema
 
 _BLOCK = 32  # numbers of a row that share a scale, in 4 bits

@@ -26,7 +26,6 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
-from keras_posenc.export.publish import publish_file, staging_in, writing_to
 from keras_posenc.export.record import (
     make_record,
     record_path,
@@ -36,6 +35,7 @@ from keras_posenc.export.report import (
     ExportedModel,
     VerificationReport,
 )
+from keras_posenc.publish import publish_file, staging_in, writing_to
 
 _PREFILL = re.compile(r"prefill_(\d+)")
 _GREEDY = {"temperature": 1.0, "top_k": 1, "top_p": 1.0}

@@ -7,7 +7,6 @@ fit into.
 """
 
 import dataclasses
-import filecmp
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import as_integer
-from keras_posenc.export.check import check_signatures
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_engine import named_package
@@ -34,13 +32,12 @@ from keras_posenc.export.formats.litertlm_package import (
 )
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
-from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
+from keras_posenc.export.inspect import Inspection, Tensor
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Memory, Reference, runner_of
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.probes.tolerance import BY_KERAS
-from keras_posenc.export.publish import working_folder
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
@@ -55,6 +52,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
+from keras_posenc.publish import working_folder
 from keras_posenc_worker import run_embedding_engine
 
 _MODELS = ("embedder", "text_encoder")

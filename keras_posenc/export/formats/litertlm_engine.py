@@ -28,7 +28,6 @@ from keras_posenc.export.formats.litertlm_likelihoods import (
 from keras_posenc.export.formats.litertlm_package import MISSING
 from keras_posenc.export.probes.likelihoods import Likelihoods
 from keras_posenc.export.probes.many_texts import many_texts
-from keras_posenc.export.publish import working_folder
 from keras_posenc.export.report import CaseReport, EngineReport
 from keras_posenc.export.worker_client import (
     MEMORY,
@@ -38,6 +37,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
+from keras_posenc.publish import working_folder
 from keras_posenc_worker import run_litertlm
 
 # How special tokens begin that only the packed tokenizer spells.

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.publish import writing_to
 from keras_posenc.export.regular_files import open_regular
+from keras_posenc.publish import writing_to
 
 # The extra that installs what writes and runs packages.
 MISSING = "LiteRT-LM packages need {}: pip install 'keras-posenc[litertlm]'"

@@ -23,9 +23,9 @@ from keras_posenc.export.formats.onnx_quantize import in_float32, quantize
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.publish import writing_to
 
 
 def with_distinct_names(signatures: Sequence[Signature]) -> list[Signature]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_posenc.export.formats.onnx_operators import array_of, nodes
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.publish import working_folder
+from keras_posenc.publish import working_folder
 
 MODES = ("int8", "int8-static")
 # Operators with weights that are quantized, and which input these are. Products

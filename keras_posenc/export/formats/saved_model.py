@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,12 +26,13 @@ from keras_posenc.export.inspect import Inspection, size_of
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.publish import publish_version, writing_to
 from keras_posenc.export.record import add_record, make_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.units import some
+from keras_posenc.export.versions import publish_version
+from keras_posenc.publish import writing_to
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -106,7 +107,12 @@ class SavedModel(Format):
         return {
             f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE": (
                 each.name,
-                hashlib.sha256(np.ascontiguousarray(each.numpy()).reshape(-1).view("uint8").data).hexdigest(),
+                hashlib.sha256(
+                    np.ascontiguousarray(each.numpy())
+                    .reshape(-1)
+                    .view("uint8")
+                    .data
+                ).hexdigest(),
             )
             for index, each in enumerate(weights_of(functions))
         }

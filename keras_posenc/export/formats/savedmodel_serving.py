@@ -10,8 +10,8 @@ from keras_posenc.export.errors import in_words
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
-from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.publish import writing_to
 
 BATCHING_FILE = "batching_params.pbtxt"
 

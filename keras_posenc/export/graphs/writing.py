@@ -8,9 +8,9 @@ import keras
 
 from keras_posenc.export.errors import ExportError, in_words
 from keras_posenc.export.graphs.shared_layers import trace_all
-from keras_posenc.export.publish import writing_to
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within, ordinary_traces
+from keras_posenc.publish import writing_to
 
 
 def tables_of(signatures: Sequence[Signature]) -> list[Any]:

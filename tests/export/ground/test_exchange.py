@@ -7,7 +7,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export import pipeline
-from keras_posenc.export.publish import check_unchanged, stamp
+from keras_posenc.export.versions import check_unchanged, stamp
 
 pytestmark = pytest.mark.tensorflow
 

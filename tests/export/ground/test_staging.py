@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.publish import (
+from keras_posenc.publish import (
     as_path,
     publish,
     publish_file,
@@ -75,6 +75,14 @@ def test_any_failure_passes_and_leaves_nothing(tmp_path, contents, error):
     with pytest.raises(type(error)):
         fail()
     assert contents(tmp_path) == []
+
+
+def test_a_link_to_a_folder_that_is_not_there_yet(tmp_path, contents):
+    (tmp_path / "link").symlink_to(tmp_path / "later")
+    with staging_in(tmp_path / "link") as staged:
+        staged.write_text("whole")
+        publish_file(staged, tmp_path / "link" / "model")
+    assert contents(tmp_path / "later") == ["model"]
 
 
 def test_folders_made_for_a_success_stay(tmp_path, contents):
@@ -187,7 +195,7 @@ def test_folder_in_place_of_the_file(tmp_path, contents):
 
 KILLED = """
 import os, pathlib, signal, sys
-from keras_posenc.export.publish import staging_in
+from keras_posenc.publish import staging_in
 
 folder = pathlib.Path(sys.argv[1])
 with staging_in(folder) as staged:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from keras_posenc.export import publish as module
+from keras_posenc.export import versions as module
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.publish import (
+from keras_posenc.export.versions import (
     check_base,
     check_free,
     next_version,
     publish_version,
-    staging_in,
     versions,
 )
+from keras_posenc.publish import staging_in
 
 
 def make_version(base, name="1", text="published"):

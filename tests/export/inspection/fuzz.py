@@ -47,9 +47,9 @@ def prepare(folder):
     """Writes the three artifacts, and what they are to answer."""
     import keras
     import numpy as np
+    from keras_posenc.export.graphs.contents import contents_of
 
     import keras_posenc as kp
-    from keras_posenc.export.graphs.contents import contents_of
     from keras_posenc.export.graphs.shared_layers import trace_all
     from keras_posenc.export.probes.generate import Probe, Probes
     from keras_posenc.export.probes.reference import compute_reference
@@ -366,11 +366,11 @@ def spoil(kind, source, target, rng):
 def judge(kind, path, expected, contents, unseen):
     """What the package says of a mutant, in the process that may end of it."""
     import numpy as np
+    from keras_posenc.export.formats.compare_conversion import run_comparison
 
     import keras_posenc as kp
     from keras_posenc.export import worker_client
     from keras_posenc.export.check import check, check_signatures, limits_of
-    from keras_posenc.export.formats.compare_conversion import run_comparison
     from keras_posenc.export.formats.saved_model import SavedModel
     from keras_posenc.export.inspect import inspect_safe
     from keras_posenc_worker import read_keras

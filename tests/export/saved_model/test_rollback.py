@@ -10,8 +10,8 @@ import pytest
 
 from keras_posenc.export import rollback as module
 from keras_posenc.export.errors import ExportError, ExportVerificationError
-from keras_posenc.export.publish import versions
 from keras_posenc.export.rollback import rollback
+from keras_posenc.export.versions import versions
 
 
 def make_version(base, name="1", text="published"):

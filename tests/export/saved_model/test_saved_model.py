@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.publish import versions
+from keras_posenc.export.versions import versions
 from tests.export import kinds
 
 pytestmark = pytest.mark.tensorflow

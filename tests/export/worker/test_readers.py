@@ -19,22 +19,22 @@ keras = pytest.importorskip("keras")
 tf = pytest.importorskip("tensorflow")
 
 from keras import layers  # noqa: E402
-from tensorflow.core.protobuf import config_pb2  # noqa: E402
-from tensorflow.python.saved_model.nested_structure_coder import (  # noqa: E402
-    encode_structure,
-)
-
 from keras_posenc.export.graphs.contents import compare_contents, contents_of  # noqa: E402
-from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
-from keras_posenc.export.signatures.resolve import (  # noqa: E402
-    resolve_signatures,
-)
-from keras_posenc_worker import read_saved_model, session  # noqa: E402
 from keras_posenc_worker.saved_model_contents import (  # noqa: E402
     UNNAMED,
     Disagreement,
     check_loading,
 )
+from tensorflow.core.protobuf import config_pb2  # noqa: E402
+from tensorflow.python.saved_model.nested_structure_coder import (  # noqa: E402
+    encode_structure,
+)
+
+from keras_posenc.export.graphs.shared_layers import trace_all  # noqa: E402
+from keras_posenc.export.signatures.resolve import (  # noqa: E402
+    resolve_signatures,
+)
+from keras_posenc_worker import read_saved_model, session  # noqa: E402
 from tests.export.edits import graph_of, message_of  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
