@@ -906,6 +906,35 @@ def test_positions_stand_beside_segments(entry):
     near(real(outputs, entry), expected, bound(entry, expected))
 
 
+@pytest.mark.parametrize(
+    ("entry", "names"),
+    [
+        named(key, entry, names, suffix=names)
+        for key, entry in LAYERS.items()
+        for names in (
+            ("start_index",),
+            ("positions", "segment_ids"),
+        )
+        if set(names) <= {*entry.tensors}
+    ],
+)
+def test_integers_of_any_dtype_and_kind(entry, names):
+    layer, x = shared(entry), sequences()
+    given = {
+        name: value.astype("int32")
+        for name, value in tensors(names, MASK).items()
+    }
+    expected = real(layer(x, **under(layer, MASK), **given), entry)
+    for kind in (
+        lambda value: value.astype("int64"),
+        lambda value: ops.convert_to_tensor(value.astype("int64")),
+        np.ndarray.tolist,
+    ):
+        other = {name: kind(value) for name, value in given.items()}
+        outputs = layer(x, **under(layer, MASK), **other)
+        near(real(outputs, entry), expected, bound(entry, expected))
+
+
 def test_builds_from_a_list(entry):
     x = sequences()
     layer = entry.make()

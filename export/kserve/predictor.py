@@ -372,9 +372,16 @@ class Predictor(kserve.Model):
 
     async def predict(self, payload, headers=None, response_headers=None):
         """Answers one request, beside the loop that takes them."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self.executor, self._predict, payload
-        )
+        work = self.executor.submit(self._predict, payload)
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            # The client has left. What waits for its turn never runs now; a
+            # model that runs cannot be stopped, and its body counts until then.
+            if not work.cancel():
+                running = asyncio.wrap_future(work)
+                await asyncio.gather(running, return_exceptions=True)
+            raise
 
     def _predict(self, payload):
         signatures = self.signatures
@@ -559,11 +566,10 @@ class BodyLimit:
             is the most.
         max_bodies: Of that size, received or answered now; else a 503.
         max_seconds: For a body to arrive; else a 408.
-        served: The requests that are served, as `SERVED`; else a 404.
     """
 
-    def __init__(self, app, max_bytes, max_bodies, max_seconds, served=SERVED):
-        self.app, self.max_bytes, self.served = app, max_bytes, served
+    def __init__(self, app, max_bytes, max_bodies, max_seconds):
+        self.app, self.max_bytes = app, max_bytes
         self.max_bodies, self.max_seconds = max_bodies, max_seconds
         self.held = {}  # bytes of each body, by who asks
 
@@ -574,11 +580,13 @@ class BodyLimit:
             return
         asks, request = object(), f"{scope['method']} {scope['path']}"
         try:
-            if not self.served.fullmatch(request):
+            if not SERVED.fullmatch(request):
                 raise HTTPException(404, f"{request} is not served here")
             if scope["method"] == "POST":
                 receive = await self._read(scope, receive, asks)
-            await self.app(scope, receive, send)
+                await self._while_there(scope, receive, send)
+            else:
+                await self.app(scope, receive, send)
         except HTTPException as error:
             logger.warning("Refused: %.200r", error.detail)
             # As KServe's other refusals say it.
@@ -588,6 +596,39 @@ class BodyLimit:
             await refusal(scope, receive, send)
         finally:
             self.held.pop(asks, None)
+
+    async def _while_there(self, scope, receive, send):
+        """Handles it until its client leaves, which KServe does not notice."""
+        body = [await receive()]
+        has_begun = False
+
+        async def left():
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return {"type": "http.disconnect"}
+
+        async def receive_again():
+            return body.pop() if body else await asyncio.shield(leaving)
+
+        async def send_on(message):
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        leaving = asyncio.create_task(left())
+        work = asyncio.create_task(self.app(scope, receive_again, send_on))
+        try:
+            await asyncio.wait(
+                {leaving, work}, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not has_begun:
+                work.cancel()
+            await asyncio.wait({work})
+            if not work.cancelled():
+                work.result()
+        finally:
+            leaving.cancel()
+            work.cancel()
 
     async def _read(self, scope, receive, asks):
         """What gives the server a body as a whole, once it is here."""
@@ -661,14 +702,8 @@ def command_line(description):
     return parser
 
 
-def serve(options, served=SERVED, extend=None):
-    """Serves until it is ended.
-
-    Args:
-        options: Of the command line.
-        served: As for `BodyLimit`.
-        extend: Adds routes to the server for the predictor, which it takes.
-    """
+def serve(options):
+    """Serves until it is ended."""
     model = Predictor(
         options.model_name,
         options.model_dir,
@@ -681,12 +716,9 @@ def serve(options, served=SERVED, extend=None):
         max_bytes=options.max_body_bytes,
         max_bodies=options.max_bodies,
         max_seconds=options.max_body_seconds,
-        served=served,
     )
     server = kserve.ModelServer(enable_grpc=False)  # first: it sets up the log
     logger.addFilter(in_one_line)
-    if extend is not None:
-        extend(model)
     model.load()
     server.register_model(model)
     rest = RESTServer(

@@ -18,7 +18,6 @@ from keras_posenc.generation.sampling import Sampling
 from keras_posenc.generation.step import First, Step, tracing_quietly
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
-from keras_posenc.generation.text_steps import text_step_models
 from keras_posenc.generation.transformers_search import TransformersSearch
 from keras_posenc.text.chat_template import render
 
@@ -577,36 +576,6 @@ class PretrainedGenerator(Generator):
         """
         template = self._checked_template()
         return render(template, messages, tokens=self.special_tokens)
-
-    def chat_signatures(self) -> dict[str, keras.Model]:
-        """Returns the signatures of a SavedModel for a server of chats.
-
-        `serving_default` turns texts into texts. The others are for a server
-        that sends a message while it is generated, and chooses the tokens
-        itself: see `Generator.step_signatures`. `prompt` turns `text`, strings
-        `(batch,)`, such as `prompt_of` returns, into everything that the first
-        step takes; `decode` is a step; `detokenize` turns `ids`, int32 `(batch,
-        seq)`, into their `text`, strings `(batch,)`, and `ended`, bool
-        `(batch,)`, whether an end symbol is among them.
-
-        Returns:
-            A dict of Functional models, for the `signatures` of an export.
-
-        Raises:
-            ValueError: The checkpoint has no template of chats.
-
-        Example:
-            >>> import keras_posenc as kp
-            >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
-            >>> kp.export_saved_model(
-            ...     model, "serving/chat", signatures=model.chat_signatures()
-            ... )  # doctest: +SKIP
-        """
-        self._checked_template()
-        return {
-            "serving_default": self.offered_signatures()["serving_default"],
-            **text_step_models(self.search, self.name, self.source_tokenizer),
-        }
 
     def _checked_template(self) -> str:
         """Returns the template, or raises `ValueError` without chats."""

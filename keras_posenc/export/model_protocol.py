@@ -45,8 +45,6 @@ class Offers:
             log-likelihoods. Differences are relative to it.
         constant_outputs: Names of outputs that do not depend on the inputs, so
             that a report does not warn of them.
-        known_values: The values of an integer input, as an array by its name,
-            where no `Embedding` and no lookup limits them.
         own_probes: Returns batches of inputs, dicts of arrays by name, to
             verify with instead of invented ones: for a model that takes what
             another one computed, where invented numbers mean nothing.
@@ -79,7 +77,6 @@ class Offers:
     embedder_parts: Callable[[], Any] | None = None
     output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     constant_outputs: Sequence[str] = ()
-    known_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     own_probes: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     longest_input: int | None = None
     ids_note: str = ""

@@ -16,7 +16,7 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.named import NamedArguments, config_of
-from keras_posenc.ops.positions import count_positions, positions_from_mask
+from keras_posenc.ops.positions import count_positions, counted_positions
 from keras_posenc.ops.sides import Side
 from keras_posenc.positional._position_axes import check_position_axes
 from keras_posenc.positional.attention_kinds import check_attention_position
@@ -278,10 +278,7 @@ def side_of(
         and any(position.is_absolute for position in within)
     ):
         # As a cache does: padding on the left must not count.
-        start = ops.convert_to_tensor(start_index)
-        # A scalar, or (batch,) -> (batch, 1)
-        start = ops.expand_dims(start, -1) if start.shape else start
-        positions = start + positions_from_mask(tokens)
+        positions = counted_positions(start_index, mask=tokens)
     positions = count_positions(
         positions,
         start_index=start_index,

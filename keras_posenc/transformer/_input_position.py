@@ -7,7 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.keras_internals import carried_mask
 from keras_posenc.ops.foreign_names import misspelt
+from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.positional._token_encoding import TokenEncoding
 from keras_posenc.positional.attention_kinds import call_of, kind_meant
 from keras_posenc.positional.attention_position import AttentionPosition
@@ -72,15 +74,31 @@ def check_input_position(
 
 
 def put_in(
-    position: keras.Layer | None, x: Any, *, name: str, mask: Any = None
+    position: keras.Layer | None,
+    x: Any,
+    *,
+    name: str,
+    mask: Any = None,
+    as_cached: bool = False,
 ) -> Any:
     """Adds positions to embeddings, `(batch, seq, dim)`.
 
-    A `mask` is that of tokens with positions, where it is not that of `x`.
+    A `mask` is that of tokens with positions, where it is not that of `x`. Of a
+    model that also computes token by token, positions are `as_cached`: a cache
+    counts the real tokens only, whatever layer encodes them.
     """
     if position is None:
         return x
-    x = position(x) if mask is None else position(x, mask=mask)
+    tokens = carried_mask(x)
+    if (
+        as_cached
+        and tokens is not None
+        and not getattr(position, "skip_masked", False)
+        and _takes(position)
+    ):
+        x = position(x, positions=positions_from_mask(tokens))
+    else:
+        x = position(x) if mask is None else position(x, mask=mask)
     if len(x.shape) != 3:
         raise ValueError(
             f"`{name}` must give (batch, seq, dim). Received: "

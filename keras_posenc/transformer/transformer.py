@@ -251,6 +251,7 @@ class Transformer(DecodingModel):
             target_position,
             target_embedding(target_ids),
             name="target_input_position",
+            as_cached=True,
         )
         x = normed(norms["target"], x)
         width = memory.shape[-1]

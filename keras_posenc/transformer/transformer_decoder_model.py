@@ -122,7 +122,9 @@ class TransformerDecoderModel(DecodingModel):
             dtype=dtype,
             name="embedding",
         )
-        x = put_in(position, embedding(ids), name="input_position")
+        x = put_in(
+            position, embedding(ids), name="input_position", as_cached=True
+        )
         dropout_layer = keras.layers.Dropout(
             decoder.dropout, dtype=dtype, name="dropout"
         )

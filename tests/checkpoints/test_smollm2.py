@@ -58,7 +58,6 @@ def exported(model, tmp_path_factory):
     exported = kp.export_saved_model(
         generator,
         tmp_path_factory.mktemp("served"),
-        signatures=generator.chat_signatures(),
         max_length=32,
         verbose=False,
     )
@@ -82,15 +81,12 @@ def test_c_program_turns_text_into_text(program, exported, replies, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def url(folder, exported, tmp_path_factory):
-    """The address of a server of KServe with OpenAI's endpoints."""
+def url(exported, tmp_path_factory):
+    """The address of KServe's model server."""
     pytest.importorskip("kserve")
-    program = kserve_server.PREDICTOR.with_name("openai_api.py")
     path = tmp_path_factory.mktemp("server") / "log"
     with path.open("w") as log:
-        process, url = kserve_server.start(
-            exported.parent, log, program=(program, "--checkpoint", folder)
-        )
+        process, url = kserve_server.start(exported.parent, log)
     try:
         yield url
     finally:
@@ -111,22 +107,3 @@ def test_kserve_turns_text_into_text(url, replies):
         )
         found = [row["text"] for row in reply.json()["predictions"]]
         assert found == wanted
-
-
-def test_openai_client_chats(url):
-    openai = pytest.importorskip("openai")
-    root = url.partition("/v1/")[0]
-    client = openai.OpenAI(
-        base_url=f"{root}/openai/v1", api_key="none", timeout=900
-    )
-    for chat in CHATS:
-        asked = {"model": "judge", "messages": chat["messages"]}
-        found = client.chat.completions.create(**asked)
-        assert found.choices[0].message.content == chat["reply"]
-        assert found.usage.prompt_tokens == len(chat["ids"])
-        pieces = [
-            each.choices[0].delta.content or ""
-            for each in client.chat.completions.create(**asked, stream=True)
-        ]
-        assert "".join(pieces) == chat["reply"]
-        assert len(list(filter(None, pieces))) > 1

@@ -1,6 +1,8 @@
 """An export behind KServe's model server: the short form of `make soak`."""
 
+import asyncio
 import collections
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -9,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -386,6 +389,58 @@ def test_booleans_are_taken_for_booleans(predictor, rows, is_taken):
     else:
         with pytest.raises(InvalidInput, match="must be of bool"):
             predictor.tensor("tokens", spec, rows, False)
+
+
+def test_client_that_leaves_ends_its_work(predictor, monkeypatch):
+    """... if it has not begun: a model that runs cannot be stopped."""
+    begun, may_end, ran, sent = threading.Event(), threading.Event(), [], []
+
+    def work(payload):
+        ran.append(payload)
+        begun.set()
+        assert may_end.wait(60)
+
+    async def served(scope, receive, send):
+        body = (await receive())["body"]
+        await send(await predictor.predict(body))
+
+    async def leave(body):
+        messages = [{"type": "http.disconnect"}]
+        messages.append({"type": "http.request", "body": body})
+
+        async def receive():
+            if len(messages) == 1:
+                await asyncio.to_thread(begun.wait, 60)
+            return messages.pop()
+
+        async def send(message):
+            sent.append(message)
+
+        path = "/v1/models/judge:predict"
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        await limit(scope, receive, send)
+
+    async def leave_both():
+        running = asyncio.create_task(leave(b"running"))
+        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.wait_for(leave(b"waiting"), 10)
+        for _ in range(100):  # rounds of the loop, in which it is noticed
+            await asyncio.sleep(0)
+        # Its body counts as long as it is held.
+        assert [*limit.held]
+        assert not running.done()
+        may_end.set()
+        await asyncio.wait_for(running, 10)
+
+    limit = runpy.run_path(str(PREDICTOR))["BodyLimit"](served, 99, 4, 60)
+    monkeypatch.setattr(predictor, "_predict", work)
+    predictor.executor = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        asyncio.run(leave_both())
+    finally:
+        may_end.set()
+        predictor.executor.shutdown()
+    assert (ran, sent, limit.held) == ([b"running"], [], {})
 
 
 def watched_paths():

@@ -58,6 +58,7 @@ CAUSAL = {
 }
 AT_THE_INPUT = {
     "none": lambda: None,
+    "sinusoidal": lambda: "sinusoidal",
     "learned": lambda: kp.PositionEmbedding(LENGTH + 5),
     "index": lambda: kp.IndexEncoding(skip_masked=True),
     "time": lambda: kp.TimeEncoding(kind="learned"),
@@ -155,16 +156,25 @@ def test_steps_of_causal_positions(name):
     near(got[real], numpy(model(target))[real])
 
 
-@pytest.mark.parametrize("position", AT_THE_INPUT.values(), ids=AT_THE_INPUT)
-def test_steps_of_input_positions(position):
-    model = whole(
-        input_position=position(),
-        target_attention_position=None,
-        num_decoder_layers=1,
-    )
-    expected = model({"source": SOURCE, "target": TARGET})
-    cache = model.build_cache(SOURCE, LENGTH)
-    near(by_steps(model, cache, TARGET), expected)
+@pytest.mark.parametrize("name", AT_THE_INPUT)
+def test_steps_of_input_positions(name):
+    """Positions count from the first real token: padding on either side."""
+    target = TARGET.copy()
+    target[0, 6:] = target[1, :3] = target[2, 2] = 0
+    real = target > 0
+    for make, inputs in (
+        (whole, {"source": SOURCE, "target": target}),
+        (alone, target),
+    ):
+        model = make(
+            input_position=AT_THE_INPUT[name](),
+            **{"target_attention_position": None, "num_decoder_layers": 1}
+            if make is whole
+            else {"num_layers": 1},
+        )
+        cache = model.build_cache(SOURCE if make is whole else 3, LENGTH)
+        steps = numpy(by_steps(model, cache, target))
+        near(steps[real], numpy(model(inputs))[real])
 
 
 def test_steps_of_relative_cross_attention():

@@ -722,7 +722,6 @@ def _known_integers(
             and (len(spec.shape) > 3 or not (sizes or "mask" in name))
         },
         **vocabularies(signature),
-        **Offers.of(signature.model).known_values,
     }
 
 
