@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _EXPORTERS = ("keras.src.export.onnx", "keras.src.export.openvino")
+_TO_LITERT = "keras_posenc.export.formats.litert_convert"
 
 
 def carried_mask(tensor: Any) -> Any:
@@ -87,9 +88,21 @@ def is_exported_by_keras() -> bool:
 
     Keras does not tell layers, but its functions are on the stack then.
     """
+    return _is_called_by(*_EXPORTERS)
+
+
+def is_exported_to_litert(tensor: Any) -> bool:
+    """Returns whether a tensor is of the graph that a LiteRT file is made of.
+
+    No argument of a layer can say so, as for `is_exported_by_keras`.
+    """
+    return is_in_graph(tensor) and _is_called_by(_TO_LITERT)
+
+
+def _is_called_by(*modules: str) -> bool:
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") in _EXPORTERS:
+        if frame.f_globals.get("__name__") in modules:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

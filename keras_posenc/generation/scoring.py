@@ -272,7 +272,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
 
 def _lengths(ids: Any, pad_id: int) -> Any:
     """Returns int32 `(batch, 1)`: the column of the last token, from 1 on."""
-    columns = ops.arange(1, ops.shape(ids)[1] + 1, dtype="int32")
+    columns = ops.arange(ops.shape(ids)[1], dtype="int32") + 1
     real = ops.not_equal(ids, pad_id)
     return largest(ops.where(real, columns, 0), axis=1, keepdims=True)
 

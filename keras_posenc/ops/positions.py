@@ -227,7 +227,7 @@ def row_lengths(mask: Any) -> Any:
         int32 `(batch, 1)`; 0 for a row without any.
     """
     mask = ops.cast(mask, "int32")
-    place = ops.arange(1, ops.shape(mask)[1] + 1, dtype="int32")
+    place = ops.arange(ops.shape(mask)[1], dtype="int32") + 1
     # An empty row has no maximum: add a column of 0.
     ends = ops.pad(mask * place, [[0, 0], [0, 1]])
     return largest(ends, axis=-1, keepdims=True)

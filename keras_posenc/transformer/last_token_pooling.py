@@ -43,7 +43,7 @@ class LastTokenPooling1D(Pooling1D):
     def pool(self, x: Any, mask: Any) -> Any:
         # A sum with all other tokens hidden: exact, and unlike a gather its
         # operators are in every runtime.
-        places = ops.arange(1, ops.shape(x)[1] + 1, dtype="int32")
+        places = ops.arange(ops.shape(x)[1], dtype="int32") + 1
         places = ops.where(mask, places, ops.zeros_like(places))
         last = ops.equal(places, largest(places, axis=1, keepdims=True))
         return ops.sum(hide_padding(x, ops.logical_and(mask, last)), axis=1)

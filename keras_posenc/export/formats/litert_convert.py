@@ -19,6 +19,7 @@ from keras_posenc.export.formats.litert_recipe import (
     round_by_recipe,
 )
 from keras_posenc.export.formats.litert_round import SMALLEST, weights_of
+from keras_posenc.export.formats.litert_sizes import compute_sizes_ahead
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
@@ -164,7 +165,9 @@ def converted(
         if error is not None:
             raise _conversion_error(error, signatures)
         content = (folder / "model.tflite").read_bytes()
-    return modes.quantized(content, quantization)
+    model = modes.quantized(content, quantization)
+    compute_sizes_ahead(model)
+    return model
 
 
 def _in_float32(model: Any, signatures: Sequence[Signature]) -> Iterator[str]:
