@@ -7,7 +7,6 @@ fit into.
 """
 
 import dataclasses
-import filecmp
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import as_integer
-from keras_posenc.export.check import check_signatures
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_engine import named_package
@@ -29,12 +27,11 @@ from keras_posenc.export.formats.litertlm_package import (
     require_builder,
     section_content,
     tokenizer_section,
-    unpack_model,
     write_package,
 )
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
-from keras_posenc.export.inspect import Inspection, Tensor, inspect_safe
+from keras_posenc.export.inspect import Inspection, Tensor
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Memory, Reference, runner_of
@@ -309,15 +306,6 @@ def _read_frame(found: Inspection, own: Any) -> list[Section]:
         Section(each["kind"], section_content(found.path, each))
         for each in (metadata, tokenizer)
     ]
-
-
-def _unpack(found: Inspection, folder: Path) -> dict[str, Path]:
-    """Writes the models of a package to a folder; returns the files."""
-    _, _, *models = _sections(found)
-    files = {name: folder / f"{name}.tflite" for name in _MODELS}
-    for section, file in zip(models, files.values(), strict=True):
-        unpack_model(found.path, section, file)
-    return files
 
 
 def _metadata(parts: Any, sizes: Sequence[int]) -> Any:

@@ -19,7 +19,6 @@ from keras_posenc.export.graphs.keras_int8 import (
 )
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Format
-from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS, BY_ONNX, MODES
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size

@@ -413,7 +413,9 @@ def check_names(
         names: The names.
         model: The model whose inputs have these names, if there is one.
     """
-    if all(_is_plain(name) and names.count(name) == 1 for name in names):
+    # TensorFlow's signatures have names in lower case inside.
+    different = {name.lower() for name in names}
+    if all(map(_is_plain, names)) and len(different) == len(names):
         return
     remedy = "give it one by keras.Input(..., name='ids')"
     if model is not None:
@@ -423,15 +425,17 @@ def check_names(
             else re.sub("[^A-Za-z0-9]+", "_", f"x_{name}")
             for name in names
         ]
+        lower = [name.lower() for name in plain]
         unique = [
-            f"{name}_{index}" if plain.count(name) > 1 else name
+            f"{name}_{index}" if lower.count(name.lower()) > 1 else name
             for index, name in enumerate(plain)
         ]
         remedy = f"give it one by `{_renamed(model, unique)}`"
     raise ValueError(
-        f"Signature '{signature}': the name of an input must be an "
-        f"identifier in ASCII, and unique; {remedy}. "
-        f"Received: {', '.join(names)}"
+        f"Signature '{signature}': the name of an input must be of ASCII "
+        "letters, digits and underscores, begin with a letter, be no keyword "
+        "of Python and not 'self', and differ from the others in more than "
+        f"upper case; {remedy}. Received: {', '.join(names)}"
     )
 
 
