@@ -102,7 +102,8 @@ class SavedModel(Format):
             with self._weights():
                 functions = trace_all(self.signatures)
         own = [
-            (each.name, digest(each.numpy())) for each in weights_of(functions)
+            (each.name.partition(":")[0], digest(each.numpy()))
+            for each in weights_of(functions)
         ]
         stored = {*response.result().get("weights", [])}
         return [name for name, sum in own if sum not in stored]

@@ -286,7 +286,6 @@ class TestExport:
                     "frozen": True,
                     "warmup": True,
                     "batching": True,
-                    "compiled": None,
                     "allow_operators": ["Abc"],
                 },
             ),

@@ -64,9 +64,9 @@ class TestVerify:
         _, _, *taken = inspect.signature(kp.verify).parameters
         monkeypatch.setattr(kp, "verify", verify, raising=False)
         line = (
-            "verify model.keras model.tflite --labels a,b --compiled lengths=4 "
+            "verify model.keras model.tflite --labels a,b "
             "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
-            "--max-kl 0.2 --max-perplexity 1.2 --allow-different-graph "
+            "--max-kl 0.2 --max-perplexity 1.2 "
             "--quantization recipe.json --json"
         )
         result = cli(*line.split())
@@ -74,7 +74,6 @@ class TestVerify:
         assert asked == {
             "signatures": None,
             "labels": ["a", "b"],
-            "compiled": {"lengths": [4]},
             "quantization": "recipe.json",
             "samples": None,
             "max_length": 9,
@@ -83,7 +82,6 @@ class TestVerify:
             "max_kl": 0.2,
             "max_perplexity_ratio": 1.2,
             "allow_operators": ["Abc"],
-            "allow_different_graph": True,
         }
         assert {*asked, "verbose"} == {*taken}
 
