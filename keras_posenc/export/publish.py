@@ -1,6 +1,7 @@
 """Files and folders that appear in one step, and versions."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -185,6 +186,12 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
         try:
             path.mkdir()
         except FileExistsError as error:
+            if path.is_symlink() and not path.exists():
+                raise FileNotFoundError(
+                    errno.ENOENT,
+                    f"'{path}' is a link to '{os.readlink(path)}', which does "
+                    "not exist: make that folder, or remove the link",
+                ) from error
             if not path.is_dir():
                 raise NotADirectoryError(
                     error.errno, "a parent folder is a file"

@@ -133,6 +133,19 @@ def test_folder_that_cannot_be_made(tmp_path, contents, folder, reason):
     assert contents(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_link_that_leads_nowhere(tmp_path, contents, below):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    message = f"link' is a link to '{tmp_path}/nowhere', which does not exist"
+    with (
+        pytest.raises(ExportError, match=message),
+        staging_in(link / below) as staged,
+    ):
+        pytest.fail(f"staged at {staged}")
+    assert contents(tmp_path) == ["link"]
+
+
 def test_full_disk(tmp_path, contents):
     def fail():
         folder = tmp_path / "new"
