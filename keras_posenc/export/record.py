@@ -195,7 +195,11 @@ def compared_with_record(
         record = _read(record_path(exported))
     except ValueError:
         record = None
-    if record is None or _changed(record, digests(exported)):
+    if (
+        record is None
+        or record["weights"] is None
+        or _changed(record, digests(exported))
+    ):
         note = (
             "no record of an export or a verification fits the file: weights "
             "that no test input reaches are not compared"
@@ -297,7 +301,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not (
         isinstance(files, dict)
         and isinstance(signatures, dict)
-        and isinstance(weights, list)
+        and isinstance(weights, list | None)
         and all(isinstance(each, str) for each in files.values())
     ):
         raise ValueError(

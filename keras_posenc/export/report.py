@@ -994,7 +994,7 @@ def notes(
         if count := untried_ids(signature):
             yield (
                 f"not each of {units.count(count, 'id')} was run in "
-                f"{signature.name}: the model is too large for that"
+                f"{signature.name}: it would take too long"
             )
         if signature.grid_axes:
             yield from _sizes(signature, reference)
