@@ -990,12 +990,13 @@ def notes(
                 f"output {own} is named {name} in the file: an input has the "
                 f"name {own}, and names in ONNX are unique"
             )
+    untried = {each.name: untried_ids(each) for each in reference.signatures}
+    if names := [name for name, count in untried.items() if count]:
+        yield (
+            f"not each of {units.count(max(untried.values()), 'id')} was run, "
+            f"which would take long, in {', '.join(names)}"
+        )
     for signature in reference.signatures:
-        if count := untried_ids(signature):
-            yield (
-                f"not each of {units.count(count, 'id')} was run in "
-                f"{signature.name}: it would take too long"
-            )
         if signature.grid_axes:
             yield from _sizes(signature, reference)
         elif has_many_weights(signature):

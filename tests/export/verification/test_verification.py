@@ -393,8 +393,8 @@ def test_changed_weight_and_where(litert, model):
     enough = 1e-4 if worst.largest_difference <= 1e-4 else 1e-3
     count = len(report.cases)
     assert str(caught.value) == (
-        f"The exported model does not reproduce the model's outputs in {count} "
-        f"of {count} cases. Signature 'serving_default', {worst.inputs}: largest "
+        "The exported model does not reproduce the model's outputs in "
+        f"{count} of {count} cases. Signature 'serving_default', {worst.inputs}: largest "
         f"difference {worst.largest_difference:.3g} (allowed 1e-05), relative "
         f"to the output's size, in {worst.where}. If the model was trained "
         "after the export, export it again. If this is rounding, which "
