@@ -47,12 +47,6 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "signature to run (default: serving_default)",
     },
     "--labels": {"type": arguments.labels, "metavar": "A,B|FILE"},
-    "--compiled": {
-        "type": arguments.sizes,
-        "nargs": "?",
-        "const": True,
-        "metavar": "NAME=N",
-    },
     "--agreement": {
         "type": arguments.share,
         "metavar": "X",

@@ -6,6 +6,7 @@ hold them without pickling.
 """
 
 import base64
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,14 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_escaped(each) for each in value]
     return value
+
+
+def digest(array: Any) -> str:
+    """Returns the SHA-256 of an array's numbers."""
+    import numpy as np
+
+    flat = np.ascontiguousarray(array).reshape(-1)  # scalars have no view
+    return hashlib.sha256(flat.view("uint8").data).hexdigest()
 
 
 def to_bytes(text: Any) -> bytes:

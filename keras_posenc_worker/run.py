@@ -61,7 +61,7 @@ def main(path: str) -> None:
             loaded = _load_saved_model(exported, *request["op_libraries"])
             runners, load_seconds = loaded.runners, loaded.seconds
             response["version"] = loaded.version
-            response["weights"] = session.stored_weights(exported)
+            response["weights"] = loaded.weights
             response["warmup"] = _replay_warmup(exported, loaded)
         else:
             began = time.perf_counter()
@@ -82,11 +82,14 @@ def main(path: str) -> None:
         _run_case(runners, name, inputs, request["times"])
         for name, inputs in cases
     ]
-    if kind == "saved_model" and cases:
+    if kind == "saved_model":
         try:
-            session.check_python(exported, cases, response["cases"])
+            session.check_python(loaded, cases, response["cases"])
         except Exception as error:
-            response = {"error": f"{type(error).__name__}: {error}", "cases": []}
+            response = {
+                "error": f"{type(error).__name__}: {error}",
+                "cases": [],
+            }
     if kind.startswith("litert") and request["times"] > 1:  # it is verified
         run_fresh(load, cases, response["cases"], load_seconds)
     codec.write(folder, "response", response)
@@ -121,9 +124,7 @@ def _run_case(
 
 
 @functools.cache
-def _load_saved_model(
-    exported: str, *op_libraries: str
-) -> session.LoadedModel:
+def _load_saved_model(exported: str, *op_libraries: str) -> session.LoadedModel:
     return session.load(exported, *op_libraries)
 
 

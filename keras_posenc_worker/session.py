@@ -1,11 +1,11 @@
 """Loads a SavedModel as servers do, and runs it as Python does, too."""
 
 import dataclasses
-import hashlib
 import time
 from pathlib import Path
 from typing import Any
 
+from keras_posenc_worker.codec import digest
 from keras_posenc_worker.nodes import INIT
 from keras_posenc_worker.runtimes import (
     Runner,
@@ -15,7 +15,7 @@ from keras_posenc_worker.runtimes import (
     session_runner,
 )
 
-_NEAR = 1e-4  # servers and Python plan graphs differently
+_NEAR = 1e-4  # the two plan graphs differently
 
 
 class Disagreement(Exception):
@@ -31,16 +31,20 @@ class LoadedModel:
         input_dtypes: By signature, the dtypes of its inputs.
         version: The version of TensorFlow that wrote it.
         seconds: How long a server takes to load it.
+        python: Its signatures, as `tf.saved_model.load` gives them.
+        weights: The SHA-256 of each variable that it stores.
     """
 
     runners: dict[str, Runner]
     input_dtypes: dict[str, dict[str, Any]]
     version: str
     seconds: float
+    python: Any
+    weights: list[str]
 
 
 def load(exported: str, *op_libraries: str) -> LoadedModel:
-    """Loads the SavedModel in a folder."""
+    """Loads the SavedModel in a folder, as servers and as Python do."""
     import tensorflow as tf
 
     began = time.perf_counter()
@@ -50,6 +54,7 @@ def load(exported: str, *op_libraries: str) -> LoadedModel:
         tf.import_graph_def(meta.graph_def, name="")
     session = open_session(graph)
     restore(session, meta, Path(exported))
+    seconds = time.perf_counter() - began
     signatures = {
         name: each for name, each in meta.signature_def.items() if name != INIT
     }
@@ -66,49 +71,59 @@ def load(exported: str, *op_libraries: str) -> LoadedModel:
             for name, each in signatures.items()
         },
         version=meta.meta_info_def.tensorflow_version,
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
+        python=tf.saved_model.load(exported).signatures,
+        weights=_weights(exported),
     )
 
 
-def check_python(exported: str, cases: Any, found: Any) -> None:
-    """Runs the first case of each signature by `tf.saved_model.load`.
+def check_python(loaded: LoadedModel, cases: Any, found: Any) -> None:
+    """Runs the first case of each signature in Python, too.
+
+    Args:
+        loaded: The SavedModel.
+        cases: Name and inputs of each case.
+        found: What the session gave for each.
 
     Raises:
-        Disagreement: Outputs are not those of the session.
+        Disagreement: Python gives other outputs.
     """
     import numpy as np
     import tensorflow as tf
 
-    signatures = tf.saved_model.load(exported).signatures
     seen = set()
     for (name, inputs), own in zip(cases, found, strict=True):
         if name in seen or "error" in own:
             continue
         seen.add(name)
         given = {key: tf.constant(value) for key, value in inputs.items()}
-        for key, value in signatures[name](**given).items():
+        for key, value in loaded.python[name](**given).items():
             one, other = own["outputs"][key], value.numpy()
-            if one.dtype.kind not in "fc":
+            if one.dtype == object or one.dtype.kind in "biu":
                 same = np.array_equal(one, other)
-            else:
-                one, other = np.float64(one), np.float64(other)
-                same = np.allclose(one, other, _NEAR, _NEAR, equal_nan=True)
+            else:  # bfloat16 too
+                one, other = one.astype("float64"), other.astype("float64")
+                same = one.shape == other.shape and np.allclose(
+                    one, other, _NEAR, _NEAR, equal_nan=True
+                )
             if not same:
-                raise Disagreement(f"signature '{name}', output '{key}'")
+                raise Disagreement(
+                    f"signature '{name}', output '{key}': "
+                    "tf.saved_model.load gives other values than a server's "
+                    "session"
+                )
 
 
-def stored_weights(exported: str) -> dict[str, str]:
-    """Returns the SHA-256 of each variable, by its key in the checkpoint."""
-    import numpy as np
+def _weights(exported: str) -> list[str]:
     import tensorflow as tf
 
-    if not Path(exported, "variables", "variables.index").exists():
-        return {}
-    reader = tf.train.load_checkpoint(str(Path(exported, "variables", "variables")))
-    return {
-        key: hashlib.sha256(
-            np.ascontiguousarray(reader.get_tensor(key)).reshape(-1).view("uint8").data
-        ).hexdigest()
-        for key in reader.get_variable_to_shape_map()
-        if key.startswith("weights/")
-    }
+    path = Path(exported, "variables", "variables")
+    if not path.with_suffix(".index").exists():
+        return []
+    reader = tf.train.load_checkpoint(str(path))
+    dtypes = reader.get_variable_to_dtype_map()
+    return [
+        digest(reader.get_tensor(key))
+        for key, dtype in dtypes.items()
+        if dtype != tf.string  # names and tables
+    ]

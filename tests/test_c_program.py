@@ -229,31 +229,6 @@ def test_loader_names_the_operator_that_is_missing(program, version, requests):
     assert "Op type not registered 'Fast" in last
 
 
-def test_compiled_model_without_further_operators(program, tmp_path, requests):
-    """One text of at most 4 ids is for XLA's program, and others are not."""
-    tokenizer = kp.CharacterTokenizer("abc")
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            tokenizer,
-            keras.layers.Embedding(
-                tokenizer.vocabulary_size(), 4, mask_zero=True
-            ),
-            kp.MaskedAveragePooling1D(),
-            keras.layers.Dense(2, name="scores"),
-        ]
-    )
-    path = kp.export_saved_model(
-        model, tmp_path, compiled={"lengths": [4]}, max_length=6, verbose=False
-    ).path
-    batches = [["ab"], ["abcab"], ["c", "", "abab"]]
-    file = requests(*(record("serving_default", text=each) for each in batches))
-    found = answers(run(program, path, file))
-    for batch, (_, _, scores) in zip(batches, found, strict=True):
-        wanted = model(tf.constant(batch))
-        np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

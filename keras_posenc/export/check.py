@@ -262,7 +262,7 @@ def check(
     inspection: Inspection,
     response: Mapping[str, Any],
     allow_operators: Sequence[str] = (),
-    allow_different_graph: bool = False,
+    different_weights: Sequence[str] = (),
 ) -> VerificationReport:
     """Compares all outputs of an exported model with the reference.
 
@@ -271,7 +271,7 @@ def check(
         inspection: The exported model.
         response: The worker's response.
         allow_operators: Operators that the user allowed.
-        allow_different_graph: As for `verify`.
+        different_weights: As in the report.
     """
     cases = [
         compare(probe, found, reference)
@@ -291,10 +291,6 @@ def check(
             {*inspection.signatures}.difference(names)
             | unknown_labels(reference, inspection)
             | unmeasured(reference, cases)
-            | {
-                f"{name} (for Python only)"
-                for name in response.get("python_functions", [])
-            }
         ),
         tolerance=reference.tolerance,
         cases=cases,
@@ -320,7 +316,7 @@ def check(
         warmup=response.get("warmup", 0),
         padding_matters=reference.padding_matters,
         fixed_shapes=_fixed_shapes(reference, inspection),
-        allow_different_graph=allow_different_graph,
+        different_weights=[*different_weights],
         notes=list(notes(reference, inspection, allow_operators)),
     )
 
@@ -420,7 +416,6 @@ def _named(signature: Signature, inspection: Inspection) -> str:
 
 
 _TIMEOUT = 600  # seconds by the clock, long enough on a busy machine
-_PROGRAM_SECONDS = 60  # for XLA to compile one program
 
 
 def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
@@ -434,10 +429,6 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
         for value in (*probe.inputs.values(), *probe.outputs.values())
     ]
     seconds = reference.seconds if reference else 0.0
-    programs = sum(
-        len(each.programs)
-        for each in (reference.signatures if reference else [])
-    )
     # A SavedModel is loaded twice: as servers do, and as Python does.
     is_twice = inspection.kind == "saved_model"
     # TensorFlow copies and packs constants for every signature that is run.
@@ -455,8 +446,7 @@ def limits_of(reference: Reference | None, inspection: Inspection) -> Limits:
         + 6 * is_twice
         + inspection.size_bytes // (20 * MIB)
         + constants // (3 * MIB)
-        + round(8 * seconds)
-        + _PROGRAM_SECONDS * programs,
+        + round(8 * seconds),
         file=64 * MIB + 4 * sum(sizes),
         timeout=_TIMEOUT,
     )

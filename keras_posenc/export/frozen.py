@@ -7,13 +7,11 @@ the weights, and makes the model read the copies instead of its own.
 
 import contextlib
 import functools
-import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
@@ -26,6 +24,7 @@ from keras_posenc.keras_internals import (
     set_policy,
     variable_within,
 )
+from keras_posenc_worker.codec import digest
 
 # The graph of a SavedModel is one message of Protocol Buffers: below 2 GB.
 MOST_CONSTANTS = 2_000_000_000
@@ -69,8 +68,6 @@ class FrozenModel:
             }.values()
         )
         self.has_dynamic_shapes = True
-        # The names of constants that `as_constants` made, by their id.
-        self.constants: dict[int, str] = {}
         operations = [*self.layers]
         for layer in self.layers:
             if isinstance(found := getattr(layer, "operations", None), list):
@@ -202,8 +199,6 @@ class FrozenModel:
                 f"{units.size(size)}. Export it "
                 "without `frozen`"
             )
-        self.constants = {id(x): variable.path for variable, x in pairs}
-        self._held = pairs  # else another tensor could get such an id
         scope = self.reading(pairs)
         with scope:
             yield
@@ -226,14 +221,23 @@ class FrozenModel:
         """Sets an attribute of a layer until the context ends."""
         self._settings.enter_context(_attribute(layer, name, value))
 
-    def digests(self) -> dict[str, str]:
-        """Returns the SHA-256 of each Keras weight by its path."""
-        return {
-            variable.path: hashlib.sha256(
-                np.ascontiguousarray(keras.ops.convert_to_numpy(copied)).reshape(-1).view("uint8").data
-            ).hexdigest()
-            for variable, copied in self._own.values()
+    def weights(
+        self, models: Iterable[keras.Model] | None = None
+    ) -> list[tuple[str, str]]:
+        """Returns path and SHA-256 of each weight of models; of all by default.
+
+        Two weights may have one path.
+        """
+        wanted = {
+            id(each)
+            for model in (self._models if models is None else models)
+            for each in model.weights
         }
+        return [
+            (variable.path, digest(keras.ops.convert_to_numpy(copied)))
+            for variable, copied in self._own.values()
+            if id(variable) in wanted
+        ]
 
     def _free(self) -> None:
         """Frees the copies' memory, also if a graph still refers to them."""

@@ -360,7 +360,8 @@ def _tensors(tensors: dict[str, Any], kind: str) -> dict[str, Tensor]:
         if kind == "saved_model":
             import tensorflow as tf
 
-            dtype = tf.dtypes.as_dtype(dtype).name
+            # A ragged or sparse tensor is several, and has no dtype.
+            dtype = tf.dtypes.as_dtype(dtype).name if dtype else "composite"
         if shape is not None:
             shape = tuple(None if size < 0 else size for size in shape)
         named[name] = Tensor(shape, dtype)

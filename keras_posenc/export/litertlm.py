@@ -34,6 +34,7 @@ from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import export, verify
 from keras_posenc.export.record import (
+    compared_with_record,
     make_record,
     remove_record,
     try_to_record,
@@ -294,7 +295,7 @@ def verify_litertlm(
             report = verify(parts.models["decode"], format, file)
             check_unchanged(path, before)
         report = dataclasses.replace(
-            report,
+            compared_with_record(report, path, format.weights),
             path=path,
             kind="litertlm",
             size_bytes=found.size_bytes,
@@ -318,7 +319,9 @@ def verify_litertlm(
             "; ".join(filter(None, [str(error), note])), differs=True
         ) from error
     check_unchanged(path, before)
-    record = make_record(report, path) if report.passed else None
+    record = None
+    if report.passed:
+        record = make_record(report, path, format.weights)
     return try_to_record(report, record, path)
 
 

@@ -73,11 +73,12 @@ class Format:
             inputs are known for them, as text.
         modes: Modes of quantization, by the id of a variable, where they are
             known; set by `resolve` or `write`.
+        weights: Path and SHA-256 of each weight of the models, for the record;
+            known once the outputs were compared.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
-            the model is run before, and `verify` converts it again to compare
-            the contents. Otherwise TensorFlow writes the file first, and loads
-            it while the model is run.
+            the model is run before. Otherwise TensorFlow writes the file first,
+            and loads it while the model is run.
     """
 
     path: Path | None = None
@@ -89,7 +90,6 @@ class Format:
     max_kl: float | None = None
     max_perplexity_ratio: float | None = None
     allow_operators: Sequence[str] = ()
-    allow_different_graph: bool = False
     verify: bool = True
     verbose: int = True
     frozen: FrozenModel = dataclasses.field(init=False)
@@ -104,6 +104,7 @@ class Format:
     unverified: Sequence[str] = ()
     left_out: Sequence[str] = ()
     modes: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    weights: Sequence[tuple[str, str]] = ()
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
 
@@ -162,26 +163,13 @@ class Format:
             runtime,
         )
 
-    def contents(self) -> Any:
-        """Returns what `compare_contents` needs, while the file is run."""
-        return None
-
-    def compare_contents(
-        self, reference: Reference, found: Inspection, response: Any, own: Any
-    ) -> tuple[list[str], list[str], list[str]]:
-        """Compares weights and graph with the model's.
+    def different_weights(self, response: Future[Any]) -> list[str]:
+        """Returns the model's weights that the file does not store.
 
         Args:
-            reference: The model's outputs.
-            found: The file.
-            response: The response of the worker that ran it.
-            own: The model's `contents`.
-
-        Returns:
-            `different_values`, `different_graph` and `not_compared` of
-            `VerificationReport`.
+            response: That of the worker, which runs the file meanwhile.
         """
-        return [], [], []
+        return []
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
@@ -208,7 +196,7 @@ class Format:
         assert self.path is not None
         record = None
         if report is not None:
-            record = make_record(report, staged, self.frozen.digests())
+            record = make_record(report, staged, self.weights)
         publish_file(staged, self.path)
         if report is None:  # what an earlier file left is not this one's
             record_path(self.path).unlink(missing_ok=True)
@@ -292,10 +280,14 @@ def verify(
             raise ExportVerificationError(
                 "; ".join(filter(None, [str(error), note])), differs=True
             ) from error
-        report = compared_with_record(report, path, format.frozen.digests())
+        if not format.in_engine:  # the record is of its package
+            models = [each.model for each in format.signatures]
+            report = compared_with_record(
+                report, path, format.frozen.weights(models)
+            )
         record = None
         if report.passed:
-            record = make_record(report, path, format.frozen.digests())
+            record = make_record(report, path, format.weights)
         check_unchanged(path, before)
         return try_to_record(report, record, path)
 
@@ -350,7 +342,7 @@ def _report(
     runtime: Worker | None,
     step: Step,
 ) -> VerificationReport:
-    """Runs the file, and compares its outputs and contents with the model's.
+    """Runs the file, and compares its outputs and weights with the model's.
 
     Raises:
         ExportVerificationError: It cannot be run; or, in an export, it fails.
@@ -360,7 +352,8 @@ def _report(
     found = format.as_served(reference, found)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(format.run, reference, found, runtime)
-        own = format.contents()  # meanwhile
+        different_weights = format.different_weights(running)
+        format.weights = format.frozen.weights()
         response = running.result()
     if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
         raise ExportVerificationError(
@@ -374,18 +367,8 @@ def _report(
         found,
         response,
         format.allow_operators,
-        format.allow_different_graph,
+        different_weights,
     )
-    if not format.is_conversion:
-        different_values, different_graph, not_compared = (
-            format.compare_contents(reference, found, response, own)
-        )
-        report = dataclasses.replace(
-            report,
-            different_values=different_values,
-            different_graph=different_graph,
-            not_compared=not_compared,
-        )
     if is_own:
         report.require_success()
         report = dataclasses.replace(

@@ -8,14 +8,13 @@ earlier record: anyone could have written that.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
 from keras_posenc.export.regular_files import open_regular, read_regular
-from keras_posenc.export.units import some
 from keras_posenc.publish import publish_file, staging_in, writing_to
 
 if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
@@ -63,11 +62,16 @@ def digests(exported: Path) -> dict[str, str]:
 def make_record(
     report: "VerificationReport",
     exported: Path,
-    weights: Mapping[str, str] | None = None,
+    weights: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Returns the record of a report as JSON, for the files as they are now.
 
     It names the signatures that this verification compared.
+
+    Args:
+        report: The report.
+        exported: The exported file, or version folder.
+        weights: Path and SHA-256 of each weight of the model.
     """
     import keras
     import tensorflow as tf
@@ -89,7 +93,7 @@ def make_record(
     record = {
         "files": digests(exported),
         "signatures": signatures,
-        "weights": dict(weights or {}),
+        "weights": sorted({sum for _, sum in weights}),
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
     if report.likelihoods is not None:
@@ -174,31 +178,36 @@ def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:
 
 
 def compared_with_record(
-    report: "VerificationReport", exported: Path, weights: Mapping[str, str]
+    report: "VerificationReport",
+    exported: Path,
+    weights: Sequence[tuple[str, str]],
 ) -> "VerificationReport":
-    """Adds which weights have changed since the file was exported."""
+    """Adds to a report which weights have changed since the export.
+
+    Without a record of the file as it is, it adds a note on that.
+
+    Args:
+        report: The report.
+        exported: The exported file, or version folder.
+        weights: Path and SHA-256 of each weight that may be in the file.
+    """
     try:
         record = _read(record_path(exported))
-        known = record and not _changed(record, digests(exported))
-    except (OSError, ValueError):
-        known = False
-    if not known:
-        text = "its contents, which no export or verification here has recorded"
-        return dataclasses.replace(
-            report, not_compared=[*report.not_compared, text]
+    except ValueError:
+        record = None
+    if (
+        record is None
+        or record["weights"] is None
+        or _changed(record, digests(exported))
+    ):
+        note = (
+            "no record of an export or a verification fits the file: weights "
+            "that no test input reaches are not compared"
         )
-    old = record["weights"]
-    changed = [
-        name
-        for name in sorted({*old, *weights})
-        if old.get(name) != weights.get(name)
-    ]
-    if not (old and changed):
-        return report
-    text = f"trained after the export: {some(changed)}"
-    return dataclasses.replace(
-        report, different_values=[*report.different_values, text]
-    )
+        return dataclasses.replace(report, notes=[*report.notes, note])
+    changed = [path for path, sum in weights if sum not in record["weights"]]
+    both = dict.fromkeys([*report.different_weights, *changed])
+    return dataclasses.replace(report, different_weights=[*both])
 
 
 def recorded_likelihoods(exported: Path) -> str | None:
@@ -285,13 +294,14 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise ValueError(
             f"the record '{path}' cannot be used: {reason}"
         ) from error
-    files, signatures = (
+    files, signatures, weights = (
         record.get(name) if isinstance(record, dict) else None
-        for name in ("files", "signatures")
+        for name in ("files", "signatures", "weights")
     )
     if not (
         isinstance(files, dict)
         and isinstance(signatures, dict)
+        and isinstance(weights, list | None)
         and all(isinstance(each, str) for each in files.values())
     ):
         raise ValueError(
@@ -302,5 +312,5 @@ def _read(path: Path) -> dict[str, Any] | None:
         "files": files,
         "signatures": signatures,
         "likelihoods": record.get("likelihoods"),
-        "weights": record.get("weights") or {},
+        "weights": weights,
     }

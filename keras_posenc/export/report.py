@@ -21,6 +21,7 @@ from keras_posenc.export.probes.compare import (
     Loss,
     has_nan,
 )
+from keras_posenc.export.probes.every_id import untried_ids
 from keras_posenc.export.probes.generate import Probe, has_many_weights
 from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
@@ -297,13 +298,9 @@ class VerificationReport:
             outputs. A server must not batch examples of different lengths then.
         fixed_shapes: Inputs that take one shape in the file and any shape in
             the model, as text.
-        different_values: Weights, tables and constants that differ from the
-            model's, as text. If there are any, the verification fails.
-        different_graph: How the graph differs from the one that this version
-            writes, as text. If it does, the verification fails, unless
-            `allow_different_graph` is true.
-        not_compared: Contents that could not be compared, as text.
-        allow_different_graph: Whether the graph may differ; see `verify`.
+        different_weights: Weights that are not those of the file, by their
+            paths: they have changed since the export, or a SavedModel stores
+            others. If there are any, the verification fails.
         notes: Further remarks, as text, such as that quantization changed
             nothing.
         mediapipe: Number of texts for which MediaPipe itself gave the model's
@@ -340,15 +337,12 @@ class VerificationReport:
     agreement: float = 0.99
     kinds: dict[str, str] = dataclasses.field(default_factory=dict)
     allowed_losses: dict[str, float] = dataclasses.field(default_factory=dict)
-    different_values: list[str] = dataclasses.field(default_factory=list)
-    not_compared: list[str] = dataclasses.field(default_factory=list)
+    different_weights: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     mediapipe: int | None = None
     token_ids: int | None = None
     engine: EngineReport | None = None
     auto: AutoQuantization | None = None
-    different_graph: list[str] = dataclasses.field(default_factory=list)
-    allow_different_graph: bool = False
     by_likelihood: list[str] = dataclasses.field(default_factory=list)
     max_kl: float = MAX_KL
     max_perplexity_ratio: float = MAX_PERPLEXITY_RATIO
@@ -458,15 +452,14 @@ class VerificationReport:
         vectors and logits may lose no more than `allowed_losses`, a quantized
         generator no more than `max_kl` and `max_perplexity_ratio`. Outputs that
         are NaN throughout fail: they prove nothing. Test inputs cannot reach
-        every weight, so `different_values` and `different_graph` count too.
+        every weight, so `different_weights` count too.
         """
         return (
             self.largest_difference <= self.tolerance
             and self.agrees
             and not self.lost_too_much
             and not self.is_less_likely
-            and not self.different_values
-            and (self.allow_different_graph or not self.different_graph)
+            and not self.different_weights
             and not all(case.is_nan for case in self.cases)
         )
 
@@ -572,36 +565,25 @@ _LOST = {
     VECTORS: "The file's vectors have other directions than the model's",
     LOGITS: "The file's logits give other probabilities than the model's",
 }
-_ALLOW_DIFFERENT_GRAPH = (
-    "If another version or another converter wrote the file, export it again, "
-    "or compare only its outputs and weights: `allow_different_graph=True` "
-    "(--allow-different-graph)"
-)
 
 
 def failure(report: Any) -> str | None:
     """Returns why a verification failed, or None."""
     if report.passed:
         return None
-    is_within = report.largest_difference <= report.tolerance
-    if is_within and report.different_values:
-        return (
-            "The outputs match, but values in the file differ from the "
-            f"model's: {'; '.join(report.different_values)}. If another "
-            "version of Keras or of the model's code wrote the file, export it "
-            "again"
-        )
-    if (
-        is_within
-        and report.different_graph
-        and not report.allow_different_graph
-    ):
-        return (
-            "The outputs match, but the graph differs from the one written "
-            f"here: {'; '.join(report.different_graph)}. "
-            f"{_ALLOW_DIFFERENT_GRAPH}"
-        )
-    return _wrong_outputs(report)
+    wrong = _wrong_outputs(report)
+    if wrong is None:
+        return f"The outputs match, but {_other_weights(report)}"
+    return wrong
+
+
+def _other_weights(report: Any) -> str:
+    """Returns that the file has other weights, and a remedy."""
+    return (
+        "the file has other weights than the model: "
+        f"{units.some(report.different_weights)}. If the model was trained "
+        "after the export, export it again"
+    )
 
 
 def _wrong_outputs(report: Any) -> str | None:
@@ -660,13 +642,8 @@ def _wrong_outputs(report: Any) -> str | None:
             f". That is more than {report.quantization} rounding explains. To "
             "allow it, give a larger `tolerance` (--tolerance)"
         )
-    elif worst.error is None and any(
-        "different values in" in each for each in report.different_values
-    ):
-        reason += (
-            ". The file's weights are not the model's. If the model was "
-            "trained after the export, export it again"
-        )
+    elif worst.error is None and report.different_weights:
+        reason += f"; {_other_weights(report)}"
     elif worst.error is None and worst.largest_difference < 1e-3:
         enough = 10.0 ** math.ceil(math.log10(worst.largest_difference))
         reason += (
@@ -731,21 +708,17 @@ def details(report: Any) -> str:
 
 def remarks(report: Any) -> list[str]:
     """Returns what needs attention, or was not verified."""
-    wrong = _wrong_outputs(report)
-    lines = [wrong, _weak_check(report), *report.fixed_shapes, *report.notes]
+    lines = [
+        failure(report),
+        _weak_check(report),
+        *report.fixed_shapes,
+        *report.notes,
+    ]
     lines = [line for line in lines if line]
-    lines += [f"different values: {each}" for each in report.different_values]
-    lines += [f"different graph: {x}" for x in report.different_graph]
-    # Where outputs cannot be compared it is no remedy.
-    is_remedy = not (report.allow_different_graph or report.worst.error)
-    if report.different_graph and is_remedy:
-        lines.append(_ALLOW_DIFFERENT_GRAPH)
     if report.engine is not None:
         lines.append(str(report.engine))
     if report.auto is not None:
         lines.append(str(report.auto))
-    if report.not_compared:
-        lines.append(f"not compared: {'; '.join(report.not_compared)}")
     if ties := sum(case.near_ties for case in report.cases):
         lines.append(
             f"near-ties: {units.count(ties, 'example')} with another choice, "
@@ -955,8 +928,6 @@ def summary(report: Any) -> str:
             f"{report.path}: {verdict}: {units.count(count, 'case')}, "
             f"{_largest_loss(report)}, {units.size(report.size_bytes)}"
         )
-    if report.passed and report.different_graph:
-        verdict += " by outputs and weights only, not the graph"
     return (
         f"{report.path}: {verdict}: {units.count(count, 'case')}, largest "
         f"difference {report.largest_difference:.2g} (allowed "
@@ -1019,6 +990,12 @@ def notes(
                 f"output {own} is named {name} in the file: an input has the "
                 f"name {own}, and names in ONNX are unique"
             )
+    untried = {each.name: untried_ids(each) for each in reference.signatures}
+    if names := [name for name, count in untried.items() if count]:
+        yield (
+            f"not each of {units.count(max(untried.values()), 'id')} was run, "
+            f"which would take long, in {', '.join(names)}"
+        )
     for signature in reference.signatures:
         if signature.grid_axes:
             yield from _sizes(signature, reference)

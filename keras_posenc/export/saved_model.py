@@ -28,7 +28,6 @@ def export_saved_model(
     version: int | None = None,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
-    compiled: Any = None,
     frozen: bool = False,
     warmup: Any = None,
     batching: Any = None,
@@ -84,14 +83,6 @@ def export_saved_model(
             `classes`, of the scores' shape and order, and `label`, the class of
             the highest score; for a dict, `<output>_classes` and
             `<output>_label`.
-        compiled: What XLA compiles, so that short texts take less time: True,
-            or a dict of `lengths` (16, 32, 64 and 128 by default) and
-            `batch_sizes` (1). The signature pads ids to the next of these
-            sizes. There is one program for each length with each batch size,
-            compiled at its first request, which `warmup` can send. Larger
-            inputs run uncompiled. Tokenizers stay outside. What XLA cannot
-            compile is refused: generators, lookups, outputs of strings.
-            TensorFlow Serving needs `--xla_cpu_compilation_enabled`.
         frozen: Whether weights are constants of the graph instead of variables.
             Servers then compute faster: TensorFlow packs the weights of
             projections once instead of at each request, and, in mixed
@@ -173,7 +164,6 @@ def export_saved_model(
             version=version,
             keep=keep,
             labels=labels,
-            compiled=compiled,
             has_constants=frozen,
             warmup=warmup,
             batching=batching,

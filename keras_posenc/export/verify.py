@@ -17,7 +17,6 @@ from keras_posenc.export.inspect import locate
 from keras_posenc.export.litertlm import verify_litertlm
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.report import VerificationReport
-from keras_posenc.export.signatures.compiled import resolve_compiled
 from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_no_pattern
 
@@ -28,7 +27,6 @@ def verify(
     *,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
-    compiled: Any = None,
     quantization: Any = None,
     samples: Any = None,
     max_length: int | None = None,
@@ -37,10 +35,9 @@ def verify(
     max_kl: float | None = None,
     max_perplexity_ratio: float | None = None,
     allow_operators: Sequence[str] = (),
-    allow_different_graph: bool = False,
     verbose: int = True,
 ) -> VerificationReport:
-    """Compares an exported model's outputs and contents with its Keras model.
+    """Compares an exported model's outputs and weights with its Keras model.
 
     A fresh process, in which neither keras nor keras_posenc can be imported
     (nor TensorFlow, for a LiteRT file), loads the exported model and runs these
@@ -66,19 +63,15 @@ def verify(
     could not run the file, keeps it.
 
     A SavedModel is run as servers run it, in a session of its `signature_def`;
-    `tf.saved_model.load` must give the same. Weights, tables and constants are
-    compared bit for bit with the model's, and the graph operator by operator:
-    `VerificationReport.different_values` and `different_graph` list what
-    differs.
+    `tf.saved_model.load` must give the same outputs for one case of each
+    signature. Its stored weights must equal the model's bit for bit.
 
-    A LiteRT or ONNX file is compared with a new conversion of the model in the
-    file's mode: operator by operator, and every constant bit for bit, quantized
-    ones with their scales. `VerificationReport.not_compared` lists the
-    exceptions: in `"int8-static"` the calibrated ranges, and the last bits of
-    what the converter computed on another processor.
-
-    A file of another version or another converter has another graph. It fails
-    unless `allow_different_graph` is true.
+    The record also holds a digest of each weight of the model, so a later call
+    finds every weight that has changed since, in a quantized file too:
+    `VerificationReport.different_weights` names them. For a file without a
+    record, or one that was changed after it was recorded, the report says that
+    there is none. A file that was edited together with its record is not found:
+    sign files if you fear that.
 
     Args:
         model: The model that was exported.
@@ -91,7 +84,6 @@ def verify(
         labels: Those given to the export, if any, of a SavedModel or of a file
             for MediaPipe's text classifier. Without them an exported model's
             labels are not compared; the report says so.
-        compiled: That given to the export, if any, of a SavedModel.
         quantization: The recipe of ai-edge-quantizer that the export of a
             LiteRT file or a package was given, if any, as a list or a JSON
             file; `report.auto.recipe` of `"auto"`. Modes such as `"int8"` are
@@ -142,10 +134,6 @@ def verify(
             file on these texts, and on the second halves of the `samples`, as a
             multiple of the model's; 1.1 by default.
         allow_operators: As for `export_saved_model`.
-        allow_different_graph: Whether the graph may differ, as graphs do that
-            other versions of TensorFlow, Keras or the model's code, or another
-            converter wrote. Then only the outputs, and the weights found
-            unchanged in the file, are compared; the report says so.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -162,11 +150,6 @@ def verify(
     require_tensorflow_backend("verify")
     check_model(model)
     path, kind = locate(path)
-    if kind != "saved_model" and resolve_compiled(compiled) is not None:
-        raise ValueError(
-            "`compiled` (--compiled) is of SavedModels. Received: "
-            f"path='{path}'"
-        )
     if quantization is not None:
         if kind not in ("litert", "litertlm") or quantization in MODES:
             raise ValueError(
@@ -185,7 +168,6 @@ def verify(
         "max_kl": max_kl,
         "max_perplexity_ratio": max_perplexity_ratio,
         "allow_operators": allow_operators,
-        "allow_different_graph": allow_different_graph,
         "verbose": verbose,
     }
     if kind == "litertlm":
@@ -203,7 +185,7 @@ def verify(
     format: pipeline.Format
     if kind == "saved_model":
         check_no_pattern(path)
-        format = SavedModel(labels=labels, compiled=compiled, **arguments)
+        format = SavedModel(labels=labels, **arguments)
     elif kind == "litert":
         format = LiteRT(labels=labels, mode=quantization, **arguments)
     else:

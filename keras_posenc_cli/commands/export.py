@@ -76,11 +76,6 @@ def _add_saved_model(kinds: Commands) -> None:
         "--labels",
         help="names of the classes, or a file of them, one a line",
     )
-    add_options(
-        parser,
-        "--compiled",
-        help="let XLA compile texts of lengths=16:64,batch_sizes=1",
-    )
     parser.add_argument(
         "--frozen",
         action="store_true",
@@ -286,7 +281,6 @@ def run_saved_model(options: argparse.Namespace) -> int:
         version=options.version,
         keep=options.keep,
         labels=options.labels,
-        compiled=options.compiled,
         frozen=options.frozen,
         warmup=options.warmup,
         batching=options.batching,

@@ -46,15 +46,9 @@ def add(commands: Commands) -> None:
         "--max-perplexity",
         "--allow-op",
     )
-    parser.add_argument(
-        "--allow-different-graph",
-        action="store_true",
-        help="accept a graph that another version or another converter wrote",
-    )
     add_options(
         parser, "--labels", help="those of the export, to compare them too"
     )
-    add_options(parser, "--compiled", help="that of the export")
     parser.add_argument(
         "--quantization",
         metavar="RECIPE.json",
@@ -75,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
         options.exported,
         signatures=make_signatures(model, options.signatures, options.inputs),
         labels=options.labels,
-        compiled=options.compiled,
         quantization=options.quantization,
         samples=samples,
         max_length=options.max_length,
@@ -84,7 +77,6 @@ def run(options: argparse.Namespace) -> int:
         max_kl=options.max_kl,
         max_perplexity_ratio=options.max_perplexity_ratio,
         allow_operators=options.allow_operators,
-        allow_different_graph=options.allow_different_graph,
     )
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))

@@ -109,11 +109,12 @@ class TestBeforeTensorFlow:
                     f"{option}: 'model.keras' is not NAME=N. Without NAME=N "
                     "the option must come last, after the model",
                 )
-                for option in ("--compiled", "--batching")
+                for option in ("--batching",)
             ),
             (
-                "verify model.keras x --compiled lengths=16,lengths=32",
-                "--compiled: 'lengths' is given twice",
+                "export saved-model model.keras --out x "
+                "--batching max_batch_size=16,max_batch_size=32",
+                "--batching: 'max_batch_size' is given twice",
             ),
             (
                 "verify model.keras model.tflite --max-length 1.5",

@@ -5,7 +5,6 @@ vectors are those of sentence-transformers, kept in `tests/fixtures`.
 """
 
 import dataclasses
-import itertools
 import json
 import shutil
 import zlib
@@ -190,27 +189,6 @@ def repacked(package, path, change):
     return path
 
 
-def test_verify_sees_what_outputs_do_not_show(model, exported, tmp_path):
-    parts = model.embedder_parts()
-    texts = [*itertools.chain(*parts.texts()), "one two three four five"]
-    used = {*itertools.chain(*parts.ids([*texts, "six seven eight nine ten"]))}
-
-    def swap(said):  # words that no text has
-        words = said["model"]["vocab"]
-        one, two = [x for x, index in words.items() if index not in used][:2]
-        words[one], words[two] = words[two], words[one]
-
-    path = repacked(exported.path, tmp_path / "m.litertlm", swap)
-    with path.open("ab") as file:
-        file.write(b"more")
-    report = kp.verify(model, path, verbose=False)
-    assert not report.passed
-    words = str(report.different_graph)
-    assert "another tokenizer.json" in words
-    assert "between or after its sections" in words
-    assert report.largest_difference <= TOLERANCE
-
-
 def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     files = SAID["variants"]["weightedmean"]
     model = loaded(write(tmp_path / "model", files, "roberta"))
@@ -233,9 +211,7 @@ def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     other = kp.verify(model, exported.path, samples=TEXTS, verbose=False)
     assert other.accuracy.on_samples
     assert other.largest_difference <= other.tolerance
-    assert other.different_graph == []
-    (words,) = other.different_values
-    assert norm.path in words
+    assert norm.path in other.different_weights
     assert abs(lengths - 1).min() > 0.1  # so that the report says:
     assert "normalize=False" in str(exported.report)
 

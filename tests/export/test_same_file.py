@@ -1,4 +1,4 @@
-"""The same model gives the same LiteRT and ONNX file, byte for byte.
+"""The same model gives the same LiteRT file, byte for byte.
 
 In another process it also gives the same SavedModel.
 """
@@ -13,7 +13,6 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.formats.onnx_order import sort_graph
 
 pytestmark = pytest.mark.tensorflow
 
@@ -35,15 +34,6 @@ def model():
     return keras.Model(ids, layers.Dense(2, name="scores")(x), name="model")
 
 
-def recurrent():
-    """Loops, since the graph does not know the length."""
-    keras.utils.set_random_seed(0)
-    x = inputs = keras.Input((None, 4), name="x")
-    x = layers.GRU(3, return_sequences=True, name="gru")(x)
-    outputs = layers.LSTM(3, name="lstm")(x)
-    return keras.Model(inputs, outputs, name="recurrent")
-
-
 def saved_model_digests(folder):
     """Of all files except `fingerprint.pb`, which has a random number."""
     path = folder / "saved_model"
@@ -57,50 +47,20 @@ def saved_model_digests(folder):
     }
 
 
-EXPORTS = (
-    (kp.export_litert, model, "model.tflite"),
-    (kp.export_onnx, recurrent, "recurrent.onnx"),
-    (kp.export_onnx, model, "model.onnx"),
-)
-
-
-def digests(folder, exports=EXPORTS):
-    found = []
-    for export, make, name in exports:
-        path = folder / name
-        export(make(), path, verify=False, verbose=False)
-        found.append(hashlib.sha256(path.read_bytes()).hexdigest())
-    return found
+def litert_digest(folder):
+    path = folder / "model.tflite"
+    kp.export_litert(model(), path, verify=False, verbose=False)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_again_in_one_process(tmp_path):
-    pytest.importorskip("onnx")
-    exports = EXPORTS[:2]  # one file of each format
-    first = digests(tmp_path, exports)
+    first = litert_digest(tmp_path)
     layers.Dense(3)(keras.Input((2,)))  # counters of names go on
-    assert digests(tmp_path, exports) == first
-
-
-def test_outputs_keep_their_names():
-    """Also outputs that are constants, of which some are equal."""
-    helper = pytest.importorskip("onnx").helper
-    values = [
-        helper.make_tensor(name, 1, [1], [3.0]) for name in ("b", "a", "c")
-    ]
-    outputs = [helper.make_tensor_value_info(x, 1, [1]) for x in ("a", "b")]
-    added = helper.make_node("Add", ["b", "c"], ["y"])
-    outputs.append(helper.make_tensor_value_info("y", 1, [1]))
-    graph = helper.make_graph([added], "g", [], outputs, values)
-    sort_graph(graph, (), {})
-    assert [each.name for each in graph.output] == ["a", "b", "y"]
-    assert {"a", "b"} <= {each.name for each in graph.initializer}
-    known = {each.name for each in graph.initializer}
-    assert {*graph.node[0].input} <= known
+    assert litert_digest(tmp_path) == first
 
 
 @pytest.mark.slow
 def test_in_processes_that_hash_otherwise(tmp_path):
-    pytest.importorskip("onnx")
     code = f"""
 import sys
 from pathlib import Path
@@ -110,7 +70,7 @@ same = util.module_from_spec(spec)
 spec.loader.exec_module(same)
 folder = Path(sys.argv[1])
 folder.mkdir()
-print(same.saved_model_digests(folder), same.digests(folder))
+print(same.saved_model_digests(folder), same.litert_digest(folder))
 """
     found = {
         subprocess.run(

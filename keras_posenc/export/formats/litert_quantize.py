@@ -19,7 +19,6 @@ from keras_posenc.export.formats.litert_recipe import (
     round_to_int4,
 )
 from keras_posenc.export.formats.litert_round import round_to_int8
-from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.from_model import of_one_example
@@ -127,29 +126,6 @@ def check_quantization(
                 f"batches. Received: {len(shapes_given)} shapes"
             )
     return batches
-
-
-def calibration_of(reference: Reference) -> Mapping[str, list[Inputs]]:
-    """Returns one batch of finite numbers for each signature.
-
-    Raises:
-        ExportError: There is none.
-    """
-    found = {}
-    for probe in sorted(reference.usual, key=lambda probe: probe.is_sample):
-        arrays = (*probe.inputs.values(), *probe.outputs.values())
-        if all(
-            array.size and np.all(np.isfinite(array.astype("float64")))
-            for array in arrays
-        ):
-            found[probe.signature] = [probe.inputs]
-    for signature in reference.signatures:
-        if signature.name not in found:
-            raise ExportError(
-                f"there is no batch of finite numbers to calibrate signature "
-                f"'{signature.name}' with"
-            )
-    return found
 
 
 def refuse_loops(signatures: Sequence[Signature]) -> None:

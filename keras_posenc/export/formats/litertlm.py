@@ -103,7 +103,7 @@ class LiteRTLM(LiteRT):
                     self.texts,
                 )
                 report.require_success()
-                record = make_record(report, packed)
+                record = make_record(report, packed, self.weights)
             publish_file(packed, self.path)
         if report is None:
             record_path(self.path).unlink(missing_ok=True)

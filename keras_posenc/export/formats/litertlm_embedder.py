@@ -27,7 +27,6 @@ from keras_posenc.export.formats.litertlm_package import (
     require_builder,
     section_content,
     tokenizer_section,
-    unpack_model,
     write_package,
 )
 from keras_posenc.export.graphs.float32 import to_float32
@@ -307,15 +306,6 @@ def _read_frame(found: Inspection, own: Any) -> list[Section]:
         Section(each["kind"], section_content(found.path, each))
         for each in (metadata, tokenizer)
     ]
-
-
-def _unpack(found: Inspection, folder: Path) -> dict[str, Path]:
-    """Writes the models of a package to a folder; returns the files."""
-    _, _, *models = _sections(found)
-    files = {name: folder / f"{name}.tflite" for name in _MODELS}
-    for section, file in zip(models, files.values(), strict=True):
-        unpack_model(found.path, section, file)
-    return files
 
 
 def _metadata(parts: Any, sizes: Sequence[int]) -> Any:

@@ -13,12 +13,12 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.onnx_operators import (
     EINSUM,
     HANDLERS,
+    graphs,
     nodes,
     with_float_tables,
     with_values,
     write_model,
 )
-from keras_posenc.export.formats.onnx_order import sort_graph
 from keras_posenc.export.formats.onnx_quantize import in_float32, quantize
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
@@ -131,10 +131,11 @@ def convert(
     for node in nodes(graph):
         if node.op_type == EINSUM:
             node.op_type = "Einsum"
-    numbers = sort_graph(graph, weights, numbers)
+    for inner in graphs(graph):
+        del inner.value_info[:]  # of what the converter made of it
     if quantization is not None:
-        kept = quantize(model, numbers, weights, quantization, batches)
-        numbers = sort_graph(graph, kept, {})
+        quantize(model, numbers, weights, quantization, batches)
+        numbers = {}
     graph.name = signature.name
     onnx.helper.set_model_props(
         model, {"tensorflow": tf.__version__, "keras": keras.__version__}

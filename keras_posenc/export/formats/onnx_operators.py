@@ -283,20 +283,21 @@ def with_values(
 
 def nodes(graph: Any) -> Iterator[Any]:
     """Yields every node of a graph, and of the graphs inside it."""
-    for each in _graphs(graph):
+    for each in graphs(graph):
         yield from each.node
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
+def graphs(graph: Any) -> Iterator[Any]:
+    """Yields a graph, and the graphs inside it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
+                yield from graphs(attribute.g)
 
 
 def _read(graph: Any) -> Iterator[str]:
-    for each in _graphs(graph):
+    for each in graphs(graph):
         for node in each.node:
             yield from node.input
         yield from (value.name for value in each.output)
@@ -307,7 +308,7 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
 
     This is safe: tf2onnx names every tensor once in all graphs.
     """
-    for each in _graphs(graph):
+    for each in graphs(graph):
         for node in each.node:
             for index, name in enumerate(node.input):
                 if name in names:
@@ -332,7 +333,7 @@ def with_float_tables(graph: Any, numbers: Mapping[str, Any]) -> None:
     # tf2onnx names every tensor once in all its graphs.
     homes = {}
     constants = {}
-    for inner in _graphs(graph):
+    for inner in graphs(graph):
         for each in inner.initializer:
             homes[each.name], constants[each.name] = inner, each
     makers = {name: node for node in nodes(graph) for name in node.output}

@@ -49,7 +49,7 @@ def quantize(
     weights: Sequence[str],
     quantization: str,
     batches: Sequence[Inputs],
-) -> list[str]:
+) -> None:
     """Quantizes the weights of a model, in place.
 
     Each column of a kernel has a scale. Its integers have 7 bits: x86
@@ -58,14 +58,11 @@ def quantize(
     Constants that are no weights, such as an encoding, are never quantized.
 
     Args:
-        model: A `ModelProto`, sorted.
+        model: A `ModelProto`.
         values: The values of initializers that have none in the model.
         weights: The names of the weights among its initializers.
         quantization: The mode.
         batches: Inputs to calibrate `"int8-static"` with.
-
-    Returns:
-        The names of the quantized model's weights and of their scales.
     """
     from onnx import numpy_helper
 
@@ -74,22 +71,9 @@ def quantize(
         if each.name in values:
             value = np.asarray(array_of(values[each.name]))
             each.CopyFrom(numpy_helper.from_array(value, each.name))
-    kept = {*_fold(graph, weights)}
-    chosen = list(_chosen(graph, kept))
-    before = {each.name for each in graph.initializer}
+    chosen = list(_chosen(graph, {*_fold(graph, weights)}))
     if chosen:
         _run(model, quantization, chosen, batches)
-    # What the quantizer adds is named after the weight: keep these names.
-    added = {each.name for each in graph.initializer} - before
-    return [
-        each.name
-        for each in graph.initializer
-        if each.name in kept
-        or (
-            each.name in added
-            and any(each.name.startswith(f"{name}_") for name in kept)
-        )
-    ]
 
 
 def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -196,7 +180,7 @@ def _is_read_within(graph: Any, lookup: Any) -> bool:
     """Returns whether an inner graph, such as a loop's, reads looked up rows.
 
     Args:
-        graph: A `GraphProto`, sorted.
+        graph: A `GraphProto`.
         lookup: A node of it.
     """
     found = {*lookup.output}

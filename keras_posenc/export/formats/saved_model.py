@@ -2,13 +2,12 @@
 
 import contextlib
 import dataclasses
-import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
@@ -30,9 +29,9 @@ from keras_posenc.export.record import add_record, make_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.units import some
 from keras_posenc.export.versions import publish_version
 from keras_posenc.publish import writing_to
+from keras_posenc_worker.codec import digest
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -40,13 +39,12 @@ class SavedModel(Format):
     """The folder of a version, for TensorFlow Serving and for Python.
 
     The arguments are those of `export_saved_model`, where `has_constants` is
-    called `frozen`; a verification has `labels` and `compiled`.
+    called `frozen`; a verification has `labels`.
     """
 
     version: int | None = None
     keep: int | None = None
     labels: Any = None
-    compiled: Any = None
     has_constants: bool = False
     warmup: Any = None
     batching: Any = None
@@ -58,7 +56,7 @@ class SavedModel(Format):
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures for a server, and its warm-up and batching."""
         self.signatures = resolve_serving_signatures(
-            model, self.given, self.labels, self.compiled
+            model, self.given, self.labels
         )
         if found is None:
             check_warmup(self.warmup, self.verify)
@@ -98,41 +96,24 @@ class SavedModel(Format):
         assert self.path is not None
         return self.path.resolve().name
 
-    def contents(self) -> dict[str, tuple[str, str]]:
-        """Returns name and SHA-256 of each weight, by its key in the file."""
+    def different_weights(self, response: Future[Any]) -> list[str]:
+        """Returns the variables whose values the file does not store."""
         functions = self.functions
         if functions is None:  # a verification; an export has written them
             with self._weights():
                 functions = trace_all(self.signatures)
-        return {
-            f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE": (
-                each.name,
-                hashlib.sha256(
-                    np.ascontiguousarray(each.numpy())
-                    .reshape(-1)
-                    .view("uint8")
-                    .data
-                ).hexdigest(),
-            )
-            for index, each in enumerate(weights_of(functions))
-        }
+        own = [
+            (each.name.partition(":")[0], digest(each.numpy()))
+            for each in weights_of(functions)
+        ]
+        stored = {*response.result().get("weights", [])}
+        return [name for name, sum in own if sum not in stored]
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:
         """A scope in which weights are what they are in the file."""
         if self.has_constants:
             return self.frozen.as_constants()
         return contextlib.nullcontext()
-
-    def compare_contents(
-        self, reference: Reference, found: Inspection, response: Any, own: Any
-    ) -> tuple[list[str], list[str], list[str]]:
-        """Compares the stored weights with the model's, bit for bit."""
-        stored = response["weights"]
-        if {*own} != {*stored}:
-            text = f"it has {len(stored)} weights, and the model {len(own)}"
-            return [text], [], []
-        wrong = [name for key, (name, x) in own.items() if stored[key] != x]
-        return [f"different values in {some(wrong)}"] * bool(wrong), [], []
 
     def publish(
         self,
@@ -157,9 +138,7 @@ class SavedModel(Format):
         with writing_to(self.path):
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
-            add_record(
-                make_record(report, staged, self.frozen.digests()), staged
-            )
+            add_record(make_record(report, staged, self.weights), staged)
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
         return ExportedModel.published(path, report)

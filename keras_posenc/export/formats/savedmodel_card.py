@@ -148,14 +148,6 @@ def _serving(
         if warmup
         else "- Warm-up: none."
     ]
-    if programs := {pair for each in signatures for pair in each.programs}:
-        batches, lengths = map(max, zip(*programs, strict=True))
-        lines.append(
-            f"- Compiled by XLA, for texts of up to {lengths} in batches of up "
-            f"to {batches}: TensorFlow Serving needs "
-            "`--xla_cpu_compilation_enabled`. Each size is compiled at its "
-            "first request" + ("." if warmup else ": there is no warm-up.")
-        )
     if batching is None:
         lines.append(f"- Batching: no `{BATCHING_FILE}`.")
     else:

@@ -194,6 +194,7 @@ def warmup_probes(
         {
             (probe.signature, _key(probe.inputs)): probe
             for probe in reference.usual
+            if not probe.is_of_tables  # large, and like no request
         }.values()
     )
     if warmup is not True:

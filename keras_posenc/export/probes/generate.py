@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_posenc.checks import check_positive_int, is_number
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.every_id import every_id
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -44,6 +45,7 @@ class Probe:
         is_required: Whether the model must accept the inputs.
         is_sample: Whether the inputs were given as a sample.
         is_drawn: Whether the model has sampled the targets that it scores.
+        is_of_tables: Whether it is one of those in which each id occurs.
         text: The text that the inputs were made of, for a MediaPipe task.
         extremes: The extreme numbers of each example, as text, if it has some;
             see `extreme_probes`.
@@ -57,12 +59,13 @@ class Probe:
     is_required: bool = True
     is_sample: bool = False
     is_drawn: bool = False
+    is_of_tables: bool = False
     text: str | None = None
     extremes: Sequence[str] = ()
     rounding: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
-        text = describe(self.inputs)
+        text = describe(self.inputs) + ", each id" * self.is_of_tables
         if self.extremes:
             text += f", examples of {', '.join(dict.fromkeys(self.extremes))}"
         return text
@@ -360,7 +363,6 @@ def make_probes(
     given: Sequence[Inputs],
     max_length: int,
     takes: Callable[[Inputs], bool],
-    programs: Sequence[tuple[int, int]] = (),
 ) -> Iterator[Probe]:
     """Yields batches of inputs to run a model with.
 
@@ -386,7 +388,6 @@ def make_probes(
         takes: Returns whether the model accepts some inputs. Called if it has
             embeddings of several sizes, or several integer inputs, to find
             which input goes to which.
-        programs: Further batch sizes, with lengths.
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding` nor
@@ -400,22 +401,14 @@ def make_probes(
             yield Probe(signature.name, dict(each))
         return
     oracle = signature.oracle
-    programs = signature.programs or programs
     if oracle is not None:
         if given and not _can_be_probed(oracle.base):
-            if _programs_of(signature):
-                raise ValueError(
-                    "`compiled`: no Embedding layer limits the ids of "
-                    f"signature '{signature.name}', so its programs cannot all "
-                    "be verified. Export it without `compiled`"
-                )
             return
         for probe in make_probes(
             oracle.base,
             [],
             max_length,
             lambda inputs: takes(oracle.widen(inputs)),
-            programs,
         ):
             yield dataclasses.replace(
                 probe,
@@ -465,7 +458,7 @@ def make_probes(
         max_length = max(max_length // max(axes.count((None,)), 1), 1)
         few = {(batch, min(length, max_length)) for batch, length in _FEW_SIZES}
         grid = sorted({*few, (1, max_length)}, key=lambda size: size[::-1])
-    for batch, length in itertools.chain(grid, programs):
+    for batch, length in grid:
         shapes = signature.shapes(batch, length)
         key = tuple(shapes.values())
         if key not in seen:  # a static shape has only one
@@ -475,35 +468,17 @@ def make_probes(
             for inputs in _in_batches(signature, shapes, invent):
                 yield Probe(signature.name, inputs, is_required=is_required)
                 is_required = False
-    yield from _every_id(signature, limits, max_length, invent)
+    values = {name: np.arange(most) for name, most in limits.items() if most}
+    for inputs in every_id(
+        signature, {**known, **values}, limits, max_length, invent, takes
+    ):
+        yield Probe(
+            signature.name, inputs, is_required=False, is_of_tables=True
+        )
     for inputs in _oblong(signature, max_length, invent, takes):
         yield Probe(signature.name, inputs, is_required=False)
     tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
     yield from extreme_probes(signature, [*tried], invent, takes)
-
-
-_MOST_IDS = 2**17  # of all, that are looked up once
-
-
-def _every_id(
-    signature: Signature,
-    limits: Mapping[str, int | None],
-    length: int,
-    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
-) -> Iterator[Probe]:
-    """Yields batches in which each id of a table occurs, in chunks."""
-    if has_many_weights(signature):
-        return
-    for name, limit in limits.items():
-        most = min(limit or 0, _MOST_IDS)
-        rows = min(-(-most // math.prod(signature.shapes(1, length)[name])), 64)
-        shapes = signature.shapes(max(rows, 1), length)
-        size = math.prod(shapes[name])
-        for start in range(1, most, size):
-            inputs = invent(shapes)
-            ids = np.arange(start, start + size) % (limit or 1)
-            inputs[name] = ids.reshape(shapes[name]).astype(inputs[name].dtype)
-            yield Probe(signature.name, inputs, is_required=False)
 
 
 def _weights(signature: Signature) -> int:
@@ -571,13 +546,6 @@ def _oblong(
             if takes(batches[0]):
                 yield from batches
                 break
-
-
-def _programs_of(signature: Signature) -> Sequence[tuple[int, int]]:
-    """Returns the sizes of its programs, or of its base's."""
-    if signature.programs or signature.oracle is None:
-        return signature.programs
-    return _programs_of(signature.oracle.base)
 
 
 def _longest(signature: Signature, max_length: int) -> int:

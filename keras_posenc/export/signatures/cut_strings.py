@@ -65,6 +65,12 @@ def cut_strings(signature: Signature) -> Signature:
                 f"they become numbers inside model '{layer.name}', which is a "
                 f"layer of '{model.name}'"
             )
+        if getattr(cut, "ragged", False) or getattr(layer, "_ragged", False):
+            raise ValueError(
+                f"layer '{layer.name}' makes ragged tensors of them, which no "
+                "input can be: make it with ragged=False, and the layers after "
+                "it with masks"
+            )
     inputs = input_names(model)
     sources = dict(zip(inputs, model.inputs, strict=True))
     kept = [

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_posenc.export.signatures.cut_strings import steps
-from keras_posenc.export.signatures.from_model import output_of
+from keras_posenc.export.signatures.from_model import as_dense, output_of
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import carried_mask
 
@@ -49,9 +49,8 @@ def encode_signature(signature: Signature) -> Signature | None:
     )
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        return _with_mask(
-            cut([tensors[name] for name in names], training=False)
-        )
+        found = cut([tensors[name] for name in names], training=False)
+        return _with_mask({key: as_dense(x) for key, x in found.items()})
 
     return Signature("encode", cut, signature.specs, call, add=_with_mask)
 

@@ -36,6 +36,13 @@ def signature_of(
         return signature_of_called(name, model, shapes)
     _check_inputs(name, model)
     names = input_names(model)
+    for input_name, tensor in zip(names, inputs, strict=True):
+        if getattr(tensor, "ragged", False) or getattr(tensor, "sparse", False):
+            raise ValueError(
+                f"Signature '{name}': the input '{input_name}' is ragged or "
+                "sparse, and exported models take dense tensors: pad it, and "
+                "leave `ragged` and `sparse` out of its keras.Input"
+            )
     check_names(name, names, model)
     specs = {
         input_name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
@@ -369,14 +376,29 @@ def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
     if not isinstance(outputs, Mapping | Sequence):
         outputs = [outputs]
     if isinstance(outputs, Mapping):
-        return dict(outputs)
+        return {name: as_dense(output) for name, output in outputs.items()}
     if is_sequential(model) and model.layers:
         names = [model.layers[-1].name]
     else:
         names = list(getattr(model, "output_names", None) or [])
     if len(names) != len(outputs) or len(set(names)) != len(names):
         names = [f"output_{index}" for index in range(len(outputs))]
-    return dict(zip(names, outputs, strict=True))
+    return dict(zip(names, map(as_dense, outputs), strict=True))
+
+
+def as_dense(tensor: Any) -> Any:
+    """Returns a ragged or sparse tensor with zeros where it has no number.
+
+    Servers know neither. Keras gives such arrays of them, too.
+    """
+    kind = type(tensor).__name__
+    if kind == "RaggedTensor":
+        return tensor.to_tensor()
+    if kind == "SparseTensor":
+        import tensorflow as tf
+
+        return tf.sparse.to_dense(tf.sparse.reorder(tensor))
+    return tensor
 
 
 def output_of(model: keras.Model) -> Any:
@@ -413,7 +435,9 @@ def check_names(
         names: The names.
         model: The model whose inputs have these names, if there is one.
     """
-    if all(_is_plain(name) and names.count(name) == 1 for name in names):
+    # TensorFlow's signatures have names in lower case inside.
+    different = {name.lower() for name in names}
+    if all(map(_is_plain, names)) and len(different) == len(names):
         return
     remedy = "give it one by keras.Input(..., name='ids')"
     if model is not None:
@@ -423,15 +447,17 @@ def check_names(
             else re.sub("[^A-Za-z0-9]+", "_", f"x_{name}")
             for name in names
         ]
+        lower = [name.lower() for name in plain]
         unique = [
-            f"{name}_{index}" if plain.count(name) > 1 else name
+            f"{name}_{index}" if lower.count(name.lower()) > 1 else name
             for index, name in enumerate(plain)
         ]
         remedy = f"give it one by `{_renamed(model, unique)}`"
     raise ValueError(
-        f"Signature '{signature}': the name of an input must be an "
-        f"identifier in ASCII, and unique; {remedy}. "
-        f"Received: {', '.join(names)}"
+        f"Signature '{signature}': the name of an input must be of ASCII "
+        "letters, digits and underscores, begin with a letter, be no keyword "
+        "of Python and not 'self', and differ from the others in more than "
+        f"upper case; {remedy}. Received: {', '.join(names)}"
     )
 
 

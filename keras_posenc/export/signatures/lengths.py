@@ -91,20 +91,19 @@ def with_lengths(signature: Signature) -> Signature | None:
     )
 
 
-def padding_of(signature: Signature, name: str = IDS) -> int:
-    """Returns the id of padding of an input.
+def padding_of(signature: Signature) -> int:
+    """Returns the id of padding of the ids.
 
-    It is the tokenizer's, that of a model that generates, which has another
-    one for its `target`, all embeddings', or 0.
+    It is the tokenizer's, that of a model that generates, all embeddings', or
+    0.
     """
     if signature.cut_at is not None:
         tokenizer = layer_of(signature.cut_at)
         if isinstance(pad_id := getattr(tokenizer, "pad_id", None), int):
             return pad_id
     for layer in layers_within(signature.model):
-        of_target = getattr(layer, "target_pad_id", None)
-        if isinstance(of_target, int):
-            return of_target if name == "target" else int(layer.pad_id)
+        if isinstance(getattr(layer, "target_pad_id", None), int):
+            return int(layer.pad_id)
     found = {
         getattr(layer, "pad_id", 0)
         for layer in layers_within(signature.model)

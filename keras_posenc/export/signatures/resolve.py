@@ -9,11 +9,6 @@ from typing import Any
 import keras
 
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.signatures.compiled import (
-    compile_signatures,
-    resolve_compiled,
-    takes_strings,
-)
 from keras_posenc.export.signatures.cut_strings import (
     cut_strings,
     from_ids,
@@ -221,7 +216,6 @@ def resolve_serving_signatures(
     model: keras.Model,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
-    compiled: Any = None,
 ) -> list[Signature]:
     """Returns the signatures of a server's export of `model`.
 
@@ -235,23 +229,17 @@ def resolve_serving_signatures(
             no ids, and looked-up categories no texts: for those, neither is
             made. Also those that the model adds (`Offers.added_signatures`).
         labels: The names of a classifier's classes; see `with_labels`.
-        compiled: What XLA compiles; see `resolve_compiled`.
 
     Raises:
-        ValueError: As `resolve_signatures`, `with_labels`, `resolve_compiled`
-            and `compile_signatures` do.
+        ValueError: As `resolve_signatures` and `with_labels` do.
     """
-    sizes = resolve_compiled(compiled)
     resolved = resolve_signatures(model, signatures)
     added = Offers.of(model).added_signatures
     if signatures is not None or added is None:
         added = dict
-    # Not compiled: with strings, programs are verified through other ids.
     more = [signature_of(name, each, {}) for name, each in added().items()]
     encode = None
     if signatures is None and offered(model):
-        if sizes is not None:
-            resolved = compile_signatures(resolved, sizes)
         resolved = [
             (
                 each.name == "from_ids"
@@ -266,24 +254,15 @@ def resolve_serving_signatures(
         looked_up = [default.specs[name] for name in lookups(default)]
         if all(_is_sequence_of_strings(spec) for spec in looked_up):
             encode = encode_signature(default)
-        if sizes is not None:
-            default, *cut = compile_signatures(resolved, sizes)
         shapes = [spec.shape[1:] for spec in default.specs.values()]
         if not cut and shapes == [(None,)] and not looked_up:
             cut = [default]
         of_ids = [with_lengths(signature) or signature for signature in cut]
         resolved = [default, *(s for s in of_ids if s is not default)]
-    elif sizes is not None:
-        resolved = compile_signatures(resolved, sizes)
     if labels is not None:
         resolved = with_labels(resolved, labels)
     resolved += more
-    if encode is None:
-        return resolved
-    # With strings, its programs could not be verified through ids.
-    if sizes is not None and not takes_strings(encode):
-        (encode,) = compile_signatures([encode], sizes)
-    return [*resolved, encode]
+    return resolved if encode is None else [*resolved, encode]
 
 
 def _is_sequence_of_strings(spec: keras.InputSpec) -> bool:

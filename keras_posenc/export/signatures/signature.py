@@ -36,8 +36,6 @@ class Signature:
         arguments: How Keras's function `serve` takes the inputs: for each
             argument the name of an input, or a list or dict of names.
         pack: From a dict of its outputs to what `serve` returns.
-        programs: Batch sizes and lengths for which XLA compiles it; each is
-            verified.
     """
 
     name: str
@@ -51,7 +49,6 @@ class Signature:
     own_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     arguments: Sequence[Any] = ()
     pack: Callable[[dict[str, Any]], Any] = dict
-    programs: Sequence[tuple[int, int]] = ()
 
     @property
     def has_serve(self) -> bool:

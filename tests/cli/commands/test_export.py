@@ -26,7 +26,7 @@ class TestExport:
             "m.tflite.verified.json",
         ]
         assert result.out.startswith(
-            f"{out}: verified: 6 cases, largest difference "
+            f"{out}: verified: 7 cases, largest difference "
         )
         assert len(result.out.splitlines()) == 1
         assert result.err.splitlines() == [
@@ -286,7 +286,6 @@ class TestExport:
                     "frozen": True,
                     "warmup": True,
                     "batching": True,
-                    "compiled": None,
                     "allow_operators": ["Abc"],
                 },
             ),

@@ -1,7 +1,5 @@
 """Models as ONNX files."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -180,36 +178,6 @@ def ten_times(values):
     values *= 10
 
 
-def test_what_no_output_tells(weighed, tmp_path):
-    import onnx
-
-    model, original = weighed
-    message = onnx.ModelProto.FromString(original.SerializeToString())
-    changes = {
-        "lstm_cell/recurrent_kernel": low_bits,
-        "rows/embeddings": last_but_one_row,
-        "1e-12": ten_times,
-    }
-    for tensor in message.graph.initializer:
-        if tensor.data_type != 1:
-            continue
-        values = onnx.numpy_helper.to_array(tensor).copy()
-        for which in [*changes]:
-            number = f"{values.flat[0]:.0e}"
-            if tensor.name.endswith(which) or number == which:
-                changes.pop(which)(values)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    assert not changes
-    path = tmp_path / "m.onnx"
-    onnx.save(message, path)
-    report = kp.verify(model, path, max_length=4)
-    assert not report.passed
-    weights, constant = report.different_values
-    assert "lstm_cell/recurrent_kernel" in weights
-    assert "rows/embeddings" in weights
-    assert re.search(r"is 9.99\d*e-12, not 9.99\d*e-13", constant)
-
-
 @pytest.mark.parametrize(("dtype", "kind"), [(8, "texts"), (6, "integers")])
 def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     """Whose numbers are right, or look so."""
@@ -230,63 +198,11 @@ def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     )
     output.type.tensor_type.elem_type = dtype
     onnx.save(message, path)
-    report = kp.verify(model, path, allow_different_graph=True, verbose=False)
+    report = kp.verify(model, path, verbose=False)
     assert not report.passed
     assert {case.error for case in report.cases} == {
         f"y has {kind}, and the model's has floats"
     }
-
-
-@pytest.mark.slow
-def test_graph_of_another_converter(weighed, tmp_path):
-    """Its weights are found wherever they are, and nothing else compared."""
-    import onnx
-
-    model, original = weighed
-    message = onnx.ModelProto.FromString(original.SerializeToString())
-    node = message.graph.node[-1]
-    (name,) = node.output
-    node.output[0] = "half"
-    message.graph.node.append(
-        onnx.helper.make_node("Neg", ["half"], ["negative"])
-    )
-    message.graph.node.append(
-        onnx.helper.make_node("Neg", ["negative"], [name])
-    )
-    path = tmp_path / "m.onnx"
-    onnx.save(message, path)
-    (own,) = kp.verify(model, path, max_length=4).different_graph
-    message.producer_version = "another"
-    onnx.save(message, path)
-    report = kp.verify(model, path, max_length=4)
-    assert not report.passed
-    name = message.producer_name
-    assert report.different_graph == [
-        f"{own} (the file names {name} another as its writer)"
-    ]
-    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
-    assert report.passed
-    assert "outputs and weights only" in str(report).splitlines()[0]
-    # Nor is a weight found that nothing comes from.
-    for node in message.graph.node:
-        for index, source in enumerate(node.input):
-            if source.endswith("embeddings"):
-                node.input[index] = "mine"
-    (tensor,) = (
-        each
-        for each in message.graph.initializer
-        if each.name.endswith("embeddings")
-    )
-    values = onnx.numpy_helper.to_array(tensor).copy()
-    last_but_one_row(values)
-    message.graph.initializer.append(
-        onnx.numpy_helper.from_array(values, "mine")
-    )
-    onnx.save(message, path)
-    report = kp.verify(model, path, max_length=4, allow_different_graph=True)
-    assert not report.passed
-    (words,) = report.different_values
-    assert "rows/embeddings" in words
 
 
 def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):

@@ -1,7 +1,5 @@
 """`serve`: Python calls a SavedModel as it calls those that Keras writes."""
 
-import shutil
-
 import keras
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ import keras_posenc as kp
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 
-from tests.export.edits import graph_of  # noqa: E402
 
 # Both copy the same graph: float32 sums of 4 products, in whatever order.
 TOLERANCE = 4 * 2.0**-22
@@ -134,84 +131,3 @@ def test_of_strings_and_labels(text_model, tmp_path):
         )
         assert report.passed, report
         assert not any("serve " in each for each in report.unverified)
-
-
-@pytest.fixture(scope="module")
-def lists_exported(tmp_path_factory):
-    model = lists()
-    folder = tmp_path_factory.mktemp("lists")
-    return model, kp.export_saved_model(model, folder, verbose=False).path
-
-
-def forge_outputs(graph, serve):
-    """Its outputs change places in the function."""
-    (function,) = (
-        f for f in graph.graph_def.library.function if f.signature.name == serve
-    )
-    first, second = (arg.name for arg in function.signature.output_arg)
-    function.ret[first], function.ret[second] = (
-        function.ret[second],
-        function.ret[first],
-    )
-
-
-def forge_inputs(graph, serve):
-    """Python hands the inputs over in another order, by their names."""
-    specs = (
-        graph.object_graph_def.concrete_functions[serve]
-        .canonicalized_input_signature.tuple_value.values[0]
-        .tuple_value.values[0]
-        .list_value.values
-    )
-    names = [spec.tensor_spec_value.name for spec in specs]
-    for spec, name in zip(specs, reversed(names), strict=True):
-        spec.tensor_spec_value.name = name
-
-
-def forge_both(graph, serve):
-    """Inputs by other names, and what computes with them, too."""
-    forge_inputs(graph, serve)
-    (function,) = (
-        f for f in graph.graph_def.library.function if f.signature.name == serve
-    )
-    for node in function.node_def:
-        if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
-            node.input[0], node.input[1] = node.input[1], node.input[0]
-
-
-def forge_weights(graph, serve):
-    """It reads one variable in place of another."""
-    bound = graph.object_graph_def.concrete_functions[serve].bound_inputs
-    bound[0], bound[2] = bound[2], bound[0]
-
-
-def forge_function(graph, serve):
-    """It is another function of the file."""
-    objects = graph.object_graph_def.nodes
-    (node,) = (
-        objects[child.node_id].function
-        for child in objects[0].children
-        if child.local_name == "serve"
-    )
-    node.concrete_functions[:] = [serve, serve]
-
-
-@pytest.mark.parametrize(
-    "forge",
-    [forge_outputs, forge_inputs, forge_both, forge_weights, forge_function],
-    ids=lambda forge: forge.__name__,
-)
-def test_forged(lists_exported, tmp_path, forge):
-    model, path = lists_exported
-    shutil.copytree(path, tmp_path / "1")
-    with graph_of(tmp_path / "1") as graph:
-        objects = graph.object_graph_def.nodes
-        (serve,) = (
-            name
-            for child in objects[0].children
-            if child.local_name == "serve"
-            for name in objects[child.node_id].function.concrete_functions
-        )
-        forge(graph, serve)
-    with pytest.raises(kp.ExportVerificationError, match="'serve'"):
-        kp.verify(model, tmp_path / "1", verbose=False).require_success()

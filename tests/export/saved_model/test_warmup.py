@@ -64,7 +64,8 @@ def test_true_is_the_inputs_of_the_verification(make, tmp_path):
         make.embedder(), tmp_path, warmup=True, max_length=3, verbose=False
     )
     requests = read(artifact.path)
-    assert artifact.report.warmup == len(artifact.report.cases) == len(requests)
+    cases = [x for x in artifact.report.cases if "each id" not in x.inputs]
+    assert artifact.report.warmup == len(cases) == len(requests)
     shapes = [
         {name: value.shape for name, value in inputs_of(request).items()}
         for request in requests
