@@ -32,6 +32,7 @@ from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.processor import processor
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import called_for_training
 from keras_posenc.progress import printable
 
 
@@ -293,6 +294,8 @@ class VerificationReport:
         warmup: Number of warm-up requests of a SavedModel that were replayed.
             None if it has some and tensorflow-serving-api, which reads them, is
             not installed.
+        eager_differences: Where the model's eager code gives other outputs than
+            its graph, which the file holds, as text.
         padding_matters: Whether zeros after an example's ids change its
             outputs. A server must not batch examples of different lengths then.
         fixed_shapes: Inputs that take one shape in the file and any shape in
@@ -332,6 +335,7 @@ class VerificationReport:
     in_float32: bool = False
     quantization: str | None = None
     warmup: int | None = 0
+    eager_differences: list[str] = dataclasses.field(default_factory=list)
     padding_matters: bool = False
     fixed_shapes: list[str] = dataclasses.field(default_factory=list)
     low_variation: list[str] = dataclasses.field(default_factory=list)
@@ -678,7 +682,8 @@ def _wrong_outputs(report: Any) -> str | None:
     return (
         "The exported model does not reproduce the model's outputs in "
         f"{failed:,} of {units.count(len(report.cases), 'case')}. Signature "
-        f"'{worst.signature}', {worst.inputs}: {reason}"
+        f"'{worst.signature}', {worst.inputs}: "
+        + ". ".join([reason, *report.eager_differences])
     )
 
 
@@ -734,6 +739,8 @@ def remarks(report: Any) -> list[str]:
     wrong = _wrong_outputs(report)
     lines = [wrong, _weak_check(report), *report.fixed_shapes, *report.notes]
     lines = [line for line in lines if line]
+    if report.passed:  # else the reason has them
+        lines += report.eager_differences
     lines += [f"different values: {each}" for each in report.different_values]
     lines += [f"different graph: {x}" for x in report.different_graph]
     # Where outputs cannot be compared it is no remedy.
@@ -1024,10 +1031,21 @@ def notes(
             yield from _sizes(signature, reference)
         elif has_many_weights(signature):
             yield from _longest(signature, reference)
+    yield from reference.notes
     for probe in reference.usual:
         if has_nan(probe.outputs):
             yield _of_nan(probe)
             break
+    drawn = {
+        name: None
+        for signature in reference.signatures
+        for name in called_for_training(signature.model)
+    }
+    if drawn:
+        yield (
+            f"called with `training=True` in the model, and with False by "
+            f"`model.predict` and in the file: {', '.join(drawn)}"
+        )
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:
         yield (

@@ -83,7 +83,8 @@ def export_saved_model(
             by output if it has several. They add two outputs of strings:
             `classes`, of the scores' shape and order, and `label`, the class of
             the highest score; for a dict, `<output>_classes` and
-            `<output>_label`.
+            `<output>_label`. One probability, such as a sigmoid's, takes two
+            names: it is that of the second, which is `label` from 0.5 on.
         compiled: What XLA compiles, so that short texts take less time: True,
             or a dict of `lengths` (16, 32, 64 and 128 by default) and
             `batch_sizes` (1). The signature pads ids to the next of these

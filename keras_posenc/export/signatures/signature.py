@@ -54,6 +54,11 @@ class Signature:
     programs: Sequence[tuple[int, int]] = ()
 
     @property
+    def innermost(self) -> "Signature":
+        """The signature at the bottom of its oracles: the model alone."""
+        return self if self.oracle is None else self.oracle.base.innermost
+
+    @property
     def has_serve(self) -> bool:
         """Whether Python finds it as `serve`, as in Keras's own exports."""
         names = keras.tree.flatten(list(self.arguments))
