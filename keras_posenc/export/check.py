@@ -61,6 +61,8 @@ def compare(
             largest_difference=math.inf,
             where=where,
             error=error,
+            is_sample=probe.is_sample,
+            is_extreme=bool(probe.extremes),
         )
 
     if (error := _other_outputs(probe.outputs, response)) is not None:

@@ -21,7 +21,11 @@ from keras_posenc.export.probes.compare import (
     Loss,
     has_nan,
 )
-from keras_posenc.export.probes.generate import Probe, has_many_weights
+from keras_posenc.export.probes.generate import (
+    LARGE_INTEGERS,
+    Probe,
+    has_many_weights,
+)
 from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
     MAX_PERPLEXITY_RATIO,
@@ -449,7 +453,9 @@ class VerificationReport:
     @property
     def samples_only(self) -> list[str]:
         """Signatures that were run on nothing but the samples."""
-        invented = {case.signature for case in self.cases if not case.is_sample}
+        invented = {
+            case.signature for case in self._usual if not case.is_sample
+        }
         ran = dict.fromkeys(case.signature for case in self.cases)
         return [name for name in ran if name not in invented]
 
@@ -651,7 +657,15 @@ def _wrong_outputs(report: Any) -> str | None:
         f"{report.tolerance:.3g}), relative to the output's size, in "
         f"{worst.where}"
     )
-    if worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
+    if worst.error is None and worst.where.endswith(LARGE_INTEGERS):
+        runtime = _RUNTIMES.get(report.kind, "the runtime")
+        reason += (
+            f". In {runtime} an operator of the model computes with such "
+            "integers in float32, which rounds above 16,777,216. Use "
+            "export_saved_model, or subtract a constant from such inputs "
+            "before they reach the model"
+        )
+    elif worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
         reason += (
             f". {_RUNTIMES[report.kind]} computes an operator of the model "
             "differently for such inputs. Use export_saved_model, which keeps "

@@ -334,6 +334,8 @@ def nan_probe(
         yield Probe(signature.name, inputs, is_required=False, extremes=(NAN,))
 
 
+LARGE_INTEGERS = "large integers"
+
 # Beyond these, float32 and int32 hold no further whole numbers.
 _BASES = (2**24 + 1, 2**31 + 1, 2**40 + 1)
 _MOST_SHIFTED = 2**20  # numbers in one batch
@@ -390,6 +392,7 @@ def large_integers(
                     for other, value in inputs.items()
                 },
                 is_required=False,
+                extremes=[LARGE_INTEGERS] * len(rows),
             )
 
 

@@ -51,8 +51,9 @@ _FIRST_OPERAND = frozenset(
 class Graphs:
     """Calls a model's graph, which reads the current weights.
 
-    One graph takes inputs of any size. For images, and for models with windows,
-    there is one for each size too, as `predict` traces it: while it is traced,
+    One graph takes inputs of any size. For images, and for models with windows
+    or with `TimeDistributed`, there is one for each size too, as `predict`
+    traces it: while it is traced,
     TensorFlow refuses inputs that are smaller than a window. Such a pooling
     would divide by zero as it is run, and end the process.
 
@@ -75,8 +76,17 @@ class Graphs:
         signature = self.signature
         if all(None not in spec.shape[1:] for spec in signature.specs.values()):
             return False
-        return bool(signature.grid_axes) or any(
-            node.op.startswith(_WINDOWS) for node in _nodes(self.of_any_size)
+        return (
+            bool(signature.grid_axes)
+            # Of any size, exports change how it computes: see `over_any_length`.
+            or any(
+                isinstance(layer, keras.layers.TimeDistributed)
+                for layer in layers_within(signature.model)
+            )
+            or any(
+                node.op.startswith(_WINDOWS)
+                for node in _nodes(self.of_any_size)
+            )
         )
 
     def empty_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> int:

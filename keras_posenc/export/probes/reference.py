@@ -35,6 +35,7 @@ from keras_posenc.export.probes.compare import (
     unrounded,
 )
 from keras_posenc.export.probes.generate import (
+    LONGEST,
     Probe,
     Probes,
     has_many_weights,
@@ -471,7 +472,7 @@ def _run(
                 raise
             if probe.is_required and not given:
                 raise ValueError(
-                    f"{refusal}\n{_advice(signature, longest, probes, memory)}"
+                    f"{refusal}\n{_advice(signature, longest, memory)}"
                 ) from refusal
             if probe.is_required and not is_noted:
                 is_noted = True
@@ -616,9 +617,7 @@ def _taking(
     return fits if graphs.has_sizes else runs
 
 
-def _advice(
-    signature: Signature, longest: int, probes: Probes, memory: Memory
-) -> str:
+def _advice(signature: Signature, longest: int, memory: Memory) -> str:
     """Returns what to do if a model refuses a test input, as text."""
     base = signature.innermost
     if any(None in spec.shape[1:] for spec in base.specs.values()):
@@ -629,6 +628,14 @@ def _advice(
                 f"The longest test input has {longest} steps, and the model "
                 f"takes {taken}: give `max_length={taken}` (--max-length "
                 f"{taken})"
+            )
+        larger = 2 * longest
+        while taken is None and larger <= LONGEST and not takes(larger):
+            larger *= 2
+        if taken is None and larger <= LONGEST:
+            return (
+                f"The model takes no inputs of {longest} steps: give "
+                f"`max_length={larger}` (--max-length {larger})"
             )
     return (
         "These inputs were generated. If the model takes only some values, "

@@ -69,7 +69,8 @@ def test_texts_and_ids_fit_the_positions():
             elif value.ndim == 2:
                 lengths[case.signature].append(value.shape[1])
     assert max(lengths["from_ids"]) == size - 2
-    assert (size - 2) / 2 < max(lengths["serving_default"]) <= size - 2
+    # A graph takes longer texts, as this model computes its positions.
+    assert max(lengths["serving_default"]) > size
     assert max(lengths["score"]) > 500  # scores have no such limit
 
 
@@ -154,6 +155,13 @@ def test_a_sample_smaller_than_a_window_is_refused():
         compute_reference(probes)
 
 
+def test_a_larger_length_is_suggested():
+    model = windowed(2, layers.MaxPooling2D(3, 2, "valid"))
+    probes = Probes.fit(resolve_serving_signatures(model), max_length=2)
+    with pytest.raises(ValueError, match="give `max_length=4`"):
+        compute_reference(probes)
+
+
 def test_outputs_are_those_of_predict():
     """Eager code rounds these back to whole numbers, and the graph does not."""
     image = keras.Input((9, 7, 3), dtype="uint8", name="image")
@@ -168,7 +176,7 @@ def test_outputs_are_those_of_predict():
 
 
 def test_samples_replace_inputs_that_the_model_refuses():
-    counts = keras.Input((4,), name="counts")
+    counts = keras.Input((20,), name="counts")
     encoding = layers.CategoryEncoding(9, output_mode="count", name="many")
     signatures = resolve_serving_signatures(
         keras.Model(counts, encoding(counts))
@@ -177,7 +185,7 @@ def test_samples_replace_inputs_that_the_model_refuses():
         ValueError, match=r"(?s)many.*give real inputs as `samples`"
     ):
         compute_reference(Probes.fit(signatures))
-    samples = np.array([[1.0, 2, 8, 8]], "float32")
+    samples = np.full((1, 20), 8, "float32")
     found = compute_reference(Probes.fit(signatures, samples))
     assert [probe.is_sample for probe in found.usual] == [True]
     assert "the model refuses generated inputs" in "".join(found.notes)
@@ -198,11 +206,9 @@ def test_images_that_are_samples_alone():
     model = keras.Model(image, layers.Rescaling(0.5)(image))
     samples = [np.full((1, 9, 7, 1), 2, "int32")]
     probes = Probes.fit(resolve_serving_signatures(model), samples)
-    first, *others = compute_reference(probes).usual
-    (output,) = first.outputs.values()
+    (case,) = compute_reference(probes).usual
+    (output,) = case.outputs.values()
     assert (output == 1).all()
-    # Large numbers of the sample's size.
-    assert {case.inputs["image"].shape[1:] for case in others} == {(9, 7, 1)}
 
 
 class Adapted(layers.Layer):

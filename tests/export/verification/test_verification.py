@@ -922,7 +922,7 @@ def test_samples_that_the_model_does_not_take(make, tmp_path, contents):
             make.embedder(), tmp_path, samples=np.array([[4, 50]])
         )
     message = str(caught.value)
-    assert "indices[0,1] = 50 is not in [0, 50)\n" in message
+    assert "indices[0,1] = 50 is not in [0, 50)" in message
     # Neither internals of TensorFlow, nor what samples have not to do with.
     for strange in ("\x1b", "{{", "[Op:", "max_length"):
         assert strange not in message
@@ -1190,7 +1190,8 @@ def test_each_signature_of_a_model_of_strings_takes_its_samples(tmp_path):
         ],
         verbose=False,
     ).report
-    assert [(case.signature, case.inputs) for case in report.cases] == [
+    usual = [case for case in report.cases if not case.is_extreme]
+    assert [(case.signature, case.inputs) for case in usual] == [
         ("serving_default", "city of shape (2,)"),
         ("serving_default", "city of shape (1,)"),
         ("serving_default", "city of shape (3,)"),
