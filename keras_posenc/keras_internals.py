@@ -43,6 +43,17 @@ def sources_of(tensor: Any) -> list[Any]:
     return list(node.input_tensors)
 
 
+def called_for_training(model: Any) -> list[str]:
+    """Returns the layers that a functional model calls with `training=True`."""
+    return [
+        node.operation.name
+        for layer in layers_within(model)
+        for nodes in getattr(layer, "_nodes_by_depth", {}).values()
+        for node in nodes
+        if node.arguments.kwargs.get("training") is True
+    ]
+
+
 def layers_within(layer: Any) -> Iterator[Any]:
     """Yields a layer or model and all layers inside it, at any depth."""
     yield from layer._flatten_layers()

@@ -11,6 +11,7 @@ import pytest
 from keras import ops
 
 from keras_posenc.keras_internals import (
+    called_for_training,
     carried_mask,
     carry_mask,
     copied,
@@ -113,6 +114,16 @@ def test_a_symbolic_tensor_knows_where_it_comes_from():
         assert [id(x) for x in sources_of(made)] == [id(source)]
         assert layer_of(source).name == source.name
         assert sources_of(source) == []
+
+
+def test_layers_called_for_training_are_known():
+    x = keras.Input((4,))
+    inner = keras.Model(
+        x, keras.layers.Dropout(0.5, name="on")(x, training=True)
+    )
+    y = keras.layers.Dropout(0.5, name="off")(inner(x))
+    assert called_for_training(keras.Model(x, y)) == ["on"]
+    assert called_for_training(keras.Sequential([inner])) == ["on"]
 
 
 def test_layers_are_found_at_any_depth():

@@ -61,6 +61,8 @@ def compare(
             largest_difference=math.inf,
             where=where,
             error=error,
+            is_sample=probe.is_sample,
+            is_extreme=bool(probe.extremes),
         )
 
     if (error := _other_outputs(probe.outputs, response)) is not None:
@@ -68,6 +70,8 @@ def compare(
     got = {name: response["outputs"][name] for name in probe.outputs}
     if probe.extremes:
         got = probe.without_rounding(got)
+    elif not probe.is_sample:
+        got = _where_finite(probe.outputs, got)
     by_likelihood = signature in reference.by_likelihood
     retrace, ties = reference.retraces.get(signature), 0
     expected: Mapping[str, Any] = probe.outputs
@@ -167,6 +171,21 @@ def _likelihoods(
     if is_token is None:
         is_token = probe.outputs[TOKEN_SCORE] != 0
     return of_targets(probe.outputs, got, probe.is_drawn, is_token), error
+
+
+def _where_finite(
+    wanted: Mapping[str, Any], got: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns outputs with the wanted ones where those are not finite.
+
+    Whatever a file gives there, a generated input is no reason to refuse it.
+    """
+    return {
+        name: np.where(_is_finite(value), got[name], value)
+        if "float" in value.dtype.name and value.shape == got[name].shape
+        else got[name]
+        for name, value in wanted.items()
+    }
 
 
 def _is_finite(values: Any) -> np.ndarray:
@@ -278,6 +297,7 @@ def check(
         for probe, found in zip(
             reference.probes, response["cases"], strict=True
         )
+        if not probe.is_nan
     ]
     names = {signature.name for signature in reference.signatures}
     return VerificationReport(
@@ -314,11 +334,38 @@ def check(
         max_perplexity_ratio=reference.max_perplexity_ratio,
         quantization=reference.quantization,
         warmup=response.get("warmup", 0),
+        eager_differences=reference.eager_differences,
         padding_matters=reference.padding_matters,
         fixed_shapes=_fixed_shapes(reference, inspection),
         different_weights=[*different_weights],
-        notes=list(notes(reference, inspection, allow_operators)),
+        notes=[
+            *notes(reference, inspection, allow_operators),
+            *_without_nan(reference, response),
+        ],
     )
+
+
+def _without_nan(
+    reference: Reference, response: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields the outputs in which a file loses NaN, or adds it, as text."""
+    lost: dict[str, list[str]] = {}
+    for probe, found in zip(reference.probes, response["cases"], strict=True):
+        for name, wanted in probe.outputs.items() if probe.is_nan else ():
+            got = found.get("outputs", {}).get(name)
+            if got is None or got.shape != wanted.shape:
+                continue
+            if "float" in wanted.dtype.name and "float" in got.dtype.name:
+                both = [np.isnan(x.astype("float64")) for x in (wanted, got)]
+                if np.any(both[0] & ~both[1]):
+                    text = "the model gives NaN, the file gives a number"
+                elif np.any(both[1] & ~both[0]):
+                    text = "the model gives a number, the file gives NaN"
+                else:
+                    continue
+                lost.setdefault(text, []).append(f"{probe.signature}/{name}")
+    for text, names in lost.items():
+        yield f"NaN in: {text}: {', '.join(names)}"
 
 
 def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:

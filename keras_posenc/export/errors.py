@@ -10,7 +10,10 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _INTERNALS = re.compile(
     r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
     r"|\n You may be trying to load on a different device.*"
-    r"|Graph execution error:\n\n|\n\t \[\[\{\{node [^}]*\}\}[^\n]*"
+    r"|Graph execution error:\n\n"
+    r"|Detected at node [^\n]* defined at \(most recent call last\):\n"
+    r"(?:(?:  File [^\n]*|<stack traces unavailable>)?\n)*"
+    r"|\n\t \[\[\{\{node [^}]*\}\}[^\n]*"
 )
 
 

@@ -22,7 +22,11 @@ from keras_posenc.export.probes.compare import (
     has_nan,
 )
 from keras_posenc.export.probes.every_id import untried_ids
-from keras_posenc.export.probes.generate import Probe, has_many_weights
+from keras_posenc.export.probes.generate import (
+    LARGE_INTEGERS,
+    Probe,
+    has_many_weights,
+)
 from keras_posenc.export.probes.likelihoods import (
     MAX_KL,
     MAX_PERPLEXITY_RATIO,
@@ -33,6 +37,7 @@ from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.processor import processor
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import called_for_training
 from keras_posenc.progress import printable
 
 
@@ -294,6 +299,8 @@ class VerificationReport:
         warmup: Number of warm-up requests of a SavedModel that were replayed.
             None if it has some and tensorflow-serving-api, which reads them, is
             not installed.
+        eager_differences: Where the model's eager code gives other outputs than
+            its graph, which the file holds, as text.
         padding_matters: Whether zeros after an example's ids change its
             outputs. A server must not batch examples of different lengths then.
         fixed_shapes: Inputs that take one shape in the file and any shape in
@@ -329,6 +336,7 @@ class VerificationReport:
     in_float32: bool = False
     quantization: str | None = None
     warmup: int | None = 0
+    eager_differences: list[str] = dataclasses.field(default_factory=list)
     padding_matters: bool = False
     fixed_shapes: list[str] = dataclasses.field(default_factory=list)
     low_variation: list[str] = dataclasses.field(default_factory=list)
@@ -439,7 +447,9 @@ class VerificationReport:
     @property
     def samples_only(self) -> list[str]:
         """Signatures that were run on nothing but the samples."""
-        invented = {case.signature for case in self.cases if not case.is_sample}
+        invented = {
+            case.signature for case in self._usual if not case.is_sample
+        }
         ran = dict.fromkeys(case.signature for case in self.cases)
         return [name for name in ran if name not in invented]
 
@@ -629,7 +639,15 @@ def _wrong_outputs(report: Any) -> str | None:
         f"{report.tolerance:.3g}), relative to the output's size, in "
         f"{worst.where}"
     )
-    if worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
+    if worst.error is None and worst.where.endswith(LARGE_INTEGERS):
+        runtime = _RUNTIMES.get(report.kind, "the runtime")
+        reason += (
+            f". In {runtime} an operator of the model computes with such "
+            "integers in float32, which rounds above 16,777,216. Use "
+            "export_saved_model, or subtract a constant from such inputs "
+            "before they reach the model"
+        )
+    elif worst.error is None and worst.is_extreme and report.kind in _RUNTIMES:
         reason += (
             f". {_RUNTIMES[report.kind]} computes an operator of the model "
             "differently for such inputs. Use export_saved_model, which keeps "
@@ -655,7 +673,8 @@ def _wrong_outputs(report: Any) -> str | None:
     return (
         "The exported model does not reproduce the model's outputs in "
         f"{failed:,} of {units.count(len(report.cases), 'case')}. Signature "
-        f"'{worst.signature}', {worst.inputs}: {reason}"
+        f"'{worst.signature}', {worst.inputs}: "
+        + ". ".join([reason, *report.eager_differences])
     )
 
 
@@ -715,6 +734,8 @@ def remarks(report: Any) -> list[str]:
         *report.notes,
     ]
     lines = [line for line in lines if line]
+    if report.passed:  # else the reason has them
+        lines += report.eager_differences
     if report.engine is not None:
         lines.append(str(report.engine))
     if report.auto is not None:
@@ -1001,10 +1022,21 @@ def notes(
             yield from _sizes(signature, reference)
         elif has_many_weights(signature):
             yield from _longest(signature, reference)
+    yield from reference.notes
     for probe in reference.usual:
         if has_nan(probe.outputs):
             yield _of_nan(probe)
             break
+    drawn = {
+        name: None
+        for signature in reference.signatures
+        for name in called_for_training(signature.model)
+    }
+    if drawn:
+        yield (
+            f"called with `training=True` in the model, and with False by "
+            f"`model.predict` and in the file: {', '.join(drawn)}"
+        )
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:
         yield (

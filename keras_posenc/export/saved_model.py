@@ -82,7 +82,8 @@ def export_saved_model(
             by output if it has several. They add two outputs of strings:
             `classes`, of the scores' shape and order, and `label`, the class of
             the highest score; for a dict, `<output>_classes` and
-            `<output>_label`.
+            `<output>_label`. One probability, such as a sigmoid's, takes two
+            names: it is that of the second, which is `label` from 0.5 on.
         frozen: Whether weights are constants of the graph instead of variables.
             Servers then compute faster: TensorFlow packs the weights of
             projections once instead of at each request, and, in mixed

@@ -43,8 +43,9 @@ def verify(
     (nor TensorFlow, for a LiteRT file), loads the exported model and runs these
     test inputs:
 
-    - batches of 1 and 3, of lengths 1, 2, 17 and `max_length`; examples with
-      padding, and examples of nothing but padding;
+    - batches of 1 and 3, of lengths 1, 2, 17 and `max_length`, from the
+      shortest that the model takes, such as the size of a window; examples
+      with padding, and examples of nothing but padding;
     - the lowest and the highest id that an input's `Embedding` takes; the
       vocabulary of a lookup layer; all values of 8-bit images;
     - standard normal floats, and in a separate case extreme ones: zeros, one 1
@@ -54,7 +55,15 @@ def verify(
       much as the model's outputs move when its inputs do, at random, by 2**-20
       of themselves.
 
-    A NaN equals a NaN. `model` is not changed; its weights are those at the
+    The outputs compared with are those of the model's graph, which
+    `model.predict` runs. The report names it if the model's code, called
+    directly, gives others. For generated inputs nothing is compared where the
+    model's outputs are not finite; for samples a NaN equals a NaN. One example
+    of NaN is tried in inputs of floats, and integers around 2**24, 2**31 and
+    2**40 in inputs of integers that have samples and are used as numbers. If
+    the model refuses generated inputs, the samples alone are compared.
+
+    `model` is not changed; its weights are those at the
     call. A passed verification is recorded with digests of all files, so that
     `Scorer` accepts the model: in `assets.extra/verification.json` of a folder,
     or next to a file, named after it with `.verified.json`. A failed one
@@ -93,7 +102,8 @@ def verify(
             more than 8 bits and has neither an `Embedding` nor a lookup that
             limits them.
         max_length: The longest sequence. By default 512, or the tokenizer's
-            `max_length` or `sequence_length` if that is less. Inputs with
+            `max_length` or `sequence_length` if that is less, or the longest
+            that the model takes. Inputs with
             several dynamic axes besides the batch (images, volumes) have this
             length along each of them, and then along one of them, the others
             being half as long or so. Their default is 64 for two axes, 32 for

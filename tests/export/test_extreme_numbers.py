@@ -216,7 +216,7 @@ def test_a_file_that_is_wrong_there_is_refused(
     monkeypatch.setattr(conversion, "rewrite_operators", lambda folder: None)
     with pytest.raises(
         kp.ExportVerificationError,
-        match=r"largest difference inf .*where the inputs are "
+        match=r"largest difference .*where the inputs are "
         rf"{kind}\. LiteRT computes",
     ):
         kp.export_litert(
@@ -241,7 +241,9 @@ def test_an_operator_that_cannot_be_converted_is_named(tmp_path):
 def test_examples_without_a_finite_answer_are_left_out(batch):
     x = keras.Input((4,), batch_size=batch, name="x")
     found = expected(keras.Model(x, ops.log(x)))
-    probes = [probe for probe in found.probes if probe.extremes]
+    probes = [
+        probe for probe in found.probes if probe.extremes and not probe.is_nan
+    ]
     kinds = {kind for probe in probes for kind in probe.extremes}
     assert kinds == {"1e-20", "30", "1e4"}
     for probe in probes:
@@ -252,7 +254,9 @@ def test_examples_without_a_finite_answer_are_left_out(batch):
 
 def test_a_model_without_a_finite_answer_has_no_such_case():
     model = vectors(lambda x: ops.log(-ops.square(x) - 1))
-    assert not any(probe.extremes for probe in expected(model).probes)
+    assert all(
+        probe.is_nan for probe in expected(model).probes if probe.extremes
+    )
 
 
 @pytest.mark.parametrize("quantization", [None, "int8"])
@@ -302,6 +306,57 @@ def test_a_quantized_file_must_be_finite_there_and_no_more(tmp_path, samples):
         "examples of zeros, 1e4, -1e4, 1e-20, one 1 among" in report.details()
     )
     assert ("on the 5 samples" in str(report)) == (samples is not None)
+
+
+def test_nan_is_tried_and_reported(tmp_path):
+    x = keras.Input((4, 4, 3), name="x")
+    model = keras.Model(x, layers.AveragePooling2D(2)(x))
+    report = kp.export_litert(
+        model, tmp_path / "model.tflite", verbose=False
+    ).report
+    assert report.passed
+    assert "NaN in: the model gives NaN, the file gives a number" in str(report)
+
+
+def integers(use, dtype="int64"):
+    t = keras.Input((), dtype=dtype, name="t")
+    now = keras.Input((), dtype=dtype, name="now")
+    return keras.Model([t, now], use(t, now))
+
+
+def as_ids(t, now):
+    return layers.Embedding(9, 2)(t) + ops.expand_dims(
+        ops.cast(now, "float32"), -1
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "dtype", "large"),
+    [
+        (lambda t, now: t > now + 30_000, "int64", {"t", "now"}),
+        (lambda t, now: t - now, "int32", {"t", "now"}),
+        (as_ids, "int64", {"now"}),
+        # As a length, such a number would need all memory.
+        (
+            lambda t, now: [layers.Lambda(tf.sequence_mask)(t), now + 1],
+            "int32",
+            {"now"},
+        ),
+    ],
+)
+def test_integers_beyond_what_float32_holds(use, dtype, large):
+    samples = {name: np.array([3], dtype) for name in ("t", "now")}
+    found = expected(integers(use, dtype), samples)
+    for name in samples:
+        values = {
+            int(x) for probe in found.probes for x in probe.inputs[name].ravel()
+        }
+        edges = {
+            2**24 + 1 + 2**15,
+            2**31 + 2 if dtype == "int64" else 2**30 + 3,
+        }
+        assert (name in large) == (edges <= values)
+        assert (max(values) > 2**20) == (name in large)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

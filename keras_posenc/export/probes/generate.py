@@ -71,6 +71,18 @@ class Probe:
         return text
 
     @property
+    def longest_text(self) -> int | None:
+        """The example with the longest invented text; None without any."""
+        for value in self.inputs.values():
+            if value.dtype == object and value.size and not self.is_sample:
+                lengths = [
+                    max(map(len, np.ravel(example)), default=0)
+                    for example in value
+                ]
+                return int(np.argmax(lengths))
+        return None
+
+    @property
     def shorter(self) -> Self | None:
         """The same with invented texts half as long; None without any left."""
         texts = {
@@ -93,6 +105,11 @@ class Probe:
         """Number of examples in the batch."""
         first = next(iter(self.inputs.values()), np.zeros(()))
         return len(first) if first.ndim else 1
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether it was made to see what NaN becomes."""
+        return NAN in self.extremes
 
     def without_rounding(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """Returns other outputs, with the model's where only rounding differs.
@@ -127,8 +144,8 @@ class Probes:
         signatures: The signatures to run.
         given: The samples that fit each signature, by its name.
         max_length: The longest sequence.
-        is_long_grid: Whether the axes of a grid have this length too: it was
-            given. Else see `side_of`.
+        is_given: Whether the length was given. Else the model may take no
+            sequence that long, and for the axes of a grid see `side_of`.
         tolerance: The largest difference allowed, or None.
         agreement: The share of decided score vectors in which a quantized file
             must have the model's largest score, or None.
@@ -144,7 +161,7 @@ class Probes:
     signatures: list[Signature]
     given: Mapping[str, Sequence[Inputs]]
     max_length: int = LONGEST
-    is_long_grid: bool = False
+    is_given: bool = False
     tolerance: float | None = None
     agreement: float | None = None
     extra: Iterable[Probe] = ()
@@ -253,6 +270,9 @@ _FEWEST = 3
 _NUMBERS = 2**18  # in all examples together
 
 
+NAN = "NaN"
+
+
 def extreme_probes(
     signature: Signature,
     lengths: Sequence[int],
@@ -264,7 +284,7 @@ def extreme_probes(
     They fill each input of floats that is no mask, and not made by the model's
     `made_inputs`; the other inputs are usual ones. If the model rejects that,
     each input is filled alone, with those kinds that the model accepts there:
-    another input may be a position.
+    another input may be a position. First comes one example of NaN.
 
     Args:
         signature: The signature to make inputs for.
@@ -280,6 +300,7 @@ def extreme_probes(
         and name not in Offers.of(signature.model).made_inputs
         and not ("mask" in name and len(spec.shape) < 3)
     ]
+    yield from nan_probe(signature, next(iter(lengths)), invent, floats)
     for length in lengths:
         found = list(_batches(signature, length, invent, floats, [*_KINDS]))
         if all(takes(each.inputs) for each in found):
@@ -300,6 +321,82 @@ def extreme_probes(
             if kinds:
                 yield from _batches(signature, length, invent, [name], kinds)
                 break
+
+
+def nan_probe(
+    signature: Signature,
+    length: int,
+    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+    floats: Sequence[str],
+) -> Iterator[Probe]:
+    """Yields a batch in which every second float is NaN."""
+    inputs = invent(signature.shapes(1, length))
+    for name in floats:
+        inputs[name].flat[-1::-2] = np.nan
+    if floats:
+        yield Probe(signature.name, inputs, is_required=False, extremes=(NAN,))
+
+
+LARGE_INTEGERS = "large integers"
+
+# Beyond these, float32 and int32 hold no further whole numbers.
+_BASES = (2**24 + 1, 2**31 + 1, 2**40 + 1)
+_MOST_SHIFTED = 2**20  # numbers in one batch
+
+
+def large_integers(
+    signature: Signature, sample: Inputs, names: Sequence[str]
+) -> Iterator[Probe]:
+    """Yields batches of integers that float32, or int32, cannot hold.
+
+    One input is shifted by each power of two, from a sample, and from where
+    float32 or int32 end. Formats may compare integers as float32.
+
+    Args:
+        signature: The signature, of a dynamic batch.
+        sample: Its inputs in a sample.
+        names: The inputs of integers that may have any value.
+    """
+    first = {name: value[:1].astype(object) for name, value in sample.items()}
+    specs = signature.specs
+    if any(not spec.shape or spec.shape[0] for spec in specs.values()) or any(
+        not value.size for value in first.values()
+    ):
+        return
+    limits = {name: np.iinfo(specs[name].dtype) for name in names}
+    bases = [first]
+    for base in _BASES:
+        if all(base <= limit.max for limit in limits.values()):
+            at = {name: np.full_like(first[name], base) for name in names}
+            bases.append({**first, **at})
+    size = max(value.size for value in first.values())
+    for name, base in itertools.product(names, bases):
+        limit = limits[name]
+        steps = [sign * 2**bit for bit in range(limit.bits) for sign in (1, -1)]
+        steps = steps[:: max(len(steps) * size // _MOST_SHIFTED, 1)]
+        rows = [base[name] + step for step in steps]
+        rows = [
+            row
+            for row in rows
+            if limit.min <= row.min() and row.max() <= limit.max
+        ]
+        if rows:
+            inputs = {
+                other: np.repeat(value, len(rows), axis=0)
+                for other, value in base.items()
+            }
+            inputs[name] = np.concatenate(rows)
+            yield Probe(
+                signature.name,
+                {
+                    other: value
+                    if specs[other].dtype == "string"
+                    else value.astype(specs[other].dtype)
+                    for other, value in inputs.items()
+                },
+                is_required=False,
+                extremes=[LARGE_INTEGERS] * len(rows),
+            )
 
 
 def _batches(
@@ -329,7 +426,7 @@ def _batches(
 
 _BATCHES = (1, 3)
 
-_LENGTHS = (1, 2, 17)
+_ODD = 17  # a length next to the shortest, the next one, and the longest
 
 # With many weights: one token, a batch with padding, and the longest length.
 _FEW_SIZES = ((1, 1), (3, 17))
@@ -363,6 +460,7 @@ def make_probes(
     given: Sequence[Inputs],
     max_length: int,
     takes: Callable[[Inputs], bool],
+    smallest: int = 1,
 ) -> Iterator[Probe]:
     """Yields batches of inputs to run a model with.
 
@@ -388,6 +486,7 @@ def make_probes(
         takes: Returns whether the model accepts some inputs. Called if it has
             embeddings of several sizes, or several integer inputs, to find
             which input goes to which.
+        smallest: The smallest length that the model takes.
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding` nor
@@ -409,6 +508,7 @@ def make_probes(
             [],
             max_length,
             lambda inputs: takes(oracle.widen(inputs)),
+            smallest,
         ):
             yield dataclasses.replace(
                 probe,
@@ -429,9 +529,13 @@ def make_probes(
     limits = _id_limits(signature, sizes, known, max_length, takes)
     made = Offers.of(signature.model).made_inputs
     rng = np.random.default_rng(0)
-    lengths = sorted({min(length, max_length) for length in _LENGTHS})
-    if max_length not in lengths:
-        lengths.append(max_length)
+    lengths = sorted(
+        {
+            *(min(smallest + more, max_length) for more in (0, 1)),
+            min(max(_ODD, smallest), max_length),
+            max_length,
+        }
+    )
 
     def invent(shapes: Mapping[str, tuple[int, ...]]) -> Inputs:
         return {
@@ -456,7 +560,10 @@ def make_probes(
         # A source and a target together are as long as one sequence.
         axes = [spec.shape[1:2] for spec in signature.specs.values()]
         max_length = max(max_length // max(axes.count((None,)), 1), 1)
-        few = {(batch, min(length, max_length)) for batch, length in _FEW_SIZES}
+        few = {
+            (batch, min(max(length, smallest), max_length))
+            for batch, length in _FEW_SIZES
+        }
         grid = sorted({*few, (1, max_length)}, key=lambda size: size[::-1])
     for batch, length in grid:
         shapes = signature.shapes(batch, length)
@@ -477,7 +584,7 @@ def make_probes(
         )
     for inputs in _oblong(signature, max_length, invent, takes):
         yield Probe(signature.name, inputs, is_required=False)
-    tried = dict.fromkeys((min(max_length, max(_LENGTHS)), max_length))
+    tried = dict.fromkeys((min(max(_ODD, smallest), max_length), max_length))
     yield from extreme_probes(signature, [*tried], invent, takes)
 
 
@@ -567,9 +674,7 @@ def side_of(signature: Signature, max_length: int) -> int:
 
     It is `max_length` for signatures without a grid.
     """
-    while signature.oracle is not None:
-        signature = signature.oracle.base
-    axes = signature.grid_axes
+    axes = signature.innermost.grid_axes
     return min(max_length, _SIDES.get(axes, _SIDE)) if axes else max_length
 
 

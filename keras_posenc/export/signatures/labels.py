@@ -14,6 +14,7 @@ from keras_posenc.export.signatures.signature import (
     Signature,
     trace,
 )
+from keras_posenc.keras_internals import layer_of
 
 CLASSES = "classes"
 LABEL = "label"
@@ -37,6 +38,10 @@ def with_labels(
     TensorFlow's Classify signatures; and `label`, without the last dimension:
     the class of the highest score, the first of several equal ones. If `labels`
     is a dict they are `<output>_classes` and `<output>_label`.
+
+    One probability, such as a sigmoid's, takes two labels: it is that of the
+    second, which is in `classes`, and `label` is the second where it is at
+    least 0.5.
 
     Args:
         signatures: The signatures of one exported model.
@@ -82,6 +87,8 @@ def with_labels(
             if _has_scores(shapes.get(name), names)
             and not (is_one and len(shapes) > 1)
         ]
+        for each in added:
+            _check_probability(signature.model, each.scores, shapes)
         for name in (name for each in added for name in each.outputs):
             if name in shapes:
                 raise ValueError(
@@ -100,9 +107,13 @@ def meaning_of(labels: Any, output: str) -> str | None:
     elif scores:
         return None
     if labels and kind == CLASSES:
-        return f"the class of each score, in their order: {', '.join(labels)}"
+        text = f"the class of each score, in their order: {', '.join(labels)}"
+        return text + f"; of one score: {labels[-1]}" * (len(labels) == 2)
     if labels and kind == LABEL:
-        return "the class of the highest score"
+        text = "the class of the highest score"
+        return text + f"; of one score: {labels[-1]} from 0.5 on" * (
+            len(labels) == 2
+        )
     return None
 
 
@@ -171,17 +182,6 @@ def _advice(
             "There are several outputs: give a dict of labels by output"
             + f", as in `labels={fitting}`" * bool(fitting)
         )
-    is_single = any(
-        len(shape) > 1 and shape[-1] == 1
-        for names in outputs
-        for shape in names.values()
-    )
-    if is_single and len(labels) == 2:
-        return (
-            "A single score, such as a sigmoid's, has no two classes to name: "
-            "leave `labels` out, or end the model in "
-            "Dense(2, activation='softmax')"
-        )
     shapes = [shape for names in outputs for shape in names.values()]
     counts = {shape[-1] for shape in shapes}
     vector = "a vector for each token" if len(shapes[0]) > 2 else "a vector"
@@ -195,7 +195,29 @@ def _advice(
 def _has_scores(shape: Sequence[int | None] | None, labels: Any) -> bool:
     if shape is None or len(shape) < 2:
         return False
-    return shape[-1] == len(labels)
+    return shape[-1] == len(labels) or _is_probability(shape, labels)
+
+
+def _is_probability(shape: Sequence[int | None], labels: Any) -> bool:
+    """Returns whether one number is the probability of the second label."""
+    return shape[-1] == 1 and len(labels) == 2
+
+
+def _check_probability(
+    model: keras.Model, output: str, shapes: Mapping[str, Any]
+) -> None:
+    """Raises `ValueError` for one number of a layer without a sigmoid."""
+    if shapes[output][-1] != 1 or not getattr(model, "inputs", None):
+        return
+    tensor = named_outputs(model, output_of(model))[output]
+    layer = layer_of(tensor)
+    if getattr(layer, "activation", None) is keras.activations.linear:
+        raise ValueError(
+            f"`labels` of '{output}': one number with two labels must be a "
+            f"probability, and layer '{layer.name}' has no activation: add "
+            "one by `keras.Model(model.inputs, "
+            "keras.layers.Activation('sigmoid')(model.output))`"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,16 +237,26 @@ class _Labels:
 
         scores = outputs[self.scores]
         labels = tf.constant(self.labels)
+        if _is_probability(scores.shape, self.labels):
+            winners = tf.where(scores[..., 0] >= 0.5, labels[1], labels[0])
+            labels = labels[1:]
+        else:
+            winners = tf.gather(labels, tf.argmax(scores, axis=-1))
         classes = tf.broadcast_to(labels, keras.ops.shape(scores))
-        winners = tf.gather(labels, tf.argmax(scores, axis=-1))
         return dict(zip(self.outputs, (classes, winners), strict=True))
 
     def in_numpy(self, outputs: Arrays) -> Arrays:
         scores = outputs[self.scores]
         labels = np.array([label.encode() for label in self.labels], object)
         classes = np.empty(scores.shape, object)
-        classes[...] = labels
         scores = scores.astype("float64")
+        if _is_probability(scores.shape, labels):
+            classes[...] = labels[1]
+            # The second label first: of two equal ones, the first is taken.
+            scores = np.concatenate([scores, 1 - scores], axis=-1)
+            labels = labels[::-1]
+        else:
+            classes[...] = labels
         winners = labels[np.argmax(scores, axis=-1)]
         best = np.max(scores, axis=-1, keepdims=True)
         # Negated, so that NaN is near too: it is not less than any score.

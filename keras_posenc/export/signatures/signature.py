@@ -51,6 +51,11 @@ class Signature:
     pack: Callable[[dict[str, Any]], Any] = dict
 
     @property
+    def innermost(self) -> "Signature":
+        """The signature at the bottom of its oracles: the model alone."""
+        return self if self.oracle is None else self.oracle.base.innermost
+
+    @property
     def has_serve(self) -> bool:
         """Whether Python finds it as `serve`, as in Keras's own exports."""
         names = keras.tree.flatten(list(self.arguments))

@@ -67,7 +67,6 @@ CAUSES = {
     ),
     "metric": (Averaging, "'averaging' (Averaging) changes its variable"),
     "noisy": (Noisy, "Layer 'noisy' (Noisy) changes its variable"),
-    "python": (counting_in_python, "None of its variables changed"),
 }
 
 
@@ -113,6 +112,17 @@ def test_cause_is_the_model(kind, function, name, tmp_path, contents):
     assert contents(tmp_path) == []
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
+
+
+def test_state_in_python_is_named(tmp_path, contents):
+    """A graph holds one state, and the file's graph another one."""
+    model = model_of(counting_in_python())
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"Model 'm' called directly, `model\(x\)`, gives other outputs",
+    ):
+        kp.export_litert(model, tmp_path / "a.tflite", verbose=False)
+    assert contents(tmp_path) == []
 
 
 def test_verify_says_so_too(tmp_path):

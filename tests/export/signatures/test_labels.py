@@ -159,15 +159,24 @@ def test_vectors_of_tokens_have_no_labels(make):
         outputs(model, ["a", "b"])
 
 
-def test_two_labels_of_one_sigmoid():
+def test_two_labels_of_one_sigmoid(tmp_path, run_saved_model):
     model = keras.Sequential(
-        [keras.Input((3,)), layers.Dense(1, "sigmoid", name="score")]
+        [keras.Input((1,), name="x"), layers.Dense(1, "sigmoid", name="score")]
     )
-    message = (
-        r"Received: 2 labels for score of shape \(None, 1\)\. A single score, "
-        r".*Dense\(2, activation='softmax'\)"
+    model.layers[-1].set_weights([np.eye(1), np.zeros(1)])
+    artifact = kp.export_saved_model(
+        model, tmp_path, labels=["no", "yes"], verbose=False
     )
-    with pytest.raises(ValueError, match=message):
+    found = run_saved_model(artifact.path)(
+        {"x": np.array([[-1], [0], [1]], "float32")}
+    )
+    assert found["label"].tolist() == [b"no", b"yes", b"yes"]
+    assert found["classes"].tolist() == [[b"yes"]] * 3
+
+
+def test_two_labels_of_one_logit():
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(1, name="score")])
+    with pytest.raises(ValueError, match="layer 'score' has no activation"):
         outputs(model, ["no", "yes"])
 
 

@@ -215,7 +215,7 @@ def test_difference(scaled, name):
     found = [case for case in scaled.cases if case.signature == name]
     assert found
     for case in found:
-        if name == "nan_in_model":
+        if name == "nan_in_model" and case.is_sample:
             assert "the model itself gives NaN for x=[" in case.error
         else:
             assert case.error is None
@@ -916,12 +916,14 @@ def test_length_that_the_model_does_not_take(make, tmp_path, contents):
         "'serving_default': "
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as caught:
-        kp.export_litert(model, path, verbose=False)
+        kp.export_litert(model, path, max_length=512, verbose=False)
     assert str(caught.value).endswith(
         "and the model takes 8: give `max_length=8` (--max-length 8)"
     )
     assert contents(tmp_path) == []
-    kp.export_litert(model, path, max_length=8, verbose=False)
+    report = kp.export_litert(model, path, verbose=False).report
+    assert "of 1 to 8 steps" in str(report)
+    assert "the model takes no longer ones" in str(report)
 
 
 def test_samples_that_the_model_does_not_take(make, tmp_path, contents):
@@ -930,7 +932,7 @@ def test_samples_that_the_model_does_not_take(make, tmp_path, contents):
             make.embedder(), tmp_path, samples=np.array([[4, 50]])
         )
     message = str(caught.value)
-    assert "indices[0,1] = 50 is not in [0, 50)\n" in message
+    assert "indices[0,1] = 50 is not in [0, 50)" in message
     # Neither internals of TensorFlow, nor what samples have not to do with.
     for strange in ("\x1b", "{{", "[Op:", "max_length"):
         assert strange not in message
@@ -956,17 +958,14 @@ def test_lengths_that_the_model_does_not_take_are_told(tmp_path, width):
     assert report.passed
     *usual, extreme = (case.inputs for case in report.cases)
     assert usual == [
-        f"frames of shape ({batch}, 9, {width})" for batch in (1, 3)
+        f"frames of shape ({batch}, {length}, {width})"
+        for batch in (1, 3)
+        for length in (3, 4, 9)
     ]
     assert extreme.startswith(f"frames of shape (8, 9, {width}), examples of ")
-    assert report.skipped == [
-        f"serving_default, frames of shape ({batch}, {length}, {width})"
-        for batch in (1, 3)
-        for length in (1, 2)
-    ]
-    told = f"itself rejects them: {report.skipped[0]}; {report.skipped[1]}; "
-    assert told in report.details()
-    assert report.to_dict()["skipped"] == report.skipped
+    assert report.skipped == []
+    told = "was run on inputs of 3 to 9 steps along an axis: the model takes no"
+    assert told in str(report)
 
 
 def test_length_as_large_as_a_batch(tmp_path):
@@ -977,9 +976,7 @@ def test_length_as_large_as_a_batch(tmp_path):
         verbose=False,
     ).report
     assert report.passed
-    assert report.skipped == [
-        f"serving_default, frames of shape ({batch}, 1, 5)" for batch in (1, 3)
-    ]
+    assert "of 2 to 3 steps" in str(report)
 
 
 def test_model_that_takes_no_length_that_is_asked_for(tmp_path, contents):
@@ -1202,7 +1199,8 @@ def test_each_signature_of_a_model_of_strings_takes_its_samples(tmp_path):
         ],
         verbose=False,
     ).report
-    assert [(case.signature, case.inputs) for case in report.cases] == [
+    usual = [case for case in report.cases if not case.is_extreme]
+    assert [(case.signature, case.inputs) for case in usual] == [
         ("serving_default", "city of shape (2,)"),
         ("serving_default", "city of shape (1,)"),
         ("serving_default", "city of shape (3,)"),

@@ -1,0 +1,236 @@
+"""The graphs of a model, as `model.predict` runs them."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+
+from keras_posenc.export.errors import ExportError, in_words
+from keras_posenc.export.probes.samples import Inputs, describe
+from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.keras_internals import layers_within
+
+Call = Callable[[Inputs], dict[str, Any]]
+
+# Sizes that get a graph of their own: each takes as long as a call of the
+# model's code or longer.
+_MOST_SIZES = 16
+
+# Operators of windows, which may be larger than their input.
+_WINDOWS = (
+    "AvgPool",
+    "Conv",
+    "DepthwiseConv",
+    "Dilation2D",
+    "Extract",
+    "FractionalMaxPool",
+    "MaxPool",
+)
+
+
+# Operators whose memory does not depend on the values of their operands, or of
+# the first one.
+_ANY_OPERAND = frozenset(
+    "Abs Add AddV2 ArgMax ArgMin BitwiseAnd BitwiseOr BitwiseXor Cast "
+    "ClipByValue ConcatV2 Equal ExpandDims FloorDiv FloorMod Greater "
+    "GreaterEqual Identity Invert Less LessEqual Maximum Minimum Mod Mul Neg "
+    "NotEqual OnesLike Pack RealDiv SelectV2 Shape Sign Square "
+    "SquaredDifference Squeeze StopGradient Sub TruncateDiv TruncateMod "
+    "ZerosLike".split()
+)
+_FIRST_OPERAND = frozenset(
+    "All Any BroadcastTo Cumsum GatherV2 LookupTableFindV2 Max Mean Min Pad "
+    "PadV2 Prod Reshape ReverseV2 Slice StridedSlice Sum Tile TopKV2 "
+    "Transpose Unpack".split()
+)
+
+
+class Graphs:
+    """Calls a model's graph, which reads the current weights.
+
+    One graph takes inputs of any size. For images, and for models with windows
+    or with `TimeDistributed`, there is one for each size too, as `predict`
+    traces it: while it is traced,
+    TensorFlow refuses inputs that are smaller than a window. Such a pooling
+    would divide by zero as it is run, and end the process.
+
+    Args:
+        signature: The signature, without an oracle.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self._of_sizes: dict[Any, Any] = {}
+
+    @functools.cached_property
+    def of_any_size(self) -> Any:
+        """The graph function of dynamic sizes."""
+        return trace(self.signature)
+
+    @functools.cached_property
+    def has_sizes(self) -> bool:
+        """Whether inputs of each size have a graph of their own."""
+        signature = self.signature
+        if all(None not in spec.shape[1:] for spec in signature.specs.values()):
+            return False
+        return (
+            bool(signature.grid_axes)
+            # Exports change how one of any length computes: `over_any_length`.
+            or any(
+                isinstance(layer, keras.layers.TimeDistributed)
+                for layer in layers_within(signature.model)
+            )
+            or any(
+                node.op.startswith(_WINDOWS)
+                for node in _nodes(self.of_any_size)
+            )
+        )
+
+    def empty_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Returns how many tensors inside of the model have no numbers.
+
+        Only those with an axis of positions count. Shapes of scalars are empty
+        vectors.
+
+        Raises:
+            ValueError: The model does not take inputs of these shapes.
+        """
+        return sum(
+            len(shape.dim) > 2 and any(dim.size == 0 for dim in shape.dim)
+            for node in _nodes(self._at(shapes), add_shapes=True)
+            for shape in node.attr["_output_shapes"].list.shape
+        )
+
+    def takes_any_integer(self, name: str) -> bool:
+        """Returns whether large values of an input can do no harm.
+
+        What the graph computes of it must be integers of the same size, until
+        it is cast or compared: as an id it would reach no table, and as a
+        length or a number of repetitions it would need all memory.
+        """
+        inputs = [
+            tensor
+            for tensor in self.of_any_size.graph.inputs
+            if tensor.op.name.lower() == name.lower()
+        ]
+        seen = set()
+        while inputs:
+            tensor = inputs.pop()
+            for node in tensor.consumers():
+                first = node.inputs[0] is tensor
+                if node.type not in _ANY_OPERAND and not (
+                    first and node.type in _FIRST_OPERAND
+                ):
+                    return False
+                if node not in seen and node.type != "Shape":
+                    seen.add(node)
+                    inputs += [x for x in node.outputs if x.dtype.is_integer]
+        return bool(seen)
+
+    def __call__(self, inputs: Inputs) -> dict[str, Any]:
+        """Returns the model's outputs.
+
+        Raises:
+            ValueError: The model does not take the inputs.
+        """
+
+        def run(tensors: Mapping[str, Any]) -> Any:
+            shapes = {name: value.shape for name, value in inputs.items()}
+            return self._at(shapes)(**tensors)
+
+        return call(self.signature, run, inputs)
+
+    def _at(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+        """Returns the graph function for inputs of some shapes."""
+        if not self.has_sizes:
+            return self.of_any_size
+        own = self.signature.specs
+        sizes = {
+            name: (*spec.shape[:1], *shapes[name][1:])
+            for name, spec in own.items()
+        }
+        key = tuple(sizes.values())
+        if key not in self._of_sizes:
+            if len(self._of_sizes) >= _MOST_SIZES and self._fits(key):
+                return self.of_any_size
+            specs = {
+                name: keras.InputSpec(shape=sizes[name], dtype=spec.dtype)
+                for name, spec in own.items()
+            }
+            try:
+                found = trace(dataclasses.replace(self.signature, specs=specs))
+            except ExportError as error:
+                if error.__cause__ is None:  # of a weight without a value
+                    raise
+                found = ValueError(in_words(error.__cause__))
+            self._of_sizes[key] = found
+        if isinstance(found := self._of_sizes[key], ValueError):
+            raise ValueError(str(found))
+        return found
+
+    def _fits(self, key: Any) -> bool:
+        """Returns whether the model takes a size that is nowhere larger."""
+        return any(
+            all(
+                size is None or size <= other
+                for shape, shapes in zip(known, key, strict=True)
+                for size, other in zip(shape, shapes, strict=True)
+            )
+            for known, graph in self._of_sizes.items()
+            if not isinstance(graph, ValueError)
+        )
+
+
+def call(
+    signature: Signature,
+    run: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    inputs: Inputs,
+) -> dict[str, Any]:
+    """Returns the outputs of a function of a signature's tensors, as arrays.
+
+    Raises:
+        ValueError: It does not take the inputs.
+    """
+    import tensorflow as tf
+
+    try:
+        # On the CPU, as the worker: products of a GPU are rounded differently.
+        with tf.device("CPU:0"):
+            outputs = run(
+                {name: tf.constant(value) for name, value in inputs.items()}
+            )
+    except ExportError:  # of a weight that cannot be exported
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"The model itself does not take {describe(inputs)} in signature "
+            f"'{signature.name}': {_layer_of(error, signature)}"
+            f"{in_words(error)}"
+        ) from error
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def _layer_of(error: Exception, signature: Signature) -> str:
+    """Returns the layer that an error of a graph names, as text, or ""."""
+    layers = {
+        layer.name: layer
+        for layer in layers_within(signature.model)
+        if layer is not signature.model
+    }
+    for path in re.findall(r"\{\{node ([^}]*)\}\}", str(error)):
+        for part in reversed(path.split("/")):
+            name = part if part in layers else re.sub(r"_\d+$", "", part)
+            if name in layers:
+                return f"layer '{name}' ({type(layers[name]).__name__}): "
+    return ""
+
+
+def _nodes(function: Any, add_shapes: bool = False) -> Iterator[Any]:
+    """Yields the nodes of a graph function, and of functions that it calls."""
+    graph = function.graph.as_graph_def(add_shapes=add_shapes)
+    yield from graph.node
+    for each in graph.library.function:
+        yield from each.node_def
