@@ -188,3 +188,70 @@ def test_nan_of_the_models_own(exported, tmp_path):
     assert "the model itself gives NaN for ids=[0, 0, 0, 0]" in note
     assert "MaskedAveragePooling1D" in note
     assert report.constant_outputs == ["serving_default/scores"]
+
+
+def named(name):
+    inputs = keras.Input((3,), name=name)
+    return keras.Model(inputs, keras.layers.Dense(2, name="y")(inputs))
+
+
+def from_the_middle():
+    """Keras names its input keras_tensor_5CLONE, or another number."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    outputs = keras.layers.Dense(2, name="y")(model.outputs[0])
+    return keras.Model(model.outputs[0], outputs)
+
+
+@pytest.mark.parametrize("kind", EXPORTS)
+@pytest.mark.parametrize(
+    "make", [lambda: named("user_ID"), from_the_middle], ids=["name", "clone"]
+)
+def test_capital_letters_in_the_name_of_an_input(kind, make, tmp_path):
+    """TensorFlow has them in lower case inside."""
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    export, name = EXPORTS[kind]
+    model = make()
+    path = export(model, tmp_path / name, verbose=False).path
+    (sides,) = kp.inspect(path).signatures.values()
+    assert [*sides["inputs"]] == [model.inputs[0].name]
+    assert kp.verify(model, path, verbose=False).passed
+
+
+@pytest.mark.parametrize(
+    "names", [("x", "X"), ("my input", "y"), ("Größe", "y"), ("a.b", "y")]
+)
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_names_that_inputs_cannot_have(kind, names, tmp_path):
+    inputs = [keras.Input((3,), name=name) for name in names]
+    model = keras.Model(inputs, keras.layers.Add()(inputs))
+    export, name = EXPORTS[kind]
+    with pytest.raises(ValueError, match="must be of ASCII") as caught:
+        export(model, tmp_path / name, verbose=False)
+    assert "keras.Model(keras.tree.flatten(x := [" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ragged_numbers_of_texts(tmp_path, run_saved_model):
+    """What is ragged inside stays so; outputs have zeros, as in Keras."""
+    words = keras.layers.TextVectorization(ragged=True)
+    words.adapt(["one two three", "four five"])
+    texts = keras.Input((), dtype="string", name="texts")
+    ids = words(texts)
+    x = keras.layers.Embedding(words.vocabulary_size(), 4)(ids)
+    pooled = keras.layers.Lambda(
+        lambda x: tf.reduce_sum(x, axis=1), output_shape=(4,)
+    )(x)
+    model = keras.Model(texts, {"ids": ids, "pooled": pooled})
+    path = kp.export_saved_model(model, tmp_path / "m", verbose=False).path
+    assert "from_ids" not in kp.inspect(path).signatures
+    given = np.array(["one two three", "", "five"], dtype=object)
+    found = run_saved_model(path)({"texts": given})
+    assert found["ids"].shape == (3, 3)
+    wanted = model(tf.constant(given))
+    np.testing.assert_array_equal(found["ids"], wanted["ids"].to_tensor())
+    np.testing.assert_allclose(found["pooled"], wanted["pooled"], atol=1e-6)
+    with pytest.raises(ValueError, match="makes ragged tensors of them"):
+        kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
+    model.export(tmp_path / "own", verbose=False)
+    assert "composite" in str(kp.inspect(tmp_path / "own"))
