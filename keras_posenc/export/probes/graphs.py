@@ -78,7 +78,7 @@ class Graphs:
             return False
         return (
             bool(signature.grid_axes)
-            # Exports change how one of any length computes: `over_any_length`.
+            # Exports change how that computes: see `over_any_length`.
             or any(
                 isinstance(layer, keras.layers.TimeDistributed)
                 for layer in layers_within(signature.model)
