@@ -127,6 +127,11 @@ class Format:
         raise NotImplementedError
 
     @property
+    def traced(self) -> Mapping[str, Any]:
+        """Graph functions of signatures that are written, if known before."""
+        return {}
+
+    @property
     def rounding(self) -> str | None:
         """How the file rounds, as `allowed_difference` takes it."""
         return self.quantization
@@ -332,6 +337,7 @@ def _reference(format: Format, probes: Probes, step: Step) -> Reference:
         format.quantization,
         format.rounding,
         format.modes,
+        format.traced,
     )
 
 

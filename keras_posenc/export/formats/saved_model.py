@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar
@@ -76,6 +76,13 @@ class SavedModel(Format):
             )
         if self.has_constants:
             _check_constant(self.functions.values())
+
+    @property
+    def traced(self) -> Mapping[str, Any]:
+        """Graph functions that read variables, so that tests can move these."""
+        if self.functions is None or self.has_constants:
+            return {}
+        return self.functions
 
     def complete(
         self, path: Path, reference: Reference | None, found: Inspection

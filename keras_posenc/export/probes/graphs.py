@@ -59,16 +59,18 @@ class Graphs:
 
     Args:
         signature: The signature, without an oracle.
+        traced: Its graph function of dynamic sizes, if there is one already.
     """
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, traced: Any = None) -> None:
         self.signature = signature
+        self._traced = traced
         self._of_sizes: dict[Any, Any] = {}
 
     @functools.cached_property
     def of_any_size(self) -> Any:
         """The graph function of dynamic sizes."""
-        return trace(self.signature)
+        return self._traced or trace(self.signature)
 
     @functools.cached_property
     def has_sizes(self) -> bool:

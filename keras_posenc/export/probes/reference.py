@@ -70,21 +70,28 @@ from keras_posenc.keras_internals import layers_within
 class Memory:
     """Cache of models' outputs, for signatures that run one model.
 
+    Args:
+        functions: Graph functions of signatures, by name.
+
     Attributes:
         seconds: Processor time of all outputs, cached ones included.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Mapping[str, Any] | None = None) -> None:
         self.seconds = 0.0
+        self._functions = functions or {}
         self._graphs: dict[Any, Graphs] = {}
         self._known: dict[Any, tuple[dict[str, Any], float]] = {}
 
     def graphs(self, signature: Signature) -> Graphs:
         """Returns the graphs of the model that a signature runs."""
+        traced = None
+        if signature.oracle is None:
+            traced = self._functions.get(signature.name)
         signature = signature.innermost
         model = _what_runs(signature)
         if model not in self._graphs:
-            self._graphs[model] = Graphs(signature)
+            self._graphs[model] = Graphs(signature, traced)
         return self._graphs[model]
 
     def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
@@ -324,6 +331,7 @@ def compute_reference(
     quantization: str | None = None,
     rounding: str | None = None,
     modes: Mapping[int, str] | None = None,
+    functions: Mapping[str, Any] | None = None,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later.
 
@@ -337,6 +345,8 @@ def compute_reference(
             not as a LiteRT file of the mode.
         modes: Modes of single variables, by their ids, where a recipe gives
             them others.
+        functions: Graph functions of signatures by name, as far as they have
+            been traced and read the model's variables.
 
     Raises:
         ValueError: An agreement for a file that is not quantized, or inputs
@@ -352,6 +362,7 @@ def compute_reference(
             quantization,
             rounding or quantization,
             modes or {},
+            functions,
         )
 
 
@@ -361,6 +372,7 @@ def _compute(
     quantization: str | None,
     rounding: str | None,
     modes: Mapping[int, str],
+    functions: Mapping[str, Any] | None,
 ) -> Reference:
     """Computes the reference; the runs may change variables."""
     signatures = probes.signatures
@@ -400,7 +412,7 @@ def _compute(
         ),
         in_engine=probes.in_engine,
     )
-    memory = Memory()
+    memory = Memory(functions)
     for signature in signatures:
         _run(signature, probes, reference, memory)
         if scores_targets(signature):
