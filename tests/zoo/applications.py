@@ -1,9 +1,8 @@
 """Every model of keras.applications, with random weights."""
 
 import keras
-import numpy as np
 
-from tests.zoo.entries import model
+from tests.zoo.entries import model, trained
 
 # By the page of keras.io that has them.
 CLASSES = {
@@ -71,29 +70,6 @@ def fine_tuned(name):
     x = keras.layers.Dropout(0.2)(x)
     outputs = keras.layers.Dense(2, activation="softmax", name="scores")(x)
     return keras.Model(inputs, outputs)
-
-
-def trained(model):
-    """With the statistics of noise in its normalizations.
-
-    Those of a new model let the numbers fade from layer to layer, and then its
-    outputs are the same for all images.
-    """
-    shape = [size or 64 for size in model.input_shape[1:]]
-    noise = np.random.default_rng(0).uniform(0, 255, (8, *shape))
-    layers = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.BatchNormalization)
-    ]
-    momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.momentum = 0.0
-    if layers:
-        model(noise.astype("float32"), training=True)
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
-    return model
 
 
 for page, names in CLASSES.items():

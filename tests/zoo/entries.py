@@ -109,3 +109,35 @@ def table(only: str | None = None) -> dict[str, Entry]:
             if only in (None, f"tests.zoo.{path.stem}"):
                 importlib.import_module(f"tests.zoo.{path.stem}")
     return dict(sorted(TABLE.items()))
+
+
+def trained(model: Any) -> Any:
+    """A model of images, with statistics of noise in its normalizations.
+
+    Those of a new one let the numbers fade from layer to layer, and then its
+    outputs are the same for all images.
+    """
+    import keras
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    if not layers:
+        return model
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = 0.0
+    inputs = keras.tree.map_structure(
+        lambda x: random.uniform(
+            0, 255, (8, *(size or 64 for size in x.shape[1:]))
+        ).astype(x.dtype),
+        model.input,
+    )
+    model(inputs, training=True)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    return model
