@@ -7,12 +7,14 @@
 Each model is built and exported in a process of its own, which has a time and
 memory limit. What came of it is kept in `build/zoo/`, so that a run that was
 broken off resumes; a changed entry is run again. `--page` writes the results
-that there are into docs/zoo.json and docs/zoo.md.
+that there are into docs/zoo.json and docs/zoo.md. The exit status is 1 if a
+model is no longer verified in a format that docs/zoo.json says it is.
 """
 
 import argparse
 import concurrent.futures
 import fnmatch
+import importlib.metadata
 import json
 import os
 import resource
@@ -27,10 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.zoo.entries import FORMATS, Entry, table
-from tests.zoo.page import RESULTS, write_page
-
-# Before TensorFlow is loaded; processes that are started have them too.
-os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+from tests.zoo.page import load, state, write_page
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "zoo"
@@ -38,6 +37,8 @@ FILES = {"saved_model": "model", "litert": "m.tflite", "onnx": "m.onnx"}
 
 
 def main() -> int:
+    # Before TensorFlow is loaded; processes that are started have them too.
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     args = parse()
     if args.child:
         module, name = args.child
@@ -51,10 +52,15 @@ def main() -> int:
     if args.list:
         print(*(f"{x.name}  {x.source}" for x in entries), sep="\n")
     elif args.page:
-        write_page(table(), {**published(), **kept(table())})
+        results = load()
+        if found := kept(table()):
+            results["models"] |= found
+            results |= surroundings()
+        write_page(table(), results)
     else:
         args.build.mkdir(parents=True, exist_ok=True)
         run_all(entries, args)
+        return report_lost(entries, args)
     return 0
 
 
@@ -98,7 +104,7 @@ def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
         if again:
             pending[entry] = again
     print(f"{len(entries)} models, {len(pending)} to run", flush=True)
-    known, spent, lock = published(), [], threading.Lock()
+    known, spent, lock = load()["models"], [], threading.Lock()
 
     def run(entry: Entry) -> None:
         start = time.monotonic()
@@ -118,6 +124,21 @@ def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(run, pending))
+
+
+def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
+    """Prints what was verified and is not, and returns whether there is any."""
+    known = load()["models"]
+    lost = [
+        f"{entry.name}: {name}"
+        for entry in entries
+        for name in args.formats
+        if state(known, entry, name)
+        == "verified"
+        != state({entry.name: read(entry, args.build)}, entry, name)
+    ]
+    print(*(f"no longer verified: {each}" for each in lost), sep="\n")
+    return int(bool(lost))
 
 
 def line(entry: Entry, result: Mapping[str, Any]) -> str:
@@ -141,13 +162,10 @@ def run_one(
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
             [
-                sys.executable,
-                "-m",
-                "tests.zoo.run",
-                "--formats",
-                ",".join(again),
-            ]
-            + ["--child", entry.builder.__module__, entry.name],
+                *(sys.executable, "-m", "tests.zoo.run"),
+                *("--formats", ",".join(again)),
+                *("--child", entry.builder.__module__, entry.name),
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -217,16 +235,16 @@ def run_child(entry: Entry, chosen: list[str]) -> None:
                 )
                 cell = verified(exported.report)
             except kp.ExportVerificationError as error:
-                cell = {"state": "wrong", "error": message(error)}
+                cell = {"state": "wrong", "error": message(error, folder)}
             except Exception as error:
-                cell = {"state": "refused", "error": message(error)}
+                cell = {"state": "refused", "error": message(error, folder)}
             cell["seconds"] = round(time.perf_counter() - start, 1)
             say({name: cell})
 
 
 def verified(report: Any) -> dict[str, Any]:
     """What is kept of the report of an export."""
-    first, *remarks = str(report).splitlines()
+    remarks = str(report).splitlines()[1:]
     return {
         "state": "verified",
         "bytes": report.size_bytes,
@@ -236,9 +254,10 @@ def verified(report: Any) -> dict[str, Any]:
     }
 
 
-def message(error: Exception) -> str:
-    """The error and its message, without more of it than a reader takes."""
-    return f"{type(error).__name__}: {error}"[:3000]
+def message(error: Exception, folder: str = "") -> str:
+    """The error and its message, without the folder that was exported to."""
+    text = f"{type(error).__name__}: {error}"
+    return (text.replace(f"{folder}{os.sep}", "") if folder else text)[:3000]
 
 
 def say(cells: Mapping[str, Any]) -> None:
@@ -264,11 +283,18 @@ def kept(entries: Mapping[str, Entry]) -> dict[str, Any]:
     return {name: result for name, result in results.items() if result}
 
 
-def published() -> dict[str, Any]:
-    """The results in docs/zoo.json, by name."""
-    if not RESULTS.exists():
-        return {}
-    return json.loads(RESULTS.read_text(encoding="utf-8"))["models"]
+def surroundings() -> dict[str, str]:
+    """The versions of what takes part, and the processor."""
+    from keras_posenc.export.processor import processor
+
+    packages = "keras keras-hub tensorflow ai-edge-litert tf2onnx onnxruntime"
+    return {
+        "versions": ", ".join(
+            f"{name} {importlib.metadata.version(name)}"
+            for name in packages.split()
+        ),
+        "processor": processor(),
+    }
 
 
 if __name__ == "__main__":
