@@ -143,12 +143,13 @@ def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
 
 def line(entry: Entry, result: Mapping[str, Any]) -> str:
     """A model's result, as one line."""
-    cells = result["formats"]
-    return f"{entry.name}: " + ", ".join(
-        f"{name} {cell['state']}"
-        + f" [{cell['error'].splitlines()[0][:150]}]" * ("error" in cell)
-        for name, cell in cells.items()
-    )
+    parts = []
+    for name, found in result["formats"].items():
+        error = found.get("error", "").strip().partition("\n")[0]
+        parts.append(
+            f"{name} {found['state']}" + f": {error[:150]}" * bool(error)
+        )
+    return f"{entry.name}: {'; '.join(parts)}"
 
 
 def run_one(
