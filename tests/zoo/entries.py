@@ -57,14 +57,15 @@ class Entry:
     @property
     def digest(self) -> str:
         """Changes with the source of the builder and of what it uses."""
-        parts = sorted(_used(self.builder)) + [repr(self.arguments)]
+        parts = [*sorted(_used(self.builder)), repr(self.arguments)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _used(builder: Callable[..., Any]) -> set[str]:
     """What a function names of its module, itself included, as text."""
     module = vars(inspect.getmodule(builder))
-    found, left = {}, [builder.__name__]
+    found = {builder.__name__: inspect.getsource(builder)}
+    left = re.findall(r"\w+", found[builder.__name__])
     while left:
         name = left.pop()
         value = module.get(name)
