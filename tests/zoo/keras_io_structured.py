@@ -293,11 +293,7 @@ def classification_with_grn_and_vsn():
             self.softmax = layers.Dense(num_features, activation="softmax")
 
         def call(self, inputs):
-            concat_inputs = []
-            for x in inputs.values():
-                if x.dtype.name if hasattr(x.dtype, "name") else False:
-                    x = ops.cast(x, "float32")
-                concat_inputs.append(x)
+            concat_inputs = list(inputs.values())
             v = layers.concatenate(concat_inputs)
             v = self.grn_concat(v)
             v = ops.expand_dims(self.softmax(v), axis=-1)

@@ -199,8 +199,7 @@ def text_classification_with_switch_transformer():
                 expert(x) for expert, x in zip(self.experts, split, strict=True)
             ]
             stacked = ops.stack(results, axis=1)
-            stacked = ops.transpose(stacked, [1, 0, 2])
-            outputs = ops.einsum("abc,xba->xc", stacked, combine[:, :, :])
+            outputs = ops.einsum("abc,xba->xc", stacked, combine)
             return ops.reshape(outputs, [-1, length, width])
 
     inputs = layers.Input(shape=(20,), dtype="int32")
@@ -370,14 +369,10 @@ def neural_machine_translation_with_transformer():
     decoder_inputs = keras.Input(
         shape=(None,), dtype="int64", name="decoder_inputs"
     )
-    encoded_seq_inputs = keras.Input(
-        shape=(None, 32), name="decoder_state_inputs"
-    )
     x = PositionalEmbedding(20, 300, 32)(decoder_inputs)
     x = TransformerDecoder(32, 64, 4)([x, encoder_outputs])
     x = layers.Dropout(0.5)(x)
     decoder_outputs = layers.Dense(300, activation="softmax")(x)
-    del encoded_seq_inputs
     transformer = keras.Model(
         {"encoder_inputs": encoder_inputs, "decoder_inputs": decoder_inputs},
         decoder_outputs,
@@ -662,20 +657,24 @@ def text_extraction_with_bert():
     )
 
 
-@model(
-    "nlp/siamese_sentences",
-    IO + "sentence_embeddings_with_sbert/",
-)
-def siamese_sentences():
-    # The shape of the example: one encoder, mean pooled, run on both texts.
+def sentence_encoder():
     ids = keras.Input((None,), dtype="int32", name="token_ids")
     padding = keras.Input((None,), dtype="int32", name="padding_mask")
+    # In place of the downloaded RoBERTa.
     x = layers.Embedding(400, 32)(ids)
     x = layers.Bidirectional(layers.GRU(16, return_sequences=True))(x)
     embedding = layers.GlobalAveragePooling1D(name="pooling_layer")(x, padding)
     normal = layers.UnitNormalization(axis=1)(embedding)
-    encoder = keras.Model({"token_ids": ids, "padding_mask": padding}, normal)
+    return keras.Model({"token_ids": ids, "padding_mask": padding}, normal)
 
+
+@model("nlp/sentence_embeddings", IO + "sentence_embeddings_with_sbert/")
+def sentence_embeddings():
+    return sentence_encoder()
+
+
+@model("nlp/sentence_similarities", IO + "sentence_embeddings_with_sbert/")
+def sentence_similarities():
     class RegressionSiamese(keras.Model):
         def __init__(self, encoder, **kwargs):
             texts = {
@@ -698,4 +697,4 @@ def siamese_sentences():
             super().__init__(inputs=texts, outputs=scores, **kwargs)
             self.encoder = encoder
 
-    return RegressionSiamese(encoder).encoder
+    return RegressionSiamese(sentence_encoder())

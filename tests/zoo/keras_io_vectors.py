@@ -81,8 +81,7 @@ def metric_learning():
     return EmbeddingModel(inputs, embeddings)
 
 
-@model("vision/semisupervised_simclr", IO + "semisupervised_simclr/")
-def semisupervised_simclr():
+def simclr_parts():
     class RandomColorAffine(layers.Layer):
         def __init__(self, brightness=0, jitter=0, **kwargs):
             super().__init__(**kwargs)
@@ -129,12 +128,22 @@ def semisupervised_simclr():
         ],
         name="encoder",
     )
-    # The example trains with the augmenter; its probe goes after the encoder.
-    del augmenter
+    return augmenter, encoder
+
+
+@model("vision/semisupervised_simclr", IO + "semisupervised_simclr/")
+def semisupervised_simclr():
+    _, encoder = simclr_parts()
     return keras.Sequential(
         [layers.Input(shape=(32, 32, 3)), encoder, layers.Dense(10)],
         name="finetuning_model",
     )
+
+
+@model("vision/simclr_with_augmenter", IO + "semisupervised_simclr/")
+def simclr_with_augmenter():
+    augmenter, encoder = simclr_parts()
+    return keras.Sequential([augmenter, encoder, layers.Dense(10)])
 
 
 @model("vision/simsiam", IO + "simsiam/")
@@ -583,9 +592,7 @@ def pointnet():
     return keras.Model(inputs=inputs, outputs=outputs, name="pointnet")
 
 
-@model("vision/pointnet_segmentation", IO + "pointnet_segmentation/")
-def pointnet_segmentation():
-    num_points = 64
+def segmentation_of_points(num_points):
     inputs = keras.Input(shape=(None, 3))
     x = tnet(inputs, 3)
     features_16 = point_conv(x, 16, name="features_64")
@@ -612,9 +619,19 @@ def pointnet_segmentation():
     outputs = layers.Conv1D(
         5, kernel_size=1, activation="softmax", name="segmentation_head"
     )(x)
-    # The example passes batches of `num_points` points to this shape.
-    fixed = keras.Input(shape=(num_points, 3), name="point_cloud")
-    return keras.Model(fixed, keras.Model(inputs, outputs)(fixed))
+    return keras.Model(inputs, outputs)
+
+
+@model("vision/pointnet_segmentation", IO + "pointnet_segmentation/")
+def pointnet_segmentation():
+    return segmentation_of_points(64)
+
+
+@model("vision/pointnet_segmentation_fixed", IO + "pointnet_segmentation/")
+def pointnet_segmentation_fixed():
+    # The model above takes 64 points alone, and does not say so.
+    fixed = keras.Input(shape=(64, 3), name="point_cloud")
+    return keras.Model(fixed, segmentation_of_points(64)(fixed))
 
 
 @model("vision/grad_cam", IO + "grad_cam/")
