@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,34 +56,27 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """Changes with what the builder says, and what it calls beside it."""
-        text = repr(sorted(self.arguments.items()))
-        for source in sorted(_sources(self.builder)):
-            text += source
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """Changes with the source of the builder and of what it uses."""
+        parts = [*sorted(_used(self.builder)), repr(self.arguments)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _sources(function: Callable[..., Any]) -> set[str]:
-    """The source of a function, and of what it names of its module."""
-    found, left = {}, [function]
+def _used(builder: Callable[..., Any]) -> set[str]:
+    """What a function names of its module, itself included, as text."""
+    module = vars(inspect.getmodule(builder))
+    found = {builder.__name__: inspect.getsource(builder)}
+    left = re.findall(r"\w+", found[builder.__name__])
     while left:
-        each = left.pop()
-        if each in found:
+        name = left.pop()
+        value = module.get(name)
+        if name in found or value is None:
             continue
-        found[each] = inspect.getsource(each)
-        module = vars(inspect.getmodule(each))
-        for name in _names(found[each]) & module.keys():
-            value = module[name]
-            if inspect.isfunction(value) or inspect.isclass(value):
-                if value.__module__ == function.__module__:
-                    left.append(value)
+        if isinstance(value, (str, int, float, list, tuple, dict)):
+            found[name] = f"{name} = {value!r}"
+        elif getattr(value, "__module__", None) == builder.__module__:
+            found[name] = inspect.getsource(value)
+            left += re.findall(r"\w+", found[name])
     return set(found.values())
-
-
-def _names(source: str) -> set[str]:
-    """Every word of a source."""
-    words = "".join(x if x.isalnum() or x == "_" else " " for x in source)
-    return set(words.split())
 
 
 TABLE: dict[str, Entry] = {}

@@ -270,14 +270,7 @@ def transformer_asr():
             j = ops.arange(n_src)
             mask = ops.cast(i >= j - n_src + n_dest, dtype)
             mask = ops.reshape(mask, [1, n_dest, n_src])
-            mult = ops.concatenate(
-                [
-                    ops.expand_dims(batch_size, -1),
-                    ops.convert_to_tensor([1, 1]),
-                ],
-                0,
-            )
-            return ops.tile(mask, mult)
+            return ops.tile(mask, (batch_size, 1, 1))
 
         def call(self, enc_out, target):
             shape = ops.shape(target)

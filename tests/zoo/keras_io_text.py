@@ -349,11 +349,7 @@ class TransformerDecoder(layers.Layer):
         j = ops.arange(length)
         mask = ops.cast(i >= j, dtype="int32")
         mask = ops.reshape(mask, (1, length, length))
-        tiles = ops.concatenate(
-            [ops.expand_dims(batch_size, -1), ops.convert_to_tensor([1, 1])],
-            axis=0,
-        )
-        return ops.tile(mask, tiles)
+        return ops.tile(mask, (batch_size, 1, 1))
 
 
 @model(
@@ -386,10 +382,8 @@ def causal_attention_mask(batch_size, n_dest, n_src, dtype):
     j = ops.arange(n_src)
     mask = ops.cast(i >= j - n_src + n_dest, dtype)
     mask = ops.reshape(mask, [1, n_dest, n_src])
-    mult = ops.concatenate(
-        [ops.expand_dims(batch_size, -1), ops.convert_to_tensor([1, 1])], 0
-    )
-    return ops.tile(mask, mult)
+    # The example gives `tile` a tensor, which Keras 3.15 takes no more.
+    return ops.tile(mask, (batch_size, 1, 1))
 
 
 class CausalTransformerBlock(layers.Layer):
@@ -606,7 +600,9 @@ def multi_label_classification():
             layers.Dense(lookup.vocabulary_size(), activation="sigmoid"),
         ]
     )
-    return keras.Sequential([text_vectorizer, shallow_mlp])
+    model_for_inference = keras.Sequential([text_vectorizer, shallow_mlp])
+    model_for_inference(tf.constant(SENTENCES))
+    return model_for_inference, {"samples": np.array(SENTENCES)}
 
 
 @model("nlp/semantic_similarity", IO + "semantic_similarity_with_bert/")
