@@ -688,7 +688,7 @@ class EqualizedDense(layers.Layer):
         self.b = self.add_weight(
             shape=(self.units,), initializer="zeros", name="bias"
         )
-        self.scale = self.gain * np.sqrt(1 / input_shape[-1])
+        self.scale = self.gain * math.sqrt(1 / input_shape[-1])
 
     def call(self, inputs):
         output = ops.matmul(inputs, self.scale * self.w) + self.b

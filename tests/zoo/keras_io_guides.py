@@ -732,40 +732,38 @@ def masking_and_padding():
     return keras.Model(inputs, outputs)
 
 
-@model("guides/rnn_nested_cell", GUIDES + "working_with_rnns/")
-def rnn_nested_cell():
-    class NestedCell(keras.Layer):
-        def __init__(self, unit_1, unit_2, unit_3, **kwargs):
-            self.unit_1, self.unit_2, self.unit_3 = unit_1, unit_2, unit_3
-            self.state_size = [(unit_1,), (unit_2, unit_3)]
-            self.output_size = [(unit_1,), (unit_2, unit_3)]
+@model(
+    "guides/rnn_minimal_cell",
+    "https://keras.io/api/layers/recurrent_layers/rnn/",
+)
+def rnn_minimal_cell():
+    class MinimalRNNCell(keras.Layer):
+        def __init__(self, units, **kwargs):
             super().__init__(**kwargs)
+            self.units = units
+            self.state_size = units
 
-        def build(self, input_shapes):
-            i1 = input_shapes[0][1]
-            i2, i3 = input_shapes[1][1], input_shapes[1][2]
-            self.kernel_1 = self.add_weight(
-                shape=(i1, self.unit_1), initializer="uniform", name="kernel_1"
-            )
-            self.kernel_2_3 = self.add_weight(
-                shape=(i2, i3, self.unit_2, self.unit_3),
+        def build(self, input_shape):
+            self.kernel = self.add_weight(
+                shape=(input_shape[-1], self.units),
                 initializer="uniform",
-                name="kernel_2_3",
+                name="kernel",
+            )
+            self.recurrent_kernel = self.add_weight(
+                shape=(self.units, self.units),
+                initializer="uniform",
+                name="recurrent_kernel",
             )
 
         def call(self, inputs, states):
-            input_1, input_2 = inputs
-            s1, s2 = states
-            output_1 = ops.matmul(input_1, self.kernel_1)
-            output_2_3 = ops.einsum("bij,ijkl->bkl", input_2, self.kernel_2_3)
-            state_1, state_2_3 = s1 + output_1, s2 + output_2_3
-            return (output_1, output_2_3), (state_1, state_2_3)
+            prev_output = states[0]
+            h = ops.matmul(inputs, self.kernel)
+            output = h + ops.matmul(prev_output, self.recurrent_kernel)
+            return output, [output]
 
-    cell = NestedCell(10, 20, 30)
-    input_1 = keras.Input((None, 8), name="Sensors")
-    input_2 = keras.Input((None, 4, 5), name="Grid")
-    outputs = keras.layers.RNN(cell)((input_1, input_2))
-    return keras.Model([input_1, input_2], outputs)
+    cells = [MinimalRNNCell(32), MinimalRNNCell(64)]
+    x = keras.Input((None, 5))
+    return keras.Model(x, layers.RNN(cells)(x))
 
 
 @model("guides/rnn_bidirectional_stack", GUIDES + "working_with_rnns/")
