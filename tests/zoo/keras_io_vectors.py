@@ -624,7 +624,8 @@ def segmentation_of_points(num_points):
 
 @model("vision/pointnet_segmentation", IO + "pointnet_segmentation/")
 def pointnet_segmentation():
-    return segmentation_of_points(64)
+    points = np.random.default_rng(0).random((2, 64, 3)).astype("float32")
+    return segmentation_of_points(64), {"samples": points}
 
 
 @model("vision/pointnet_segmentation_fixed", IO + "pointnet_segmentation/")
