@@ -4,19 +4,22 @@
     python -m tests.zoo.run --again refused
     python -m tests.zoo.run --page
 
-Each model is built and exported in a process of its own, which has a time and
-memory limit. What came of it is kept in `build/zoo/`, so that a run that was
-broken off resumes; a changed entry is run again. `--page` writes the results
+Models are built and exported in other processes, 20 in each, which have a time
+limit for each model and a memory limit; after a crash the next model has a new
+one. What came of a model is kept in `build/zoo/`, so that a run that was broken
+off resumes; a changed entry is run again. `--page` writes the results
 that there are into docs/zoo.json and docs/zoo.md. The exit status is 1 if a
 model is no longer verified in a format that docs/zoo.json says it is.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import fnmatch
 import importlib.metadata
 import json
 import os
+import queue
 import resource
 import signal
 import subprocess
@@ -33,6 +36,7 @@ from tests.zoo.page import load, state, write_page
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "zoo"
+MODELS_PER_PROCESS = 20
 FILES = {"saved_model": "model", "litert": "m.tflite", "onnx": "m.onnx"}
 
 
@@ -41,8 +45,7 @@ def main() -> int:
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     args = parse()
     if args.child:
-        module, name = args.child
-        run_child(table(module)[name], args.formats)
+        run_child()
         return 0
     entries = [
         entry
@@ -59,6 +62,7 @@ def main() -> int:
         write_page(table(), results)
     else:
         args.build.mkdir(parents=True, exist_ok=True)
+        args.idle = queue.SimpleQueue()
         run_all(entries, args)
         return report_lost(entries, args)
     return 0
@@ -79,7 +83,7 @@ def parse() -> argparse.Namespace:
     add("--build", type=Path, default=BUILD, help="where results are kept")
     add("--list", action="store_true", help="list the models, and end")
     add("--page", action="store_true", help="write the page, and end")
-    add("--child", nargs=2, help=argparse.SUPPRESS)
+    add("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -124,6 +128,8 @@ def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(run, pending))
+    while not args.idle.empty():
+        args.idle.get().end()
 
 
 def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
@@ -156,44 +162,17 @@ def run_one(
     entry: Entry, again: list[str], args: argparse.Namespace
 ) -> dict[str, Any]:
     """Runs a model in a process, and returns all results that there are."""
-    limit = int(args.memory * 2**30)
     start = time.monotonic()
-    result = read(entry, args.build)
-    cells = result.get("formats", {})
-    with tempfile.TemporaryFile("w+", errors="replace") as log:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.zoo.run"),
-                *("--formats", ",".join(again)),
-                *("--child", entry.builder.__module__, entry.name),
-            ],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(
-                resource.RLIMIT_DATA, (limit, limit)
-            ),
-        )
-        timer = threading.Timer(args.timeout, end, [process])
-        timer.start()
-        for text in process.stdout:
-            if text.startswith("RESULT "):
-                cells |= json.loads(text.removeprefix("RESULT "))
-        code = process.wait()
-        is_late = not timer.is_alive()
-        timer.cancel()
-        if code:
-            log.seek(0)
-            why = (
-                f"no result after {args.timeout:g} s"
-                if is_late
-                else f"exit status {code}: " + log.read()[-2000:].strip()
-            )
-            for name in again:
-                if cells.get(name, {}).get("state") in (None, "running"):
-                    cells[name] = {"state": "crashed", "error": why}
+    cells = read(entry, args.build).get("formats", {})
+    try:
+        process = args.idle.get_nowait()
+    except queue.Empty:
+        process = Process(args.memory)
+    cells |= process.run(entry, again, args.timeout)
+    if process.left:
+        args.idle.put(process)
+    else:
+        process.end()
     result = {
         "name": entry.name,
         "digest": entry.digest,
@@ -207,40 +186,138 @@ def run_one(
     return result
 
 
-def end(process: subprocess.Popen) -> None:
-    """Ends a process that takes too long, with those that it started."""
-    os.killpg(process.pid, signal.SIGKILL)
+class Process:
+    """Exports one model after another, and is replaced after a crash.
+
+    To load TensorFlow takes longer than to export a small model three times.
+    """
+
+    def __init__(self, memory: float) -> None:
+        limit = int(memory * 2**30)
+        self.left = MODELS_PER_PROCESS
+        self.log = tempfile.TemporaryFile("w+", errors="replace")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.zoo.run", "--child"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_DATA, (limit, limit)
+            ),
+        )
+        self._cells()  # it is ready
+
+    def run(
+        self, entry: Entry, chosen: list[str], timeout: float
+    ) -> dict[str, Any]:
+        """The results of a model in each format; of a crash too."""
+        timer = threading.Timer(timeout, self._kill)
+        timer.start()
+        request = [entry.builder.__module__, entry.name, chosen]
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # `_cells` sees that it has ended
+        cells, is_done = self._cells()
+        is_late = not timer.is_alive()
+        timer.cancel()
+        self.left -= 1
+        if is_done:
+            return cells
+        self.left = 0
+        self.log.seek(0)
+        why = f"no result after {timeout:g} s"
+        if not is_late:
+            code = self.process.wait()
+            why = f"exit status {code}: {self.log.read()[-2000:].strip()}"
+        for name in chosen:
+            if cells.get(name, {"state": "running"})["state"] == "running":
+                cells[name] = {"state": "crashed", "error": why}
+        return cells
+
+    def _cells(self) -> tuple[dict[str, Any], bool]:
+        """What it says of a model, and whether it has come to the end of it."""
+        cells: dict[str, Any] = {}
+        for text in self.process.stdout:
+            if text.startswith("RESULT "):
+                cells |= json.loads(text.removeprefix("RESULT "))
+            if text == "DONE\n":
+                return cells, True
+        return cells, False
+
+    def _kill(self) -> None:
+        """Ends it with those that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Lets it end."""
+        self.process.stdin.close()
+        self.process.stdout.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        self.log.close()
 
 
-def run_child(entry: Entry, chosen: list[str]) -> None:
+def run_child() -> None:
+    """Exports the models that are asked for, a line each."""
+    import keras
+
+    # Whether the disk has what was written shows after a power failure alone.
+    os.fsync = lambda descriptor: None
+    # What the first export alone has to load belongs to no model.
+    first = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    for name in FORMATS:
+        export(first, name, {})
+    print("DONE", flush=True)
+    for text in sys.stdin:
+        module, name, chosen = json.loads(text)
+        keras.backend.clear_session()
+        run_model(table(module)[name], chosen)
+        print("DONE", flush=True)
+
+
+def run_model(entry: Entry, chosen: list[str]) -> None:
     """Builds and exports a model; each format's result is a line."""
-    import keras_posenc as kp
-
     try:
         model, arguments = entry.build()
     except Exception as error:
         failed = {"state": "not built", "error": message(error)}
         say(dict.fromkeys(chosen, failed))
         return
-    options = {k: v for k, v in arguments.items() if k not in FORMATS}
     for name in chosen:
         say({name: {"state": "running"}})
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
-            try:
-                exported = getattr(kp, f"export_{name}")(
-                    model,
-                    Path(folder, FILES[name]),
-                    verbose=False,
-                    **{**options, **arguments.get(name, {})},
-                )
-                cell = verified(exported.report)
-            except kp.ExportVerificationError as error:
-                cell = {"state": "wrong", "error": message(error, folder)}
-            except Exception as error:
-                cell = {"state": "refused", "error": message(error, folder)}
-            cell["seconds"] = round(time.perf_counter() - start, 1)
-            say({name: cell})
+        say({name: export(model, name, arguments)})
+
+
+def export(
+    model: Any, name: str, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What comes of a model in a format."""
+    import keras_posenc as kp
+
+    options = {k: v for k, v in arguments.items() if k not in FORMATS}
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        try:
+            exported = getattr(kp, f"export_{name}")(
+                model,
+                Path(folder, FILES[name]),
+                verbose=False,
+                **{**options, **arguments.get(name, {})},
+            )
+            cell = verified(exported.report)
+        except kp.ExportVerificationError as error:
+            cell = {"state": "wrong", "error": message(error, folder)}
+        except Exception as error:
+            cell = {"state": "refused", "error": message(error, folder)}
+    return {**cell, "seconds": round(time.perf_counter() - start, 1)}
 
 
 def verified(report: Any) -> dict[str, Any]:
