@@ -18,8 +18,9 @@ Look here whether a model like yours can be exported. {count} public models,
 built with random weights as their sources build them, were each exported to
 SavedModel, LiteRT and ONNX. "Verified" means that the file gave the model's
 outputs in a process without Keras ([what verified
-means](guarantees.md#exports-what-verified-means)). A refused model leaves no
-file.
+means](guarantees.md#exports-what-verified-means)); "weak check", that the
+outputs of the model, which is not trained, hardly depend on its inputs. A
+refused model leaves no file.
 
 `make zoo` runs all models again, and `make zoo ZOO="--only '*Bert*'"` some. The
 folder `tests/zoo` has their code. These are the results of {versions}, on
@@ -96,8 +97,13 @@ def cell(models: Mapping[str, Any], entry: Entry, name: str) -> str:
     cells = models[entry.name]["formats"][name]
     if found == "verified":
         size = cells["bytes"] / 1e6
-        return f"verified, {size:.3g} MB, {cells['seconds']:.3g} s"
-    return f"{found}: {escaped(reason(cells['error']))}"
+        weak = any(x.startswith("weak check") for x in cells["remarks"])
+        return (
+            f"verified, {size:.3g} MB, {cells['seconds']:.3g} s"
+            + ", weak check" * weak
+        )
+    word = "refused" if found == "wrong" else found
+    return f"{word}: {escaped(reason(cells['error']))}"
 
 
 def reason(error: str) -> str:
