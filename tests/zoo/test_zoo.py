@@ -12,7 +12,6 @@ ENTRIES = table()
 SAMPLE = [
     "applications/MobileNet",
     "generative/vae_decoder",
-    "guides/functional_tickets",
     "guides/sequential_features",
     "keras-hub images/ViTImageClassifier",
     "keras-hub text/BertTextClassifier",
@@ -22,6 +21,7 @@ SAMPLE = [
     "structured/imbalanced_classification",
     "tensorflow/beginner",
     "tensorflow/regression",
+    "tensorflow/time_series_baseline",
     "timeseries/anomaly_detection",
     "vision/autoencoder",
     "vision/mnist_convnet",
