@@ -143,7 +143,8 @@ def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
         == "verified"
         != state({entry.name: read(entry, args.build)}, entry, name)
     ]
-    print(*(f"no longer verified: {each}" for each in lost), sep="\n")
+    for each in lost:
+        print(f"no longer verified: {each}")
     return int(bool(lost))
 
 
