@@ -1113,6 +1113,7 @@ def blip2():
         dropout=0.0,
         language_projection=None,
     )
-    return models.BLIP2Backbone(
+    made = models.BLIP2Backbone(
         vision_encoder=vision, qformer=qformer, language_model=language
     )
+    return made, {"max_length": 8}  # of 10 positions images take 2
