@@ -41,35 +41,17 @@ def application(name):
     return trained(make(weights=None, input_shape=(size, size, 3), classes=10))
 
 
-def as_it_comes(name, **arguments):
-    """With the arguments that a user gives; none for 224 x 224 pixels."""
-    make = getattr(keras.applications, name)
-    return trained(make(weights=None, **arguments))
-
-
 def features(name):
     """Vectors of images of any size."""
-    return as_it_comes(
-        name, include_top=False, input_shape=(None, None, 3), pooling="avg"
+    make = getattr(keras.applications, name)
+    return trained(
+        make(
+            weights=None,
+            include_top=False,
+            input_shape=(None, None, 3),
+            pooling="avg",
+        )
     )
-
-
-def fine_tuned(name):
-    """A new head on frozen layers, behind augmentation, as guides have it."""
-    base = getattr(keras.applications, name)(
-        weights=None, include_top=False, input_shape=(96, 96, 3)
-    )
-    base = trained(base)
-    base.trainable = False
-    inputs = keras.Input((96, 96, 3), name="image")
-    x = keras.layers.RandomFlip("horizontal")(inputs)
-    x = keras.layers.RandomRotation(0.1)(x)
-    x = keras.layers.Rescaling(1 / 127.5, offset=-1)(x)
-    x = base(x, training=False)
-    x = keras.layers.GlobalAveragePooling2D()(x)
-    x = keras.layers.Dropout(0.2)(x)
-    outputs = keras.layers.Dense(2, activation="softmax", name="scores")(x)
-    return keras.Model(inputs, outputs)
 
 
 for page, names in CLASSES.items():
@@ -83,13 +65,5 @@ for page, each in (
     ("efficientnet", "EfficientNetB0"),
     ("resnet", "ResNet50"),
 ):
-    source = f"{URL}/{page}/"
-    model(f"applications/{each} as it comes", source, name=each)(as_it_comes)
-    model(f"applications/{each} features", source, name=each)(features)
-
-for each in ("MobileNetV2", "EfficientNetV2B0", "Xception"):
-    model(
-        f"applications/{each} fine-tuned",
-        "https://keras.io/guides/transfer_learning/",
-        name=each,
-    )(fine_tuned)
+    add = model(f"applications/{each} features", f"{URL}/{page}/", name=each)
+    add(features)

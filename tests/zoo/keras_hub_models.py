@@ -19,30 +19,6 @@ GROUPED = {
     "hidden_dim": 16,
     "intermediate_dim": 32,
 }
-T5_GEMMA = {
-    "vocabulary_size": 50,
-    "dropout_rate": 0.1,
-    "rms_norm_eps": 1e-6,
-    "query_pre_attn_scalar": 1.0,
-    "attention_bias": False,
-    "hidden_activation": "gelu_approximate",
-    "sliding_window": 16,
-    "cross_attention_hidden_size": 16,
-    "attn_logit_softcapping": 50.0,
-    **{
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in {
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-            "num_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-            "layer_types": ["sliding_attention", "full_attention"],
-        }.items()
-    },
-}
 LINEAR = {
     "num_layers": 4,
     "head_dim": 8,
@@ -56,44 +32,17 @@ LINEAR = {
 }
 EXPERTS = {"num_experts": 4, "top_k": 2}
 
-# Backbones of text: page, its arguments, and the tasks on it.
+# Of text: the page, arguments of the backbone, and what is built on it.
 TEXT = {
     "Albert": (
         "albert",
         {**TABLE, "embedding_dim": 8},
-        "TextClassifier MaskedLM",
+        "TextClassifier",
     ),
     "Bart": ("bart", TABLE, "Seq2SeqLM"),
-    "Bert": ("bert", TABLE, "TextClassifier MaskedLM TextEmbedder"),
+    "Bert": ("bert", TABLE, "TextClassifier"),
     "Bloom": ("bloom", SIZES, "CausalLM"),
-    "DebertaV3": ("deberta_v3", TABLE, "TextClassifier MaskedLM"),
-    "DistilBert": ("distil_bert", TABLE, "TextClassifier MaskedLM"),
-    "EdRec": (
-        "edrec",
-        {
-            "vocab_size": 50,
-            "num_layers_enc": 2,
-            "num_layers_dec": 2,
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-            "num_heads": 2,
-        },
-        "Seq2SeqLM",
-    ),
-    "Electra": (
-        "electra",
-        {
-            "vocab_size": 50,
-            "num_layers": 2,
-            "num_heads": 2,
-            "hidden_dim": 16,
-            "embedding_dim": 16,
-            "intermediate_dim": 32,
-            "max_sequence_length": 24,
-        },
-        "",
-    ),
-    "ESM": ("esm", SIZES, "ProteinClassifier MaskedPLM"),
+    "DebertaV3": ("deberta_v3", TABLE, "TextClassifier"),
     "FNet": (
         "f_net",
         {
@@ -103,7 +52,7 @@ TEXT = {
             "intermediate_dim": 32,
             "max_sequence_length": 24,
         },
-        "TextClassifier MaskedLM",
+        "MaskedLM",
     ),
     "Falcon": (
         "falcon",
@@ -128,43 +77,7 @@ TEXT = {
             "sliding_window_size": 8,
             "vision_encoder": None,
         },
-        "CausalLM TextEmbedder",
-    ),
-    "Gemma4": (
-        "gemma4",
-        {
-            **GROUPED,
-            "image_size": 16,
-            "num_layers": 6,
-            "head_dim": 4,
-            "use_sliding_window_attention": True,
-            "sliding_window_size": 8,
-            "vision_encoder": None,
-        },
-        "CausalLM",
-    ),
-    "Gemma3n": (
-        "gemma3n",
-        {
-            "text_vocab_size": 50,
-            "text_hidden_size": 16,
-            "num_hidden_layers": 2,
-            "pad_token_id": 0,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "head_dim": 8,
-            "intermediate_size": [32, 32],
-            "hidden_activation": "gelu_approximate",
-            "layer_types": ["sliding_attention", "full_attention"],
-            "sliding_window": 8,
-            "rope_theta": 10000.0,
-            "max_position_embeddings": 24,
-            "vocab_size_per_layer_input": 50,
-            "hidden_size_per_layer_input": 4,
-            "altup_num_inputs": 2,
-            "laurel_rank": 2,
-        },
-        "CausalLM",
+        "TextEmbedder",
     ),
     "GPT2": ("gpt2", TABLE, "CausalLM"),
     "GPTNeoX": ("gpt_neo_x", TABLE, "CausalLM"),
@@ -174,44 +87,15 @@ TEXT = {
         "CausalLM",
     ),
     "Llama": ("llama", GROUPED, "CausalLM"),
-    "Llama3": ("llama3", GROUPED, "CausalLM"),
     "Mistral": ("mistral", {**GROUPED, "sliding_window": 8}, "CausalLM"),
     "Mixtral": (
         "mixtral",
         {**GROUPED, **EXPERTS, "sliding_window": 8},
         "CausalLM",
     ),
-    "OPT": ("opt", TABLE, "CausalLM"),
     "Phi3": ("phi3", GROUPED, "CausalLM"),
-    "Qwen": ("qwen", GROUPED, "CausalLM"),
-    "Qwen3": ("qwen3", {**GROUPED, "head_dim": 4}, "CausalLM TextEmbedder"),
-    "Qwen3Moe": (
-        "qwen3_moe",
-        {**GROUPED, **EXPERTS, "head_dim": 4, "moe_intermediate_dim": 16},
-        "CausalLM",
-    ),
+    "Qwen3": ("qwen3", {**GROUPED, "head_dim": 4}, "CausalLM"),
     "Qwen3_5": ("qwen3_5", {**GROUPED, **LINEAR}, "CausalLM"),
-    "Qwen3_5Moe": (
-        "qwen3_5_moe",
-        {
-            **{k: v for k, v in GROUPED.items() if k != "intermediate_dim"},
-            **LINEAR,
-            **EXPERTS,
-            "moe_intermediate_dim": 16,
-            "shared_expert_intermediate_size": 16,
-        },
-        "CausalLM",
-    ),
-    "QwenMoe": (
-        "qwen_moe",
-        {
-            **GROUPED,
-            **EXPERTS,
-            "moe_intermediate_dim": 16,
-            "shared_expert_intermediate_dim": 32,
-        },
-        "CausalLM",
-    ),
     "RWKV7": (
         "rwkv7",
         {
@@ -227,46 +111,14 @@ TEXT = {
         },
         "CausalLM",
     ),
-    "Roberta": ("roberta", TABLE, "TextClassifier MaskedLM"),
+    "Roberta": ("roberta", TABLE, "TextClassifier"),
     "RoformerV2": (
         "roformer_v2",
         {**SIZES, "head_size": 8},
-        "TextClassifier MaskedLM",
-    ),
-    "SmolLM3": (
-        "smol_lm3",
-        {
-            "vocabulary_size": 50,
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-            "num_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "rope_layer_enabled_list": [True, False],
-            "layer_types": ["attention", "attention"],
-            "mlp_bias": False,
-            "layer_norm_epsilon": 1e-5,
-            "max_position_embeddings": 64,
-            "rope_theta": 10000.0,
-            "partial_rotary_factor": 1.0,
-        },
-        "CausalLM",
+        "MaskedLM",
     ),
     "T5": ("t5", SIZES, "Seq2SeqLM"),
-    "T5Gemma": ("t5gemma", T5_GEMMA, "Seq2SeqLM"),
-    "T5Gemma2": (
-        "t5gemma2",
-        {**T5_GEMMA, "use_query_key_norm": True},
-        "Seq2SeqLM",
-    ),
-    "XLMRoberta": (
-        "xlm_roberta",
-        TABLE,
-        "TextClassifier MaskedLM TextEmbedder",
-    ),
-    "XLNet": ("xlnet", SIZES, ""),
+    "XLNet": ("xlnet", SIZES, "Backbone"),
 }
 
 RESNET = {
@@ -317,7 +169,7 @@ DINO = {
     "num_register_tokens": 4,
 }
 
-# Backbones of images, with one input.
+# Of images, with one input.
 IMAGES = {
     "CSPNet": (
         "cspnet",
@@ -349,84 +201,11 @@ IMAGES = {
         },
         "ImageClassifier",
     ),
-    "DINOV2": ("dinov2", DINO, ""),
-    "DINOV3": ("dinov3", DINO, ""),
-    "EfficientNet": (
-        "efficientnet",
-        {
-            "stackwise_kernel_sizes": [3, 3, 5],
-            "stackwise_num_repeats": [1, 2, 2],
-            "stackwise_input_filters": [8, 8, 16],
-            "stackwise_output_filters": [8, 16, 24],
-            "stackwise_expansion_ratios": [1, 4, 4],
-            "stackwise_squeeze_and_excite_ratios": [0.0, 0.0, 0.25],
-            "stackwise_strides": [1, 2, 2],
-            "stackwise_block_types": ["fused", "fused", "unfused"],
-            "stackwise_force_input_filters": [0, 0, 0],
-            "stackwise_nores_option": [False, False, False],
-            "width_coefficient": 1.0,
-            "depth_coefficient": 1.0,
-        },
-        "ImageClassifier",
-    ),
+    "DINOV2": ("dinov2", DINO, "Backbone"),
+    "DINOV3": ("dinov3", DINO, "Backbone"),
     "HGNetV2": (
         "hgnetv2",
         {**HGNET, "image_shape": (64, 64, 3)},
-        "ImageClassifier",
-    ),
-    "MiT": ("mit", MIT, "ImageClassifier"),
-    "MobileNet": (
-        "mobilenet",
-        {
-            "stackwise_expansion": [[16, 24], [32, 48]],
-            "stackwise_num_blocks": [2, 2],
-            "stackwise_num_filters": [[8, 8], [16, 16]],
-            "stackwise_kernel_size": [[3, 3], [5, 5]],
-            "stackwise_num_strides": [[2, 1], [2, 1]],
-            "stackwise_se_ratio": [[None, None], [0.25, 0.25]],
-            "stackwise_activation": [
-                ["relu", "relu"],
-                ["hard_swish", "hard_swish"],
-                ["hard_swish"],
-            ],
-            "stackwise_padding": [[1, 1], [2, 2]],
-            "output_num_filters": 64,
-            "input_activation": "hard_swish",
-            "output_activation": "hard_swish",
-            "input_num_filters": 8,
-            "image_shape": (32, 32, 3),
-            "depthwise_filters": 8,
-            "depthwise_stride": 2,
-            "depthwise_residual": False,
-            "squeeze_and_excite": 0.5,
-            "last_layer_filter": 48,
-        },
-        "ImageClassifier",
-    ),
-    "MobileNetV5": (
-        "mobilenetv5",
-        {
-            "stackwise_block_types": [["er"], ["uir", "uir"]],
-            "stackwise_num_blocks": [1, 2],
-            "stackwise_num_filters": [[24], [48, 48]],
-            "stackwise_strides": [[2], [2, 1]],
-            "stackwise_act_layers": [["relu"], ["relu", "relu"]],
-            "stackwise_exp_ratios": [[4.0], [6.0, 6.0]],
-            "stackwise_se_ratios": [[0.0], [0.0, 0.0]],
-            "stackwise_dw_kernel_sizes": [[0], [5, 5]],
-            "stackwise_dw_start_kernel_sizes": [[0], [0, 0]],
-            "stackwise_dw_end_kernel_sizes": [[0], [0, 0]],
-            "stackwise_exp_kernel_sizes": [[3], [0, 0]],
-            "stackwise_pw_kernel_sizes": [[1], [0, 0]],
-            "stackwise_num_heads": [[0], [0, 0]],
-            "stackwise_key_dims": [[0], [0, 0]],
-            "stackwise_value_dims": [[0], [0, 0]],
-            "stackwise_kv_strides": [[0], [0, 0]],
-            "stackwise_use_cpe": [[False], [False, False]],
-            "image_shape": (32, 32, 3),
-            "stem_size": 16,
-            "use_msfa": False,
-        },
         "ImageClassifier",
     ),
     "ResNet": (
@@ -445,30 +224,6 @@ IMAGES = {
         },
         "ImageClassifier",
     ),
-    "VGG": (
-        "vgg",
-        {
-            "stackwise_num_repeats": [2, 3, 3],
-            "stackwise_num_filters": [8, 16, 16],
-            "image_shape": (64, 64, 3),
-        },
-        "ImageClassifier",
-    ),
-    "VideoPrism": (
-        "video_prism",
-        {
-            "image_shape": (28, 28, 3),
-            "num_frames": 4,
-            "patch_size": 4,
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-            "num_heads": 2,
-            "num_spatial_layers": 1,
-            "num_temporal_layers": 1,
-            "num_auxiliary_layers": 1,
-        },
-        "",
-    ),
     "ViT": ("vit", {**VIT, "mlp_dim": 32}, "ImageClassifier"),
     "ViTDet": (
         "vit_det",
@@ -483,67 +238,38 @@ IMAGES = {
             "window_size": 2,
             "image_shape": (32, 32, 3),
         },
-        "",
-    ),
-    "Xception": (
-        "xception",
-        {
-            "stackwise_conv_filters": [[8, 16], [16, 24], [24, 32]],
-            "stackwise_pooling": [True, True, False],
-        },
-        "ImageClassifier",
+        "Backbone",
     ),
 }
 
 
-def backbone(name, arguments):
+def built(name, head, arguments):
+    """A backbone or, of one, a task fed with ids or images: no preprocessor."""
     import keras_hub
 
-    made = getattr(keras_hub.models, f"{name}Backbone")(**arguments)
-    return trained(made), lengths(arguments)
-
-
-def task(name, head, arguments):
-    """A backbone with a head, fed with ids or images: no preprocessor."""
-    import keras_hub
-
-    made, options = backbone(name, arguments)
-    classes = {"num_classes": 3} if head.endswith("Classifier") else {}
-    return getattr(keras_hub.models, name + head)(
-        backbone=made, preprocessor=None, **classes
-    ), options
-
-
-def lengths(arguments):
-    """What an export is given for a table of positions."""
+    made = trained(getattr(keras_hub.models, f"{name}Backbone")(**arguments))
+    if head != "Backbone":
+        classes = {"num_classes": 3} if head.endswith("Classifier") else {}
+        made = getattr(keras_hub.models, name + head)(
+            backbone=made, preprocessor=None, **classes
+        )
+    # What an export is given for a table of positions.
     longest = arguments.get("max_sequence_length")
-    return {"max_length": longest} if longest else {}
+    return made, {"max_length": longest} if longest else {}
 
 
-def add_all(group, table):
-    for name, (page, arguments, heads) in table.items():
-        source = f"{URL}/{page}/{page}_backbone/"
+for group, rows in (("text", TEXT), ("images", IMAGES)):
+    for each, (page, arguments, head) in rows.items():
         model(
-            f"{group}/{name}Backbone",
-            source,
-            name=name,
+            f"keras-hub {group}/{each}{head}",
+            f"{URL}/{page}/",
+            name=each,
+            head=head,
             arguments=arguments,
-        )(backbone)
-        for head in heads.split():
-            model(
-                f"{group}/{name}{head}",
-                f"{URL}/{page}/",
-                name=name,
-                head=head,
-                arguments=arguments,
-            )(task)
+        )(built)
 
 
-add_all("keras-hub text", TEXT)
-add_all("keras-hub images", IMAGES)
-
-
-def resnet(shape=(64, 64, 3)):
+def resnet(shape):
     import keras_hub
 
     return keras_hub.models.ResNetBackbone(**RESNET, image_shape=shape)
@@ -556,11 +282,6 @@ def segformer_backbone():
         image_encoder=keras_hub.models.MiTBackbone(**MIT),
         projection_filters=16,
     )
-
-
-@model("keras-hub images/SegFormerBackbone", f"{URL}/segformer/")
-def segformer():
-    return trained(segformer_backbone())
 
 
 @model("keras-hub images/SegFormerImageSegmenter", f"{URL}/segformer/")
@@ -587,11 +308,6 @@ def deeplab_backbone():
     )
 
 
-@model("keras-hub images/DeepLabV3Backbone", f"{URL}/deeplab_v3/")
-def deeplab():
-    return trained(deeplab_backbone())
-
-
 @model("keras-hub images/DeepLabV3ImageSegmenter", f"{URL}/deeplab_v3/")
 def deeplab_segmenter():
     import keras_hub
@@ -615,11 +331,6 @@ def retina_backbone():
     )
 
 
-@model("keras-hub images/RetinaNetBackbone", f"{URL}/retinanet/")
-def retina():
-    return trained(retina_backbone())
-
-
 @model("keras-hub images/RetinaNetObjectDetector", f"{URL}/retinanet/")
 def retina_detector():
     import keras_hub
@@ -639,83 +350,6 @@ def retina_detector():
             num_classes=4,
             bounding_box_format="yxyx",
         )
-    )
-
-
-def basnet_backbone():
-    import keras_hub
-
-    encoder = keras_hub.models.ResNetBackbone(
-        **{**RESNET, "block_type": "basic_block"}
-    )
-    return keras_hub.models.BASNetBackbone(
-        image_encoder=encoder, num_classes=1, image_shape=(64, 64, 3)
-    )
-
-
-@model("keras-hub images/BASNetBackbone", f"{URL}/basnet/")
-def basnet():
-    return trained(basnet_backbone())
-
-
-@model("keras-hub images/BASNetImageSegmenter", f"{URL}/basnet/")
-def basnet_segmenter():
-    import keras_hub
-
-    return trained(keras_hub.models.BASNetImageSegmenter(basnet_backbone()))
-
-
-def dfine_backbone():
-    import keras_hub
-
-    hgnet = keras_hub.models.HGNetV2Backbone(
-        **HGNET,
-        image_shape=(None, None, 3),
-        out_features=["stage1", "stage2"],
-    )
-    return keras_hub.models.DFineBackbone(
-        backbone=hgnet,
-        decoder_in_channels=[16, 16],
-        encoder_hidden_dim=16,
-        num_denoising=10,
-        num_labels=4,
-        hidden_dim=16,
-        learn_initial_query=False,
-        num_queries=10,
-        anchor_image_size=(32, 32),
-        feat_strides=[4, 8],
-        num_feature_levels=2,
-        encoder_in_channels=[16, 32],
-        encode_proj_layers=[1],
-        num_attention_heads=2,
-        encoder_ffn_dim=32,
-        num_encoder_layers=1,
-        hidden_expansion=0.5,
-        depth_multiplier=0.5,
-        eval_idx=-1,
-        num_decoder_layers=3,
-        decoder_attention_heads=2,
-        decoder_ffn_dim=32,
-        decoder_n_points=[2, 2],
-        lqe_hidden_dim=16,
-        num_lqe_layers=2,
-        out_features=["stage1", "stage2"],
-        image_shape=(32, 32, 3),
-        seed=0,
-    )
-
-
-@model("keras-hub images/DFineBackbone", f"{URL}/d_fine/")
-def dfine():
-    return dfine_backbone()
-
-
-@model("keras-hub images/DFineObjectDetector", f"{URL}/d_fine/")
-def dfine_detector():
-    import keras_hub
-
-    return keras_hub.models.DFineObjectDetector(
-        backbone=dfine_backbone(), num_classes=4, bounding_box_format="yxyx"
     )
 
 
@@ -743,11 +377,6 @@ def depth_backbone():
         head_in_index=-1,
         feature_keys=["stage1", "stage2", "stage3", "stage4"],
     )
-
-
-@model("keras-hub images/DepthAnythingBackbone", f"{URL}/depth_anything/")
-def depth():
-    return depth_backbone()
 
 
 @model("keras-hub images/DepthAnythingDepthEstimator", f"{URL}/depth_anything/")
@@ -778,25 +407,10 @@ def two_towers(name):
     return made, {"max_length": 24}
 
 
-def tower(name, side):
-    made, options = two_towers(name)
-    return getattr(made, f"{side}_encoder"), options
-
-
-for each, page in (
-    ("CLIP", "clip"),
-    ("MetaCLIP2", "metaclip_2"),
-    ("SigLIP", "siglip"),
-):
-    source = f"{URL}/{page}/"
-    model(f"keras-hub other/{each}Backbone", source, name=each)(two_towers)
-    for side in ("vision", "text"):
-        model(
-            f"keras-hub other/{each}{side.capitalize()}Encoder",
-            source,
-            name=each,
-            side=side,
-        )(tower)
+for each, page in (("CLIP", "clip"), ("SigLIP", "siglip")):
+    model(f"keras-hub other/{each}Backbone", f"{URL}/{page}/", name=each)(
+        two_towers
+    )
 
 
 def sam_backbone():
@@ -845,11 +459,6 @@ def sam_prompts():
         "boxes": np.float32([[[[4, 4], [20, 24]]], [[[0, 8], [16, 30]]]]),
         "masks": np.zeros((2, 0, 8, 8, 1), "float32"),
     }
-
-
-@model("keras-hub other/SAMBackbone", f"{URL}/sam/")
-def sam():
-    return sam_backbone(), {"samples": sam_prompts()}
 
 
 @model("keras-hub other/SAMImageSegmenter", f"{URL}/sam/")
@@ -911,11 +520,6 @@ def pali_gemma_backbone():
     )
 
 
-@model("keras-hub other/PaliGemmaBackbone", f"{URL}/pali_gemma/")
-def pali_gemma():
-    return pali_gemma_backbone()
-
-
 @model("keras-hub other/PaliGemmaCausalLM", f"{URL}/pali_gemma/")
 def pali_gemma_lm():
     import keras_hub
@@ -923,51 +527,6 @@ def pali_gemma_lm():
     return keras_hub.models.PaliGemmaCausalLM(
         preprocessor=None, backbone=pali_gemma_backbone()
     )
-
-
-@model("keras-hub other/Gemma3Backbone with images", f"{URL}/gemma3/")
-def gemma3_images():
-    import keras_hub
-    import numpy as np
-
-    vision = keras_hub.models.Gemma3VisionEncoder(
-        image_size=16,
-        patch_size=4,
-        pool_size=2,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        output_dim=8,
-    )
-    gemma = keras_hub.models.Gemma3Backbone(
-        vocabulary_size=50,
-        image_size=16,
-        num_layers=2,
-        num_query_heads=2,
-        num_key_value_heads=1,
-        hidden_dim=8,
-        intermediate_dim=16,
-        head_dim=4,
-        use_query_key_norm=True,
-        use_post_ffw_norm=True,
-        use_post_attention_norm=True,
-        use_sliding_window_attention=True,
-        sliding_window_size=8,
-        vision_encoder=vision,
-    )
-    random = np.random.default_rng(0)
-    marks = np.zeros((2, 16), "int32")
-    marks[:, 3:7] = 1  # an image is 4 tokens
-    return gemma, {
-        "samples": {
-            "token_ids": random.integers(1, 50, (2, 16)).astype("int32"),
-            "padding_mask": np.ones((2, 16), "int32"),
-            "images": random.uniform(0, 1, (2, 1, 16, 16, 3)).astype("float32"),
-            "vision_indices": np.tile(np.arange(3, 7, dtype="int32"), (2, 1)),
-            "vision_mask": marks,
-        }
-    }
 
 
 @model("keras-hub other/PARSeqBackbone", f"{URL}/parseq/")
@@ -996,57 +555,6 @@ def parseq():
     return made, {"max_length": 12}
 
 
-def vae():
-    # Not public, and part of what is.
-    from keras_hub.src.models.vae.vae_backbone import VAEBackbone
-
-    sizes = [[32, 32, 32, 32], [1, 1, 1, 1]] * 2
-    return VAEBackbone(*sizes, sampler_method="mode", name="vae")
-
-
-def clip_text(name, size, activation):
-    import keras_hub
-
-    return keras_hub.models.CLIPTextEncoder(
-        20, size, size, 2, 2, 2 * size, activation, -2, name=name
-    )
-
-
-def stable_diffusion_backbone():
-    import keras_hub
-
-    return keras_hub.models.StableDiffusion3Backbone(
-        mmdit_patch_size=2,
-        mmdit_hidden_dim=32,
-        mmdit_num_layers=2,
-        mmdit_num_heads=2,
-        mmdit_position_size=192,
-        mmdit_qk_norm=None,
-        mmdit_dual_attention_indices=None,
-        vae=vae(),
-        clip_l=clip_text("clip_l", 32, "quick_gelu"),
-        clip_g=clip_text("clip_g", 64, "gelu"),
-        image_shape=(64, 64, 3),
-    )
-
-
-@model("keras-hub other/StableDiffusion3Backbone", f"{URL}/stable_diffusion_3/")
-def stable_diffusion():
-    return stable_diffusion_backbone()
-
-
-@model(
-    "keras-hub other/Stable Diffusion 3: MMDiT", f"{URL}/stable_diffusion_3/"
-)
-def mmdit():
-    return stable_diffusion_backbone().diffuser
-
-
-@model("keras-hub other/Stable Diffusion 3: VAE", f"{URL}/stable_diffusion_3/")
-def stable_diffusion_vae():
-    return vae()
-
-
 @model("keras-hub other/FluxBackbone", f"{URL}/flux/")
 def flux():
     import keras_hub
@@ -1068,52 +576,3 @@ def flux():
         text_ids_shape=(16, 3),
         y_shape=(64,),
     )
-
-
-@model("keras-hub other/BLIP2Backbone", f"{URL}/blip2/")
-def blip2():
-    import keras_hub
-
-    models = keras_hub.models
-    vision = models.BLIP2VisionEncoder(
-        image_size=32,
-        patch_size=4,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        use_patch_bias=True,
-        use_class_token=True,
-        use_mha_bias=True,
-        use_mlp_bias=True,
-        dropout_rate=0.0,
-        layer_norm_epsilon=1e-6,
-        initializer_range=0.02,
-    )
-    qformer = models.BLIP2QFormer(
-        num_query_tokens=2,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=4,
-        intermediate_dim=8,
-        vision_dim=8,
-        cross_attention_frequency=1,
-        dropout=0.0,
-        layer_norm_epsilon=1e-6,
-    )
-    language = models.BLIP2CustomOPT(
-        vocabulary_size=14,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=4,
-        intermediate_dim=8,
-        num_query_tokens=2,
-        qformer_hidden_dim=4,
-        max_sequence_length=10,
-        dropout=0.0,
-        language_projection=None,
-    )
-    made = models.BLIP2Backbone(
-        vision_encoder=vision, qformer=qformer, language_model=language
-    )
-    return made, {"max_length": 8}  # of 10 positions images take 2

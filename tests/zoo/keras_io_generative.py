@@ -54,13 +54,6 @@ def vae_encoder():
     return keras.Model(encoder.inputs, encoder.outputs[:2])
 
 
-@model("generative/vae_encoder_sampling", IO + "vae/")
-def vae_encoder_sampling():
-    inputs, z_mean, z_log_var = vae_parts()
-    z = Sampling()([z_mean, z_log_var])
-    return keras.Model(inputs, [z_mean, z_log_var, z], name="encoder")
-
-
 @model("generative/vae_decoder", IO + "vae/")
 def vae_decoder():
     latent_inputs = keras.Input(shape=(2,))
@@ -124,41 +117,6 @@ def dcgan_generator():
     )
 
 
-@model("generative/conditional_gan_generator", IO + "conditional_gan/")
-def conditional_gan_generator():
-    channels = 128 + 10
-    return keras.Sequential(
-        [
-            keras.layers.InputLayer((channels,)),
-            layers.Dense(7 * 7 * channels),
-            layers.LeakyReLU(negative_slope=0.2),
-            layers.Reshape((7, 7, channels)),
-            layers.Conv2DTranspose(32, (4, 4), strides=(2, 2), padding="same"),
-            layers.LeakyReLU(negative_slope=0.2),
-            layers.Conv2DTranspose(32, (4, 4), strides=(2, 2), padding="same"),
-            layers.LeakyReLU(negative_slope=0.2),
-            layers.Conv2D(1, (7, 7), padding="same", activation="sigmoid"),
-        ],
-        name="generator",
-    )
-
-
-@model("generative/conditional_gan_discriminator", IO + "conditional_gan/")
-def conditional_gan_discriminator():
-    return keras.Sequential(
-        [
-            keras.layers.InputLayer((28, 28, 11)),
-            layers.Conv2D(32, (3, 3), strides=(2, 2), padding="same"),
-            layers.LeakyReLU(negative_slope=0.2),
-            layers.Conv2D(64, (3, 3), strides=(2, 2), padding="same"),
-            layers.LeakyReLU(negative_slope=0.2),
-            layers.GlobalMaxPooling2D(),
-            layers.Dense(1),
-        ],
-        name="discriminator",
-    )
-
-
 class ReflectionPadding2D(layers.Layer):
     def __init__(self, padding=(1, 1), **kwargs):
         self.padding = tuple(padding)
@@ -203,23 +161,6 @@ def cyclegan_generator():
     return keras.models.Model(img_input, x, name="generator_G")
 
 
-@model("generative/cyclegan_discriminator", IO + "cyclegan/")
-def cyclegan_discriminator():
-    img_input = layers.Input(
-        shape=(64, 64, 3), name="discriminator_X_img_input"
-    )
-    x = layers.Conv2D(16, (4, 4), strides=(2, 2), padding="same")(img_input)
-    x = layers.LeakyReLU(0.2)(x)
-    for filters, strides in ((32, (2, 2)), (48, (2, 2)), (48, (1, 1))):
-        x = layers.Conv2D(
-            filters, (4, 4), strides=strides, padding="same", use_bias=False
-        )(x)
-        x = layers.GroupNormalization(groups=1)(x)
-        x = layers.LeakyReLU(0.2)(x)
-    x = layers.Conv2D(1, (4, 4), strides=(1, 1), padding="same")(x)
-    return keras.models.Model(img_input, x, name="discriminator_X")
-
-
 @model("generative/wgan_gp_generator", IO + "wgan_gp/")
 def wgan_gp_generator():
     noise = layers.Input(shape=(128,))
@@ -239,80 +180,6 @@ def wgan_gp_generator():
             x = layers.LeakyReLU(0.2)(x)
     x = layers.Cropping2D((2, 2))(x)
     return keras.models.Model(noise, x, name="generator")
-
-
-@model("generative/wgan_gp_discriminator", IO + "wgan_gp/")
-def wgan_gp_discriminator():
-    img_input = layers.Input(shape=(28, 28, 1))
-    x = layers.ZeroPadding2D((2, 2))(img_input)
-    for filters in (16, 32, 48):
-        x = layers.Conv2D(filters, (5, 5), strides=(2, 2), padding="same")(x)
-        x = layers.LeakyReLU(0.2)(x)
-        x = layers.Dropout(0.3)(x)
-    x = layers.Dense(1)(layers.Dropout(0.2)(layers.Flatten()(x)))
-    return keras.models.Model(img_input, x, name="discriminator")
-
-
-@model("generative/gaugan_generator", IO + "gaugan/")
-def gaugan_generator():
-    class SPADE(layers.Layer):
-        def __init__(self, filters, epsilon=1e-5, **kwargs):
-            super().__init__(**kwargs)
-            self.epsilon = epsilon
-            self.conv = layers.Conv2D(16, 3, padding="same", activation="relu")
-            self.conv_gamma = layers.Conv2D(filters, 3, padding="same")
-            self.conv_beta = layers.Conv2D(filters, 3, padding="same")
-
-        def build(self, input_shape):
-            self.resize_shape = input_shape[1:3]
-
-        def call(self, input_tensor, raw_mask):
-            mask = ops.image.resize(
-                raw_mask, self.resize_shape, interpolation="nearest"
-            )
-            x = self.conv(mask)
-            gamma, beta = self.conv_gamma(x), self.conv_beta(x)
-            mean, var = ops.moments(input_tensor, axes=(0, 1, 2), keepdims=True)
-            std = ops.sqrt(var + self.epsilon)
-            return gamma * ((input_tensor - mean) / std) + beta
-
-    class ResBlock(layers.Layer):
-        def __init__(self, filters, **kwargs):
-            super().__init__(**kwargs)
-            self.filters = filters
-
-        def build(self, input_shape):
-            input_filter = input_shape[-1]
-            self.spade_1 = SPADE(input_filter)
-            self.spade_2 = SPADE(self.filters)
-            self.conv_1 = layers.Conv2D(self.filters, 3, padding="same")
-            self.conv_2 = layers.Conv2D(self.filters, 3, padding="same")
-            self.learned_skip = self.filters != input_filter
-            if self.learned_skip:
-                self.spade_3 = SPADE(input_filter)
-                self.conv_3 = layers.Conv2D(self.filters, 3, padding="same")
-
-        def call(self, input_tensor, mask):
-            x = self.spade_1(input_tensor, mask)
-            x = self.conv_1(keras.activations.leaky_relu(x, 0.2))
-            x = self.spade_2(x, mask)
-            x = self.conv_2(keras.activations.leaky_relu(x, 0.2))
-            skip = input_tensor
-            if self.learned_skip:
-                skip = self.spade_3(input_tensor, mask)
-                skip = self.conv_3(keras.activations.leaky_relu(skip, 0.2))
-            return skip + x
-
-    latent = keras.Input(shape=(64,))
-    mask = keras.Input(shape=(32, 32, 4))
-    x = layers.Dense(512)(latent)
-    x = layers.Reshape((4, 4, 32))(x)
-    for filters in (32, 16, 8):
-        x = ResBlock(filters=filters)(x, mask)
-        x = layers.UpSampling2D((2, 2))(x)
-    x = keras.activations.leaky_relu(x, 0.2)
-    output = keras.activations.tanh(layers.Conv2D(3, 4, padding="same")(x))
-    return keras.Model([latent, mask], output, name="generator")
 
 
 @model("generative/pixelcnn", IO + "pixelcnn/")
@@ -496,109 +363,6 @@ def ddim_unet():
     return keras.Model([noisy_images, noise_variances], x, name="residual_unet")
 
 
-def kernel_init(scale):
-    return keras.initializers.VarianceScaling(
-        max(scale, 1e-10), mode="fan_avg", distribution="uniform"
-    )
-
-
-class AttentionBlock(layers.Layer):
-    def __init__(self, units, groups=8, **kwargs):
-        self.units = units
-        self.groups = groups
-        super().__init__(**kwargs)
-        self.norm = layers.GroupNormalization(groups=groups)
-        init = kernel_init(1.0)
-        self.query = layers.Dense(units, kernel_initializer=init)
-        self.key = layers.Dense(units, kernel_initializer=init)
-        self.value = layers.Dense(units, kernel_initializer=init)
-        self.proj = layers.Dense(units, kernel_initializer=init)
-
-    def call(self, inputs):
-        batch_size = tf.shape(inputs)[0]
-        height = tf.shape(inputs)[1]
-        width = tf.shape(inputs)[2]
-        scale = tf.cast(self.units, tf.float32) ** (-0.5)
-        inputs = self.norm(inputs)
-        q, k, v = self.query(inputs), self.key(inputs), self.value(inputs)
-        score = tf.einsum("bhwc, bHWc->bhwHW", q, k) * scale
-        score = tf.reshape(score, [batch_size, height, width, height * width])
-        score = tf.nn.softmax(score, -1)
-        score = tf.reshape(score, [batch_size, height, width, height, width])
-        proj = tf.einsum("bhwHW,bHWc->bhwc", score, v)
-        return inputs + self.proj(proj)
-
-
-class TimeEmbedding(layers.Layer):
-    def __init__(self, dim, **kwargs):
-        super().__init__(**kwargs)
-        self.dim = dim
-        self.half_dim = dim // 2
-        self.emb = math.log(10000) / (self.half_dim - 1)
-        self.emb = tf.exp(tf.range(self.half_dim, dtype=tf.float32) * -self.emb)
-
-    def call(self, inputs):
-        inputs = tf.cast(inputs, dtype=tf.float32)
-        emb = inputs[:, None] * self.emb[None, :]
-        return tf.concat([tf.sin(emb), tf.cos(emb)], axis=-1)
-
-
-@model("generative/ddpm_unet", IO + "ddpm/")
-def ddpm_unet():
-    swish = keras.activations.swish
-
-    def residual_block(width):
-        def apply(inputs):
-            x, t = inputs
-            if x.shape[3] == width:
-                residual = x
-            else:
-                residual = layers.Conv2D(width, kernel_size=1)(x)
-            temb = layers.Dense(width)(swish(t))[:, None, None, :]
-            x = layers.GroupNormalization(groups=8)(x)
-            x = layers.Conv2D(width, kernel_size=3, padding="same")(swish(x))
-            x = layers.Add()([x, temb])
-            x = layers.GroupNormalization(groups=8)(x)
-            x = layers.Conv2D(width, kernel_size=3, padding="same")(swish(x))
-            return layers.Add()([x, residual])
-
-        return apply
-
-    image_input = layers.Input(shape=(32, 32, 3), name="image_input")
-    time_input = keras.Input(shape=(), dtype="int64", name="time_input")
-    widths, attends = [16, 24], [False, True]
-    x = layers.Conv2D(widths[0], kernel_size=(3, 3), padding="same")(
-        image_input
-    )
-    temb = TimeEmbedding(dim=widths[0] * 4)(time_input)
-    temb = layers.Dense(64, activation=swish)(temb)
-    temb = layers.Dense(64)(temb)
-    skips = [x]
-    for width, attend in zip(widths, attends, strict=True):
-        x = residual_block(width)([x, temb])
-        if attend:
-            x = AttentionBlock(width, groups=8)(x)
-        skips.append(x)
-        if width != widths[-1]:
-            x = layers.Conv2D(width, 3, strides=2, padding="same")(x)
-            skips.append(x)
-    x = residual_block(widths[-1])([x, temb])
-    x = AttentionBlock(widths[-1], groups=8)(x)
-    x = residual_block(widths[-1])([x, temb])
-    for i in reversed(range(len(widths))):
-        for _ in range(2):
-            x = layers.Concatenate(axis=-1)([x, skips.pop()])
-            x = residual_block(widths[i])([x, temb])
-            if attends[i]:
-                x = AttentionBlock(widths[i], groups=8)(x)
-        if i != 0:
-            x = layers.UpSampling2D(size=2, interpolation="nearest")(x)
-            x = layers.Conv2D(widths[i], kernel_size=3, padding="same")(x)
-    x = swish(layers.GroupNormalization(groups=8)(x))
-    x = layers.Conv2D(3, (3, 3), padding="same")(x)
-    return keras.Model([image_input, time_input], x, name="unet")
-
-
 @model("generative/neural_style_transfer", IO + "neural_style_transfer/")
 def neural_style_transfer():
     # In place of the downloaded VGG19: its first blocks.
@@ -669,43 +433,6 @@ def real_nvp():
     return flow
 
 
-class EqualizedDense(layers.Layer):
-    def __init__(self, units, gain=1, learning_rate_multiplier=1, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        self.gain = gain
-        self.learning_rate_multiplier = learning_rate_multiplier
-
-    def build(self, input_shape):
-        self.w = self.add_weight(
-            shape=[input_shape[-1], self.units],
-            initializer=keras.initializers.RandomNormal(
-                mean=0.0, stddev=1.0 / self.learning_rate_multiplier
-            ),
-            trainable=True,
-            name="kernel",
-        )
-        self.b = self.add_weight(
-            shape=(self.units,), initializer="zeros", name="bias"
-        )
-        self.scale = self.gain * math.sqrt(1 / input_shape[-1])
-
-    def call(self, inputs):
-        output = ops.matmul(inputs, self.scale * self.w) + self.b
-        return output * self.learning_rate_multiplier
-
-
-@model("generative/stylegan_mapping", IO + "stylegan/")
-def stylegan_mapping():
-    z = layers.Input(shape=(64,))
-    w = z * ops.rsqrt(ops.mean(z**2, axis=-1, keepdims=True) + 1e-8)
-    for _ in range(4):
-        w = EqualizedDense(64, learning_rate_multiplier=0.01)(w)
-        w = layers.LeakyReLU(0.2)(w)
-    w = ops.tile(ops.expand_dims(w, 1), (1, 6, 1))
-    return keras.Model(z, w, name="mapping")
-
-
 @model(
     "generative/lstm_character_level",
     IO + "lstm_character_level_text_generation/",
@@ -718,45 +445,3 @@ def lstm_character_level():
             layers.Dense(56, activation="softmax"),
         ]
     )
-
-
-@model("generative/deep_dream", IO + "deep_dream/")
-def deep_dream():
-    inputs = keras.Input((None, None, 3))
-    x = layers.Conv2D(8, 3, strides=2, padding="valid", use_bias=False)(inputs)
-    x = layers.BatchNormalization(scale=False)(x)
-    x = layers.Activation("relu")(x)
-    outputs = {}
-    for i in range(2):
-        branches = [
-            layers.Conv2D(8, kernel, padding="same", activation="relu")(x)
-            for kernel in ((1, 7), (7, 1), 1)
-        ]
-        pooled = layers.AveragePooling2D(3, strides=1, padding="same")(x)
-        x = layers.concatenate([*branches, pooled], name=f"mixed{i}")
-        outputs[f"mixed{i}"] = x
-    return keras.Model(inputs=inputs, outputs=outputs)
-
-
-@model("generative/adain_decoder", IO + "adain/")
-def adain_decoder():
-    def get_mean_std(x, epsilon=1e-5):
-        mean, variance = tf.nn.moments(x, axes=[1, 2], keepdims=True)
-        return mean, tf.sqrt(variance + epsilon)
-
-    class AdaIN(layers.Layer):
-        def call(self, style, content):
-            content_mean, content_std = get_mean_std(content)
-            style_mean, style_std = get_mean_std(style)
-            normal = (content - content_mean) / content_std
-            return style_std * normal + style_mean
-
-    style = keras.Input((8, 8, 32), name="style")
-    content = keras.Input((8, 8, 32), name="content")
-    x = AdaIN()(style, content)
-    config = {"kernel_size": 3, "padding": "same", "activation": "relu"}
-    for filters in (32, 16, 8):
-        x = layers.Conv2D(filters, **config)(x)
-        x = layers.UpSampling2D()(x)
-    x = layers.Conv2D(3, 3, padding="same", activation="sigmoid")(x)
-    return keras.Model([style, content], x)

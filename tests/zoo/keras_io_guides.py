@@ -15,102 +15,6 @@ GAMES = "https://keras.io/examples/rl/"
 GUIDES = "https://keras.io/guides/"
 
 
-def citation_graph(nodes=20, edges=50, features=12):
-    rng = np.random.default_rng(0)
-    states = rng.integers(0, 2, (nodes, features)).astype("float32")
-    pairs = rng.integers(0, nodes, (edges, 2)).astype("int32")
-    return states, pairs
-
-
-@model("graph/gat_node_classification", GRAPH + "gat_node_classification/")
-def gat_node_classification():
-    class GraphAttention(layers.Layer):
-        def __init__(self, units, **kwargs):
-            super().__init__(**kwargs)
-            self.units = units
-
-        def build(self, input_shape):
-            self.kernel = self.add_weight(
-                shape=(input_shape[0][-1], self.units),
-                trainable=True,
-                initializer="glorot_uniform",
-                name="kernel",
-            )
-            self.kernel_attention = self.add_weight(
-                shape=(self.units * 2, 1),
-                trainable=True,
-                initializer="glorot_uniform",
-                name="kernel_attention",
-            )
-            self.built = True
-
-        def call(self, inputs):
-            node_states, edges = inputs
-            transformed = ops.matmul(node_states, self.kernel)
-            expanded = ops.reshape(
-                tf.gather(transformed, edges), (tf.shape(edges)[0], -1)
-            )
-            scores = ops.leaky_relu(ops.matmul(expanded, self.kernel_attention))
-            scores = tf.squeeze(scores, -1)
-            scores = tf.math.exp(tf.clip_by_value(scores, -2, 2))
-            total = tf.math.unsorted_segment_sum(
-                data=scores,
-                segment_ids=edges[:, 0],
-                num_segments=tf.reduce_max(edges[:, 0]) + 1,
-            )
-            total = tf.repeat(
-                total, tf.math.bincount(tf.cast(edges[:, 0], "int32"))
-            )
-            normal = scores / total
-            neighbors = tf.gather(transformed, edges[:, 1])
-            return tf.math.unsorted_segment_sum(
-                data=neighbors * normal[:, tf.newaxis],
-                segment_ids=edges[:, 0],
-                num_segments=tf.shape(node_states)[0],
-            )
-
-    class MultiHeadGraphAttention(layers.Layer):
-        def __init__(self, units, num_heads=2, **kwargs):
-            super().__init__(**kwargs)
-            self.attention_layers = [
-                GraphAttention(units) for _ in range(num_heads)
-            ]
-
-        def call(self, inputs):
-            states, pairs = inputs
-            outputs = [
-                attention([states, pairs])
-                for attention in self.attention_layers
-            ]
-            return ops.relu(ops.concatenate(outputs, axis=-1))
-
-    class GraphAttentionNetwork(keras.Model):
-        def __init__(self, node_states, edges, hidden, heads, **kwargs):
-            super().__init__(**kwargs)
-            self.node_states = node_states
-            self.edges = edges
-            self.preprocess = layers.Dense(hidden * heads, activation="relu")
-            self.attention_layers = [
-                MultiHeadGraphAttention(hidden, heads) for _ in range(2)
-            ]
-            self.output_layer = layers.Dense(7)
-
-        def call(self, inputs):
-            node_states, edges = inputs
-            x = self.preprocess(node_states)
-            for layer in self.attention_layers:
-                x = layer([x, edges]) + x
-            return self.output_layer(x)
-
-    states, pairs = citation_graph()
-    # Each node is a source, and the pairs are in their order: as the example.
-    pairs = np.concatenate([pairs, np.arange(20).repeat(2).reshape(20, 2)])
-    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")].astype("int32")
-    classifier = GraphAttentionNetwork(states, pairs, 8, 2)
-    classifier([states, pairs])
-    return classifier, {"samples": [states, pairs]}
-
-
 @model("graph/gnn_citations", GRAPH + "gnn_citations/")
 def gnn_citations():
     def create_ffn(hidden_units, dropout_rate, name=None):
@@ -162,7 +66,9 @@ def gnn_citations():
             x = self.postprocess(x2 + x)
             return self.compute_logits(tf.gather(x, input_node_indices))
 
-    states, pairs = citation_graph()
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 2, (20, 12)).astype("float32")
+    pairs = rng.integers(0, 20, (50, 2)).astype("int32")
     classifier = GNNNodeClassifier(
         tf.constant(states), tf.constant(pairs.T), 7, [16, 16]
     )
@@ -263,48 +169,6 @@ def wgan_graphs_generator():
     )
 
 
-@model(
-    "graph/wgan_graphs_discriminator",
-    "https://keras.io/examples/generative/wgan-graphs/",
-)
-def wgan_graphs_discriminator():
-    class RelationalGraphConvLayer(keras.layers.Layer):
-        def __init__(self, units=16, activation="relu", **kwargs):
-            super().__init__(**kwargs)
-            self.units = units
-            self.activation = keras.activations.get(activation)
-
-        def build(self, input_shape):
-            bond_dim = input_shape[0][1]
-            atom_dim = input_shape[1][2]
-            self.kernel = self.add_weight(
-                shape=(bond_dim, atom_dim, self.units),
-                initializer="glorot_uniform",
-                trainable=True,
-                name="W",
-                dtype="float32",
-            )
-            self.built = True
-
-        def call(self, inputs, training=False):
-            adjacency, features = inputs
-            x = ops.matmul(adjacency, features[:, None, :, :])
-            x = ops.matmul(x, self.kernel)
-            return self.activation(ops.sum(x, axis=1))
-
-    adjacency = keras.layers.Input(shape=(5, 9, 9))
-    features = keras.layers.Input(shape=(9, 5))
-    x = features
-    for units in (16, 32):
-        x = RelationalGraphConvLayer(units)([adjacency, x])
-    x = keras.layers.GlobalAveragePooling1D()(x)
-    for units in (32, 16):
-        x = keras.layers.Dense(units, activation="relu")(x)
-        x = keras.layers.Dropout(0.2)(x)
-    x_out = keras.layers.Dense(1, dtype="float32")(x)
-    return keras.Model(inputs=[adjacency, features], outputs=x_out)
-
-
 @model("rl/actor_critic_cartpole", GAMES + "actor_critic_cartpole/")
 def actor_critic_cartpole():
     inputs = layers.Input(shape=(4,))
@@ -331,21 +195,6 @@ def deep_q_network_breakout():
             layers.Dense(4, activation="linear"),
         ]
     )
-
-
-@model("rl/dqn_uint8_frames", GAMES + "deep_q_network_breakout/")
-def dqn_uint8_frames():
-    frames = keras.Input((4, 84, 84), dtype="uint8", name="Frames")
-    x = layers.Permute((2, 3, 1))(frames)
-    x = layers.Rescaling(1.0 / 255)(x)
-    x = layers.Conv2D(16, 8, strides=4, activation="relu")(x)
-    x = layers.Conv2D(32, 4, strides=2, activation="relu")(x)
-    x = layers.Flatten()(x)
-    x = layers.Dense(64, activation="relu")(x)
-    value = layers.Dense(1)(x)
-    advantage = layers.Dense(4)(x)
-    mean = ops.mean(advantage, axis=1, keepdims=True)
-    return keras.Model(frames, value + (advantage - mean))
 
 
 @model("rl/ddpg_actor", GAMES + "ddpg_pendulum/")
@@ -381,25 +230,6 @@ def ppo_actor():
         x = layers.Dense(units=size, activation="tanh")(x)
     logits = layers.Dense(units=2, activation=None)(x)
     return keras.Model(inputs=observation_input, outputs=logits)
-
-
-@model("rl/ppo_critic", GAMES + "ppo_cartpole/")
-def ppo_critic():
-    observation_input = keras.Input(shape=(4,), dtype="float32")
-    x = observation_input
-    for size in (64, 64):
-        x = layers.Dense(units=size, activation="tanh")(x)
-    value = layers.Dense(units=1, activation=None)(x)
-    return keras.Model(observation_input, ops.squeeze(value, axis=1))
-
-
-@model("guides/functional_mnist", GUIDES + "functional_api/")
-def functional_mnist():
-    inputs = keras.Input(shape=(784,), name="img")
-    x = layers.Dense(64, activation="relu")(inputs)
-    x = layers.Dense(64, activation="relu")(x)
-    outputs = layers.Dense(10)(x)
-    return keras.Model(inputs=inputs, outputs=outputs, name="mnist_model")
 
 
 @model("guides/functional_autoencoder", GUIDES + "functional_api/")
@@ -480,35 +310,6 @@ def functional_shared_embedding():
     )
 
 
-@model("guides/functional_custom_rnn", GUIDES + "functional_api/")
-def functional_custom_rnn():
-    inner = keras.Input((None, 16))
-    x = layers.GlobalAveragePooling1D()(inner)
-    classifier = keras.Model(inner, layers.Dense(1)(x))
-
-    class CustomRNN(layers.Layer):
-        def __init__(self):
-            super().__init__()
-            self.units = 16
-            self.projection_1 = layers.Dense(units=16, activation="tanh")
-            self.projection_2 = layers.Dense(units=16, activation="tanh")
-            self.classifier = classifier
-
-        def call(self, inputs):
-            outputs = []
-            state = ops.zeros(shape=(inputs.shape[0], self.units))
-            for t in range(inputs.shape[1]):
-                h = self.projection_1(inputs[:, t, :])
-                y = h + self.projection_2(state)
-                state = y
-                outputs.append(y)
-            return self.classifier(ops.stack(outputs, axis=1))
-
-    inputs = keras.Input(batch_shape=(1, 10, 5))
-    x = layers.Conv1D(5, 3, padding="same")(inputs)
-    return keras.Model(inputs, CustomRNN()(x))
-
-
 @model("guides/sequential_features", GUIDES + "sequential_model/")
 def sequential_features():
     initial = keras.Sequential(
@@ -535,96 +336,6 @@ def sequential_without_input():
     return network
 
 
-@model(
-    "guides/subclassed_mlp",
-    GUIDES + "making_new_layers_and_models_via_subclassing/",
-)
-def subclassed_mlp():
-    class Linear(keras.layers.Layer):
-        def __init__(self, units=32):
-            super().__init__()
-            self.units = units
-
-        def build(self, input_shape):
-            self.w = self.add_weight(
-                shape=(input_shape[-1], self.units),
-                initializer="random_normal",
-                trainable=True,
-            )
-            self.b = self.add_weight(
-                shape=(self.units,), initializer="zeros", trainable=True
-            )
-
-        def call(self, inputs):
-            return ops.matmul(inputs, self.w) + self.b
-
-    class MLPBlock(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.linear_1 = Linear(32)
-            self.linear_2 = Linear(32)
-            self.linear_3 = Linear(1)
-
-        def call(self, inputs):
-            x = keras.activations.relu(self.linear_1(inputs))
-            x = keras.activations.relu(self.linear_2(x))
-            return self.linear_3(x)
-
-    block = MLPBlock()
-    block(ops.ones(shape=(3, 64)))
-    return block
-
-
-@model(
-    "guides/subclassed_vae",
-    GUIDES + "making_new_layers_and_models_via_subclassing/",
-)
-def subclassed_vae():
-    class Encoder(layers.Layer):
-        def __init__(self, latent_dim=8, intermediate_dim=32, **kwargs):
-            super().__init__(name="encoder", **kwargs)
-            self.dense_proj = layers.Dense(intermediate_dim, activation="relu")
-            self.dense_mean = layers.Dense(latent_dim)
-            self.dense_log_var = layers.Dense(latent_dim)
-
-        def call(self, inputs):
-            x = self.dense_proj(inputs)
-            return self.dense_mean(x), self.dense_log_var(x)
-
-    class Decoder(layers.Layer):
-        def __init__(self, original_dim, intermediate_dim=32, **kwargs):
-            super().__init__(name="decoder", **kwargs)
-            self.dense_proj = layers.Dense(intermediate_dim, activation="relu")
-            self.dense_output = layers.Dense(original_dim, activation="sigmoid")
-
-        def call(self, inputs):
-            return self.dense_output(self.dense_proj(inputs))
-
-    class VariationalAutoEncoder(keras.Model):
-        def __init__(self, original_dim):
-            super().__init__(name="autoencoder")
-            self.encoder = Encoder()
-            self.decoder = Decoder(original_dim)
-            self.seed_generator = keras.random.SeedGenerator(1337)
-
-        def call(self, inputs, training=False):
-            z_mean, z_log_var = self.encoder(inputs)
-            z = z_mean
-            if training:
-                z = z + ops.exp(0.5 * z_log_var) * keras.random.normal(
-                    ops.shape(z_mean), seed=self.seed_generator
-                )
-            kl_loss = -0.5 * ops.mean(
-                z_log_var - ops.square(z_mean) - ops.exp(z_log_var) + 1
-            )
-            self.add_loss(kl_loss)
-            return self.decoder(z)
-
-    vae = VariationalAutoEncoder(784)
-    vae(np.zeros((2, 784), "float32"))
-    return vae
-
-
 @model("guides/preprocessing_one_hot", GUIDES + "preprocessing_layers/")
 def preprocessing_one_hot():
     data = np.array([["a"], ["b"], ["c"], ["b"], ["c"], ["a"]])
@@ -634,17 +345,6 @@ def preprocessing_one_hot():
     return keras.Model(inputs, layers.Dense(2)(lookup(inputs))), {
         "samples": np.array([["a"], ["b"], ["c"], ["d"], ["e"], [""]])
     }
-
-
-@model("guides/preprocessing_integers", GUIDES + "preprocessing_layers/")
-def preprocessing_integers():
-    lookup = layers.IntegerLookup(output_mode="one_hot")
-    lookup.adapt(np.array([[10], [20], [20], [10], [30], [0]]))
-    hashing = layers.Hashing(num_bins=16, salt=1337)
-    encoder = layers.CategoryEncoding(num_tokens=16, output_mode="multi_hot")
-    inputs = keras.Input(shape=(1,), dtype="int64", name="Code")
-    x = layers.concatenate([lookup(inputs), encoder(hashing(inputs))])
-    return keras.Model(inputs, layers.Dense(2)(x))
 
 
 @model("guides/preprocessing_texts", GUIDES + "preprocessing_layers/")
@@ -663,20 +363,6 @@ def preprocessing_texts():
     inputs = keras.Input(shape=(1,), dtype="string")
     outputs = layers.Dense(1)(text_vectorizer(inputs))
     return keras.Model(inputs, outputs)
-
-
-@model("guides/preprocessing_texts_embedded", GUIDES + "preprocessing_layers/")
-def preprocessing_texts_embedded():
-    text_vectorizer = layers.TextVectorization(output_mode="int")
-    text_vectorizer.adapt(
-        ["The Brain is wider than the Sky", "For put them side by side"]
-    )
-    ids = keras.Input(shape=(None,), dtype="int64")
-    x = layers.Embedding(text_vectorizer.vocabulary_size(), 16)(ids)
-    x = layers.GRU(8)(x)
-    trained = keras.Model(ids, layers.Dense(1)(x))
-    inputs = keras.Input(shape=(1,), dtype="string")
-    return keras.Model(inputs, trained(text_vectorizer(inputs)))
 
 
 @model("guides/preprocessing_images", GUIDES + "preprocessing_layers/")

@@ -4,9 +4,8 @@ Built as the examples build them, with narrower layers and shorter series.
 """
 
 import keras
-import numpy as np
 import tensorflow as tf
-from keras import layers, ops
+from keras import layers
 
 from tests.zoo.entries import model
 
@@ -80,90 +79,6 @@ def timeseries_anomaly_detection():
     )
 
 
-@model(
-    "timeseries/traffic_forecasting", SERIES + "timeseries_traffic_forecasting/"
-)
-def timeseries_traffic_forecasting():
-    rng = np.random.default_rng(0)
-    num_nodes = 12
-    node_indices, neighbors = np.where(rng.random((num_nodes, num_nodes)) > 0.6)
-
-    class GraphConv(layers.Layer):
-        def __init__(self, in_feat, out_feat, **kwargs):
-            super().__init__(**kwargs)
-            self.out_feat = out_feat
-            self.weight = self.add_weight(
-                initializer="glorot_uniform",
-                shape=(in_feat, out_feat),
-                dtype="float32",
-                trainable=True,
-            )
-
-        def aggregate(self, neighbour_representations):
-            return ops.segment_sum(
-                neighbour_representations,
-                ops.convert_to_tensor(node_indices),
-                num_segments=num_nodes,
-            ) / ops.expand_dims(
-                ops.convert_to_tensor(
-                    np.bincount(node_indices, minlength=num_nodes).clip(1),
-                    dtype="float32",
-                ),
-                axis=(1, 2, 3),
-            )
-
-        def call(self, features):
-            nodes = ops.matmul(features, self.weight)
-            neighbours = ops.take(
-                features, ops.convert_to_tensor(neighbors), axis=0
-            )
-            aggregated = ops.matmul(self.aggregate(neighbours), self.weight)
-            return ops.relu(ops.concatenate([nodes, aggregated], axis=-1))
-
-    class LSTMGC(layers.Layer):
-        def __init__(self, in_feat, out_feat, units, output_seq_len, **kwargs):
-            super().__init__(**kwargs)
-            self.graph_conv = GraphConv(in_feat, out_feat)
-            self.lstm = layers.LSTM(units, activation="relu")
-            self.dense = layers.Dense(output_seq_len)
-            self.output_seq_len = output_seq_len
-
-        def call(self, inputs):
-            x = ops.transpose(inputs, [2, 0, 1, 3])
-            gcn_out = self.graph_conv(x)
-            shape = ops.shape(gcn_out)
-            nodes, batch, length, width = shape[0], shape[1], shape[2], shape[3]
-            gcn_out = ops.reshape(gcn_out, (batch * nodes, length, width))
-            dense = self.dense(self.lstm(gcn_out))
-            output = ops.reshape(dense, (nodes, batch, self.output_seq_len))
-            return ops.transpose(output, [1, 2, 0])
-
-    inputs = layers.Input((12, num_nodes, 1))
-    return keras.Model(inputs, LSTMGC(1, 10, 32, 3)(inputs))
-
-
-@model(
-    "timeseries/eeg_signal_classification",
-    SERIES + "eeg_signal_classification/",
-)
-def eeg_signal_classification():
-    input_layer = keras.Input(shape=(512, 1))
-    x = input_layer
-    for filters, kernel in ((16, 3), (32, 3), (32, 5), (48, 5)):
-        x = layers.Conv1D(
-            filters, kernel, strides=2, activation="relu", padding="same"
-        )(x)
-        x = layers.BatchNormalization()(x)
-    x = layers.Dropout(0.2)(x)
-    x = layers.Flatten()(x)
-    x = layers.Dense(
-        64, activation="relu", kernel_regularizer=keras.regularizers.L2()
-    )(x)
-    x = layers.Dropout(0.2)(x)
-    output_layer = layers.Dense(7, activation="softmax")(x)
-    return keras.Model(inputs=input_layer, outputs=output_layer)
-
-
 @model("audio/ctc_asr", AUDIO + "ctc_asr/")
 def ctc_asr():
     input_dim, units = 49, 32
@@ -203,106 +118,6 @@ def ctc_asr():
     x = layers.Dropout(rate=0.5)(x)
     output = layers.Dense(units=32, activation="softmax")(x)
     return keras.Model(input_spectrogram, output, name="DeepSpeech_2")
-
-
-@model("audio/transformer_asr", AUDIO + "transformer_asr/")
-def transformer_asr():
-    class TokenEmbedding(layers.Layer):
-        def __init__(self, num_vocab=34, maxlen=20, num_hid=32):
-            super().__init__()
-            self.emb = layers.Embedding(num_vocab, num_hid)
-            self.pos_emb = layers.Embedding(maxlen, num_hid)
-
-        def call(self, x):
-            maxlen = ops.shape(x)[-1]
-            positions = ops.arange(start=0, stop=maxlen, step=1)
-            return self.emb(x) + self.pos_emb(positions)
-
-    class SpeechFeatureEmbedding(layers.Layer):
-        def __init__(self, num_hid=32):
-            super().__init__()
-            self.convs = [
-                layers.Conv1D(
-                    num_hid, 11, strides=2, padding="same", activation="relu"
-                )
-                for _ in range(3)
-            ]
-
-        def call(self, x):
-            for conv in self.convs:
-                x = conv(x)
-            return x
-
-    class Encoder(layers.Layer):
-        def __init__(self, embed_dim, num_heads, feed_forward_dim):
-            super().__init__()
-            self.att = layers.MultiHeadAttention(num_heads, embed_dim)
-            self.ffn = keras.Sequential(
-                [
-                    layers.Dense(feed_forward_dim, activation="relu"),
-                    layers.Dense(embed_dim),
-                ]
-            )
-            self.layernorm1 = layers.LayerNormalization(epsilon=1e-6)
-            self.layernorm2 = layers.LayerNormalization(epsilon=1e-6)
-
-        def call(self, inputs):
-            out1 = self.layernorm1(inputs + self.att(inputs, inputs))
-            return self.layernorm2(out1 + self.ffn(out1))
-
-    class Decoder(layers.Layer):
-        def __init__(self, embed_dim, num_heads, feed_forward_dim):
-            super().__init__()
-            self.norms = [
-                layers.LayerNormalization(epsilon=1e-6) for _ in range(3)
-            ]
-            self.self_att = layers.MultiHeadAttention(num_heads, embed_dim)
-            self.enc_att = layers.MultiHeadAttention(num_heads, embed_dim)
-            self.ffn = keras.Sequential(
-                [
-                    layers.Dense(feed_forward_dim, activation="relu"),
-                    layers.Dense(embed_dim),
-                ]
-            )
-
-        def causal_attention_mask(self, batch_size, n_dest, n_src, dtype):
-            i = ops.arange(n_dest)[:, None]
-            j = ops.arange(n_src)
-            mask = ops.cast(i >= j - n_src + n_dest, dtype)
-            mask = ops.reshape(mask, [1, n_dest, n_src])
-            return ops.tile(mask, (batch_size, 1, 1))
-
-        def call(self, enc_out, target):
-            shape = ops.shape(target)
-            mask = self.causal_attention_mask(
-                shape[0], shape[1], shape[1], "bool"
-            )
-            att = self.self_att(target, target, attention_mask=mask)
-            target = self.norms[0](target + att)
-            out = self.norms[1](self.enc_att(target, enc_out) + target)
-            return self.norms[2](out + self.ffn(out))
-
-    class Transformer(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.enc_input = SpeechFeatureEmbedding()
-            self.dec_input = TokenEmbedding()
-            self.encoder = keras.Sequential(
-                [self.enc_input] + [Encoder(32, 2, 64) for _ in range(2)]
-            )
-            self.decoder_layer_0 = Decoder(32, 2, 64)
-            self.classifier = layers.Dense(34)
-
-        def call(self, inputs):
-            source, target = inputs[0], inputs[1]
-            x = self.encoder(source)
-            y = self.decoder_layer_0(x, self.dec_input(target))
-            return self.classifier(y)
-
-    recognizer = Transformer()
-    sounds = np.zeros((1, 96, 65), "float32")
-    recognizer([sounds, np.ones((1, 20), "int32")])
-    return recognizer
 
 
 def residual_block(x, filters, conv_num=3, activation="relu"):
@@ -428,23 +243,4 @@ def stft_1d():
     x = layers.Conv1D(32, 3, activation="relu")(x)
     x = layers.GlobalMaxPooling1D()(x)
     x = layers.Dropout(0.3)(x)
-    return keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
-
-
-@model("audio/stft_2d", AUDIO + "stft/")
-def stft_2d():
-    inputs = keras.Input((4000, 1))
-    x = layers.STFTSpectrogram(
-        mode="log",
-        frame_length=160,
-        frame_step=80,
-        fft_length=256,
-        expand_dims=True,
-        trainable=False,
-    )(inputs)
-    x = layers.Conv2D(8, 5, strides=2, activation="relu")(x)
-    x = layers.BatchNormalization()(x)
-    x = layers.MaxPooling2D(2)(x)
-    x = layers.Conv2D(16, 3, activation="relu")(x)
-    x = layers.GlobalMaxPooling2D()(x)
     return keras.Model(inputs, layers.Dense(10, activation="softmax")(x))

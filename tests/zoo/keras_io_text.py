@@ -57,22 +57,6 @@ def text_classification_from_scratch():
     return keras.Model(texts, trained(vectorize_layer(texts)))
 
 
-@model(
-    "nlp/text_classification_ids",
-    IO + "text_classification_from_scratch/",
-)
-def text_classification_ids():
-    inputs = keras.Input(shape=(50,), dtype="int64")
-    x = layers.Embedding(500, 32)(inputs)
-    x = layers.Dropout(0.5)(x)
-    x = layers.Conv1D(32, 7, padding="valid", activation="relu", strides=3)(x)
-    x = layers.Conv1D(32, 7, padding="valid", activation="relu", strides=3)(x)
-    x = layers.GlobalMaxPooling1D()(x)
-    x = layers.Dense(32, activation="relu")(x)
-    predictions = layers.Dense(1, activation="sigmoid", name="predictions")(x)
-    return keras.Model(inputs, predictions)
-
-
 @model("nlp/bidirectional_lstm_imdb", IO + "bidirectional_lstm_imdb/")
 def bidirectional_lstm_imdb():
     inputs = keras.Input(shape=(None,), dtype="int32")
@@ -136,83 +120,6 @@ def text_classification_with_transformer():
     # `Input` says no dtype there: the ids are whole numbers as floats.
     ids = np.arange(120).reshape(2, 60) % 500
     return keras.Model(inputs, outputs), {"samples": ids.astype("float32")}
-
-
-@model(
-    "nlp/text_classification_with_switch_transformer",
-    IO + "text_classification_with_switch_transformer/",
-)
-def text_classification_with_switch_transformer():
-    class Router(layers.Layer):
-        def __init__(self, num_experts, expert_capacity):
-            super().__init__()
-            self.num_experts = num_experts
-            self.route = layers.Dense(units=num_experts)
-            self.expert_capacity = expert_capacity
-
-        def call(self, inputs, training=False):
-            logits = self.route(inputs)
-            if training:
-                logits += keras.random.uniform(
-                    shape=ops.shape(logits), minval=0.9, maxval=1.1
-                )
-            probs = keras.activations.softmax(logits, axis=-1)
-            gate, index = ops.top_k(probs, k=1)
-            mask = ops.one_hot(ops.squeeze(index, -1), self.num_experts)
-            position = ops.cast(ops.cumsum(mask, axis=0) * mask, "int32")
-            keep = ops.less(ops.cast(position, "int32"), self.expert_capacity)
-            mask *= ops.cast(keep, mask.dtype)
-            flat = ops.sum(mask, axis=-1)
-            gate = ops.squeeze(gate, -1) * flat
-            slots = ops.one_hot(position, self.expert_capacity)
-            combined = (
-                ops.expand_dims(ops.expand_dims(gate * flat, -1), -1)
-                * ops.expand_dims(mask, -1)
-                * slots
-            )
-            return ops.cast(combined, "bool"), combined
-
-    class Switch(layers.Layer):
-        def __init__(self, num_experts, embed_dim, ff_dim, tokens):
-            super().__init__()
-            self.num_experts = num_experts
-            self.experts = [
-                keras.Sequential(
-                    [
-                        layers.Dense(ff_dim, activation="relu"),
-                        layers.Dense(embed_dim),
-                    ]
-                )
-                for _ in range(num_experts)
-            ]
-            self.router = Router(num_experts, tokens // num_experts)
-
-        def call(self, inputs):
-            width = ops.shape(inputs)[-1]
-            length = ops.shape(inputs)[1]
-            flat = ops.reshape(inputs, [-1, width])
-            dispatch, combine = self.router(flat)
-            dispatch = ops.cast(dispatch, "float32")
-            expert_inputs = ops.einsum("ab,acd->cdb", flat, dispatch)
-            split = ops.unstack(expert_inputs, self.num_experts, axis=0)
-            results = [
-                expert(x) for expert, x in zip(self.experts, split, strict=True)
-            ]
-            stacked = ops.stack(results, axis=1)
-            outputs = ops.einsum("abc,xba->xc", stacked, combine)
-            return ops.reshape(outputs, [-1, length, width])
-
-    inputs = layers.Input(shape=(20,), dtype="int32")
-    x = TokenAndPositionEmbedding(20, 500, 32)(inputs)
-    attention = layers.MultiHeadAttention(num_heads=2, key_dim=32)(x, x)
-    out1 = layers.LayerNormalization(epsilon=1e-6)(x + attention)
-    switch = Switch(4, 32, 32, 20 * 10)(out1)
-    x = layers.LayerNormalization(epsilon=1e-6)(out1 + switch)
-    x = layers.GlobalAveragePooling1D()(x)
-    x = layers.Dropout(0.25)(x)
-    x = layers.Dense(32, activation="relu")(x)
-    outputs = layers.Dense(2, activation="softmax")(x)
-    return keras.Model(inputs, outputs)
 
 
 def lstm_seq2seq_trained():
@@ -421,83 +328,6 @@ def miniature_gpt():
     return keras.Model(inputs=inputs, outputs=[outputs, x])
 
 
-@model("nlp/masked_language_modeling", IO + "masked_language_modeling/")
-def masked_language_modeling():
-    def bert_module(query, key, value, i):
-        attention = layers.MultiHeadAttention(
-            num_heads=4,
-            key_dim=32 // 4,
-            name=f"encoder_{i}_multiheadattention",
-        )(query, key, value)
-        attention = layers.Dropout(0.1, name=f"encoder_{i}_att_dropout")(
-            attention
-        )
-        attention = layers.LayerNormalization(
-            epsilon=1e-6, name=f"encoder_{i}_att_layernormalization"
-        )(query + attention)
-        ffn = keras.Sequential(
-            [layers.Dense(32, activation="relu"), layers.Dense(32)],
-            name=f"encoder_{i}_ffn",
-        )
-        out = layers.Dropout(0.1, name=f"encoder_{i}_ffn_dropout")(
-            ffn(attention)
-        )
-        return layers.LayerNormalization(
-            epsilon=1e-6, name=f"encoder_{i}_ffn_layernormalization"
-        )(attention + out)
-
-    class MaskedLanguageModel(keras.Model):
-        def train_step(self, inputs):
-            raise NotImplementedError
-
-    inputs = layers.Input((64,), dtype="int64")
-    words = layers.Embedding(300, 32, name="word_embedding")(inputs)
-    positions = layers.Embedding(64, 32, name="position_embedding")(
-        ops.arange(start=0, stop=64, step=1)
-    )
-    embeddings = words + positions
-    encoded = bert_module(embeddings, embeddings, embeddings, 0)
-    output = layers.Dense(300, name="mlm_cls", activation="softmax")(encoded)
-    return MaskedLanguageModel(inputs, output, name="masked_bert_model")
-
-
-@model("nlp/ner_transformers", IO + "ner_transformers/")
-def ner_transformers():
-    class NERModel(keras.Model):
-        def __init__(
-            self,
-            num_tags,
-            vocab_size,
-            maxlen=32,
-            embed_dim=32,
-            num_heads=2,
-            ff_dim=32,
-        ):
-            super().__init__()
-            self.embedding_layer = TokenAndPositionEmbedding(
-                maxlen, vocab_size, embed_dim
-            )
-            self.transformer_block = TransformerBlock(
-                embed_dim, num_heads, ff_dim
-            )
-            self.dropout1 = layers.Dropout(0.1)
-            self.ff = layers.Dense(ff_dim, activation="relu")
-            self.dropout2 = layers.Dropout(0.1)
-            self.ff_final = layers.Dense(num_tags, activation="softmax")
-
-        def call(self, inputs, training=False):
-            x = self.embedding_layer(inputs)
-            x = self.transformer_block(x)
-            x = self.dropout1(x, training=training)
-            x = self.ff(x)
-            x = self.dropout2(x, training=training)
-            return self.ff_final(x)
-
-    ner = NERModel(10, 400)
-    ner(np.ones((1, 20), "int64"))
-    return ner, {"max_length": 32}
-
-
 @model("nlp/pretrained_word_embeddings", IO + "pretrained_word_embeddings/")
 def pretrained_word_embeddings():
     vectorizer = layers.TextVectorization(
@@ -526,21 +356,6 @@ def pretrained_word_embeddings():
     return keras.Model(string_input, preds)
 
 
-@model("nlp/active_learning", IO + "active_learning_review_classification/")
-def active_learning_review_classification():
-    return keras.models.Sequential(
-        [
-            layers.Input(shape=(150,)),
-            layers.Embedding(input_dim=300, output_dim=32),
-            layers.Bidirectional(layers.LSTM(16, return_sequences=True)),
-            layers.GlobalMaxPool1D(),
-            layers.Dense(20, activation="relu"),
-            layers.Dropout(0.5),
-            layers.Dense(1, activation="sigmoid"),
-        ]
-    )
-
-
 @model("nlp/addition_rnn", IO + "addition_rnn/")
 def addition_rnn():
     adder = keras.Sequential()
@@ -550,38 +365,6 @@ def addition_rnn():
     adder.add(layers.LSTM(64, return_sequences=True))
     adder.add(layers.Dense(12, activation="softmax"))
     return adder
-
-
-@model(
-    "nlp/text_classification_fnet",
-    IO + "fnet_classification_with_keras_hub/",
-)
-def text_classification_fnet():
-    class FNetEncoder(layers.Layer):
-        def __init__(self, embed_dim, dense_dim, **kwargs):
-            super().__init__(**kwargs)
-            self.dense_proj = keras.Sequential(
-                [
-                    layers.Dense(dense_dim, activation="relu"),
-                    layers.Dense(embed_dim),
-                ]
-            )
-            self.layernorm_1 = layers.LayerNormalization()
-            self.layernorm_2 = layers.LayerNormalization()
-
-        def call(self, inputs):
-            fft = tf.math.real(tf.signal.fft2d(tf.cast(inputs, tf.complex64)))
-            x = self.layernorm_1(inputs + fft)
-            return self.layernorm_2(x + self.dense_proj(x))
-
-    input_ids = keras.Input(shape=(32,), dtype="int64", name="input_ids")
-    x = TokenAndPositionEmbedding(32, 400, 32)(input_ids)
-    for _ in range(3):
-        x = FNetEncoder(32, 64)(x)
-    x = layers.GlobalAveragePooling1D()(x)
-    x = layers.Dropout(0.1)(x)
-    outputs = layers.Dense(1, activation="sigmoid")(x)
-    return keras.Model(input_ids, outputs, name="fnet_classifier")
 
 
 @model("nlp/multi_label_classification", IO + "multi_label_classification/")
@@ -605,54 +388,6 @@ def multi_label_classification():
     return model_for_inference, {"samples": np.array(SENTENCES)}
 
 
-@model("nlp/semantic_similarity", IO + "semantic_similarity_with_bert/")
-def semantic_similarity_with_bert():
-    names = ("input_ids", "attention_masks", "token_type_ids")
-    ids, masks, types = (
-        keras.layers.Input(shape=(24,), dtype="int32", name=name)
-        for name in names
-    )
-    # In place of the downloaded BERT.
-    x = layers.Embedding(300, 32)(ids) + layers.Embedding(2, 32)(types)
-    attention = layers.MultiHeadAttention(4, 8)(
-        x, x, attention_mask=ops.expand_dims(masks, 1)
-    )
-    sequence_output = layers.LayerNormalization(epsilon=1e-12)(x + attention)
-    bi_lstm = layers.Bidirectional(layers.LSTM(16, return_sequences=True))(
-        sequence_output
-    )
-    avg_pool = layers.GlobalAveragePooling1D()(bi_lstm)
-    max_pool = layers.GlobalMaxPooling1D()(bi_lstm)
-    concat = layers.concatenate([avg_pool, max_pool])
-    dropout = layers.Dropout(0.3)(concat)
-    output = layers.Dense(3, activation="softmax")(dropout)
-    return keras.Model(inputs=[ids, masks, types], outputs=output)
-
-
-@model("nlp/text_extraction_with_bert", IO + "text_extraction_with_bert/")
-def text_extraction_with_bert():
-    input_ids = layers.Input(shape=(48,), dtype="int32")
-    token_type_ids = layers.Input(shape=(48,), dtype="int32")
-    attention_mask = layers.Input(shape=(48,), dtype="int32")
-    x = layers.Embedding(300, 32)(input_ids)
-    x = x + layers.Embedding(2, 32)(token_type_ids)
-    mask = layers.Lambda(lambda m: m[:, None, :])(attention_mask)
-    attention = layers.MultiHeadAttention(4, 8)(x, x, attention_mask=mask)
-    embedding = layers.LayerNormalization()(x + attention)
-    start_logits = layers.Dense(1, name="start_logit", use_bias=False)(
-        embedding
-    )
-    start_logits = layers.Flatten()(start_logits)
-    end_logits = layers.Dense(1, name="end_logit", use_bias=False)(embedding)
-    end_logits = layers.Flatten()(end_logits)
-    start_probs = layers.Activation(keras.activations.softmax)(start_logits)
-    end_probs = layers.Activation(keras.activations.softmax)(end_logits)
-    return keras.Model(
-        inputs=[input_ids, token_type_ids, attention_mask],
-        outputs=[start_probs, end_probs],
-    )
-
-
 def sentence_encoder():
     ids = keras.Input((None,), dtype="int32", name="token_ids")
     padding = keras.Input((None,), dtype="int32", name="padding_mask")
@@ -667,30 +402,3 @@ def sentence_encoder():
 @model("nlp/sentence_embeddings", IO + "sentence_embeddings_with_sbert/")
 def sentence_embeddings():
     return sentence_encoder()
-
-
-@model("nlp/sentence_similarities", IO + "sentence_embeddings_with_sbert/")
-def sentence_similarities():
-    class RegressionSiamese(keras.Model):
-        def __init__(self, encoder, **kwargs):
-            texts = {
-                f"{side}_{name}": keras.Input(
-                    (None,), dtype="int32", name=f"{side}_{name}"
-                )
-                for side in ("sen1", "sen2")
-                for name in ("token_ids", "padding_mask")
-            }
-            u, v = (
-                encoder(
-                    {
-                        name: texts[f"{side}_{name}"]
-                        for name in ("token_ids", "padding_mask")
-                    }
-                )
-                for side in ("sen1", "sen2")
-            )
-            scores = ops.matmul(u, ops.transpose(v))
-            super().__init__(inputs=texts, outputs=scores, **kwargs)
-            self.encoder = encoder
-
-    return RegressionSiamese(sentence_encoder())
