@@ -20,6 +20,7 @@ MUTANTS ?=
 CTRANSLATE2 ?=
 SOAK ?= --requests 20000 --swaps 3
 EXTRAS ?=
+ZOO ?=
 
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
@@ -46,7 +47,7 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 	compare-positions \
 	lint format test-oldest test-newest test-backends test-jax test-torch \
 	test-hosts test-spark test-beam test-ray test-web test-arm docs test-docs \
-	kill-test soak fuzz mutants dist test-dist test-images lock clean
+	kill-test soak fuzz mutants zoo dist test-dist test-images lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -210,6 +211,10 @@ fuzz: $(VENV)/.installed ## Read and verify 10 000 damaged files, 2 000 packages
 
 mutants: $(VENV)/.installed ## Put 66 faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
+
+# Resumes; `--page` writes docs/zoo.md of the results.
+zoo: $(VENV)/.installed ## Export all public models of tests/zoo; ZOO="--only '*Bert*'"
+	$(VENV)/bin/python -m tests.zoo.run $(ZOO)
 
 dist: $(VENV)/.installed ## Build wheel and sdist of the last commit, and check them
 	$(VENV)/bin/python release/build.py dist

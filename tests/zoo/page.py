@@ -1,0 +1,139 @@
+"""docs/zoo.md, of the results in docs/zoo.json."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.zoo.entries import FORMATS, Entry
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+RESULTS, PAGE = DOCS / "zoo.json", DOCS / "zoo.md"
+TITLES = {"saved_model": "SavedModel", "litert": "LiteRT", "onnx": "ONNX"}
+HEAD = """\
+# Models that were exported
+
+Look here whether a model like yours can be exported. {count} public models,
+built with random weights as their sources build them, were each exported to
+SavedModel, LiteRT and ONNX. "Verified" means that the file gave the model's
+outputs in a process without Keras ([what verified
+means](guarantees.md#exports-what-verified-means)); "weak check", that the
+outputs of the model, which is not trained, hardly depend on its inputs. A
+refused model leaves no file.
+
+`make zoo` runs all models again, and `make zoo ZOO="--only '*Bert*'"` some. The
+folder `tests/zoo` has their code. These are the results of {versions}, on
+{processor}. The seconds are those of an export and its verification.
+
+"""
+
+
+def page(entries: Mapping[str, Entry], results: Mapping[str, Any]) -> str:
+    """The page: a summary by source, then a table for each source."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries.values():
+        groups.setdefault(group(entry), []).append(entry)
+    models = results["models"]
+    rows = [
+        [f"[{title}](#{anchor(title)})", *counts(part, models)]
+        for title, part in sorted(groups.items())
+    ]
+    rows.append(["all", *counts(entries.values(), models)])
+    text = HEAD.format(
+        count=f"{len(entries):,}",
+        versions=results["versions"],
+        processor=results["processor"],
+    )
+    text += table(["source", *TITLES.values()], rows)
+    for title, part in sorted(groups.items()):
+        rows = [
+            [
+                f"[{entry.name.partition('/')[2]}]({entry.source})",
+                *(cell(models, entry, name) for name in FORMATS),
+            ]
+            for entry in part
+        ]
+        text += f"\n## {title}\n\n"
+        text += table(["model", *TITLES.values()], rows)
+    return text
+
+
+def group(entry: Entry) -> str:
+    """The source of an entry, as a title."""
+    first = entry.name.partition("/")[0]
+    if first == "applications":
+        return "keras.applications"
+    if first.startswith("keras-hub"):
+        return f"keras-hub, {first.partition(' ')[2]}"
+    host = re.search(r"//(?:www\.)?([^/]+)", entry.source)[1]
+    return f"{host}, {first.replace('_', ' ')}"
+
+
+def anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
+
+
+def counts(entries: Any, models: Mapping[str, Any]) -> list[str]:
+    """Of each format, how many of some models are verified."""
+    found = []
+    for name in FORMATS:
+        states = [state(models, entry, name) for entry in entries]
+        done = states.count("verified")
+        found.append(f"{done} of {len(states)} ({done / len(states):.0%})")
+    return found
+
+
+def state(models: Mapping[str, Any], entry: Entry, name: str) -> str:
+    cells = models.get(entry.name, {}).get("formats", {})
+    return cells.get(name, {"state": "not run"})["state"]
+
+
+def cell(models: Mapping[str, Any], entry: Entry, name: str) -> str:
+    """What came of a model in a format, in plain words."""
+    found = state(models, entry, name)
+    if found == "not run":
+        return found
+    cells = models[entry.name]["formats"][name]
+    if found == "verified":
+        size = cells["bytes"] / 1e6
+        weak = any(x.startswith("weak check") for x in cells["remarks"])
+        return (
+            f"verified, {size:.3g} MB, {cells['seconds']:.3g} s"
+            + ", weak check" * weak
+        )
+    word = "refused" if found == "wrong" else found
+    return f"{word}: {escaped(reason(cells['error']))}"
+
+
+def reason(error: str) -> str:
+    """The beginning of a message, without the kind of the error."""
+    line = next(iter(error.splitlines()), "")
+    line = re.sub(r"^\w+(?:Error|Exception): ", "", line)
+    return line if len(line) <= 240 else line[:237].rsplit(" ", 1)[0] + " ..."
+
+
+def escaped(text: str) -> str:
+    """A message as Markdown that shows it."""
+    return re.sub(r"([\\`*_{}\[\]<>#|$~])", r"\\\1", text)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def load() -> dict[str, Any]:
+    """All results that the page shows."""
+    if not RESULTS.exists():
+        return {"versions": "", "processor": "", "models": {}}
+    return json.loads(RESULTS.read_text(encoding="utf-8"))
+
+
+def write_page(entries: Mapping[str, Entry], results: dict[str, Any]) -> None:
+    """Writes the page and its results; those of no entry are left out."""
+    models = results["models"]
+    results["models"] = {x: models[x] for x in entries if x in models}
+    text = json.dumps(results, indent=0, sort_keys=True, allow_nan=False)
+    RESULTS.write_text(text + "\n", encoding="utf-8")
+    PAGE.write_text(page(entries, results), encoding="utf-8")

@@ -1,0 +1,380 @@
+"""Exports every model of the table, verified, in each format: `make zoo`.
+
+    python -m tests.zoo.run --only 'vision/*' --jobs 2
+    python -m tests.zoo.run --again refused
+    python -m tests.zoo.run --page
+
+Models are built and exported in other processes, 20 in each, which have a time
+limit for each model and a memory limit; after a crash the next model has a new
+one. What came of a model is kept in `build/zoo/`, so that a run that was broken
+off resumes; a changed entry is run again. `--page` writes the results
+that there are into docs/zoo.json and docs/zoo.md. The exit status is 1 if a
+model is no longer verified in a format that docs/zoo.json says it is.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import fnmatch
+import importlib.metadata
+import json
+import os
+import queue
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.zoo.entries import FORMATS, Entry, table
+from tests.zoo.page import load, state, write_page
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "zoo"
+MODELS_PER_PROCESS = 20
+FILES = {"saved_model": "model", "litert": "m.tflite", "onnx": "m.onnx"}
+
+
+def main() -> int:
+    # Before TensorFlow is loaded; processes that are started have them too.
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    args = parse()
+    if args.child:
+        run_child()
+        return 0
+    entries = [
+        entry
+        for name, entry in table().items()
+        if not args.only or any(fnmatch.fnmatch(name, x) for x in args.only)
+    ]
+    if args.list:
+        print(*(f"{x.name}  {x.source}" for x in entries), sep="\n")
+    elif args.page:
+        results = load()
+        if found := kept(table()):
+            results["models"] |= found
+            results |= surroundings()
+        write_page(table(), results)
+    else:
+        args.build.mkdir(parents=True, exist_ok=True)
+        args.idle = queue.SimpleQueue()
+        run_all(entries, args)
+        return report_lost(entries, args)
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--only", action="append", help="names, such as 'applications/*'")
+    add("--formats", type=formats, default=",".join(FORMATS), help="of these")
+    add("--jobs", type=int, default=1, help="models at a time")
+    add("--again", help="run again: a state such as 'refused', or 'all'")
+    add("--timeout", type=float, default=1200, help="seconds for a model")
+    add("--memory", type=float, default=12, help="GB for each process")
+    add("--build", type=Path, default=BUILD, help="where results are kept")
+    add("--list", action="store_true", help="list the models, and end")
+    add("--page", action="store_true", help="write the page, and end")
+    add("--child", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def formats(text: str) -> list[str]:
+    """The formats in a list with commas."""
+    chosen = text.split(",")
+    if not set(chosen) <= set(FORMATS):
+        raise argparse.ArgumentTypeError(f"choose of {', '.join(FORMATS)}")
+    return chosen
+
+
+def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
+    """Runs what has no result, and prints a line for each model."""
+    pending = {}
+    for entry in entries:
+        cells = read(entry, args.build).get("formats", {})
+        again = [
+            name
+            for name in args.formats
+            if name not in cells or args.again in ("all", cells[name]["state"])
+        ]
+        if again:
+            pending[entry] = again
+    print(f"{len(entries)} models, {len(pending)} to run", flush=True)
+    known, spent, lock = load()["models"], [], threading.Lock()
+
+    def run(entry: Entry) -> None:
+        start = time.monotonic()
+        result = run_one(entry, pending[entry], args)
+        with lock:
+            spent.append(time.monotonic() - start)
+            waiting = list(pending)[len(spent) :]
+            mean = sum(spent) / len(spent)
+            left = sum(
+                known.get(x.name, {}).get("seconds", mean) for x in waiting
+            )
+            print(
+                f"[{len(spent)}/{len(pending)}] {line(entry, result)} "
+                f"({spent[-1]:.0f} s; {left / args.jobs / 60:.0f} min left)",
+                flush=True,
+            )
+
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(run, pending))
+    while not args.idle.empty():
+        args.idle.get().end()
+
+
+def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
+    """Prints what was verified and is not, and returns whether there is any."""
+    known = load()["models"]
+    lost = [
+        f"{entry.name}: {name}"
+        for entry in entries
+        for name in args.formats
+        if state(known, entry, name)
+        == "verified"
+        != state({entry.name: read(entry, args.build)}, entry, name)
+    ]
+    for each in lost:
+        print(f"no longer verified: {each}")
+    return int(bool(lost))
+
+
+def line(entry: Entry, result: Mapping[str, Any]) -> str:
+    """A model's result, as one line."""
+    parts = []
+    for name, found in result["formats"].items():
+        error = found.get("error", "").strip().partition("\n")[0]
+        parts.append(
+            f"{name} {found['state']}" + f": {error[:150]}" * bool(error)
+        )
+    return f"{entry.name}: {'; '.join(parts)}"
+
+
+def run_one(
+    entry: Entry, again: list[str], args: argparse.Namespace
+) -> dict[str, Any]:
+    """Runs a model in a process, and returns all results that there are."""
+    start = time.monotonic()
+    cells = read(entry, args.build).get("formats", {})
+    try:
+        process = args.idle.get_nowait()
+    except queue.Empty:
+        process = Process(args.memory)
+    cells |= process.run(entry, again, args.timeout)
+    if process.left:
+        args.idle.put(process)
+    else:
+        process.end()
+    result = {
+        "name": entry.name,
+        "digest": entry.digest,
+        "seconds": round(time.monotonic() - start, 1),
+        "formats": {name: cells[name] for name in FORMATS if name in cells},
+    }
+    path = result_path(entry, args.build)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    partial.replace(path)
+    return result
+
+
+class Process:
+    """Exports one model after another, and is replaced after a crash.
+
+    To load TensorFlow takes longer than to export a small model three times.
+    """
+
+    def __init__(self, memory: float) -> None:
+        limit = int(memory * 2**30)
+        self.left = MODELS_PER_PROCESS
+        self.log = tempfile.TemporaryFile("w+", errors="replace")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.zoo.run", "--child"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_DATA, (limit, limit)
+            ),
+        )
+        self._cells()  # it is ready
+
+    def run(
+        self, entry: Entry, chosen: list[str], timeout: float
+    ) -> dict[str, Any]:
+        """The results of a model in each format; of a crash too."""
+        timer = threading.Timer(timeout, self._kill)
+        timer.start()
+        request = [entry.builder.__module__, entry.name, chosen]
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # `_cells` sees that it has ended
+        cells, is_done = self._cells()
+        is_late = not timer.is_alive()
+        timer.cancel()
+        self.left -= 1
+        if is_done:
+            return cells
+        self.left = 0
+        self.log.seek(0)
+        why = f"no result after {timeout:g} s"
+        if not is_late:
+            code = self.process.wait()
+            why = f"exit status {code}: {self.log.read()[-2000:].strip()}"
+        for name in chosen:
+            if cells.get(name, {"state": "running"})["state"] == "running":
+                cells[name] = {"state": "crashed", "error": why}
+        return cells
+
+    def _cells(self) -> tuple[dict[str, Any], bool]:
+        """What it says of a model, and whether it has come to the end of it."""
+        cells: dict[str, Any] = {}
+        for text in self.process.stdout:
+            if text.startswith("RESULT "):
+                cells |= json.loads(text.removeprefix("RESULT "))
+            if text == "DONE\n":
+                return cells, True
+        return cells, False
+
+    def _kill(self) -> None:
+        """Ends it with those that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Lets it end."""
+        self.process.stdin.close()
+        self.process.stdout.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        self.log.close()
+
+
+def run_child() -> None:
+    """Exports the models that are asked for, a line each."""
+    import keras
+
+    # Whether the disk has what was written shows after a power failure alone.
+    os.fsync = lambda descriptor: None
+    # What the first export alone has to load belongs to no model.
+    first = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    for name in FORMATS:
+        export(first, name, {})
+    print("DONE", flush=True)
+    for text in sys.stdin:
+        module, name, chosen = json.loads(text)
+        keras.backend.clear_session()
+        run_model(table(module)[name], chosen)
+        print("DONE", flush=True)
+
+
+def run_model(entry: Entry, chosen: list[str]) -> None:
+    """Builds and exports a model; each format's result is a line."""
+    try:
+        model, arguments = entry.build()
+    except Exception as error:
+        failed = {"state": "not built", "error": message(error)}
+        say(dict.fromkeys(chosen, failed))
+        return
+    for name in chosen:
+        say({name: {"state": "running"}})
+        say({name: export(model, name, arguments)})
+
+
+def export(
+    model: Any, name: str, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What comes of a model in a format."""
+    import keras_posenc as kp
+
+    options = {k: v for k, v in arguments.items() if k not in FORMATS}
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        try:
+            exported = getattr(kp, f"export_{name}")(
+                model,
+                Path(folder, FILES[name]),
+                verbose=False,
+                **{**options, **arguments.get(name, {})},
+            )
+            cell = verified(exported.report)
+        except kp.ExportVerificationError as error:
+            cell = {"state": "wrong", "error": message(error, folder)}
+        except Exception as error:
+            cell = {"state": "refused", "error": message(error, folder)}
+    return {**cell, "seconds": round(time.perf_counter() - start, 1)}
+
+
+def verified(report: Any) -> dict[str, Any]:
+    """What is kept of the report of an export."""
+    remarks = str(report).splitlines()[1:]
+    return {
+        "state": "verified",
+        "bytes": report.size_bytes,
+        "cases": len(report.cases),
+        "difference": report.largest_difference,
+        "remarks": remarks,
+    }
+
+
+def message(error: Exception, folder: str = "") -> str:
+    """The error and its message, without the folder that was exported to."""
+    text = f"{type(error).__name__}: {error}"
+    return (text.replace(f"{folder}{os.sep}", "") if folder else text)[:3000]
+
+
+def say(cells: Mapping[str, Any]) -> None:
+    print("\nRESULT " + json.dumps(cells), flush=True)
+
+
+def result_path(entry: Entry, build: Path = BUILD) -> Path:
+    return build / f"{entry.name.replace('/', '.')}.json"
+
+
+def read(entry: Entry, build: Path = BUILD) -> dict[str, Any]:
+    """A model's result; empty if there is none of the entry as it is."""
+    path = result_path(entry, build)
+    if not path.exists():
+        return {}
+    result = json.loads(path.read_text(encoding="utf-8"))
+    return result if result["digest"] == entry.digest else {}
+
+
+def kept(entries: Mapping[str, Entry]) -> dict[str, Any]:
+    """All results in build/zoo, by name."""
+    results = {name: read(entry) for name, entry in entries.items()}
+    return {name: result for name, result in results.items() if result}
+
+
+def surroundings() -> dict[str, str]:
+    """The versions of what takes part, and the processor."""
+    from keras_posenc.export.processor import processor
+
+    packages = "keras keras-hub tensorflow ai-edge-litert tf2onnx onnxruntime"
+    return {
+        "versions": ", ".join(
+            f"{name} {importlib.metadata.version(name)}"
+            for name in packages.split()
+        ),
+        "processor": processor(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
