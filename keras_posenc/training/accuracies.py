@@ -46,7 +46,7 @@ class TokenAccuracy(_Accuracy):
     gives metrics no mask: there, padding is where the target is `ignored_id`.
 
     Args:
-        ignored_id: the target id that does not count, 0 for padding.
+        ignored_id: the target id that does not count: the model's `pad_id`.
         name: name of the metric.
         dtype: dtype of its result.
 
@@ -89,7 +89,7 @@ class SequenceAccuracy(_Accuracy):
     need not be correct.
 
     Args:
-        ignored_id: the target id that does not count, 0 for padding.
+        ignored_id: the target id that does not count: the model's `pad_id`.
         name: name of the metric.
         dtype: dtype of its result.
 

@@ -45,8 +45,8 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
 
     Raises:
         ValueError: if `start_id` is not an id or None, or all rows start with
-            it already; if the ids are not integers with two axes, or
-            `segment_ids` do not fit them.
+            it already; if the ids are not integers with two axes, or below 0 and
+            not padding; or if `segment_ids` do not fit them.
 
     Example:
         >>> import numpy as np
@@ -95,6 +95,7 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
             ("batch", "seq"),
             sizes={"batch": batch, "seq": seq},
         )
+        self._check_padding(inputs)
         self._check_start(inputs)
         ids = ops.cast(inputs, "int32")
         before, targets = ids[:, :-1], ids[:, 1:]
@@ -116,6 +117,20 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
             )
         given = ops.where(ops.equal(targets, self.pad_id), self.pad_id, given)
         return given, targets
+
+    def _check_padding(self, inputs: Any) -> None:
+        """Raises `ValueError` for known ids below 0 that are not padding."""
+        values = known_values(inputs)
+        if values is None:
+            return
+        wrong = values[(values < 0) & (values != self.pad_id)]
+        if wrong.size:
+            raise ValueError(
+                f"`inputs` has {wrong[0]}, which is no id, and this layer has "
+                f"pad_id={self.pad_id}. If it is the model's padding, as in "
+                f"loaded generators, give pad_id={wrong[0]} here and "
+                f"ignored_id={wrong[0]} to the loss and the metrics"
+            )
 
     def _check_start(self, inputs: Any) -> None:
         """Raises `ValueError` if known ids start with `start_id`."""

@@ -28,7 +28,7 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
         label_smoothing: e, in [0, 1); the paper uses 0.1.
         from_logits: whether predictions are logits; else they are
             probabilities.
-        ignored_id: the target id that does not count, 0 for padding.
+        ignored_id: the target id that does not count: the model's `pad_id`.
         reduction: "mean_with_sample_weight", the mean over real tokens, by
             sample weights if there are any; "sum"; or None, for one number for
             each token, 0 where it does not count.

@@ -347,6 +347,10 @@ def test_teacher_forcing_in_a_model(tmp_path):
             ),
             r"`sample_weight` must have shape.*\(3,\)",
         ),
+        (  # the padding of loaded generators, which made the loss NaN
+            lambda: training.TeacherForcing()(np.array([[4, 5, -1]])),
+            r"has -1, which is no id, .*pad_id=0.* give pad_id=-1 .*ignored_id",
+        ),
         (
             lambda: training.TokenCrossentropy(dtype="float16"),
             "`dtype` must be 'float32' or 'float64'.*'float16'",
