@@ -1,5 +1,6 @@
 """The tensors of a checkpoint; each must be used, or known not to matter."""
 
+import functools
 import hashlib
 import math
 import re
@@ -43,6 +44,8 @@ _RESUMES = (
     "Is its download complete? `hf download NAME --local-dir FOLDER` resumes "
     "one"
 )
+# Of a dense model of 400 billion weights: some 1,200 tensors in 191 files.
+_MOST_TENSORS, _MOST_FILES = 10_000, 1_000
 _DTYPES = ("F64", "F32", "F16", "BF16")
 _POINTER = b"version https://git-lfs"
 _LARGEST = float(np.finfo("float32").max)
@@ -59,19 +62,20 @@ class Tensors:
         ImportError: The library `safetensors` is missing.
         FileNotFoundError: There are no such files.
         ValueError: A file is damaged, or does not have the tensors that the
-            index names.
+            index names; or there are more tensors or files than any model has
+            that is supported.
     """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._files = {
-            file: _opened(folder.file(file)) for file in _files_of(folder)
-        }
-        self._places = {
-            name: file
-            for file, opened in self._files.items()
-            for name in opened.keys()
-        }
+        self._files: dict[str, Any] = {}
+        self._places: dict[str, str] = {}
+        for file in _files_of(folder):
+            path = folder.file(file)
+            opened = self._files[file] = _opened(path)
+            names = opened.keys()
+            _check_count(path, "tensors", len(names), _MOST_TENSORS)
+            self._places |= dict.fromkeys(names, file)
         _check_index(folder, self._places)
         self._left = dict(self._places)
         self._not_finite: list[str] = []
@@ -81,7 +85,7 @@ class Tensors:
         """The names of all tensors."""
         return self._places.keys()
 
-    @property
+    @functools.cached_property
     def largest(self) -> int:
         """How many numbers the largest tensor has."""
         return max(
@@ -183,7 +187,11 @@ def _files_of(folder: Folder) -> list[str]:
     if folder.has(WHOLE):
         return [WHOLE]
     if folder.has(INDEX):
-        files = sorted(set(_weight_map(folder).values()))
+        places = _weight_map(folder)
+        files = sorted(set(places.values()))
+        index = folder.path / INDEX
+        _check_count(index, "tensors", len(places), _MOST_TENSORS)
+        _check_count(index, "files", len(files), _MOST_FILES)
         missing = []
         for file in files:
             try:
@@ -208,6 +216,14 @@ def _files_of(folder: Folder) -> list[str]:
     raise FileNotFoundError(
         f"'{folder.path}' has neither {WHOLE} nor {INDEX}. {_RESUMES}"
     )
+
+
+def _check_count(path: Path, what: str, count: int, most: int) -> None:
+    if count > most:
+        raise ValueError(
+            f"'{path}' has {count:,} {what}, and the models that are "
+            f"supported have at most {most:,}"
+        )
 
 
 def refuse_gguf(path: Path) -> None:

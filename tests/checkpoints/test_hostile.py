@@ -273,6 +273,21 @@ def test_long_pieces_of_pairs():
         kp.BytePairTokenizer(tokens, merges=[])
 
 
+def test_more_tensors_than_models_have(folder):
+    empty = np.zeros(0, "f4")
+    save_file({f"t{n}": empty for n in range(2 * MANY)}, folder / WEIGHTS)
+    refused(folder, f"{WEIGHTS}' has 200,000 tensors")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(MANY, "100,000 tensors"), (5000, "5,000 files")]
+)
+def test_an_index_of_more_than_models_have(folder, count, words):
+    files = {f"t{n}": f"{n}.safetensors" for n in range(count)}
+    place(folder, INDEX).write_text(json.dumps({"weight_map": files}))
+    refused(folder, f"{INDEX}' has {words}")
+
+
 def test_tokens_that_texts_can_spell_are_found_at_once():
     """... and not each by a search through all of them."""
     words = [f"[w{number}]" for number in range(30_000)]
