@@ -321,6 +321,7 @@ def check(
         padding_matters=reference.padding_matters,
         fixed_shapes=_fixed_shapes(reference, inspection),
         allow_different_graph=allow_different_graph,
+        compiled_model=response.get("compiled_model", ""),
         notes=list(notes(reference, inspection, allow_operators)),
     )
 

@@ -306,6 +306,10 @@ class VerificationReport:
         allow_different_graph: Whether the graph may differ; see `verify`.
         notes: Further remarks, as text, such as that quantization changed
             nothing.
+        compiled_model: How LiteRT's `CompiledModel` compares with its
+            Interpreter, which the cases are of, as text that begins with
+            "equal", "different" or "not run"; empty if it does not run such
+            files. A difference does not fail the verification.
         mediapipe: Number of texts for which MediaPipe itself gave the model's
             outputs, for a file of a task; None if MediaPipe was not run.
         token_ids: Number of texts of which LiteRT-LM's engine made the ids of
@@ -343,6 +347,7 @@ class VerificationReport:
     different_values: list[str] = dataclasses.field(default_factory=list)
     not_compared: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    compiled_model: str = ""
     mediapipe: int | None = None
     token_ids: int | None = None
     engine: EngineReport | None = None
@@ -698,6 +703,8 @@ def details(report: Any) -> str:
     if report.warmup:
         requests = units.count(report.warmup, "warm-up request")
         lines.append(f"replayed {requests}")
+    if report.compiled_model.startswith("equal"):  # else it is a remark
+        lines.append(f"CompiledModel: {report.compiled_model}")
     if report.mediapipe is not None:
         lines.append(
             "MediaPipe gave the model's outputs for "
@@ -740,6 +747,8 @@ def remarks(report: Any) -> list[str]:
     is_remedy = not (report.allow_different_graph or report.worst.error)
     if report.different_graph and is_remedy:
         lines.append(_ALLOW_DIFFERENT_GRAPH)
+    if report.compiled_model and not report.compiled_model.startswith("equal"):
+        lines.append(f"CompiledModel: {report.compiled_model}")
     if report.engine is not None:
         lines.append(str(report.engine))
     if report.auto is not None:
