@@ -18,6 +18,7 @@ from keras_posenc_worker.fresh import run_fresh
 from keras_posenc_worker.process import forbid
 from keras_posenc_worker.runtimes import (
     Runner,
+    load_compiled,
     load_litert,
     load_onnx,
 )
@@ -34,10 +35,12 @@ def prepare(
     """
     forbid("keras_posenc")  # `__main__.py` has forbidden Keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if kind in ("litert", "onnx"):
+    if kind in ("litert", "litert_compiled", "onnx"):
         forbid("tensorflow")
     if kind == "litert":
-        import ai_edge_litert.interpreter  # noqa: F401
+        import ai_edge_litert.interpreter
+    elif kind == "litert_compiled":
+        import ai_edge_litert.compiled_model  # noqa: F401
     elif kind == "onnx":
         import onnxruntime  # noqa: F401
     else:
@@ -67,6 +70,8 @@ def main(path: str) -> None:
             began = time.perf_counter()
             if kind == "onnx":
                 runners = load_onnx(exported, {name for name, _ in cases})
+            elif kind == "litert_compiled":
+                runners = load_compiled(exported)
             else:
                 load = functools.partial(
                     load_litert, exported, kind == "litert_flex"
@@ -90,7 +95,8 @@ def main(path: str) -> None:
                 "error": f"{type(error).__name__}: {error}",
                 "cases": [],
             }
-    if kind.startswith("litert") and request["times"] > 1:  # it is verified
+    is_interpreted = kind in ("litert", "litert_flex")
+    if is_interpreted and request["times"] > 1:  # it is verified
         run_fresh(load, cases, response["cases"], load_seconds)
     codec.write(folder, "response", response)
 

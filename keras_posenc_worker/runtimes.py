@@ -1,5 +1,6 @@
 """Loads an exported model in its runtime, one function for each signature."""
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from importlib import util
@@ -162,6 +163,54 @@ def load_litert(
 
     make()
     return {name: runner(name) for name in [*made]}
+
+
+def load_compiled(exported: str) -> dict[str, Runner]:
+    """Loads a LiteRT file in `CompiledModel`, on the processor."""
+    import numpy as np
+    from ai_edge_litert.compiled_model import CompiledModel
+
+    model = CompiledModel.from_file(exported)
+
+    def runner(signature: str, outputs: list[str]) -> Runner:
+        def run(inputs: dict[str, Any]) -> Any:
+            details = model.get_input_tensor_details(signature)
+            for name, value in inputs.items():
+                if tuple(details[name]["shape"]) != value.shape:
+                    model.resize_input_tensor_by_name(
+                        signature, name, value.shape
+                    )
+            given = {
+                name: model.create_input_buffer_by_name(signature, name)
+                for name in inputs
+            }
+            for name, value in inputs.items():
+                flat = np.ascontiguousarray(value).reshape(-1)
+                # Its Python interface has no int64.
+                is_wide = flat.dtype == np.int64
+                given[name].write(flat.view("int32") if is_wide else flat)
+            made = {
+                name: model.create_output_buffer_by_name(signature, name)
+                for name in outputs
+            }
+            model.run_by_name(signature, given, made)
+            return {name: read(buffer) for name, buffer in made.items()}
+
+        return run
+
+    def read(buffer: Any) -> Any:
+        details = buffer.get_tensor_details()
+        count = math.prod(details["shape"])
+        if details["dtype"] == "int64":
+            found = buffer.read(2 * count, np.int32).view("int64")
+        else:
+            found = buffer.read(count, np.dtype(details["dtype"]))
+        return found.reshape(details["shape"])
+
+    return {
+        name: runner(name, sides["outputs"])
+        for name, sides in model.get_signature_list().items()
+    }
 
 
 def load_onnx(

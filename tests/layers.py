@@ -1,5 +1,7 @@
 """What tests of several subpackages do with layers."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 from keras import ops
@@ -35,3 +37,43 @@ class MaskSeen(keras.layers.Layer):
     def call(self, inputs, mask=None):
         assert mask is not None, "Keras looks for masks somewhere else"
         return ops.cast(mask, "int32")
+
+
+def check_sizes_before_a_run(path, inputs):
+    """LiteRT knows all sizes before a run, and so CompiledModel is right.
+
+    Args:
+        path: A LiteRT file with the signature `serving_default`.
+        inputs: Inputs by name, of several sizes, which one session runs.
+    """
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    from keras_posenc.export.formats.litert_compiled_model import (
+        compare_in_compiled_model,
+    )
+    from keras_posenc.export.worker_client import Limits
+
+    # A delegate's operators have outputs without memory.
+    interpreter = Interpreter(
+        str(path),
+        experimental_op_resolver_type=(
+            OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        ),
+    )
+    runner = interpreter.get_signature_runner("serving_default")
+    unknown, found = set(), []
+    for each in inputs:
+        for name, details in runner.get_input_details().items():
+            interpreter.resize_tensor_input(details["index"], each[name].shape)
+        interpreter.allocate_tensors()
+        for operator in interpreter._get_ops_details():
+            for index in operator["outputs"]:
+                try:
+                    interpreter.get_tensor(index)
+                except ValueError:  # it has no memory
+                    unknown.add((operator["op_name"], index))
+        found.append({"outputs": runner(**each)})
+    assert unknown == set()
+    cases = [("serving_default", each) for each in inputs]
+    compared = compare_in_compiled_model(Path(path), cases, found, Limits())
+    assert compared.startswith("equal"), compared

@@ -20,7 +20,7 @@ from keras import ops
 import keras_posenc as kp
 from keras_posenc.ops.masks import resolve_mask
 from keras_posenc.ops.positions import count_positions
-from tests.layers import randomised
+from tests.layers import check_sizes_before_a_run, randomised
 
 BACKEND = keras.config.backend()
 DIM = 8
@@ -1543,6 +1543,20 @@ def test_runs_in_litert_at_every_length(everything, exported):
     runner = interpreter.get_signature_runner("serving_default")
     everything.check(
         lambda inputs: runner(**inputs), masks_of_lengths(1, 2, 7, 65)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_litert_knows_every_size_before_a_run(everything, tmp_path):
+    path = tmp_path / "everything.tflite"
+    kp.export_litert(everything.model, path, verify=False, verbose=False)
+    check_sizes_before_a_run(
+        path,
+        [
+            everything.feed(np.ones(shape, bool))
+            for shape in ((1, 5), (3, 17), (1, 2), (2, 200))
+        ],
     )
 
 

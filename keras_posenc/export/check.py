@@ -342,6 +342,7 @@ def check(
             *notes(reference, inspection, allow_operators),
             *_without_nan(reference, response),
         ],
+        compiled_model=response.get("compiled_model", ""),
     )
 
 

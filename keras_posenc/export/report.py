@@ -310,6 +310,10 @@ class VerificationReport:
             others. If there are any, the verification fails.
         notes: Further remarks, as text, such as that quantization changed
             nothing.
+        compiled_model: How LiteRT's `CompiledModel` compares with its
+            Interpreter, which the cases are of, as text that begins with
+            "equal", "different" or "not run"; empty if it does not run such
+            files. A difference does not fail the verification.
         mediapipe: Number of texts for which MediaPipe itself gave the model's
             outputs, for a file of a task; None if MediaPipe was not run.
         token_ids: Number of texts of which LiteRT-LM's engine made the ids of
@@ -347,6 +351,7 @@ class VerificationReport:
     allowed_losses: dict[str, float] = dataclasses.field(default_factory=dict)
     different_weights: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    compiled_model: str = ""
     mediapipe: int | None = None
     token_ids: int | None = None
     engine: EngineReport | None = None
@@ -694,6 +699,8 @@ def details(report: Any) -> str:
     if report.warmup:
         requests = units.count(report.warmup, "warm-up request")
         lines.append(f"replayed {requests}")
+    if report.compiled_model.startswith("equal"):  # else it is a remark
+        lines.append(f"CompiledModel: {report.compiled_model}")
     if report.mediapipe is not None:
         lines.append(
             "MediaPipe gave the model's outputs for "
@@ -736,6 +743,8 @@ def remarks(report: Any) -> list[str]:
     lines = [line for line in lines if line]
     if report.passed:  # else the reason has them
         lines += report.eager_differences
+    if report.compiled_model and not report.compiled_model.startswith("equal"):
+        lines.append(f"CompiledModel: {report.compiled_model}")
     if report.engine is not None:
         lines.append(str(report.engine))
     if report.auto is not None:

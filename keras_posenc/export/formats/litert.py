@@ -7,8 +7,12 @@ from typing import Any, ClassVar
 
 import keras
 
+from keras_posenc.export.check import limits_of
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_auto import examples_of, find_recipe
+from keras_posenc.export.formats.litert_compiled_model import (
+    compare_in_compiled_model,
+)
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     check_quantization,
@@ -47,7 +51,7 @@ from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.units import some
-from keras_posenc.export.worker_client import load_soon
+from keras_posenc.export.worker_client import Worker, load_soon
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.progress import progress
 from keras_posenc.publish import writing_to
@@ -199,6 +203,20 @@ class LiteRT(Format):
             content = with_metadata(path.read_bytes(), self.task)
             with writing_to(path.parent):
                 path.write_bytes(content)
+
+    def run(
+        self, reference: Reference, found: Inspection, runtime: Worker | None
+    ) -> dict[str, Any]:
+        """Returns the file's outputs, and how `CompiledModel` compares."""
+        response = super().run(reference, found, runtime)
+        if found.runtime == "litert":
+            response["compiled_model"] = compare_in_compiled_model(
+                found.path,
+                [(each.signature, each.inputs) for each in reference.probes],
+                response["cases"],
+                limits_of(reference, found),
+            )
+        return response
 
     def publish(
         self,

@@ -22,6 +22,7 @@ from keras_posenc.keras_internals import layers_within
 from keras_posenc_worker.formats import litert_schema, unpack
 from tests import reference
 from tests.export.kinds import MODELS
+from tests.layers import check_sizes_before_a_run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -115,22 +116,79 @@ def grouped(position=None):
     return keras.Model(vectors, encoder(vectors))
 
 
-def test_sizes_are_known_before_a_run(tmp_path):
-    """Else XNNPACK moves its memory in the run, and the second one is wrong."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+def of_segments():
+    """Positions by segment, which are counted by sums."""
+    x = keras.Input((None, 8), name="vectors")
+    segments = keras.Input((None,), dtype="int32", name="segments")
+    encoded = kp.PositionalEncoding()(x, segment_ids=segments)
+    return keras.Model([x, segments], encoded)
 
-    path = export(grouped(kp.RotaryEmbedding()), tmp_path / "m.tflite")
-    interpreter = Interpreter(
-        str(path),
-        experimental_op_resolver_type=(
-            OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        ),
+
+def of_vectors(*layers):
+    return keras.Sequential([keras.Input((None, 8), name="vectors"), *layers])
+
+
+def attending_twice():
+    """Keras's own attention, whose last projection merges two axes."""
+    x = keras.Input((None, 8), name="vectors")
+    return keras.Model(x, layers.MultiHeadAttention(2, 4)(x, x))
+
+
+def largest():
+    x = keras.Input((None, 8), name="vectors")
+    return keras.Model(x, ops.top_k(ops.relu(x), 2)[0])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: grouped(kp.RotaryEmbedding()),
+        lambda: of_vectors(kp.PositionalEncoding(), layers.Dense(3)),
+        lambda: of_vectors(kp.LastTokenPooling1D(), layers.Dense(3)),
+        of_segments,
+        attending_twice,
+        largest,
+    ],
+    ids=["rotary", "encoding", "last", "segments", "keras", "top_k"],
+)
+def test_sizes_are_known_before_a_run(tmp_path, build):
+    """Else CompiledModel crashes, and XNNPACK may err in the second run."""
+    path = export(build(), tmp_path / "m.tflite")
+    rng = np.random.default_rng(0)
+    check_sizes_before_a_run(
+        path,
+        [
+            {
+                "vectors": rng.normal(size=(*shape, 8)).astype("float32"),
+                "segments": np.sort(rng.integers(1, 3, shape)).astype("int32"),
+            }
+            if build is of_segments
+            else {"vectors": rng.normal(size=(*shape, 8)).astype("float32")}
+            for shape in ((1, 5), (3, 17), (1, 2), (2, 200))
+        ],
     )
-    interpreter.resize_tensor_input(0, (2, 9, 8))
-    interpreter.allocate_tensors()
-    for operator in interpreter._get_ops_details():
-        for index in operator["outputs"]:
-            interpreter.get_tensor(index)  # which fails without memory
+
+
+def test_compiled_model_that_differs_is_reported(tmp_path):
+    """The file is right, and LiteRT's recommended runtime cannot run it."""
+    x = keras.Input((None, 8), name="x")
+    half = layers.Lambda(lambda x: x[:, : tf.shape(x)[1] // 2 + 1])
+    report = kp.export_litert(
+        keras.Model(x, half(x)),
+        tmp_path / "m.tflite",
+        max_length=5,
+        verbose=False,
+    ).report
+    assert report.passed
+    (line,) = str(report).splitlines()[1:]
+    assert line.startswith("CompiledModel: different: ")
+    assert "`signatures={'serving_default': (model, {'x': (" in line
+
+
+def test_compiled_model_that_is_equal_is_reported(litert):
+    assert litert.report.compiled_model.startswith("equal")
+    assert "CompiledModel: equal" in litert.report.details()
+    assert "CompiledModel" not in str(litert.report)
 
 
 RUN = """

@@ -1,0 +1,92 @@
+"""Runs a LiteRT file in LiteRT's `CompiledModel` as well.
+
+It may end its process where the `Interpreter` is right: in one of its own.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.signatures.from_model import in_code
+from keras_posenc.export.worker_client import Limits, run_model
+
+_SECONDS = 0.2  # of runs, as the Interpreter took them
+_TIMEOUT = 60  # seconds by the clock; it has hung, too
+# Shares of the largest number, by dtype.
+_ROUNDING = {"float16": 2**-9, "bfloat16": 2**-6}
+_SHARE = 1e-4  # of other dtypes
+
+
+def compare_in_compiled_model(
+    path: Path,
+    cases: Sequence[tuple[str, Mapping[str, Any]]],
+    found: Sequence[Mapping[str, Any]],
+    limits: Limits,
+) -> str:
+    """Returns "equal", "different" or "not run", and what else is known.
+
+    Args:
+        path: The file.
+        cases: The signatures and inputs, some of which are run again.
+        found: For each case the `outputs` by the Interpreter and its
+            `milliseconds`, or its `error`.
+        limits: The worker's limits.
+    """
+    left, chosen = 1e3 * _SECONDS, []
+    for index, (_, inputs) in enumerate(cases):
+        took = found[index].get("milliseconds", 0.0)
+        if "error" in found[index] or not all(
+            np.size(value) for value in inputs.values()
+        ):
+            continue
+        if took <= left or not chosen:
+            chosen.append(index)
+            left -= took
+    if not chosen:
+        return "not run: there is no case that the Interpreter runs"
+    limits = dataclasses.replace(limits, timeout=min(limits.timeout, _TIMEOUT))
+    some = [cases[index] for index in chosen]
+    try:
+        response = run_model("litert_compiled", path, some, limits, times=1)
+    except ExportVerificationError as error:
+        if "No module named" in str(error):
+            return "not run: this ai-edge-litert has none"
+        reason = f"its process {error.__cause__}" if error.__cause__ else error
+        return _different(str(reason), *some[0])
+    largest = 0.0
+    for index, case in zip(chosen, response["cases"], strict=True):
+        if "error" in case:
+            reason = " ".join(case["error"].split())
+            return _different(reason, *cases[index])
+        for name, known in found[index]["outputs"].items():
+            value = case["outputs"].get(name)
+            if value is None or value.shape != known.shape:
+                return _different(f"no {name} of its shape", *cases[index])
+            difference = _difference(value, known)
+            if difference > _ROUNDING.get(known.dtype.name, _SHARE):
+                reason = f"{name} is off by {difference:.2g}"
+                return _different(reason, *cases[index])
+            largest = max(largest, difference)
+    return f"equal to the Interpreter, largest difference {largest:.2g}"
+
+
+def _different(reason: str, signature: str, inputs: Mapping[str, Any]) -> str:
+    own = {name: value.shape for name, value in inputs.items()}
+    return (
+        f"different: {reason}. Use LiteRT's Interpreter, whose outputs are the "
+        "model's; or export fixed sizes, if some are known only during a run: "
+        f"{in_code({signature: own})}"
+    )
+
+
+def _difference(value: Any, known: Any) -> float:
+    """Returns the largest difference, as a share of the largest number."""
+    value, known = np.float64(value), np.float64(known)
+    differs = ~((value == known) | (np.isnan(value) & np.isnan(known)))
+    largest = np.max(np.abs(known), initial=0, where=np.isfinite(known))
+    found = np.abs(value[differs] - known[differs]) / (largest or 1.0)
+    return float(np.max(np.nan_to_num(found, nan=np.inf), initial=0.0))
