@@ -24,7 +24,8 @@ from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.from_model import of_one_example
-from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc_worker.formats import litert_schema
 
 # Only operators with weights are quantized statically: 8 bits are too few for
@@ -58,8 +59,9 @@ def resolve_quantization(quantization: Any) -> tuple[str | None, Recipe | None]:
     )
     if is_name or not isinstance(quantization, str | Path | list):
         raise ValueError(
-            f"`quantization` must be one of {', '.join(map(repr, MODES))}, the "
-            "path of a recipe of ai-edge-quantizer (.json), a list of its "
+            "`quantization` must be one of 'auto', "
+            f"{', '.join(map(repr, MODES))}, the path of a "
+            "recipe of ai-edge-quantizer (.json), a list of its "
             f"dicts, or None. Received: quantization={quantization!r}"
         )
     recipe = recipe_of(quantization)

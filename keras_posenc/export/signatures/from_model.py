@@ -166,6 +166,17 @@ def signature_of_called(
         ValueError: The model was not called, or the dtypes of its inputs are
             not known.
     """
+    if not model.built and type(model).call is keras.Model.call:
+        inner = [
+            f"`model.{each}`"
+            for each, value in vars(model).items()
+            if isinstance(value, keras.Model)
+        ]
+        raise ValueError(
+            f"Model '{model.name}' has no `call`, so that there is nothing to "
+            "run. Export the model inside it that makes its outputs, as the "
+            f"generator of a GAN: {' or '.join(inner) or 'it has none'}"
+        )
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' is not built, and so has no weights. Call "
@@ -429,8 +440,9 @@ def check_names(
         ]
         remedy = f"give it one by `{_renamed(model, unique)}`"
     raise ValueError(
-        f"Signature '{signature}': the name of an input must be an "
-        f"identifier in ASCII, and unique; {remedy}. "
+        f"Signature '{signature}': the name of an input must be unique, begin "
+        "with an ASCII letter, go on with letters, digits and _, and be no "
+        f"keyword of Python, nor 'self'; {remedy}. "
         f"Received: {', '.join(names)}"
     )
 

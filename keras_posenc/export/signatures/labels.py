@@ -12,8 +12,8 @@ from keras_posenc.export.signatures.signature import (
     Arrays,
     Oracle,
     Signature,
-    trace,
 )
+from keras_posenc.export.signatures.tracing import trace
 
 CLASSES = "classes"
 LABEL = "label"
