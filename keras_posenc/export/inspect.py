@@ -16,7 +16,12 @@ from typing import Any
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_package import require_builder
-from keras_posenc.export.operators import ALLOWED, BY_PLACE, check_known
+from keras_posenc.export.operators import (
+    ALLOWED,
+    BY_PLACE,
+    check_known,
+    of_python,
+)
 from keras_posenc.export.regular_files import is_hidden, open_regular
 from keras_posenc.export.versions import versions
 from keras_posenc.export.worker_client import (
@@ -611,12 +616,15 @@ def inspect_safe(
     unsafe = set(inspection.unsafe_operators).difference(allow_operators)
     if unsafe:
         names = sorted(unsafe)
+        remedy = of_python(names) or (
+            "If you know what they do and trust them, give "
+            f"`allow_operators={names}` "
+            f"(--allow-op {' --allow-op '.join(names)})"
+        )
         raise ExportVerificationError(
             "An exported model may only compute: not run Python, read or write "
             "files, or use the network. This one has the operators "
-            f"{', '.join(names)}. If you know what they do and trust them, "
-            f"give `allow_operators={names}` "
-            f"(--allow-op {' --allow-op '.join(names)})"
+            f"{', '.join(names)}. {remedy}"
         )
     return inspection
 

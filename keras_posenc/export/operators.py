@@ -4,9 +4,11 @@ The user allows more by `allow_operators` (`--allow-op`).
 """
 
 import difflib
+import re
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 _LISTS = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
@@ -15,6 +17,53 @@ ALLOWED, BY_PLACE = (
     frozenset(name for group in _LISTS[of].values() for name in group.split())
     for of in ("allowed", "allowed_in_some_places")
 )
+
+_INSTEAD = {
+    name: " ".join(each["remedy"].split())
+    for each in _LISTS["instead"]
+    for name in each["operators"].split()
+}
+
+
+def lacking(
+    operators: Sequence[str],
+    nodes: Mapping[str, str],
+    layers: Collection[Any],
+) -> str:
+    """Returns operators that a format lacks, whose they are, and a remedy.
+
+    Args:
+        operators: Their names.
+        nodes: The name of a node of each, where one is known. Keras begins it
+            with the names of the layers around it.
+        layers: The layers of the models, which are not among them.
+    """
+    names = {layer.name: type(layer).__name__ for layer in layers}
+
+    def of_layer(operator: str) -> str:
+        for part in reversed(nodes.get(operator, "").split("/")[:-1]):
+            # TensorFlow numbers a scope that is entered again.
+            for name in (part, re.sub(r"_\d+$", "", part)):
+                if name in names:
+                    return f"{operator} ({names[name]} '{name}')"
+        return operator
+
+    remedies = {_INSTEAD[each]: each for each in operators if each in _INSTEAD}
+    told = [f"{name}: {text}" for text, name in remedies.items()]
+    if not of_python(operators):
+        told.append("export_saved_model keeps TensorFlow's operators")
+    return ". ".join([", ".join(map(of_layer, operators)), *told])
+
+
+def of_python(operators: Collection[str]) -> str:
+    """Returns what to do about operators that call Python functions, or "".
+
+    No other process has these functions, so that allowing them does not help.
+    """
+    for name in ("EagerPyFunc", "PyFunc", "PyFuncStateless"):
+        if name in operators:
+            return f"{name}: {_INSTEAD[name]}"
+    return ""
 
 
 def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:

@@ -255,3 +255,150 @@ def test_ragged_numbers_of_texts(tmp_path, run_saved_model):
         kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
     model.export(tmp_path / "own", verbose=False)
     assert "composite" in str(kp.inspect(tmp_path / "own"))
+
+
+@pytest.mark.parametrize("kind", ["litert", "onnx"])
+def test_inputs_and_outputs_by_position(kind, tmp_path):
+    """Apps run files so, and the names here sort otherwise."""
+    pytest.importorskip("tf2onnx")
+    x, a = (keras.Input((2,), name=name) for name in "xa")
+    model = keras.Model(
+        [x, a],
+        [
+            keras.layers.Rescaling(2.0, name="z_first")(x),
+            keras.layers.Rescaling(3.0, name="a_second")(x),
+            keras.layers.Add(name="m_third")([x, a]),
+        ],
+    )
+    export, file = EXPORTS[kind]
+    path = export(model, tmp_path / file, verify=False, verbose=False).path
+    given = [np.float32([[1.0, 2.0]]), np.float32([[-5.0, 7.0]])]
+    assert list(kp.inspect(path).signatures["serving_default"]["outputs"]) == (
+        model.output_names
+    )
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path)
+        names = [each.name for each in session.get_inputs()]
+        found = session.run(None, dict(zip(names, given, strict=True)))
+    else:
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(str(path))
+        interpreter.allocate_tensors()
+        for each, value in zip(
+            interpreter.get_input_details(), given, strict=True
+        ):
+            interpreter.set_tensor(each["index"], value)
+        interpreter.invoke()
+        found = [
+            interpreter.get_tensor(each["index"])
+            for each in interpreter.get_output_details()
+        ]
+    for value, want in zip(found, model(given), strict=True):
+        np.testing.assert_array_equal(value, want)
+
+
+@pytest.mark.parametrize("kind", ["litert", "onnx"])
+def test_where_the_largest_and_smallest_numbers_are(kind, tmp_path):
+    """Keras has -0.0 below 0.0 there, by the sign bit."""
+    pytest.importorskip("tf2onnx")
+    x = keras.Input((4,), name="x")
+    ops = keras.ops
+    model = keras.Model(
+        x,
+        {
+            "largest": ops.argmax(x, axis=-1),
+            "smallest": ops.argmin(x, axis=-1, keepdims=True),
+            "negative": ops.signbit(x),
+            "in_top": ops.in_top_k(ops.argmin(x, axis=-1), x, 2),
+        },
+    )
+    export, file = EXPORTS[kind]
+    exported = export(model, tmp_path / file, verbose=False)
+    assert exported.report.passed
+    rows = np.float32([[-0.0, 0.0, -0.0, -1.0], [0.0, -0.0, 3.0, np.inf]])
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(exported.path)
+        names = [each.name for each in session.get_outputs()]
+        found = dict(zip(names, session.run(None, {"x": rows}), strict=True))
+    else:
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(str(exported.path))
+        found = interpreter.get_signature_runner("serving_default")(x=rows)
+    for name, want in model.predict(rows, verbose=0).items():
+        np.testing.assert_array_equal(found[name], want, name)
+
+
+@pytest.mark.parametrize("kind", ["litert", "onnx"])
+def test_operators_written_by_others(kind, tmp_path):
+    """Those of `decompose`; near 0 they keep all digits."""
+    pytest.importorskip("tf2onnx")
+    x, ops = keras.Input((8,), name="x"), keras.ops
+    inside = ops.tanh(x)
+    cube = ops.reshape(x, (-1, 2, 2, 2, 1))
+    model = keras.Model(
+        x,
+        {
+            "expm1": ops.expm1(x),
+            "log1p": ops.log1p(ops.abs(x)),
+            "arctan": ops.arctan(x),
+            "arcsin": ops.arcsin(inside),
+            "arccos": ops.arccos(inside),
+            "arcsinh": ops.arcsinh(x),
+            "arctanh": ops.arctanh(0.9 * inside),
+            "arccosh": ops.arccosh(ops.abs(x) + 1.0),
+            "cosh": ops.cosh(x),
+            "sinh": ops.sinh(x),
+            "tan": ops.tan(inside),
+            "erf": ops.erf(x),
+            "celu": ops.celu(x),
+            "rolled": ops.roll(ops.roll(x, 3, axis=1), -1, axis=1),
+            "found": ops.searchsorted(
+                ops.convert_to_tensor([-1.0, 0.0, 2.0]), ops.reshape(x, (-1,))
+            ),
+            "kind": keras.layers.Discretization([-1.0, 0.0, 2.0])(x),
+            "max_pool": keras.layers.MaxPooling3D(2, 1, "same")(cube),
+            "pool": keras.layers.AveragePooling3D(2, 1, "same")(cube),
+        },
+    )
+    export, file = EXPORTS[kind]
+    exported = export(model, tmp_path / file, verbose=False)
+    assert exported.report.passed
+    near = np.float32([[1e-6, -1e-6, 3e-4, -3e-4, 0.1, -0.1, 0.0, 1e-12]])
+    if kind == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(exported.path)
+        names = [each.name for each in session.get_outputs()]
+        found = dict(zip(names, session.run(None, {"x": near}), strict=True))
+    else:
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(str(exported.path))
+        found = interpreter.get_signature_runner("serving_default")(x=near)
+    wanted = model.predict(near, verbose=0)
+    for name in ("expm1", "log1p", "arctan", "arcsinh"):
+        np.testing.assert_allclose(found[name], wanted[name], 1e-6, 0, name)
+
+
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_python_code_in_a_model(kind, tmp_path, capfd):
+    """No file runs it, so allowing its operator is no remedy."""
+    pytest.importorskip("tf2onnx")
+
+    def double(x):
+        y = tf.numpy_function(lambda y: 2 * y, [x], tf.float32)
+        return tf.ensure_shape(y, x.shape)
+
+    x = keras.Input((2,), name="x")
+    layer = keras.layers.Lambda(double, output_shape=(2,))
+    export, file = EXPORTS[kind]
+    with pytest.raises(kp.ExportError, match="write that code with") as caught:
+        export(keras.Model(x, layer(x)), tmp_path / file, verbose=False)
+    assert "allow_" not in str(caught.value)
+    assert capfd.readouterr().err == ""

@@ -72,6 +72,23 @@ def called(model, dtype="float32", shape=(2, 3)):
     return model
 
 
+class Gan(keras.Model):
+    """As tutorials have it: trained, and never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = called(keras.Sequential([layers.Dense(2)]))
+
+    def train_step(self, data):
+        raise NotImplementedError
+
+
+def upsampled():
+    image = keras.Input((None, None, 3), name="image")
+    larger = layers.UpSampling2D(2, interpolation="bilinear")(image)
+    return keras.Model(image, larger)
+
+
 def integers():
     inputs = keras.Input((3,), dtype="int32")
     return keras.Model(inputs, keras.ops.cast(inputs, "float32") * 2.0)
@@ -152,6 +169,8 @@ CASES = {
         [0],
     ),
     "integers": (integers, "onnx", {}, [0]),
+    "gan": (Gan, "saved_model", {}, [0]),
+    "sizes": (upsampled, "onnx", {}, [-1]),
     "positions": (limited, "litert", {}, [0]),
     "name": (
         lambda: keras.Sequential(

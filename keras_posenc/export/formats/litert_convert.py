@@ -1,6 +1,8 @@
 """Converts signatures to LiteRT with TensorFlow's converter."""
 
+import contextlib
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +23,10 @@ from keras_posenc.export.formats.litert_recipe import (
 from keras_posenc.export.formats.litert_round import SMALLEST, weights_of
 from keras_posenc.export.formats.litert_sizes import compute_sizes_ahead
 from keras_posenc.export.frozen import FrozenModel
+from keras_posenc.export.graphs.decompose import decompose
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.graphs.writing import write_saved_model
+from keras_posenc.export.operators import lacking, of_python
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
@@ -31,6 +35,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
+from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import codec, convert_litert
 from keras_posenc_worker.formats import litert_schema
@@ -142,7 +147,7 @@ def converted(
     ]
     with working_folder() as folder:
         saved_model = folder / "saved_model"
-        write_saved_model(signatures, saved_model)
+        functions = write_saved_model(signatures, saved_model)
         rewrite_operators(saved_model)
         request = {
             "saved_model": str(saved_model),
@@ -153,21 +158,66 @@ def converted(
         }
         with writing_to(folder.parent):
             codec.write(folder, "request", request)
-        try:
-            error = run_in_worker(
-                convert_litert.__name__,
-                str(folder),
-                limits=_UNLIMITED,
-                prepare=(),
-            )
-        except WorkerError as crash:
-            raise ExportError(f"LiteRT's converter {crash}") from crash
+        error = _run_converter(folder)
         if error is not None:
-            raise _conversion_error(error, signatures)
+            # Only then, since the converter fuses some of these operators.
+            needed = [*itertools.chain(*_needed(error).values())]
+            with _edited(saved_model) as graphs:
+                is_another = any(
+                    [decompose((), each.library, needed) for each in graphs]
+                )
+            if is_another:
+                error = _run_converter(folder)
+        if error is not None:
+            with _edited(saved_model) as graphs:
+                named = {
+                    node.op: node.name
+                    for graph in graphs
+                    for function in graph.library.function
+                    for node in function.node_def
+                }
+            raise _conversion_error(error, signatures, named)
         content = (folder / "model.tflite").read_bytes()
     model = modes.quantized(content, quantization)
     compute_sizes_ahead(model)
+    for signature in signatures:
+        outputs = functions[signature.name].structured_outputs
+        _sort_as_model(model, signature, [*outputs])
     return model
+
+
+def _run_converter(folder: Path) -> str | None:
+    """Runs the converter in a worker, and returns its error or None."""
+    try:
+        error: str | None = run_in_worker(
+            convert_litert.__name__, str(folder), limits=_UNLIMITED, prepare=()
+        )
+    except WorkerError as crash:
+        raise ExportError(f"LiteRT's converter {crash}") from crash
+    return error
+
+
+def _sort_as_model(
+    model: Any, signature: Signature, outputs: Sequence[str]
+) -> None:
+    """Gives a signature's inputs and outputs the order of the model's.
+
+    TensorFlow has sorted them by name, and apps that run a file without its
+    signatures take them by position.
+    """
+    (found,) = (
+        each
+        for each in model.signatureDefs
+        if each.signatureKey.decode() == signature.name
+    )
+
+    def tensors(entries: list[Any], names: Sequence[str]) -> list[int]:
+        entries.sort(key=lambda entry: names.index(entry.name.decode()))
+        return [entry.tensorIndex for entry in entries]
+
+    graph = model.subgraphs[found.subgraphIndex]
+    graph.inputs = tensors(found.inputs, [*signature.specs])
+    graph.outputs = tensors(found.outputs, outputs)
 
 
 def _in_float32(model: Any, signatures: Sequence[Signature]) -> Iterator[str]:
@@ -210,24 +260,37 @@ _FLEX = (
 )
 
 
-def _conversion_error(
-    message: str, signatures: Sequence[Signature]
-) -> ExportError:
-    needed = {
+def _needed(message: str) -> dict[str, list[str]]:
+    """Returns the operators that LiteRT lacks, by who has them."""
+    return {
         kind: sorted(set(re.split(r",\s*", found[1].strip())))
         for kind in ("TF Select", "Custom")
         if (found := re.search(rf"{kind} ops: ([^\n]+)", message))
     }
+
+
+def _conversion_error(
+    message: str,
+    signatures: Sequence[Signature],
+    named: Mapping[str, str],
+) -> ExportError:
+    needed = _needed(message)
+    layers = [
+        layer
+        for signature in signatures
+        for layer in [*layers_within(signature.model)][1:]
+    ]
     if "TF Select" in needed:
+        told = lacking(needed["TF Select"], named, layers)
+        if not of_python(needed["TF Select"]):
+            told += f". {_FLEX.format(what='they run')}"
         return ExportError(
-            "The model needs operators that LiteRT does not have: "
-            f"{', '.join(needed['TF Select'])}. "
-            f"{_FLEX.format(what='they run')}"
+            f"The model needs operators that LiteRT does not have: {told}"
         )
     if "Custom" in needed:
         return ExportError(
             "The model needs operators that neither LiteRT nor its Flex "
-            f"delegate has: {', '.join(needed['Custom'])}"
+            f"delegate has: {lacking(needed['Custom'], named, layers)}"
         )
     if "TensorList" in message:
         return ExportError(
@@ -249,29 +312,44 @@ def rewrite_operators(saved_model: Path) -> None:
     - Rsqrt: XNNPACK (ai-edge-litert 2.3.0) gives NaN at 0 instead of infinity,
       which `keras.layers.UnitNormalization` needs.
     - Pack of sizes: see `_join_by_concat`.
+    - Comparisons of a float's sign bit, which LiteRT cannot read: Keras does so
+      in `signbit`, and to have -0.0 below 0.0 in `argmax`.
     """
+    with _edited(saved_model) as graphs:
+        for graph in graphs:
+            for function in graph.library.function:
+                _rewrite(function)
+
+
+@contextlib.contextmanager
+def _edited(saved_model: Path) -> Iterator[list[Any]]:
+    """Yields the graphs of a SavedModel, and writes them at the end."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     file = saved_model / "saved_model.pb"
     message = saved_model_pb2.SavedModel()
     message.ParseFromString(file.read_bytes())
-    for graph in message.meta_graphs:
-        for function in graph.graph_def.library.function:
-            renamed: dict[str, str] = {}
-            nodes = {node.name: node for node in function.node_def}
-            for node in list(nodes.values()):
-                if node.op == "Pack":
-                    _join_by_concat(function, node)
-                elif node.op == "Softplus":
-                    _softplus_without_overflow(function, node)
-                    renamed[f"{node.name}:activations:0"] = f"{node.name}:z:0"
-                elif node.op == "Rsqrt" and not _is_above_zero(node, nodes):
-                    _rsqrt_by_sqrt(function, node)
-            for node in function.node_def:
-                node.input[:] = [renamed.get(name, name) for name in node.input]
-            for key, name in list(function.ret.items()):
-                function.ret[key] = renamed.get(name, name)
+    yield [each.graph_def for each in message.meta_graphs]
     file.write_bytes(message.SerializeToString())
+
+
+def _rewrite(function: Any) -> None:
+    renamed: dict[str, str] = {}
+    nodes = {node.name: node for node in function.node_def}
+    for node in list(nodes.values()):
+        if node.op == "Pack":
+            _join_by_concat(function, node)
+        elif number := _of_sign_bit(node, nodes):
+            _sign_by_reciprocal(function, node, number)
+        elif node.op == "Softplus":
+            _softplus_without_overflow(function, node)
+            renamed[f"{node.name}:activations:0"] = f"{node.name}:z:0"
+        elif node.op == "Rsqrt" and not _is_above_zero(node, nodes):
+            _rsqrt_by_sqrt(function, node)
+    for node in function.node_def:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    for key, name in list(function.ret.items()):
+        function.ret[key] = renamed.get(name, name)
 
 
 def _softplus_without_overflow(function: Any, node: Any) -> None:
@@ -293,6 +371,49 @@ def _rsqrt_by_sqrt(function: Any, node: Any) -> None:
     root = _add(function, node, "Sqrt", "root", *node.input)
     node.op = "Reciprocal"  # its output has the name of Rsqrt's
     node.input[:] = [f"{root}:y:0"]
+
+
+def _of_sign_bit(node: Any, nodes: dict[str, Any]) -> str:
+    """Returns the float whose sign bit a comparison reads, or ""."""
+    if node.op != "Less":
+        return ""
+    bits, zero, *_ = (nodes.get(name.partition(":")[0]) for name in node.input)
+    if bits is None or bits.op != "BitwiseAnd" or _number(zero) != 0:
+        return ""
+    number, mask = (nodes.get(name.partition(":")[0]) for name in bits.input)
+    if number is None or number.op != "Bitcast" or _number(mask) != -(2**31):
+        return ""
+    return str(number.input[0])
+
+
+def _number(node: Any) -> Any:
+    """Returns the value of a constant scalar, or None."""
+    import tensorflow as tf
+
+    if node is None or node.op != "Const":
+        return None
+    value = tf.make_ndarray(node.attr["value"].tensor)
+    return value.item() if value.size == 1 else None
+
+
+def _sign_by_reciprocal(function: Any, node: Any, number: str) -> None:
+    """Writes whether a float is below 0, or -0.0, whose reciprocal is."""
+    from tensorflow.core.framework import types_pb2
+
+    node.attr["T"].type = types_pb2.DT_FLOAT
+    zero = _constant(function, node, 0)
+    is_zero = _add(function, node, "Equal", "is_zero", number, zero)
+    inverse = _add(function, node, "Reciprocal", "inverse", number)
+    signed = _add(
+        function,
+        node,
+        "SelectV2",
+        "signed",
+        f"{is_zero}:z:0",
+        f"{inverse}:y:0",
+        number,
+    )
+    node.input[:2] = [f"{signed}:output:0", zero]
 
 
 def _is_above_zero(node: Any, nodes: dict[str, Any]) -> bool:

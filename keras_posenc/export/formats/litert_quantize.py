@@ -22,7 +22,8 @@ from keras_posenc.export.formats.litert_round import round_to_int8
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.from_model import of_one_example
-from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc_worker.convert_litert import WEIGHTED
 from keras_posenc_worker.formats import litert_schema
 
@@ -45,8 +46,9 @@ def resolve_quantization(quantization: Any) -> tuple[str | None, Recipe | None]:
     )
     if is_name or not isinstance(quantization, str | Path | list):
         raise ValueError(
-            f"`quantization` must be one of {', '.join(map(repr, MODES))}, the "
-            "path of a recipe of ai-edge-quantizer (.json), a list of its "
+            "`quantization` must be one of 'auto', "
+            f"{', '.join(map(repr, MODES))}, the path of a "
+            "recipe of ai-edge-quantizer (.json), a list of its "
             f"dicts, or None. Received: quantization={quantization!r}"
         )
     recipe = recipe_of(quantization)

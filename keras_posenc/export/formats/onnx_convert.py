@@ -2,7 +2,14 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +28,14 @@ from keras_posenc.export.formats.onnx_operators import (
 )
 from keras_posenc.export.formats.onnx_quantize import in_float32, quantize
 from keras_posenc.export.frozen import FrozenModel
+from keras_posenc.export.graphs.decompose import decompose
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
+from keras_posenc.export.operators import lacking
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.tracing import tracing
+from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import writing_to
 
 
@@ -40,38 +51,47 @@ def with_distinct_names(signatures: Sequence[Signature]) -> list[Signature]:
 def _with_distinct_names(signature: Signature) -> Signature:
     whole = signature.strings
     model = signature.model if whole is None else whole.signature.model
-    if not getattr(model, "inputs", None):
-        return signature  # its outputs are known only at a call
-    taken = {*signature.specs, *named_outputs(model, output_of(model))}
     renamed: dict[str, str] = {}
-    for name in named_outputs(model, output_of(model)):
-        if name in signature.specs:
+    if getattr(model, "inputs", None):  # else known only at a call
+        outputs = named_outputs(model, output_of(model))
+        renamed = _distinct(outputs, [*signature.specs])
+        if not renamed:
+            return signature
+    return dataclasses.replace(
+        signature,
+        call=_Renamed(signature.call, tuple(signature.specs)),
+        own_names={new: name for name, new in renamed.items()},
+    )
+
+
+def _distinct(
+    outputs: Iterable[str], inputs: Collection[str]
+) -> dict[str, str]:
+    """Returns new names for the outputs that have the name of an input."""
+    taken = {*inputs, *outputs}
+    renamed: dict[str, str] = {}
+    for name in outputs:
+        if name in inputs:
             new = f"output_{name}"
             while new in taken:
                 new += "_"
             taken.add(new)
             renamed[name] = new
-    if not renamed:
-        return signature
-    return dataclasses.replace(
-        signature,
-        call=_Renamed(signature.call, tuple(renamed.items())),
-        own_names={new: name for name, new in renamed.items()},
-    )
+    return renamed
 
 
 @dataclasses.dataclass(frozen=True)
 class _Renamed:
-    """A call whose outputs have new names; equal for equal calls."""
+    """A call whose outputs have no names of inputs; equal for equal calls."""
 
     call: Callable[[Mapping[str, Any]], dict[str, Any]]
-    names: tuple[tuple[str, str], ...]
+    inputs: tuple[str, ...]
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        renamed = dict(self.names)
+        outputs = self.call(tensors)
+        renamed = _distinct(outputs, self.inputs)
         return {
-            renamed.get(name, name): value
-            for name, value in self.call(tensors).items()
+            renamed.get(name, name): value for name, value in outputs.items()
         }
 
 
@@ -133,6 +153,7 @@ def convert(
             node.op_type = "Einsum"
     for inner in graphs(graph):
         del inner.value_info[:]  # of what the converter made of it
+    named = {node.op_type: node.name for node in nodes(graph)}
     if quantization is not None:
         quantize(model, numbers, weights, quantization, batches)
         numbers = {}
@@ -140,7 +161,7 @@ def convert(
     onnx.helper.set_model_props(
         model, {"tensorflow": tf.__version__, "keras": keras.__version__}
     )
-    _check(graph, signature)
+    _check(graph, signature, named)
     with writing_to(path.parent):
         write_model(model, numbers, path)
     if quantization is None:
@@ -191,26 +212,29 @@ def _converted(
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        function = call.get_concrete_function(*specs)
+        with tracing(signature):
+            function = call.get_concrete_function(*specs)
         frozen.take_over(function)
-        if same := {*function.structured_outputs} & {*signature.specs}:
-            raise ValueError(
-                f"the output {', '.join(same)} has the name of an input, and "
-                "names in ONNX are unique: rename one of them"
-            )
+        call = _rewritten(function, specs) or call
         model, _ = tf2onnx.convert.from_function(
             call,
             input_signature=specs,
             opset=_OPSET,
             custom_op_handlers=HANDLERS,
         )
-    except Exception as error:  # of the model's code, or the converter's
+    except ExportError:
+        raise
+    except Exception as error:  # of the converter
         raise ExportError(
             f"tf2onnx refuses model '{signature.model.name}': "
             f"{next(iter(str(error).splitlines()), type(error).__name__)}"
         ) from error
     finally:
         logger.setLevel(level)
+    # TensorFlow has sorted the outputs by name.
+    outputs = {value.name: value for value in model.graph.output}
+    del model.graph.output[:]
+    model.graph.output.extend(map(outputs.get, function.structured_outputs))
     return model, {
         **{
             name: (variable.path, variable)
@@ -219,9 +243,64 @@ def _converted(
         # Tensors that a layer holds besides its weights.
         **{
             inner.name: ("", _array_of(outer))
-            for outer, inner in _captured(function)
+            for outer, inner in _captured(call.get_concrete_function(*specs))
         },
     }
+
+
+# Operators that tf2onnx does not know, and `decompose` does.
+_DECOMPOSED = (
+    *("Bucketize", "Expm1", "InTopKV2", "Log1p", "LowerBound", "UpperBound"),
+)
+
+
+def _rewritten(function: Any, specs: Sequence[Any]) -> Any:
+    """Returns a function of operators that tf2onnx knows, if it has others.
+
+    Calls that XLA must compile are among these. TensorFlow does not inline
+    them, and Keras computes grouped convolutions so.
+
+    Args:
+        function: A graph function that returns a dict.
+        specs: What it takes.
+    """
+    import tensorflow as tf
+
+    graph = function.graph.as_graph_def()
+    bodies = graph.library.function
+    compiled = [
+        each
+        for each in (
+            *graph.node,
+            *bodies,
+            *(n for f in bodies for n in f.node_def),
+        )
+        if "_XlaMustCompile" in each.attr
+    ]
+    for each in compiled:
+        del each.attr["_XlaMustCompile"]
+    if not decompose(graph.node, graph.library, _DECOMPOSED) and not compiled:
+        return None
+
+    @tf.function(input_signature=specs, autograph=False)
+    def call(*arguments: Any) -> dict[str, Any]:
+        given = (*arguments, *function.captured_inputs)
+        names = [tensor.name for tensor in function.inputs]
+        outputs = tf.graph_util.import_graph_def(
+            graph,
+            dict(zip(names, given, strict=True)),
+            [tensor.name for tensor in function.outputs],
+            name="model",
+        )
+        # The function's outputs are sorted by name.
+        return {
+            name: tf.identity(value, name=name)
+            for name, value in zip(
+                sorted(function.structured_outputs), outputs, strict=True
+            )
+        }
+
+    return call
 
 
 def _array_of(tensor: Any) -> np.ndarray:
@@ -238,8 +317,14 @@ def _captured(function: Any) -> Iterator[tuple[Any, Any]]:
             yield outer, inner
 
 
-def _check(graph: Any, signature: Signature) -> None:
-    """Raises `ExportError` if the graph does not run in any ONNX runtime."""
+def _check(graph: Any, signature: Signature, named: Mapping[str, str]) -> None:
+    """Raises `ExportError` if the graph does not run in any ONNX runtime.
+
+    Args:
+        graph: The graph.
+        signature: The signature that it computes.
+        named: TensorFlow's name of a node of each operator.
+    """
     import onnx
 
     unknown = sorted(
@@ -253,7 +338,7 @@ def _check(graph: Any, signature: Signature) -> None:
     if unknown:
         raise ExportError(
             "The model needs operators that ONNX does not have: "
-            f"{', '.join(unknown)}"
+            f"{lacking(unknown, named, [*layers_within(signature.model)][1:])}"
         )
     names = [value.name for value in graph.input]
     if names != list(signature.specs):

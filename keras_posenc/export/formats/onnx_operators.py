@@ -157,7 +157,7 @@ def _product(
 def _erfc(context: Any, node: Any, *_: Any) -> None:
     """Writes Erfc, which ONNX lacks, as 1 - Erf."""
     one = context.make_const(
-        f"{node.name}_one", np.ones((), _dtype(context, node))
+        f"{node.name}_one", np.ones((), _dtype(context, node.output[0]))
     )
     made = {
         "name": node.name,
@@ -174,7 +174,7 @@ def _select(context: Any, node: Any, *_: Any) -> None:
     """Writes a selection as Where; a product with 0 and 1 would spread NaN."""
     from tf2onnx.onnx_opset.controlflow import Select
 
-    if _dtype(context, node) in _WHERE:
+    if _dtype(context, node.output[0]) in _WHERE:
         node.type = "Where"
     else:  # without NaN
         Select.version_7(context, node)
@@ -184,7 +184,7 @@ def _floor_divide(context: Any, node: Any, *_: Any) -> None:
     """Rounds quotients down; tf2onnx rounds those of integers towards 0."""
     from tf2onnx.onnx_opset.math import FloorDiv
 
-    if _dtype(context, node).kind not in "iu":
+    if _dtype(context, node.output[0]).kind not in "iu":
         FloorDiv.version_6(context, node)
         return
     x, divisor = node.input
@@ -200,16 +200,105 @@ def _floor_mod(context: Any, node: Any, *_: Any) -> None:
     """Writes the remainder of quotients that are rounded down."""
     from tf2onnx.onnx_opset.math import FloorMod
 
-    if _dtype(context, node).kind in "iu":
+    if _dtype(context, node.output[0]).kind in "iu":
         node.type = "Mod"
     else:
         FloorMod.version_7(context, node)
 
 
-def _dtype(context: Any, node: Any) -> Any:
+# Integers that ONNX Runtime does not compare or sort, as others that it does.
+# tf2onnx casts all integers to float32, which loses what is beyond 2**24.
+_COMPARED = {
+    "int8": "int32",
+    "int16": "int32",
+    "uint8": "int32",
+    "uint16": "int32",
+    "uint32": "int64",
+}
+
+
+def _compare(context: Any, node: Any, *_: Any) -> None:
+    """Compares integers as integers, and reads signs without bits."""
+    from tf2onnx.onnx_opset.logical import GreaterLess
+
+    if number := _of_sign_bit(node):
+        _sign_bit(context, node, number)
+        return
+    dtype = _dtype(context, node.input[0])
+    if dtype.kind not in "iu" or dtype == "uint64":
+        GreaterLess.version_7(context, node)
+    elif dtype.name in _COMPARED:
+        for name in [*node.input]:
+            _cast_input(context, node, name, _COMPARED[dtype.name])
+    node.type = node.type.replace("rE", "rOrE").replace("sE", "sOrE")
+
+
+def _top_k(context: Any, node: Any, *_: Any) -> None:
+    """Sorts integers as integers."""
+    dtype = _dtype(context, node.output[0])
+    indices = context.get_dtype(node.output[1])
+    count = _cast_input(context, node, node.input[1], "int64")
+    axes = context.make_const(f"{node.name}_axes", np.array([0], "int64"))
+    one = context.make_node("Unsqueeze", [count, axes.output[0]])
+    context.replace_input(node, count, one.output[0], 1)
+    if dtype.name in _COMPARED:
+        _cast_input(context, node, node.input[0], _COMPARED[dtype.name])
+        _cast_output(context, node, 0, context.get_dtype(node.output[0]))
+    node.type = "TopK"
+    _cast_output(context, node, 1, indices)
+
+
+def _of_sign_bit(node: Any) -> str | None:
+    """Returns the float whose sign bit a comparison reads, or None.
+
+    Keras reads it in `signbit`, and to have -0.0 below 0.0 in `argmax`.
+    """
+    if node.type != "Less":
+        return None
+    (bits, zero) = node.inputs
+    if bits.type != "BitwiseAnd" or not zero.is_const():
+        return None
+    (number, mask) = bits.inputs
+    if number.type != "Bitcast" or not mask.is_const():
+        return None
+    is_sign = mask.get_tensor_value() == -(2**31)
+    return number.input[0] if is_sign else None
+
+
+def _sign_bit(context: Any, node: Any, number: str) -> None:
+    """Writes whether a float is below 0, or -0.0, whose reciprocal is."""
+    zero, one = (
+        context.make_const(f"{node.name}_{value}", np.float32(value)).output[0]
+        for value in (0, 1)
+    )
+    is_zero = context.make_node("Equal", [number, zero]).output[0]
+    inverse = context.make_node("Div", [one, number]).output[0]
+    signed = context.make_node("Where", [is_zero, inverse, number]).output[0]
+    context.replace_inputs(node, [signed, zero])
+
+
+def _cast_input(context: Any, node: Any, name: str, dtype: str) -> str:
+    """Casts an input of a node; returns its new name."""
     from onnx import helper
 
-    return helper.tensor_dtype_to_np_dtype(context.get_dtype(node.output[0]))
+    cast = context.insert_new_node_on_input(
+        node, "Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    )
+    return str(cast.output[0])
+
+
+def _cast_output(context: Any, node: Any, index: int, dtype: int) -> None:
+    """Casts an output of a node, for all that read it."""
+    name = node.output[index]
+    cast = context.insert_new_node_on_output("Cast", name, to=dtype)
+    context.set_dtype(cast.output[0], dtype)
+    context.copy_shape(name, cast.output[0])
+
+
+def _dtype(context: Any, tensor: str) -> Any:
+    from onnx import helper
+
+    return helper.tensor_dtype_to_np_dtype(context.get_dtype(tensor))
 
 
 # Each with further arguments of its calls, as tf2onnx takes handlers.
@@ -218,7 +307,12 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "Erfc": (_erfc, []),
     "FloorDiv": (_floor_divide, []),
     "FloorMod": (_floor_mod, []),
+    "Greater": (_compare, []),
+    "GreaterEqual": (_compare, []),
+    "Less": (_compare, []),
+    "LessEqual": (_compare, []),
     "SelectV2": (_select, []),
+    "TopKV2": (_top_k, []),
 }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import keras
 
 from keras_posenc.export.frozen import replaced
-from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import (
     carried_mask,
     carry_mask,

@@ -10,7 +10,8 @@ import keras
 
 from keras_posenc.export.errors import ExportError, in_words
 from keras_posenc.export.probes.samples import Inputs, describe
-from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import layers_within
 
 Call = Callable[[Inputs], dict[str, Any]]

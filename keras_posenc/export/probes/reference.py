@@ -63,7 +63,8 @@ from keras_posenc.export.probes.tolerance import (
     allowed_difference,
 )
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
-from keras_posenc.export.signatures.signature import Signature, trace
+from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import layers_within
 
 

@@ -173,6 +173,17 @@ def signature_of_called(
         ValueError: The model was not called, or the dtypes of its inputs are
             not known.
     """
+    if not model.built and type(model).call is keras.Model.call:
+        inner = [
+            f"`model.{each}`"
+            for each, value in vars(model).items()
+            if isinstance(value, keras.Model)
+        ]
+        raise ValueError(
+            f"Model '{model.name}' has no `call`, so that there is nothing to "
+            "run. Export the model inside it that makes its outputs, as the "
+            f"generator of a GAN: {' or '.join(inner) or 'it has none'}"
+        )
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' is not built, and so has no weights. Call "

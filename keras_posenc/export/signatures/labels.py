@@ -12,8 +12,8 @@ from keras_posenc.export.signatures.signature import (
     Arrays,
     Oracle,
     Signature,
-    trace,
 )
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import layer_of
 
 CLASSES = "classes"

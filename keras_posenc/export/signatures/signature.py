@@ -7,9 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.export.errors import ExportError
-from keras_posenc.export.frozen import take_over
-
 DEFAULT = "serving_default"
 
 Shape = tuple[int | None, ...]
@@ -146,37 +143,3 @@ class Oracle:
     to_base: Callable[[Arrays], Arrays] = _same
     from_base: Callable[[Arrays], Arrays] = _same
     widen: Callable[[Arrays], Arrays] = _same
-
-
-def trace(signature: Signature) -> Any:
-    """Returns the signature as a TensorFlow graph function of dynamic shapes.
-
-    Raises:
-        ExportError: The model's code cannot be traced.
-    """
-    import tensorflow as tf
-
-    def call(**inputs: Any) -> dict[str, Any]:
-        for name, spec in signature.specs.items():
-            # Clients may send strings of another rank, at which TF-Text's
-            # operators abort the whole server.
-            if spec.dtype == "string":
-                inputs[name] = tf.ensure_shape(inputs[name], spec.shape)
-        return signature.call(inputs)
-
-    try:
-        function = tf.function(call, autograph=False).get_concrete_function(
-            **{
-                name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
-                for name, spec in signature.specs.items()
-            }
-        )
-    except ExportError:
-        raise
-    except Exception as error:  # of the user's code
-        raise ExportError(
-            f"Model '{signature.model.name}' cannot be traced as a graph of "
-            f"signature '{signature.name}': {error}"
-        ) from error
-    take_over(function)
-    return function

@@ -84,6 +84,75 @@ def test_quotients_of_negative_integers(onnxruntime, tmp_path):
         np.testing.assert_allclose(got, want, rtol=0, atol=2 * 5.8e-7)
 
 
+def test_integers_that_float32_does_not_have(onnxruntime, tmp_path):
+    """tf2onnx casts them to float32 before it compares or sorts them."""
+    now = 1_700_000_000_000
+    times = keras.Input((4,), dtype="int64", name="times")
+    ids = keras.Input((4,), dtype="int32", name="ids")
+    small = keras.Input((4,), dtype="uint8", name="small")
+    model = keras.Model(
+        [times, ids, small],
+        {
+            "later": times > now + 3,
+            "earlier": times < now + 3,
+            "not_earlier": small >= 250,
+            "sorted": ops.sort(times, axis=-1),
+            "order": ops.argsort(ids, axis=-1),
+            "largest": ops.top_k(ids, 2)[0],
+            "where": ops.top_k(times, 2)[1],
+            "known": ops.less(ids, 16_777_217),
+        },
+    )
+    given = {
+        "times": np.array([[now + 4, now + 1, now + 3, now + 2]]),
+        "ids": np.array([[16_777_219, 16_777_216, 16_777_218, 16_777_217]]),
+        "small": np.array([[249, 250, 251, 3]], "uint8"),
+    }
+    given["ids"] = given["ids"].astype("int32")
+    path = tmp_path / "m.onnx"
+    kp.export_onnx(model, path, samples=given, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    for name, want in model.predict(given, verbose=0).items():
+        (got,) = session.run([name], given)
+        assert got.tolist() == want.tolist(), name
+
+
+def test_output_of_a_subclass_with_the_name_of_an_input(onnxruntime, tmp_path):
+    class Same(keras.Model):
+        def call(self, x):
+            return {"x": 2.0 * x, "output_x": 3.0 * x}
+
+    model = Same()
+    model(np.ones((1, 2), "float32"))
+    path = tmp_path / "m.onnx"
+    assert kp.export_onnx(model, path, verbose=False).report.passed
+    ((_, sides),) = kp.inspect(path).signatures.items()
+    assert list(sides["outputs"]) == ["output_x_", "output_x"]
+
+
+def test_functions_that_xla_compiles(onnxruntime, tmp_path):
+    """Keras's own for grouped convolutions, and a user's."""
+    import onnx
+    import tensorflow as tf
+
+    x = keras.Input((6, 6, 4), name="x")
+    compiled = layers.Lambda(tf.function(lambda x: x * 2.0, jit_compile=True))
+    outputs = {
+        "a": layers.Conv2D(6, 3, groups=2)(compiled(x)),
+        "b": layers.Conv2D(4, 3, 2, padding="same", groups=4)(x),
+    }
+    path = tmp_path / "m.onnx"
+    model = keras.Model(x, outputs)
+    assert kp.export_onnx(model, path, verbose=False).report.passed
+    groups = [
+        attribute.i
+        for node in onnx.load(path).graph.node
+        for attribute in node.attribute
+        if node.op_type == "Conv" and attribute.name == "group"
+    ]
+    assert sorted(groups) == [2, 4]
+
+
 @pytest.mark.slow
 def test_models_of_keras_hub(onnxruntime, tmp_path):
     models = pytest.importorskip("keras_hub").models
@@ -210,8 +279,11 @@ def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
 
     ids = make.ids()
     x = layers.Embedding(50, 4)(ids)
-    x = layers.Lambda(lambda x: tf.math.bessel_i0e(x))(x)
-    with pytest.raises(kp.ExportError, match="does not have: BesselI0e"):
+    x = layers.Lambda(lambda x: tf.math.bessel_i0e(x), name="bent")(x)
+    with pytest.raises(
+        kp.ExportError,
+        match=r"does not have: BesselI0e \(Lambda 'bent'\)\. exp",
+    ):
         kp.export_onnx(
             keras.Model(ids, x),
             tmp_path / "m.onnx",

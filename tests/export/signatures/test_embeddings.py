@@ -8,7 +8,7 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
-from keras_posenc.export.signatures.signature import trace
+from keras_posenc.export.signatures.tracing import trace
 
 pytestmark = pytest.mark.tensorflow
 

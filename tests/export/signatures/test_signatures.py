@@ -16,7 +16,7 @@ from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
     resolve_signatures,
 )
-from keras_posenc.export.signatures.signature import trace
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import layers_within
 
 pytestmark = pytest.mark.tensorflow
