@@ -76,6 +76,7 @@ class LiteRT(Format):
     labels: Sequence[str] | None = None
     allow_flex: bool = False
     task: TextTask | None = None
+    of_one: Sequence[str] = ()
     writing: ClassVar[str] = "Converting to LiteRT"
 
     @property
@@ -109,6 +110,7 @@ class LiteRT(Format):
                     *self.signatures,
                     *self._measuring(model, found),
                 ]
+                self._take_one_example(found)
         else:
             self.signatures = [self.task.signature]
         if found is None:
@@ -123,6 +125,36 @@ class LiteRT(Format):
             self.samples, self.extra = self.task.probes(self.samples)
         by_keras = is_quantized(self.signatures)
         self.quantization = BY_KERAS if by_keras else self.mode
+
+    def _take_one_example(self, found: Inspection | None) -> None:
+        """Fixes a free batch to 1 where a recurrent layer loops.
+
+        Loops in LiteRT need a fixed batch, and apps have one example.
+        """
+        if found is None and self.allow_flex:
+            return
+        self.of_one = [
+            each.name
+            for each in self.signatures
+            if each.oracle is None
+            and any(
+                isinstance(layer, keras.layers.RNN) and not layer.unroll
+                for layer in layers_within(each.model)
+            )
+            and all(spec.shape[:1] == (None,) for spec in each.specs.values())
+            and (found is None or _is_of_one(found, each.name))
+        ]
+        if self.of_one and self.samples is not None:
+            self.samples = [
+                {name: value[row : row + 1] for name, value in inputs.items()}
+                for given in fit_samples(self.signatures, self.samples).values()
+                for inputs in given
+                for row in range(len(next(iter(inputs.values()))))
+            ]
+        self.signatures = [
+            each.with_batch(1) if each.name in self.of_one else each
+            for each in self.signatures
+        ]
 
     def _choose(self, keep: float) -> None:
         """Finds the recipe of `"auto"`, and the samples to verify it with."""
@@ -184,6 +216,12 @@ class LiteRT(Format):
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
+        if self.of_one:
+            self.left_out = [
+                *self.left_out,
+                f"{', '.join(self.of_one)} takes a batch of 1: loops of "
+                "recurrent layers need a fixed batch in LiteRT",
+            ]
         kept, self.modes = convert(
             self.signatures,
             self.recipe or self.mode,
@@ -242,3 +280,10 @@ class LiteRT(Format):
         return dataclasses.replace(
             report, mediapipe=count, notes=[*report.notes, *notes]
         )
+
+
+def _is_of_one(found: Inspection, name: str) -> bool:
+    """Returns whether a signature of a file takes a batch of one alone."""
+    sides = found.signatures.get(name, {"inputs": {}})
+    shapes = [each.shape for each in sides["inputs"].values()]
+    return all(shape is not None and shape[:1] == (1,) for shape in shapes)

@@ -227,9 +227,10 @@ def _compare(context: Any, node: Any, *_: Any) -> None:
     dtype = _dtype(context, node.input[0])
     if dtype.kind not in "iu" or dtype == "uint64":
         GreaterLess.version_7(context, node)
-    elif dtype.name in _COMPARED:
+    elif dtype != "int64":
+        # Of int32 too: the converter later makes counters of loops int64.
         for name in [*node.input]:
-            _cast_input(context, node, name, _COMPARED[dtype.name])
+            _cast_input(context, node, name, "int64")
     node.type = node.type.replace("rE", "rOrE").replace("sE", "sOrE")
 
 

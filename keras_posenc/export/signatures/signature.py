@@ -52,6 +52,16 @@ class Signature:
         """The signature at the bottom of its oracles: the model alone."""
         return self if self.oracle is None else self.oracle.base.innermost
 
+    def with_batch(self, size: int) -> "Signature":
+        """Returns the signature for batches of one size alone."""
+        specs = {
+            name: keras.InputSpec(
+                shape=(size, *spec.shape[1:]), dtype=spec.dtype
+            )
+            for name, spec in self.specs.items()
+        }
+        return dataclasses.replace(self, specs=specs)
+
     @property
     def has_serve(self) -> bool:
         """Whether Python finds it as `serve`, as in Keras's own exports."""
