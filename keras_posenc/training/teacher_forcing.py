@@ -45,8 +45,8 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
 
     Raises:
         ValueError: if `start_id` is not an id or None, or all rows start with
-            it already; if the ids are not integers with two axes, or below 0 and
-            not padding; or if `segment_ids` do not fit them.
+            it already; if the ids are not integers with two axes, or below 0
+            and not padding; or if `segment_ids` do not fit them.
 
     Example:
         >>> import numpy as np
