@@ -497,13 +497,31 @@ def test_operators_that_nobody_has(make, tmp_path, contents):
 
 def test_model_that_the_converter_refuses(tmp_path, contents):
     inputs = keras.Input((None, 4), name="frames")
-    model = keras.Model(inputs, layers.GRU(3)(inputs))  # of any batch size
+    # Its loop over the batch is of any length, and no recurrent layer's.
+    double = layers.Lambda(lambda x: tf.map_fn(lambda row: 2 * row, x))
+    model = keras.Model(inputs, double(inputs))
     with pytest.raises(kp.ExportError) as caught:
         export(model, tmp_path / "model.tflite")
     message = str(caught.value)
     assert message.startswith("The model has a loop over its sequence, as a ")
     assert "\n" not in message
     assert contents(tmp_path) == []
+
+
+def test_recurrent_layer_of_any_batch_takes_one(tmp_path):
+    """As a tutorial builds it: the first try works, and the report says so."""
+    inputs = keras.Input((6, 4), name="frames")
+    model = keras.Model(inputs, layers.Bidirectional(layers.GRU(3))(inputs))
+    path = tmp_path / "model.tflite"
+    samples = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("float32")
+    report = kp.export_litert(
+        model, path, samples=samples, verbose=False
+    ).report
+    assert "serving_default takes a batch of 1" in str(report)
+    assert sum(case.is_sample for case in report.cases) == 2
+    (found,) = kp.inspect(path).signatures["serving_default"]["inputs"].values()
+    assert found.shape == (1, 6, 4)
+    assert kp.verify(model, path, verbose=False).passed
 
 
 def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
