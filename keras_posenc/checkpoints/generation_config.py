@@ -1,6 +1,7 @@
 """Reads generation_config.json, the defaults of generation."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -13,6 +14,7 @@ from keras_posenc.checks import (
 )
 from keras_posenc.generation.beam_search import check_length_penalty
 from keras_posenc.generation.sampling import Sampling
+from keras_posenc.progress import printable
 from keras_posenc.text.files import shown
 
 FILE, OF_MODEL = "generation_config.json", "config.json"
@@ -89,6 +91,10 @@ def generation_of(
     Raises:
         ValueError: A key is not known, or changes the outputs in a way that is
             not supported.
+
+    Warns:
+        UserWarning: The start or an end symbol is ignored, as the model does
+            not have it.
     """
     name, known = FILE, None
     if folder.has(FILE):
@@ -103,6 +109,11 @@ def generation_of(
         and key not in _OF_NO_MATTER
         and (known is None or key in known)
     }
+    # Of targets, the first id is read in any case.
+    unused = ["bos_token_id", "eos_token_id"]
+    if has_encoder and "decoder_start_token_id" not in given:
+        unused.remove("bos_token_id")
+    _drop_unknown(given, unused, vocabulary, folder.path / name)
     config = Config(given, folder.path / name)
 
     def ids(key: str) -> list[int]:
@@ -193,6 +204,35 @@ def generation_of(
     config.finish(of_no_matter=())
     _check_together(config, options)
     return options
+
+
+def _drop_unknown(
+    given: dict[str, Any], keys: Sequence[str], vocabulary: int, path: Any
+) -> None:
+    """Drops ids that the model cannot read or write, and warns of them."""
+    lost = {}
+    for key in keys:
+        value = given.get(key)
+        several = value if isinstance(value, list) else [value]
+        kept = [
+            each
+            for each in several
+            if as_integer(each) is None or _is_id(each, vocabulary)
+        ]
+        if kept != several:
+            lost[key] = f"{key}={shown(value)}"
+            given[key] = kept
+    if lost:
+        remedy = ". `generate` takes others that end outputs, as `end_ids`"
+        warnings.warn(
+            printable(
+                f"'{path}': ids that are not in the model's vocabulary, "
+                f"[0, {vocabulary}), are ignored: {', '.join(lost.values())}"
+                + remedy
+                * ("eos_token_id" in lost)
+            ),
+            stacklevel=2,
+        )
 
 
 def _check_together(config: Config, options: Mapping[str, Any]) -> None:

@@ -171,7 +171,8 @@ def load_hugging_face(
     Warns:
         UserWarning: Weights are not finite; names their tensors. Or the
             checkpoint names the sizes that its vectors may be cut to, and
-            `truncate_dim` is none of them.
+            `truncate_dim` is none of them. Or the start or an end symbol of a
+            language model is not in its vocabulary, and is ignored.
 
     Example:
     >>> import numpy as np

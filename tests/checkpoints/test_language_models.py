@@ -92,7 +92,8 @@ def test_generation_config_is_the_default(folder):
         ({"typical_p": 0.9}, "'typical_p': 0.9 is not supported"),
         ({"penalty_alpha": 0.6}, "penalty_alpha"),
         ({"sequence_bias": [[[1], 2.0]]}, "sequence_bias="),
-        ({"eos_token_id": 17}, r"'eos_token_id': .* \[0, 17\)"),
+        ({"eos_token_id": "a"}, r"'eos_token_id': .* \[0, 17\)"),
+        ({"forced_eos_token_id": 17}, r"_eos_token_id': .* \[0, 17\)"),
         ({"forced_bos_token_id": [1, 2]}, "it must be one id"),
         ({"min_length": 5}, "Write min_new_tokens"),
         ({"bad_words_ids": [[1, 2]]}, "only words of one id"),
@@ -111,6 +112,26 @@ def test_keys_that_change_outputs_are_refused(folder, values, message):
     write(folder, **values)
     with pytest.raises(ValueError, match=message):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "start", "ends"),
+    [
+        ({"bos_token_id": 50256}, None, (3, 13)),
+        ({"bos_token_id": 17, "eos_token_id": 17}, None, ()),
+        ({"eos_token_id": [-1, 3]}, 1, (3,)),
+    ],
+)
+def test_symbols_beyond_the_vocabulary_are_ignored(folder, values, start, ends):
+    """As transformers does, where it warns of them."""
+    write(folder, **values)
+    with pytest.warns(UserWarning, match="ignored") as told:
+        model = load(folder)
+    assert (model.start_id, model.search.end_ids) == (start, ends)
+    (warning,) = told
+    words = [f"{key}={value}" for key, value in values.items()]
+    for word in (*words, str(folder / "generation_config.json"), "[0, 17)"):
+        assert word in str(warning.message)
 
 
 def test_keys_of_sampling_are_unused_without_it(folder):
