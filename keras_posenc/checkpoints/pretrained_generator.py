@@ -10,7 +10,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checkpoints.pretrained_model import origin_in_words
+from keras_posenc.checkpoints.pretrained_model import (
+    origin_in_words,
+    warn_of_cut,
+)
 from keras_posenc.checks import check_count, check_positive_int
 from keras_posenc.generation.generator import Generator
 from keras_posenc.generation.options import SAMPLING, check_ids, is_zero
@@ -19,6 +22,7 @@ from keras_posenc.generation.step import First, Step, tracing_quietly
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.transformers_search import TransformersSearch
+from keras_posenc.text._tokenizer import reporting_cuts
 from keras_posenc.text.chat_template import render
 
 # transformers' names of options, by ours.
@@ -51,7 +55,8 @@ class PretrainedGenerator(Generator):
     an encoder and a decoder, which makes texts of others, such as
     translations. It generates as transformers does with the folder's
     `generation_config.json`, and `chat` writes the next message of a chat by
-    the folder's template. It has everything that `Generator` has.
+    the folder's template. It has everything that `Generator` has, and warns of
+    texts that the tokenizer cuts, as at the end of a table of positions.
 
     Args:
         model: As for `Generator`.
@@ -408,12 +413,16 @@ class PretrainedGenerator(Generator):
             >>> found["ids"].shape, found["score"].shape
             ((1, 5), (1,))
         """
+        cut: list[int] = []  # of a dataset: `_ids` reports others
         with self._drawing_alone():
             self._begin_with(seed)
-            with tracing_quietly():
-                return super().predict(
+            with tracing_quietly(), reporting_cuts(cut.append):
+                found = super().predict(
                     x, batch_size=batch_size, verbose=verbose
                 )
+        if sum(cut):
+            warn_of_cut(self.source_tokenizer, sum(cut), None)
+        return found
 
     def _drawing_alone(self) -> contextlib.AbstractContextManager[Any]:
         """Keeps other threads from drawing between a seed and its numbers."""
@@ -437,7 +446,11 @@ class PretrainedGenerator(Generator):
         state.assign(ops.array([seed, 0], state.dtype))
 
     def _ids(self, name: str, x: Any, tokenizer: Any) -> np.ndarray:
-        ids = super()._ids(name, x, tokenizer)
+        cut: list[int] = []
+        with reporting_cuts(cut.append):
+            ids = super()._ids(name, x, tokenizer)
+        if sum(cut):
+            warn_of_cut(tokenizer, sum(cut), len(ids))
         return self._rounded(ids) if name in ("x", "text") else ids
 
     def _rounded(self, ids: np.ndarray) -> np.ndarray:

@@ -40,6 +40,8 @@ _OF_DOCUMENTS = ("document", "passage", "corpus")
 # hundredth of the model's time, where tokenizers are given many texts at once.
 _MANY = 1000
 
+_PACKAGE = "keras_posenc."
+
 
 class TakesTexts(NamedArguments):
     """Base of models from checkpoints, before Keras's: inputs may be texts."""
@@ -89,19 +91,13 @@ class TakesTexts(NamedArguments):
         model: Any = self
         tokenizer = next(x for x in model.layers if isinstance(x, Tokenizer))
         longest = tokenizer.sequence_length or tokenizer.max_length
-        is_pair = tokenizer.num_separators is not None
-        remedy = "Split them"
         position = getattr(self.encoder, "input_position", None)
         most = getattr(position, "sequence_length", None)
+        remedy = ""
         if most is None or most > longest:
             upto = "" if most is None else f" of up to {most}"
-            remedy += f", or load the model with a larger `max_length`{upto}"
-        warnings.warn(
-            f"Cut to {longest} tokens: {self._num_cut:,} of {total:,} "
-            f"{'pairs of texts' if is_pair else 'texts'}. {remedy}",
-            UserWarning,
-            stacklevel=_outside(),
-        )
+            remedy = f", or load the model with a larger `max_length`{upto}"
+        warn_of_cut(tokenizer, self._num_cut, total, remedy)
 
     def make_predict_function(self, force: bool = False) -> Any:
         # A traced function lacks weights that were added later, as LoRA's are.
@@ -579,11 +575,33 @@ def origin_in_words(origin: Mapping[str, Any]) -> str:
     return f"From a checkpoint: {', '.join(parts)}." if parts else ""
 
 
+def warn_of_cut(
+    tokenizer: Tokenizer, count: int, total: int | None, remedy: str = ""
+) -> None:
+    """Warns of texts that a tokenizer has cut.
+
+    Args:
+        tokenizer: The tokenizer.
+        count: How many texts it has cut.
+        total: Of how many; None if that is not known.
+        remedy: What helps, besides splitting the texts.
+    """
+    longest = tokenizer.sequence_length or tokenizer.max_length
+    of_all = "" if total is None else f" of {total:,}"
+    is_pair = tokenizer.num_separators is not None
+    warnings.warn(
+        f"Cut to {longest} tokens: {count:,}{of_all} "
+        f"{'pairs of texts' if is_pair else 'texts'}. Split them{remedy}",
+        UserWarning,
+        stacklevel=_outside(),
+    )
+
+
 def _outside() -> int:
-    """Returns the `stacklevel` of the code that called this file's."""
+    """Returns the `stacklevel` of the code that called this package's."""
     frame = sys._getframe(1)
     level = 1
-    while frame.f_back and frame.f_globals is globals():
+    while frame.f_back and frame.f_globals["__name__"].startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     return level
 

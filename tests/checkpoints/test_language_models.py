@@ -296,6 +296,43 @@ def test_sampling_has_seeds(model):
     assert made.search.draw is None
 
 
+@pytest.fixture(scope="module")
+def short(model):
+    """The model with a tokenizer that cuts texts."""
+    tokenizer = kp.ByteTokenizer(add_end=False, max_length=5)
+    return kp.PretrainedGenerator(
+        model.model, source_tokenizer=tokenizer, max_length=2
+    )
+
+
+def batches(texts):
+    """A dataset, of which each batch is tokenized in a graph."""
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(texts).batch(2)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x, model: model.generate(x), "2 of 3"),
+        (lambda x, model: model.predict(batches(x), verbose=0), "2"),
+        (lambda x, model: model.stream(x[0]), "1 of 1"),
+        (lambda x, model: model.score(x, ["a", "b", "c"]), "2 of 3"),
+    ],
+    ids=["generate", "dataset", "stream", "score"],
+)
+def test_texts_that_are_cut_are_reported(short, call, words):
+    message = f"^Cut to 5 tokens: {words} texts. Split them$"
+    with pytest.warns(UserWarning, match=message) as told:
+        call(["too long", "ab", "longer"], short)
+    # Keras hands TensorFlow's tensors to NumPy 2, which warns too.
+    (warning,) = [each for each in told if each.category is UserWarning]
+    assert warning.filename == __file__
+    short._ids("x", ["abcd", ""], short.source_tokenizer)  # these fit
+
+
 @pytest.mark.tensorflow
 def test_files_keep_all(model, tmp_path):
     model.save(tmp_path / "model.keras")
