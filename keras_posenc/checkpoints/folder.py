@@ -1,10 +1,14 @@
 """The files of a checkpoint, none outside its folder."""
 
 import os
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from keras_posenc.text.files import lines_of, read_json, read_text
+
+# "org/name", by which the hub calls a model.
+_ON_HUB = r"\w[\w.-]*/\w[\w.-]*"
 
 
 class Folder:
@@ -25,10 +29,15 @@ class Folder:
             )
         self.path = Path(path).expanduser()
         if not self.path.exists():
+            name, to = "NAME", "FOLDER"
+            # As its user wrote it: folders that files name are `Path`s.
+            is_name = isinstance(path, str) and re.fullmatch(_ON_HUB, path)
+            if is_name and not self.path.parent.exists():
+                name, to = str(path), self.path.name
             raise FileNotFoundError(
                 f"'{path}' does not exist. `folder` must be a local folder: "
-                "nothing is downloaded. `hf download NAME --local-dir FOLDER` "
-                "fetches one"
+                f"nothing is downloaded. `hf download {name} --local-dir {to}` "
+                f"fetches one; then give '{to}'"
             )
         if not self.path.is_dir():
             hint = (

@@ -367,6 +367,17 @@ class TestTensors:
         changed(folder / INDEX, ["weight_map", NORM], file)
         refused(lambda: load(folder), word, error=error)
 
+    @pytest.mark.parametrize(
+        ("folder", "command"),
+        [
+            ("org/tiny-1.0", "`hf download org/tiny-1.0 --local-dir tiny-1.0`"),
+            ("./tiny", "`hf download NAME --local-dir FOLDER`"),
+        ],
+    )
+    def test_no_folder(self, folder, command):
+        words = (f"'{folder}' does not exist", command)
+        refused(lambda: load(folder), *words, error=FileNotFoundError)
+
     def test_index_of_no_tensors(self, copy):
         folder = copy("bert_sharded")
         for found, said in (({}, "is empty"), (None, "is empty"), (3, "is 3")):
