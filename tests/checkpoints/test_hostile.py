@@ -15,6 +15,7 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow_text")
 
 import keras_posenc as kp  # noqa: E402
+from keras_posenc.checkpoints import tensors  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.text._tokenizer import Tokenizer  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
@@ -273,14 +274,23 @@ def test_long_pieces_of_pairs():
         kp.BytePairTokenizer(tokens, merges=[])
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """The bounds of tensors and files, so low that tests are fast."""
+    monkeypatch.setattr(tensors, "_MOST_TENSORS", 100)
+    monkeypatch.setattr(tensors, "_MOST_FILES", 10)
+
+
+@pytest.mark.usefixtures("few")
 def test_more_tensors_than_models_have(folder):
     empty = np.zeros(0, "f4")
-    save_file({f"t{n}": empty for n in range(2 * MANY)}, folder / WEIGHTS)
-    refused(folder, f"{WEIGHTS}' has 200,000 tensors")
+    save_file({f"t{n}": empty for n in range(101)}, folder / WEIGHTS)
+    refused(folder, f"{WEIGHTS}' has 101 tensors")
 
 
+@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(
-    ("count", "words"), [(MANY, "100,000 tensors"), (5000, "5,000 files")]
+    ("count", "words"), [(101, "101 tensors"), (11, "11 files")]
 )
 def test_an_index_of_more_than_models_have(folder, count, words):
     files = {f"t{n}": f"{n}.safetensors" for n in range(count)}
