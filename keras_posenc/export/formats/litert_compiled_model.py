@@ -36,7 +36,7 @@ def compare_in_compiled_model(
             `milliseconds`, or its `error`.
         limits: The worker's limits.
     """
-    left, chosen = 1e3 * _SECONDS, []
+    left, chosen = 1e3 * _SECONDS, list[int]()
     for index, (_, inputs) in enumerate(cases):
         took = found[index].get("milliseconds", 0.0)
         if "error" in found[index] or not all(
