@@ -314,6 +314,7 @@ def rewrite_operators(saved_model: Path) -> None:
     - Pack of sizes: see `_join_by_concat`.
     - Comparisons of a float's sign bit, which LiteRT cannot read: Keras does so
       in `signbit`, and to have -0.0 below 0.0 in `argmax`.
+    - StridedSlice that adds axes: see `_add_axes_later`.
     """
     with _edited(saved_model) as graphs:
         for graph in graphs:
@@ -336,6 +337,9 @@ def _edited(saved_model: Path) -> Iterator[list[Any]]:
 def _rewrite(function: Any) -> None:
     renamed: dict[str, str] = {}
     nodes = {node.name: node for node in function.node_def}
+    for node in list(nodes.values()):
+        if node.op == "StridedSlice":  # while its Pack is one
+            _add_axes_later(function, node, nodes)
     for node in list(nodes.values()):
         if node.op == "Pack":
             _join_by_concat(function, node)
@@ -463,6 +467,86 @@ def _join_by_concat(function: Any, node: Any) -> None:
     node.op = "ConcatV2"
     node.input.insert(count, axis)
     node.attr["Tidx"].type = integer
+
+
+def _add_axes_later(function: Any, node: Any, nodes: dict[str, Any]) -> None:
+    """Adds a slice's new axes by ExpandDims, as in `x[..., None, :2]`.
+
+    The converter takes no slice of dynamic shape that adds axes and has an
+    ellipsis or drops an axis.
+    """
+    import tensorflow as tf
+
+    if "new_axis_mask" not in node.attr:
+        return
+    names = "begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask"
+    masks = {
+        name: node.attr[name].i if name in node.attr else 0 for name in names
+    }
+    added = node.attr["new_axis_mask"].i & ~masks["ellipsis_mask"]
+    strides = nodes.get(node.input[3].partition(":")[0])
+    if not added or not (masks["ellipsis_mask"] or masks["shrink_axis_mask"]):
+        return
+    strides = nodes.get(node.input[3].partition(":")[0])
+    if strides is None or strides.op not in ("Const", "Pack"):
+        return
+    count = (
+        strides.attr["N"].i
+        if strides.op == "Pack"
+        else tf.make_ndarray(strides.attr["value"].tensor).size
+    )
+    kept = [place for place in range(count) if not added >> place & 1]
+    # Axes of the output, where an ellipsis is of any number.
+    axes = [p for p in range(count) if not masks["shrink_axis_mask"] >> p & 1]
+    ellipsis = masks["ellipsis_mask"].bit_length() - 1
+    first = [p for p in axes if ellipsis < 0 or p < ellipsis]
+    last = [p for p in axes if 0 <= ellipsis < p][::-1]
+    places = [axis for axis, p in enumerate(first) if added >> p & 1]
+    places += [-1 - axis for axis, p in enumerate(last) if added >> p & 1]
+
+    def new(op: str, name: str, *inputs: str, **types: int) -> Any:
+        made = function.node_def.add(
+            name=f"{node.name}/rewritten/{name}", op=op, input=inputs
+        )
+        for key, value in types.items():
+            made.attr[key].type = value
+        return made
+
+    def constant(values: Any, name: str) -> str:
+        made = new("Const", name, dtype=tf.int32.as_datatype_enum)
+        made.attr["value"].tensor.CopyFrom(
+            tf.make_tensor_proto(values, "int32")
+        )
+        return f"{made.name}:output:0"
+
+    dtype, index = node.attr["T"].type, node.attr["Index"].type
+    rows, axis = constant(kept, "kept"), constant(0, "axis")
+    inputs = [node.input[0]]
+    for number, name in enumerate(node.input[1:4]):
+        part = new(
+            *("GatherV2", f"part_{number}", name, rows, axis),
+            Tparams=index,
+            Tindices=tf.int32.as_datatype_enum,
+            Taxis=tf.int32.as_datatype_enum,
+        )
+        inputs.append(f"{part.name}:output:0")
+    sliced = new("StridedSlice", "sliced", *inputs, T=dtype, Index=index)
+    for name, mask in masks.items():
+        bits = (mask >> place & 1 for place in kept)
+        sliced.attr[name].i = sum(bit << k for k, bit in enumerate(bits))
+    for number, place in enumerate(places[:-1]):
+        sliced = new(
+            *("ExpandDims", f"axis_{number}", f"{sliced.name}:output:0"),
+            *(constant(place, f"place_{number}"),),
+            T=dtype,
+            Tdim=tf.int32.as_datatype_enum,
+        )
+    node.op = "ExpandDims"
+    node.input[:] = [f"{sliced.name}:output:0", constant(places[-1], "place")]
+    for name in [*node.attr]:
+        if name != "T" and not name.startswith("_"):
+            del node.attr[name]
+    node.attr["Tdim"].type = tf.int32.as_datatype_enum
 
 
 def _add(function: Any, node: Any, op: str, name: str, *inputs: str) -> str:

@@ -135,8 +135,31 @@ def attending_twice():
 
 
 def largest():
+    """The largest numbers of the inputs, and these themselves."""
     x = keras.Input((None, 8), name="vectors")
-    return keras.Model(x, ops.top_k(ops.relu(x), 2)[0])
+    return keras.Model(x, {"best": ops.top_k(x, 2)[0], "all": x})
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Sliced(layers.Layer):
+    """Slices that add axes, next to an ellipsis or to an axis that goes."""
+
+    def call(self, inputs):
+        several = inputs[..., None, 2:6]
+        first = inputs[:, 0, None, ..., None, 1:7:2]
+        last = inputs[:, None, :, -1, None]
+        length = ops.shape(inputs)[1]
+        middle = inputs[:, :length, None, 3]
+        return [several + 0.0, first + 0.0, last + 0.0, middle + 0.0]
+
+
+def test_slices_that_add_axes(tmp_path):
+    """As KerasHub writes its attention; LiteRT's converter refuses these."""
+    model = of_vectors(Sliced())
+    report = kp.export_litert(
+        model, tmp_path / "m.tflite", max_length=5, verbose=False
+    ).report
+    assert report.passed
 
 
 @pytest.mark.parametrize(
@@ -234,6 +257,7 @@ def test_models_of_any_kind(make, tmp_path):
     ).report
     assert report.passed
     assert report.foreign_operators == []
+    assert report.compiled_model.startswith("equal"), report.compiled_model
     assert {case.signature for case in report.cases} == set(signatures)
 
 
