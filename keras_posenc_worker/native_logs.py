@@ -24,7 +24,8 @@ _NATIVE = re.compile(
         | (?:INFO|WARNING|ERROR):(?:absl|tensorflow):.*\n
         | INFO:\ (?:Created|Initialized)\ TensorFlow\ Lite.*\n
         | fully_quantize:\ \d.*\n
-        | (?:loc\(|<unknown>:0:|error:\ failed\ while\ converting)
+        | (?:loc\(|<unknown>:0:|error:\ failed\ while\ converting
+             |(?:TFLite\ interpreter\ needs|Some\ ops\ (?:are|in)))
           (?:.*\n)+?(?:\n|\Z)
     )""",
     re.MULTILINE | re.VERBOSE,

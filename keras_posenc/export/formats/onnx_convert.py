@@ -284,7 +284,7 @@ def _rewritten(function: Any, specs: Sequence[Any]) -> Any:
 
     @tf.function(input_signature=specs, autograph=False)
     def call(*arguments: Any) -> dict[str, Any]:
-        given = (*arguments, *function.captured_inputs)
+        given = (*arguments, *map(tf.identity, function.captured_inputs))
         names = [tensor.name for tensor in function.inputs]
         outputs = tf.graph_util.import_graph_def(
             graph,

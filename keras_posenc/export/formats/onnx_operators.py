@@ -206,9 +206,8 @@ def _floor_mod(context: Any, node: Any, *_: Any) -> None:
         FloorMod.version_7(context, node)
 
 
-# Integers that ONNX Runtime does not compare or sort, as others that it does.
-# tf2onnx casts all integers to float32, which loses what is beyond 2**24.
-_COMPARED = {
+# Integers that ONNX Runtime does not sort, as others that it does.
+_SORTED = {
     "int8": "int32",
     "int16": "int32",
     "uint8": "int32",
@@ -218,7 +217,10 @@ _COMPARED = {
 
 
 def _compare(context: Any, node: Any, *_: Any) -> None:
-    """Compares integers as integers, and reads signs without bits."""
+    """Compares integers as integers, and reads signs without bits.
+
+    tf2onnx casts integers to float32, which loses what is beyond 2**24.
+    """
     from tf2onnx.onnx_opset.logical import GreaterLess
 
     if number := _of_sign_bit(node):
@@ -227,8 +229,7 @@ def _compare(context: Any, node: Any, *_: Any) -> None:
     dtype = _dtype(context, node.input[0])
     if dtype.kind not in "iu" or dtype == "uint64":
         GreaterLess.version_7(context, node)
-    elif dtype != "int64":
-        # Of int32 too: the converter later makes counters of loops int64.
+    else:  # a loop's counter becomes int64, whatever it was
         for name in [*node.input]:
             _cast_input(context, node, name, "int64")
     node.type = node.type.replace("rE", "rOrE").replace("sE", "sOrE")
@@ -242,8 +243,8 @@ def _top_k(context: Any, node: Any, *_: Any) -> None:
     axes = context.make_const(f"{node.name}_axes", np.array([0], "int64"))
     one = context.make_node("Unsqueeze", [count, axes.output[0]])
     context.replace_input(node, count, one.output[0], 1)
-    if dtype.name in _COMPARED:
-        _cast_input(context, node, node.input[0], _COMPARED[dtype.name])
+    if dtype.name in _SORTED:
+        _cast_input(context, node, node.input[0], _SORTED[dtype.name])
         _cast_output(context, node, 0, context.get_dtype(node.output[0]))
     node.type = "TopK"
     _cast_output(context, node, 1, indices)
@@ -269,7 +270,9 @@ def _of_sign_bit(node: Any) -> str | None:
 def _sign_bit(context: Any, node: Any, number: str) -> None:
     """Writes whether a float is below 0, or -0.0, whose reciprocal is."""
     zero, one = (
-        context.make_const(f"{node.name}_{value}", np.float32(value)).output[0]
+        context.make_const(
+            f"{node.name}/constant_{value}", np.float32(value)
+        ).output[0]
         for value in (0, 1)
     )
     is_zero = context.make_node("Equal", [number, zero]).output[0]

@@ -214,8 +214,8 @@ def _bound(below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         """Counts the sorted numbers of a row below each value."""
         import tensorflow as tf
 
-        counted = below(limits[:, tf.newaxis, :], values[:, :, tf.newaxis])
-        dtype = tf.as_dtype(attributes["out_type"] or tf.int32)
+        counted = below(tf.expand_dims(limits, 1), tf.expand_dims(values, 2))
+        dtype = tf.as_dtype(attributes.get("out_type") or tf.int32)
         return tf.reduce_sum(tf.cast(counted, dtype), axis=-1)
 
     return function
@@ -226,10 +226,10 @@ def _in_top_k(_: Any, scores: Any, targets: Any, k: Any) -> Any:
     import tensorflow as tf
 
     places = tf.range(tf.shape(scores)[1], dtype=targets.dtype)
-    is_target = places == targets[:, tf.newaxis]
+    is_target = places == tf.expand_dims(targets, 1)
     score = tf.reduce_sum(tf.where(is_target, scores, 0.0), -1, keepdims=True)
     above = tf.reduce_sum(tf.cast(scores > score, k.dtype), axis=-1)
-    is_finite = tf.abs(score[:, 0]) < float("inf")
+    is_finite = tf.abs(tf.squeeze(score, 1)) < float("inf")
     return (above < k) & tf.reduce_any(is_target, axis=-1) & is_finite
 
 

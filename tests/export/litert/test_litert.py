@@ -463,7 +463,8 @@ def test_operators_of_tensorflow_are_refused(make, tmp_path, contents):
     message = str(caught.value)
     assert message.startswith(
         "The model needs operators that LiteRT does not have: "
-        "CumulativeLogsumexp. With `allow_flex=True, verify=False` "
+        "CumulativeLogsumexp (Lambda 'f'). export_saved_model keeps "
+        "TensorFlow's operators. With `allow_flex=True, verify=False` "
     )
     assert message.endswith(
         "the Flex delegate: verify the file where there is one"
@@ -512,10 +513,12 @@ def test_operators_that_nobody_has(make, tmp_path, contents):
                 tmp_path / "model.tflite",
                 allow_flex=allow_flex,
             )
-        assert str(caught.value) == (
+        message = str(caught.value)
+        assert message.startswith(
             "The model needs operators that neither LiteRT nor its Flex "
-            "delegate has: PyFunc"
+            "delegate has: PyFunc (Lambda 'f'). PyFunc: it runs Python code "
         )
+        assert message.endswith("write that code with keras.ops")
     assert contents(tmp_path) == []
 
 
