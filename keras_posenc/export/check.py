@@ -71,7 +71,7 @@ def compare(
     if probe.extremes:
         got = probe.without_rounding(got)
     elif not probe.is_sample:
-        got = _where_finite(probe.outputs, got)
+        got = _where_number(probe.outputs, got)
     by_likelihood = signature in reference.by_likelihood
     retrace, ties = reference.retraces.get(signature), 0
     expected: Mapping[str, Any] = probe.outputs
@@ -173,15 +173,15 @@ def _likelihoods(
     return of_targets(probe.outputs, got, probe.is_drawn, is_token), error
 
 
-def _where_finite(
+def _where_number(
     wanted: Mapping[str, Any], got: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns outputs with the wanted ones where those are not finite.
+    """Returns outputs with the wanted ones where those are NaN.
 
     Whatever a file gives there, a generated input is no reason to refuse it.
     """
     return {
-        name: np.where(_is_finite(value), got[name], value)
+        name: np.where(np.isnan(value.astype("float64")), value, got[name])
         if "float" in value.dtype.name and value.shape == got[name].shape
         else got[name]
         for name, value in wanted.items()

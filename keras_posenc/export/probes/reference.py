@@ -120,7 +120,8 @@ def _what_runs(signature: Signature) -> tuple[Any, ...]:
         signature, oracle=None, cut_at=None, strings=None, add=dict
     ):
         return (id(signature),)
-    names = *signature.specs, *signature.own_names.items()
+    specs = [(name, x.shape, x.dtype) for name, x in signature.specs.items()]
+    names = *specs, *signature.own_names.items()
     return id(signature.model), signature.call, *names
 
 

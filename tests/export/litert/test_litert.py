@@ -562,7 +562,7 @@ def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
 
     with pytest.raises(
         kp.ExportVerificationError,
-        match=r"in 4 of 6 cases.* ids of shape \(1, 2\): RuntimeError",
+        match=r"in 5 of 7 cases.* ids of shape \(1, 2\): RuntimeError",
     ):
         kp.export_litert(
             apply(make, scale),

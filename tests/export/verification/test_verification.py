@@ -49,7 +49,11 @@ def export(model, path, **options):
 
 def usual(report):
     """The cases of ordinary sizes: not those in which each id occurs."""
-    return [each for each in report.cases if "each id" not in each.inputs]
+    return [
+        each
+        for each in report.cases
+        if not re.search("each id|large integers", each.inputs)
+    ]
 
 
 def clone(model):
@@ -301,11 +305,11 @@ def test_small_column_of_the_wrong_sign_is_named(tmp_path):
         y.set_weights([kernel])
         return model
 
-    path = export(two_columns(1e-6), tmp_path / "m.tflite")
-    report = kp.verify(two_columns(1e-6), path)
+    path = export(two_columns(1e-9), tmp_path / "m.tflite")
+    report = kp.verify(two_columns(1e-9), path)
     assert report.passed
     assert report.unchecked_columns == []
-    report = kp.verify(two_columns(-1e-6), path)
+    report = kp.verify(two_columns(-1e-9), path)
     assert report.largest_difference <= report.tolerance
     assert report.unchecked_columns == ["serving_default/y[..., 1]"]
     assert "too small to be checked next to the others: serving" in str(report)
