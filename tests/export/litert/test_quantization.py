@@ -9,7 +9,6 @@ import warnings
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
@@ -343,9 +342,9 @@ def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
     [
         (
             {"quantization": "int5"},
-            "`quantization` must be one of 'float16', 'int8', 'int8-weights', "
-            "'int8-static', 'int4', the path of a recipe of ai-edge-quantizer "
-            "(.json), a list of its dicts, or None. Received: "
+            "`quantization` must be one of 'auto', 'float16', 'int8', "
+            "'int8-weights', 'int8-static', 'int4', the path of a recipe of "
+            "ai-edge-quantizer (.json), a list of its dicts, or None. Received: "
             "quantization='int5'",
         ),
         ({"quantization": "none.json"}, "a JSON file, which cannot be read"),
@@ -590,7 +589,7 @@ def test_samples_are_what_a_file_is_held_to(of_words, tmp_path):
         kp.ExportVerificationError, match=r"in 0 of 63 \(99% .+ `agreement`"
     ):
         other.require_success()
-    other = dataclasses.replace(other, agreement=0.0)
+    other = dataclasses.replace(other, agreement=0.0, different_weights=[])
     assert other.passed
 
 
@@ -808,32 +807,20 @@ class OverBatch(layers.Layer):
         return input_shape
 
 
-class OtherInGraphs(layers.Layer):
-    def call(self, inputs):
-        return inputs if tf.executing_eagerly() else 2.0 * inputs
-
-
-@pytest.mark.parametrize(
-    ("make", "mode"),
-    [
-        (lambda: layers.TimeDistributed(OverBatch()), "float16"),
-        (OtherInGraphs, "int8"),
-    ],
-)
-def test_a_graph_that_is_not_the_model_allows_nothing(make, mode, tmp_path):
+def test_a_graph_that_is_not_the_model_is_refused(tmp_path):
     """Its own difference is no rounding of weights."""
     keras.utils.set_random_seed(0)
     x = keras.Input((None, 32), name="x")
-    model = keras.Model(x, make()(layers.Dense(64)(x)))
-    with pytest.raises(kp.ExportVerificationError) as caught:
+    over_batch = layers.TimeDistributed(OverBatch())
+    model = keras.Model(x, over_batch(layers.Dense(64)(x)))
+    with pytest.raises(kp.ExportVerificationError, match="does not reproduce"):
         kp.export_litert(
             model,
             tmp_path / "m.tflite",
-            quantization=mode,
+            quantization="float16",
             max_length=4,
             verbose=False,
         )
-    assert "before any quantization" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
