@@ -344,8 +344,8 @@ def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
             {"quantization": "int5"},
             "`quantization` must be one of 'auto', 'float16', 'int8', "
             "'int8-weights', 'int8-static', 'int4', the path of a recipe of "
-            "ai-edge-quantizer (.json), a list of its dicts, or None. Received: "
-            "quantization='int5'",
+            "ai-edge-quantizer (.json), a list of its dicts, or None. "
+            "Received: quantization='int5'",
         ),
         ({"quantization": "none.json"}, "a JSON file, which cannot be read"),
         ({"quantization": [{"regex": ".*"}]}, "list of dicts with the keys"),
