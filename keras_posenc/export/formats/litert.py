@@ -229,6 +229,7 @@ class LiteRT(Format):
             self.allow_flex,
             self.frozen,
             path,
+            in_order=self.task is None,
         )
         if kept:
             self.left_out = [

@@ -52,6 +52,8 @@ def convert(
     allow_flex: bool,
     frozen: FrozenModel,
     path: Path,
+    *,
+    in_order: bool = True,
 ) -> tuple[list[str], dict[int, str]]:
     """Converts signatures to a LiteRT file.
 
@@ -63,6 +65,8 @@ def convert(
         allow_flex: Whether operators of TensorFlow's own may remain.
         frozen: The models.
         path: The file that is written.
+        in_order: Whether inputs and outputs have the model's order. MediaPipe
+            needs the converter's.
 
     Returns:
         The paths of matrices and tables that quantization leaves in float32,
@@ -80,9 +84,11 @@ def convert(
     int8_in_floats(signatures, frozen)
     rounded: dict[int, str] = {}
     if quantization is None or isinstance(quantization, str):
-        model = converted(signatures, quantization, representative, allow_flex)
+        model = converted(
+            signatures, quantization, representative, allow_flex, in_order
+        )
     else:
-        model = converted(signatures, None, {}, allow_flex)
+        model = converted(signatures, None, {}, allow_flex, in_order)
         look_up(model)
         found = variables_of(signatures, model)
         model, by_buffer = round_by_recipe(model, quantization)
@@ -131,6 +137,7 @@ def converted(
     quantization: str | Recipe | None,
     representative: Mapping[str, Sequence[Inputs]],
     allow_flex: bool,
+    in_order: bool = True,
 ) -> Any:
     """Returns what TensorFlow's converter makes of signatures, unpacked.
 
@@ -139,6 +146,7 @@ def converted(
         quantization: The mode, or a recipe, or None.
         representative: Batches to calibrate each signature with.
         allow_flex: Whether operators of TensorFlow's own may remain.
+        in_order: As for `convert`.
     """
     batches = [
         (name, inputs)
@@ -180,7 +188,7 @@ def converted(
         content = (folder / "model.tflite").read_bytes()
     model = modes.quantized(content, quantization)
     compute_sizes_ahead(model)
-    for signature in signatures:
+    for signature in signatures if in_order else ():
         outputs = functions[signature.name].structured_outputs
         _sort_as_model(model, signature, [*outputs])
     return model
