@@ -187,13 +187,27 @@ def _floor_divide(context: Any, node: Any, *_: Any) -> None:
     if _dtype(context, node.output[0]).kind not in "iu":
         FloorDiv.version_6(context, node)
         return
-    x, divisor = node.input
-    made = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    from onnx import TensorProto
+
+    inputs = list(node.input)
+    (dtype,) = node.output_dtypes
+    made = {"shapes": node.output_shapes, "dtypes": [dtype]}
+    of_bool = {**made, "dtypes": [TensorProto.BOOL]}
     outputs = {"name": node.name, "outputs": list(node.output)}
     context.remove_node(node.name)
-    rest = context.make_node("Mod", [x, divisor], **made)
-    whole = context.make_node("Sub", [x, rest.output[0]], **made)
-    context.make_node("Div", [whole.output[0], divisor], **outputs, **made)
+    # One less where the remainders of both ways to round differ. To subtract
+    # the remainder first would overflow near the smallest integer.
+    quotient = context.make_node("Div", inputs, **made)
+    rests = [
+        context.make_node("Mod", inputs, attr={"fmod": fmod}, **made).output[0]
+        for fmod in (0, 1)
+    ]
+    same = context.make_node("Equal", rests, **of_bool)
+    differs = context.make_node("Not", same.output, **of_bool)
+    less = context.make_node("Cast", differs.output, attr={"to": dtype}, **made)
+    context.make_node(
+        "Sub", [quotient.output[0], less.output[0]], **outputs, **made
+    )
 
 
 def _floor_mod(context: Any, node: Any, *_: Any) -> None:
