@@ -72,13 +72,13 @@ class Memory:
     """Cache of models' outputs, for signatures that run one model.
 
     Args:
-        functions: Graph functions of signatures, by name.
+        functions: Graph functions of signatures, by the ids of these.
 
     Attributes:
         seconds: Processor time of all outputs, cached ones included.
     """
 
-    def __init__(self, functions: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, functions: Mapping[int, Any] | None = None) -> None:
         self.seconds = 0.0
         self._functions = functions or {}
         self._graphs: dict[Any, Graphs] = {}
@@ -86,10 +86,8 @@ class Memory:
 
     def graphs(self, signature: Signature) -> Graphs:
         """Returns the graphs of the model that a signature runs."""
-        traced = None
-        if signature.oracle is None:
-            traced = self._functions.get(signature.name)
         signature = signature.innermost
+        traced = self._functions.get(id(signature))
         model = _what_runs(signature)
         if model not in self._graphs:
             self._graphs[model] = Graphs(signature, traced)
@@ -414,7 +412,13 @@ def _compute(
         ),
         in_engine=probes.in_engine,
     )
-    memory = Memory(functions)
+    memory = Memory(
+        {
+            id(each): functions[each.name]
+            for each in signatures
+            if functions and each.name in functions
+        }
+    )
     for signature in signatures:
         _run(signature, probes, reference, memory)
         if scores_targets(signature):

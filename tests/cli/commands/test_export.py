@@ -121,7 +121,8 @@ class TestExport:
         assert "max_batch_size { value: 6 }" in text
         assert "allowed_batch_sizes: 2\n" in text
         assert "batch_timeout_micros { value: 50 }" in text
-        assert "order: yes, no, never |" in (path / "MODEL_CARD.md").read_text()
+        card = (path / "MODEL_CARD.md").read_text()
+        assert "order: yes, no, never; of one score: no, never |" in card
         result = cli("verify", "model.keras", path, "--labels", labels)
         assert result.code == 0, result.err
         assert "not verified" not in result.out
