@@ -96,7 +96,10 @@ def check_python(loaded: LoadedModel, cases: Any, found: Any) -> None:
         if name in seen or "error" in own:
             continue
         seen.add(name)
-        given = {key: tf.constant(value) for key, value in inputs.items()}
+        given = {  # arrays of bfloat16 come as float32
+            key: tf.constant(value, loaded.input_dtypes[name][key])
+            for key, value in inputs.items()
+        }
         for key, value in loaded.python[name](**given).items():
             one, other = own["outputs"][key], value.numpy()
             if one.dtype == object or one.dtype.kind in "biu":
