@@ -395,7 +395,11 @@ def test_many_weights_have_few_cases(made, monkeypatch):
 
     def shapes(longest):
         probes = generate.make_probes(signature, [], longest, lambda _: True)
-        return [probe.inputs["ids"].shape for probe in probes]
+        return [
+            probe.inputs["ids"].shape
+            for probe in probes
+            if not probe.is_of_tables
+        ]
 
     assert len(shapes(64)) == 8
     monkeypatch.setattr(generate, "MANY_WEIGHTS", 1000)
@@ -406,8 +410,7 @@ def test_many_weights_have_few_cases(made, monkeypatch):
     probes = [*generate.make_probes(signature, [], 40, lambda _: True)]
     reference = Reference([signature], probes, [], 1e-5)
     found = SimpleNamespace(kind="litert", quantization=None, operators=[])
-    (note,) = notes(reference, found)
-    assert "the longest has 40 steps" in note
+    assert "the longest has 40 steps" in " ".join(notes(reference, found))
     # Its outputs are those of the graph, and the same.
     inputs = {"ids": np.array([[5, 6, 7]], "int32")}
     found = runner_of(signature, Memory())(inputs)
