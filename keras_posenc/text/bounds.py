@@ -1,4 +1,4 @@
-"""What a tokenizer may have, checked before native code sees it.
+"""Limits of tokens, scores and normalizer rules, for TensorFlow's kernels.
 
 TensorFlow's kernels recurse over the characters of a token, and end the process
 for one of some million; others take a zero byte for the end of a token.
