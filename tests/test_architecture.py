@@ -15,12 +15,12 @@ PACKAGE = "keras_posenc"
 COMMAND = "keras_posenc_cli"
 WORKER = "keras_posenc_worker"
 
-# Which rooms each room may import, besides itself. Folders all, but for
+# What each subpackage may import besides itself. The names are folders, except
 # __init__.py (the public names), checks.py (of arguments), progress.py (what
 # others show), publish.py (what others write), distribution.py (models on
-# several devices) and keras_internals.py (what is private to Keras); the
-# command stands beside the package, to parse before importing it, and the
-# worker, to run without it.
+# several devices) and keras_internals.py (what is private to Keras). The
+# command is a package of its own, to parse before it imports this one, and so
+# is the worker, to run without it.
 MAP = {
     "ops": {"checks", "keras_internals"},
     "positional": {"checks", "ops"},
