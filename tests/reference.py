@@ -1020,11 +1020,12 @@ def transformer(
     """
     source, target = np.asarray(source), np.asarray(target)
 
-    def embedded(ids: IntArray, name: str) -> FloatArray:
+    def embedded(
+        ids: IntArray, name: str, positions: npt.ArrayLike
+    ) -> FloatArray:
         table = np.asarray(weights[name], np.float64)
-        d_model = table.shape[1]
-        encoding = positional_encoding(ids.shape[1], d_model)
-        return np.asarray(table[ids] * math.sqrt(d_model) + encoding)
+        encoding = positional_encoding(positions, table.shape[1])
+        return np.asarray(table[ids] * math.sqrt(table.shape[1]) + encoding)
 
     options: dict[str, Any] = {
         "epsilon": epsilon,
@@ -1035,7 +1036,7 @@ def transformer(
     sources, targets = (
         (ids != 0)[:, np.newaxis, :] for ids in (source, target)
     )
-    memory = embedded(source, "source_embeddings")
+    memory = embedded(source, "source_embeddings", np.arange(source.shape[1]))
     for block in weights["encoder"]:
         memory = encoder_block(
             memory,
@@ -1047,7 +1048,9 @@ def transformer(
         )
     if normalize_first:
         memory = _normalize(memory, weights["encoder_norm"], epsilon)
-    x = embedded(target, "target_embeddings")
+    # Token by token, only real ones are counted, so also at once.
+    counted = np.maximum(np.cumsum(target != 0, axis=1) - 1, 0)
+    x = embedded(target, "target_embeddings", counted)
     for block in weights["decoder"]:
         x = decoder_block(
             x,
