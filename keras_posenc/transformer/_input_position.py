@@ -90,12 +90,7 @@ def put_in(
     if position is None:
         return x
     tokens = carried_mask(x)
-    if (
-        as_cached
-        and tokens is not None
-        and not getattr(position, "skip_masked", False)
-        and _takes(position)
-    ):
+    if as_cached and tokens is not None and counts_all(position):
         x = position(x, positions=positions_from_mask(tokens))
     else:
         x = position(x) if mask is None else position(x, mask=mask)
@@ -105,6 +100,11 @@ def put_in(
             f"{name}={position!r}, which gives {tuple(x.shape)}"
         )
     return x
+
+
+def counts_all(position: keras.Layer) -> bool:
+    """Returns whether a layer counts padding too, unless it gets positions."""
+    return not getattr(position, "skip_masked", False) and _takes(position)
 
 
 def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:

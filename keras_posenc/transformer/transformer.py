@@ -9,6 +9,7 @@ from keras import ops
 from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.ops.arguments import check_integers, check_mask, check_shape
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.transformer._attention_layer import check_positions
 from keras_posenc.transformer._decoding_model import (
     DecodingModel,
@@ -26,6 +27,7 @@ from keras_posenc.transformer._id_embedding import (
 from keras_posenc.transformer._input_position import (
     check_input_position,
     check_table,
+    counts_all,
     put_in,
 )
 from keras_posenc.transformer._logits_bias import LogitsBias
@@ -405,6 +407,7 @@ class Transformer(DecodingModel):
             self.target_input_position,
             embedded(self.target_embedding, target, self.target_pad_id),
             target_mask,
+            as_cached=True,
         )
         x = normed(self.target_embedding_norm, x)
         _, of_target, across = self.decoder(
@@ -438,10 +441,14 @@ class Transformer(DecodingModel):
         return source, ops.cast(mask, "bool")
 
 
-def _placed(position: keras.Layer | None, x: Any, mask: Any) -> Any:
-    """Adds positions to embeddings, with the mask if the layer takes one."""
+def _placed(
+    position: keras.Layer | None, x: Any, mask: Any, as_cached: bool = False
+) -> Any:
+    """Adds positions to embeddings, as `put_in` does, for an explicit mask."""
     if position is None:
         return x
+    if as_cached and counts_all(position):
+        return position(x, positions=positions_from_mask(mask))
     takes_mask = "mask" in inspect.signature(position.call).parameters
     return position(x, **({"mask": mask} if takes_mask else {}))
 
