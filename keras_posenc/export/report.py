@@ -1043,8 +1043,8 @@ def notes(
     }
     if drawn:
         yield (
-            f"called with `training=True` in the model, and with False by "
-            f"`model.predict` and in the file: {', '.join(drawn)}"
+            "called with training=True in the model, which neither "
+            f"model.predict nor the file does: {', '.join(drawn)}"
         )
     absent = [n for n in allow_operators if n not in inspection.operators]
     if absent:

@@ -42,8 +42,8 @@ def test_lines_of_the_report_are_printed():
     for line in lines:
         # Names, numbers and kinds of outputs are the page's examples.
         names = (
-            r"serving_default|\b\w*ids\b|\d+(?: samples)?|text \.|the samples:"
-            r"|these inputs"
+            r"Model 'm'|serving_default|\b\w*ids\b|\d+(?: samples)?|text \."
+            r"|the samples:|these inputs|neither"
             r"|scores:|logits:|vectors:"
         )
         parts = re.split(names, line)
