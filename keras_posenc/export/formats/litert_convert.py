@@ -1,6 +1,7 @@
 """Converts signatures to LiteRT with TensorFlow's converter."""
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import math
@@ -323,6 +324,7 @@ def rewrite_operators(saved_model: Path) -> None:
     - Comparisons of a float's sign bit, which LiteRT cannot read: Keras does so
       in `signbit`, and to have -0.0 below 0.0 in `argmax`.
     - StridedSlice that adds axes: see `_add_axes_later`.
+    - Reshape to sizes that the graph computes: see `_reshape_to_known`.
     """
     with _edited(saved_model) as graphs:
         for graph in graphs:
@@ -349,7 +351,9 @@ def _rewrite(function: Any) -> None:
         if node.op == "StridedSlice":  # while its Pack is one
             _add_axes_later(function, node, nodes)
     for node in list(nodes.values()):
-        if node.op == "Pack":
+        if node.op == "Reshape":
+            _reshape_to_known(function, node, nodes)
+        elif node.op == "Pack":
             _join_by_concat(function, node)
         elif number := _of_sign_bit(node, nodes):
             _sign_by_reciprocal(function, node, number)
@@ -477,11 +481,66 @@ def _join_by_concat(function: Any, node: Any) -> None:
     node.attr["Tidx"].type = integer
 
 
+def _reshape_to_known(function: Any, node: Any, nodes: dict[str, Any]) -> None:
+    """Writes the sizes of a Reshape that are known as constants.
+
+    TensorFlow knows more of them than the converter, which takes no convolution
+    whose input has an unknown number of channels, as after `UpSampling2D`.
+    """
+    import tensorflow as tf
+
+    shape = nodes.get(node.input[1].partition(":")[0])
+    if shape is None or shape.op == "Const" or not _is_int32(node, "Tshape"):
+        return
+    sizes = _known_sizes(node)
+    if all(size < 1 for size in sizes) or 0 in sizes:
+        return
+    integer = tf.int32.as_datatype_enum
+    new = functools.partial(_new, function, node)
+    constant = functools.partial(_integers, function, node)
+
+    if sizes.count(-1) < 2:
+        node.input[1] = constant(sizes, "sizes")
+        return
+    axis, parts = constant(0, "axis"), []
+    for place, size in enumerate(sizes):
+        if size != -1:
+            parts.append(constant([size], f"size_{place}"))
+            continue
+        part = new(
+            *("GatherV2", f"part_{place}", node.input[1]),
+            *(constant([place], f"place_{place}"), axis),
+            Tparams=integer,
+            Tindices=integer,
+            Taxis=integer,
+        )
+        parts.append(f"{part.name}:output:0")
+    joined = new(*("ConcatV2", "joined", *parts, axis), T=integer, Tidx=integer)
+    joined.attr["N"].i = len(parts)
+    node.input[1] = f"{joined.name}:output:0"
+
+
+def _known_sizes(node: Any) -> list[int]:
+    """Returns the sizes of a node's output, -1 where unknown, or none."""
+    if "_output_shapes" not in node.attr:
+        return []
+    (shape,) = node.attr["_output_shapes"].list.shape
+    return [dim.size for dim in shape.dim]
+
+
+def _is_int32(node: Any, attribute: str) -> bool:
+    from tensorflow.core.framework import types_pb2
+
+    return attribute not in node.attr or (
+        node.attr[attribute].type == types_pb2.DT_INT32
+    )
+
+
 def _add_axes_later(function: Any, node: Any, nodes: dict[str, Any]) -> None:
     """Adds a slice's new axes by ExpandDims, as in `x[..., None, :2]`.
 
-    The converter takes no slice of dynamic shape that adds axes and has an
-    ellipsis or drops an axis.
+    The converter takes few slices of dynamic shape that add axes: none that has
+    an ellipsis or drops an axis, and none of bools.
     """
     import tensorflow as tf
 
@@ -492,8 +551,7 @@ def _add_axes_later(function: Any, node: Any, nodes: dict[str, Any]) -> None:
         name: node.attr[name].i if name in node.attr else 0 for name in names
     }
     added = node.attr["new_axis_mask"].i & ~masks["ellipsis_mask"]
-    strides = nodes.get(node.input[3].partition(":")[0])
-    if not added or not (masks["ellipsis_mask"] or masks["shrink_axis_mask"]):
+    if not added:
         return
     strides = nodes.get(node.input[3].partition(":")[0])
     if strides is None or strides.op not in ("Const", "Pack"):
@@ -511,21 +569,8 @@ def _add_axes_later(function: Any, node: Any, nodes: dict[str, Any]) -> None:
     last = [p for p in axes if 0 <= ellipsis < p][::-1]
     places = [axis for axis, p in enumerate(first) if added >> p & 1]
     places += [-1 - axis for axis, p in enumerate(last) if added >> p & 1]
-
-    def new(op: str, name: str, *inputs: str, **types: int) -> Any:
-        made = function.node_def.add(
-            name=f"{node.name}/rewritten/{name}", op=op, input=inputs
-        )
-        for key, value in types.items():
-            made.attr[key].type = value
-        return made
-
-    def constant(values: Any, name: str) -> str:
-        made = new("Const", name, dtype=tf.int32.as_datatype_enum)
-        made.attr["value"].tensor.CopyFrom(
-            tf.make_tensor_proto(values, "int32")
-        )
-        return f"{made.name}:output:0"
+    new = functools.partial(_new, function, node)
+    constant = functools.partial(_integers, function, node)
 
     dtype, index = node.attr["T"].type, node.attr["Index"].type
     rows, axis = constant(kept, "kept"), constant(0, "axis")
@@ -555,6 +600,28 @@ def _add_axes_later(function: Any, node: Any, nodes: dict[str, Any]) -> None:
         if name != "T" and not name.startswith("_"):
             del node.attr[name]
     node.attr["Tdim"].type = tf.int32.as_datatype_enum
+
+
+def _new(
+    function: Any, node: Any, op: str, name: str, *inputs: str, **types: int
+) -> Any:
+    """Adds an operator with the given attributes of dtypes; returns it."""
+    made = function.node_def.add(
+        name=f"{node.name}/rewritten/{name}", op=op, input=inputs
+    )
+    for key, value in types.items():
+        made.attr[key].type = value
+    return made
+
+
+def _integers(function: Any, node: Any, values: Any, name: str) -> str:
+    """Adds a constant of int32; returns the name of its tensor."""
+    import tensorflow as tf
+
+    dtype = tf.int32.as_datatype_enum
+    made = _new(function, node, "Const", name, dtype=dtype)
+    made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values, "int32"))
+    return f"{made.name}:output:0"
 
 
 def _add(function: Any, node: Any, op: str, name: str, *inputs: str) -> str:

@@ -154,6 +154,38 @@ def _product(
         reshaped(product.output[0], [*kept, *shape[count:]], **made)
 
 
+def _mean(context: Any, node: Any, *_: Any) -> None:
+    """Writes a mean of several axes as one after the other.
+
+    ONNX Runtime adds numbers one by one, so that the sum of n equal ones, as of
+    an image of one colour, may be off by n roundings.
+    """
+    from tf2onnx.onnx_opset.reduction import ReduceOpBase
+
+    def constant(axis: int) -> str:
+        name = f"{node.name}_axis_{axis}"
+        return str(
+            context.make_const(name, np.array([axis], "int64")).output[0]
+        )
+
+    axes, rank = node.inputs[1], context.get_rank(node.input[0])
+    if axes.is_const() and rank is not None:
+        values = np.ravel(axes.get_tensor_value(as_list=False))
+        # The last ones first, so that the others keep their numbers.
+        each = sorted({int(axis) % rank for axis in values}, reverse=True)
+        for axis in each[:-1]:
+            context.insert_new_node_on_input(
+                node,
+                "ReduceMean",
+                [node.input[0], constant(axis)],
+                keepdims=node.get_attr_value("keep_dims", 0),
+            )
+        if each:
+            context.replace_input(node, node.input[1], constant(each[-1]), 1)
+    node.type = "ReduceMean"
+    ReduceOpBase.version_18(context, node)
+
+
 def _erfc(context: Any, node: Any, *_: Any) -> None:
     """Writes Erfc, which ONNX lacks, as 1 - Erf."""
     one = context.make_const(
@@ -329,6 +361,7 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "GreaterEqual": (_compare, []),
     "Less": (_compare, []),
     "LessEqual": (_compare, []),
+    "Mean": (_mean, []),
     "SelectV2": (_select, []),
     "TopKV2": (_top_k, []),
 }

@@ -275,7 +275,22 @@ def _of_one(
 
 
 # With the attribute that has the dtype of each input, and its default.
+def _abs(_: Any, x: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.abs(x) if x.dtype.is_floating else tf.maximum(x, -x)
+
+
+def _sign(_: Any, x: Any) -> Any:
+    import tensorflow as tf
+
+    if x.dtype.is_floating:
+        return tf.sign(x)
+    return tf.cast(x > 0, x.dtype) - tf.cast(x < 0, x.dtype)
+
+
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
+    "Abs": (_abs, _FLOAT),
     "Acos": _of_one(lambda tf, x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x)),
     "Acosh": (_acosh, _FLOAT),
     "Asin": _of_one(lambda tf, x: tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x)))),
@@ -298,6 +313,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
     "LowerBound": (_bound(lambda limits, x: limits < x), 2 * _FLOAT),
     "MaxPool3D": (_pool_3d("max_pool2d"), _FLOAT),
     "Roll": (_roll, [*_FLOAT, ("Tshift", "int32"), ("Taxis", "int32")]),
+    "Sign": (_sign, _FLOAT),
     "Sinh": _of_one(lambda tf, x: _halves(x)[0] - _halves(x)[1]),
     "Tan": _of_one(lambda tf, x: tf.sin(x) / tf.cos(x)),
     "UpperBound": (_bound(lambda limits, x: limits <= x), 2 * _FLOAT),

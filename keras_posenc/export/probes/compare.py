@@ -284,23 +284,23 @@ def difference(
     agreeing, rows, kept, decided = 0, 0, 0, 0
     for name, right in wanted.items():
         found = got[name]
-        distances = _distances(right, found, scales[name])
-        if rounded and distances is not None and not _is_float(right):
-            distances = np.full_like(distances, np.mean(distances > 0))
-        if distances is None:
+        apart = distances(right, found, scales[name])
+        if rounded and apart is not None and not _is_float(right):
+            apart = np.full_like(apart, np.mean(apart > 0))
+        if apart is None:
             return Difference(largest_difference=math.inf, where=name)
-        if distances.size == 0:
+        if apart.size == 0:
             continue
-        index = np.unravel_index(np.argmax(distances), distances.shape)
-        if distances[index] > worst or not where:
-            worst = float(distances[index])
+        index = np.unravel_index(np.argmax(apart), apart.shape)
+        if apart[index] > worst or not where:
+            worst = float(apart[index])
             where = f"{name}{[int(i) for i in index]}"
             if examples and index:
                 where += f", where the inputs are {examples[int(index[0])]}"
         if not _is_float(right):
             continue
-        total += float(np.sum(distances))
-        numbers += distances.size
+        total += float(np.sum(apart))
+        numbers += apart.size
         kind = kinds[name].name if kinds and name in kinds else None
         if kind in (SCORES, LOGITS):
             same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
@@ -389,7 +389,7 @@ def _is_float(values: Any) -> bool:
     return "float" in values.dtype.name
 
 
-def _distances(
+def distances(
     wanted: np.ndarray, got: np.ndarray, scale: float
 ) -> np.ndarray | None:
     """Returns the differences of two arrays, or None if shapes differ."""
@@ -399,11 +399,11 @@ def _distances(
         return np.where(wanted == got, 0.0, np.inf)
     wanted, got = wanted.astype("float64"), got.astype("float64")
     with np.errstate(invalid="ignore"):
-        distances = np.abs(wanted - got) / np.maximum(scale, np.abs(wanted))
+        apart = np.abs(wanted - got) / np.maximum(scale, np.abs(wanted))
     same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
-    distances = np.where(same, 0.0, distances)
+    apart = np.where(same, 0.0, apart)
     # NaN against a number, or infinities of different signs.
-    return np.where(np.isnan(distances), np.inf, distances)
+    return np.where(np.isnan(apart), np.inf, apart)
 
 
 def has_nan(outputs: Mapping[str, np.ndarray]) -> bool:

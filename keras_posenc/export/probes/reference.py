@@ -165,6 +165,7 @@ class Reference:
         notes: What the test inputs could not cover, as text.
         eager_differences: Where the model's eager code gives other outputs
             than its graph, as text.
+        memory: What runs the models once more, where rounding is measured.
     """
 
     signatures: Sequence[Signature]
@@ -187,6 +188,21 @@ class Reference:
     in_engine: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
     eager_differences: list[str] = dataclasses.field(default_factory=list)
+    memory: Memory = dataclasses.field(default_factory=Memory)
+
+    def with_rounding(self, probe: Probe) -> Probe:
+        """Returns a probe with how far rounding may move its outputs."""
+        (signature,) = (
+            each for each in self.signatures if each.name == probe.signature
+        )
+        with restored(self.signatures):
+            outputs, *others = _moved_outputs(
+                signature, probe.inputs, self.memory, _MOVED
+            )
+        count = len(next(iter(probe.inputs.values())))
+        return dataclasses.replace(
+            probe, rounding=_rounding_of(outputs, others, count)
+        )
 
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
@@ -458,6 +474,7 @@ def _compute(
         padding_matters=matters,
         margin=margin,
         allowed_losses=losses,
+        memory=memory.apart(),
     )
     vars(computed)["scales"] = reference.scales  # they run the model
     return computed
@@ -588,7 +605,8 @@ def _largest_taken(
             taken = middle
         else:
             refused = middle
-    return taken or None
+    # Sounds are longer than any text.
+    return taken or next(filter(takes, (side << k for k in range(1, 8))), None)
 
 
 def _taking(
@@ -1146,7 +1164,9 @@ def _with_extremes(
     """
     kinds = np.array(probe.extremes)
     inputs, count = probe.inputs, len(kinds)
-    found = _moved_outputs(signature, inputs, memory)
+    positions = max(math.prod(value.shape[1:-1]) for value in inputs.values())
+    step = max(_MOVED, positions * _ROUNDING)
+    found = _moved_outputs(signature, inputs, memory, step)
     finite = np.all([_finite(outputs, count) for outputs in found], axis=0)
     if not np.any(finite):
         return None
@@ -1154,33 +1174,37 @@ def _with_extremes(
         chosen = np.resize(np.flatnonzero(finite), count)
         kinds = kinds[chosen]
         inputs = {name: value[chosen] for name, value in inputs.items()}
-        found = _moved_outputs(signature, inputs, memory)
+        found = _moved_outputs(signature, inputs, memory, step)
         if not all(np.all(_finite(outputs, count)) for outputs in found):
             return None  # examples depend on each other
     outputs, *others = found
-    rounding = {
+    return dataclasses.replace(
+        probe,
+        inputs=inputs,
+        outputs=outputs,
+        extremes=tuple(map(str, kinds)),
+        rounding=_rounding_of(outputs, others, count),
+    )
+
+
+def _rounding_of(
+    outputs: Mapping[str, Any], others: Sequence[Mapping[str, Any]], count: int
+) -> dict[str, Any]:
+    """Returns how far rounding may move outputs, by the moved ones."""
+    return {
         name: _ALLOWED
         * functools.reduce(
             np.maximum, [_distance(value, x[name], count) for x in others]
         )
         for name, value in outputs.items()
     }
-    return dataclasses.replace(
-        probe,
-        inputs=inputs,
-        outputs=outputs,
-        extremes=tuple(map(str, kinds)),
-        rounding=rounding,
-    )
 
 
 def _moved_outputs(
-    signature: Signature, inputs: Inputs, memory: Memory
+    signature: Signature, inputs: Inputs, memory: Memory, step: float
 ) -> list[dict[str, Any]]:
     """Returns the model's outputs, and those of moved inputs and weights."""
     rng = np.random.default_rng(0)
-    positions = max(math.prod(value.shape[1:-1]) for value in inputs.values())
-    step = max(_MOVED, positions * _ROUNDING)
     found = [runner_of(signature, memory)(inputs)]
     for draw in range(_DRAWS):
         moved = {name: _moved(value, rng) for name, value in inputs.items()}

@@ -112,11 +112,16 @@ def cut_strings(signature: Signature) -> Signature:
             found = part(given, mask=masks if pad_ids else None, training=False)
         return signature.add(named_outputs(model, found))
 
+    # A Sequential has the batch of its first data for its own.
+    is_free = all(spec.shape[0] is None for spec in signature.specs.values())
     return Signature(
         signature.name,
         part,
         {
-            name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
+            name: keras.InputSpec(
+                shape=(None if is_free else tensor.shape[0], *tensor.shape[1:]),
+                dtype=tensor.dtype,
+            )
             for name, tensor in tensors.items()
         },
         call,
