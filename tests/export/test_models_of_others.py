@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
+from keras_posenc.export.check import compare
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
@@ -57,8 +58,8 @@ def test_dropout_that_is_always_on_is_reported(tmp_path):
     once, again = (model.predict(np.ones((3, 4)), verbose=0) for _ in range(2))
     np.testing.assert_array_equal(once, again)
     report = export(kp.export_litert, model, tmp_path / "m.tflite").report
-    assert "`training=True` in the model" in str(report)
-    assert "in the file: mc" in str(report)
+    assert "training=True in the model" in str(report)
+    assert "the file does: mc" in str(report)
 
 
 class Sized(layers.Layer):
@@ -350,3 +351,88 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
 def test_what_is_given_for_something_else(make, call, message):
     with pytest.raises(ValueError, match=message):
         call(make.embedder())
+
+
+def upsampled():
+    image = keras.Input((None, None, 2), name="image")
+    larger = layers.UpSampling2D(2)(image)
+    return keras.Model(image, layers.Conv2D(3, 3, padding="same")(larger))
+
+
+def masked_attention():
+    ids = words()
+    x = layers.Embedding(30, 8, mask_zero=True)(ids)
+    x = layers.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)
+    return keras.Model(ids, layers.Dense(3)(x))
+
+
+def signs_of_integers():
+    ids = words(dtype="int64")
+    return keras.Model(ids, ops.sign(ids - 5) * ops.abs(ids - 7))
+
+
+def recurrent_texts():
+    """Built from data of one text, as TensorFlow's tutorial builds it."""
+    split = layers.TextVectorization(max_tokens=20)
+    split.adapt(["the movie was cool"])
+    encoder = layers.Bidirectional(layers.LSTM(3))
+    table = layers.Embedding(20, 4, mask_zero=True)
+    model = keras.Sequential([split, table, encoder, layers.Dense(1)])
+    model(tf.constant(["the movie was cool"]))
+    return model
+
+
+def sound():
+    """Of at least 1,600 samples, which is more than any text has steps."""
+    samples = keras.Input((None, 1), name="samples")
+    x = layers.Conv1D(4, 100, strides=100, activation="tanh")(samples)
+    x = layers.Conv1D(4, 16)(x)
+    return keras.Model(samples, layers.GlobalAveragePooling1D()(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "samples"),
+    [
+        (upsampled, None),
+        (masked_attention, None),
+        (signs_of_integers, np.array([[3, 5, 9]])),
+        (recurrent_texts, np.array(["cool movie", "was"])),
+        (sound, None),
+    ],
+)
+def test_ordinary_models_convert_to_litert(make, samples, tmp_path):
+    keras.utils.set_random_seed(0)
+    path = tmp_path / "m.tflite"
+    kp.export_litert(make(), path, samples=samples, verbose=False)
+
+
+def test_mean_of_an_image_of_one_colour_in_onnx(tmp_path):
+    """256 roundings in each of two sums, where one has 65,536."""
+    ort = pytest.importorskip("onnxruntime")
+    image = keras.Input((256, 256, 1), name="image")
+    model = keras.Model(image, layers.GlobalAveragePooling2D()(image))
+    kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
+    session = ort.InferenceSession(tmp_path / "m.onnx")
+    ones = np.full((1, 256, 256, 1), 0.1, "float32")
+    (mean,) = session.run(None, {"image": ones})
+    np.testing.assert_allclose(mean, 0.1, rtol=2 * 256 * 2**-24)
+
+
+def test_rounding_of_an_ill_conditioned_model_is_measured():
+    """1e4 less 1e4 leaves 1e-3 of rounding; a fault of 1e-2 is one."""
+    x = keras.Input((4,), name="x")
+    large = layers.Dense(4, name="large")(x)
+    small = keras.Model(x, layers.Subtract()([large, x * 0 + 1e4]))
+    small.get_layer("large").set_weights([np.eye(4), np.full(4, 1e4)])
+    signatures = resolve_signatures(small)
+    reference = compute_reference(Probes.fit(signatures))
+    probe = next(probe for probe in reference.probes if not probe.extremes)
+
+    def differing(by):
+        outputs = {name: x + by for name, x in probe.outputs.items()}
+        response = {"outputs": outputs, "milliseconds": 1.0}
+        return compare(probe, response, reference).largest_difference
+
+    assert differing(2e-3) <= reference.tolerance
+    assert "rounding alone" in reference.notes[-1]
+    assert differing(1.0) > reference.tolerance
