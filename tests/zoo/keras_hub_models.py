@@ -457,7 +457,7 @@ def sam_prompts():
         "points": random.uniform(0, 32, (2, 1, 2)).astype("float32"),
         "labels": np.ones((2, 1), "float32"),
         "boxes": np.float32([[[[4, 4], [20, 24]]], [[[0, 8], [16, 30]]]]),
-        "masks": np.zeros((2, 0, 8, 8, 1), "float32"),
+        "masks": np.zeros((2, 1, 8, 8, 1), "float32"),
     }
 
 
@@ -466,7 +466,10 @@ def sam_segmenter():
     import keras_hub
 
     segmenter = keras_hub.models.SAMImageSegmenter(sam_backbone())
-    return segmenter, {"samples": sam_prompts()}
+    prompts = sam_prompts()
+    shapes = {name: (None, *x.shape[1:]) for name, x in prompts.items()}
+    signatures = {"serving_default": (segmenter, shapes)}
+    return segmenter, {"signatures": signatures, "samples": prompts}
 
 
 @model("keras-hub other/WhisperBackbone", f"{URL}/whisper/")

@@ -74,7 +74,9 @@ def gnn_citations():
     )
     nodes = np.array([1, 10, 15], "int32")
     classifier(nodes)
-    return classifier, {"samples": nodes}
+    spec = keras.InputSpec(shape=(None,), dtype="int32")
+    signatures = {"serving_default": (classifier, {"input_node_indices": spec})}
+    return classifier, {"signatures": signatures, "samples": nodes}
 
 
 @model("graph/mpnn_molecular_graphs", GRAPH + "mpnn-molecular-graphs/")

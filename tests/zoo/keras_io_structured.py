@@ -358,5 +358,8 @@ def collaborative_filtering_movielens():
             return ops.nn.sigmoid(dot + user_bias + movie_bias)
 
     net = RecommenderNet(60, 90, 50)
-    net(np.array([[1, 2], [3, 4]], "int64"))
-    return net
+    pairs = np.array([[1, 2], [3, 4]], "int64")
+    net(pairs)
+    spec = keras.InputSpec(shape=(None, 2), dtype="int64")
+    signatures = {"serving_default": (net, {"inputs": spec})}
+    return net, {"signatures": signatures, "samples": pairs}

@@ -186,7 +186,10 @@ def time_series_residual_lstm():
         )
     )
     network(np.zeros((2, 24, 19), "float32"))
-    return network
+    spec = keras.InputSpec(shape=(None, 24, 19), dtype="float32")
+    return network, {
+        "signatures": {"serving_default": (network, {"inputs": spec})}
+    }
 
 
 @model("tensorflow/time_series_feedback", SERIES)

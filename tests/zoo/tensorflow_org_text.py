@@ -4,6 +4,7 @@ Built as the tutorials build them (`tf.keras`, and TensorFlow where they use
 it), with fewer words and narrower layers.
 """
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
@@ -59,7 +60,10 @@ def text_generation():
 
     network = MyModel(66, 32, 64)
     network(np.ones((2, 20), "int64"))
-    return network
+    spec = keras.InputSpec(shape=(None, None), dtype="int64")
+    return network, {
+        "signatures": {"serving_default": (network, {"inputs": spec})}
+    }
 
 
 @model("tensorflow/word2vec", TEXT + "word2vec")
@@ -82,4 +86,8 @@ def word2vec():
 
     network = Word2Vec(200, 32)
     network((np.ones((2, 1), "int64"), np.ones((2, 5), "int64")))
-    return network
+    specs = {
+        "pair_1": keras.InputSpec(shape=(None, 1), dtype="int64"),
+        "pair_2": keras.InputSpec(shape=(None, 5), dtype="int64"),
+    }
+    return network, {"signatures": {"serving_default": (network, specs)}}
