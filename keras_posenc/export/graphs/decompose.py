@@ -200,7 +200,7 @@ def _bincount(attributes: Any, x: Any, size: Any, weights: Any) -> Any:
     """Counts the ids of each row."""
     import tensorflow as tf
 
-    found = tf.one_hot(x, size, dtype=weights.dtype)
+    found = tf.one_hot(x, tf.cast(size, "int32"), dtype=weights.dtype)
     given = attributes["constants"][2]
     if attributes.get("binary_output"):
         return tf.reduce_max(found, axis=-2)
