@@ -98,7 +98,8 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
         if sample_weight is not None:
             given = ops.convert_to_tensor(sample_weight)
             weights = weights * ops.cast(spread(given, counts), self.dtype)
-        weights = ops.where(padding, float("nan"), weights)
+        # In all weights: XLA makes 0 of NaN at places that are masked.
+        weights = ops.where(ops.any(padding), float("nan"), weights)
         y_true = ops.where(counts, y_true, self.ignored_id)
         return super().__call__(y_true, y_pred, sample_weight=weights)
 
@@ -150,9 +151,10 @@ def _at(ids: Any, numbers: Any) -> Any:
 def _check_ids(targets: Any, counts: Any, padding: Any, size: int) -> None:
     """Raises `ValueError` for known ids outside [0, size)."""
     ids, real = known_values(targets), known_values(counts)
-    if ids is None or real is None:
+    hidden = known_values(padding)
+    if ids is None or real is None or hidden is None:
         return
-    wrong = ids[known_values(padding) | real & (ids >= size)]
+    wrong = ids[hidden | (real & (ids >= size))]
     if wrong.size:
         hint = (
             f". If it is padding, as of TeacherForcing(pad_id={wrong[0]}), "
