@@ -211,13 +211,36 @@ def _floor_divide(context: Any, node: Any, *_: Any) -> None:
 
 
 def _floor_mod(context: Any, node: Any, *_: Any) -> None:
-    """Writes the remainder of quotients that are rounded down."""
-    from tf2onnx.onnx_opset.math import FloorMod
+    """Writes the remainder of quotients that are rounded down.
 
+    tf2onnx subtracts a product from floats, which leaves 0 of large ones.
+    """
     if _dtype(context, node.output[0]).kind in "iu":
         node.type = "Mod"
-    else:
-        FloorMod.version_7(context, node)
+        return
+    from onnx import TensorProto
+
+    of, by = node.input
+    made = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    outputs = {"name": node.name, "outputs": list(node.output)}
+    context.remove_node(node.name)
+    # Of the sign of the dividend: one divisor more where the signs differ.
+    (rest,) = context.make_node("Mod", [of, by], attr={"fmod": 1}, **made).output
+    signs = [context.make_node("Sign", [each]).output[0] for each in (rest, by)]
+    product = context.make_node("Mul", signs, **made)
+    zero = context.make_const(
+        f"{outputs['name']}_zero", np.zeros((), _dtype(context, rest))
+    )
+    differ = context.make_node(
+        "Less",
+        [product.output[0], zero.output[0]],
+        shapes=made["shapes"],
+        dtypes=[TensorProto.BOOL],
+    )
+    more = context.make_node("Add", [rest, by], **made)
+    context.make_node(
+        "Where", [differ.output[0], more.output[0], rest], **outputs, **made
+    )
 
 
 # Integers that ONNX Runtime does not sort, as others that it does.

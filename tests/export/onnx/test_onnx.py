@@ -84,6 +84,20 @@ def test_quotients_of_negative_integers(onnxruntime, tmp_path):
         np.testing.assert_allclose(got, want, rtol=0, atol=2 * 5.8e-7)
 
 
+def test_remainders_of_large_floats(onnxruntime, tmp_path):
+    """tf2onnx subtracts a product, which is the number itself then."""
+    x = keras.Input((None,), name="x")
+    by = {"three": 3.0, "minus_three": -3.0, "part": 0.7}
+    model = keras.Model(x, {name: ops.mod(x, y) for name, y in by.items()})
+    path = tmp_path / "model.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    numbers = np.float32([[1e9, -1e9, 16_777_217, 7, -7, -6, 6, 0, 2.1, -3.5]])
+    session = onnxruntime.InferenceSession(path)
+    for name, want in model.predict(numbers, verbose=0).items():
+        (got,) = session.run([name], {"x": numbers})
+        np.testing.assert_array_equal(got, want)
+
+
 def test_integers_that_float32_does_not_have(onnxruntime, tmp_path):
     """tf2onnx casts them to float32 before it compares or sorts them."""
     now = 1_700_000_000_000
