@@ -384,6 +384,8 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "Less": (_compare, []),
     "LessEqual": (_compare, []),
     "OneHot": (_one_hot, []),
+    # Left, and refused: tf2onnx writes another interpolation.
+    "ResizeArea": (lambda *_: None, []),
     "SelectV2": (_select, []),
     "Sum": (_sum, []),
     "TopKV2": (_top_k, []),
