@@ -24,7 +24,8 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
     Returns:
         A `tf.data.Dataset` with the same features, each a dict of `ids`,
         `segment_ids` and `positions`, int32 of shape (length,). Segments count
-        from 1, and positions from 0 in each; both are 0 for padding.
+        from 1, and positions from 0 in each; both are 0 for padding. Attention
+        takes 0 as one more segment: padding that may hold NaN needs a mask.
 
     Raises:
         ValueError: if `length` or `window` is not a positive integer, or a

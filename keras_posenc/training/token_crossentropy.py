@@ -37,9 +37,9 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
             hold neither large ids nor the loss of a token.
 
     Call arguments:
-        y_true: integer ids of shape (batch, seq), in [0, V) where they count.
-            Others raise `ValueError` if their values are known, and else give
-            a loss of NaN.
+        y_true: integer ids of shape (batch, seq), in [0, V) where they count,
+            and nowhere below 0 unless that is `ignored_id`. Others raise
+            `ValueError` if their values are known, and else give a loss of NaN.
         y_pred: logits, or probabilities, of shape (batch, seq, V).
         sample_weight: of shape (batch,) or (batch, seq).
 
@@ -90,11 +90,16 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.convert_to_tensor(y_pred)
         _, counts = read_targets(y_true, y_pred, self.ignored_id)
-        _check_ids(y_true, counts, y_pred.shape[-1])
+        # Padding of another number, as of `TeacherForcing(pad_id=-1)`: a mask
+        # hides it, while `ignored_id` drops real tokens from the loss.
+        padding = ops.logical_and(y_true < 0, y_true != self.ignored_id)
+        _check_ids(y_true, counts, padding, y_pred.shape[-1])
         weights = ops.cast(counts, self.dtype)
         if sample_weight is not None:
             given = ops.convert_to_tensor(sample_weight)
             weights = weights * ops.cast(spread(given, counts), self.dtype)
+        # In all weights: XLA makes 0 of NaN at places that are masked.
+        weights = ops.where(ops.any(padding), float("nan"), weights)
         y_true = ops.where(counts, y_true, self.ignored_id)
         return super().__call__(y_true, y_pred, sample_weight=weights)
 
@@ -143,14 +148,19 @@ def _at(ids: Any, numbers: Any) -> Any:
     return ops.reshape(tf.gather_nd(rows, index), ops.shape(ids))
 
 
-def _check_ids(targets: Any, counts: Any, size: int) -> None:
+def _check_ids(targets: Any, counts: Any, padding: Any, size: int) -> None:
     """Raises `ValueError` for known ids outside [0, size)."""
     ids, real = known_values(targets), known_values(counts)
-    if ids is None or real is None:
+    hidden = known_values(padding)
+    if ids is None or real is None or hidden is None:
         return
-    wrong = ids[real & ((ids < 0) | (ids >= size))]
+    wrong = ids[hidden | (real & (ids >= size))]
     if wrong.size:
+        hint = (
+            f". If it is padding, as of TeacherForcing(pad_id={wrong[0]}), "
+            f"give ignored_id={wrong[0]} to the loss and the metrics"
+        )
         raise ValueError(
             f"`y_true` must be ids in [0, {size}), as many as `y_pred` has, or "
-            f"`ignored_id`. Received: {wrong[0]}"
+            f"`ignored_id`. Received: {wrong[0]}{hint if wrong[0] < 0 else ''}"
         )

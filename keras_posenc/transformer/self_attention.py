@@ -69,7 +69,8 @@ class SelfAttention(AttentionLayer):
         start_index: Where counting starts instead of 0, in each segment too:
             an integer or `(batch,)` integers. Not together with `positions`.
         segment_ids: Integers `(batch, seq)`: a token of a packed row attends
-            to its own segment only.
+            to its own segment only. 0 is a segment like others: without a
+            mask, NaN in padding makes the whole row NaN.
         padding_mask: Bool `(batch, seq)`, True for a token.
         attention_mask: Bool `(batch, seq, seq)`: which query (second axis) may
             attend to which key (third axis). A query that may attend to

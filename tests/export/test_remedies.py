@@ -9,7 +9,7 @@ import re
 import keras
 import numpy as np
 import pytest
-from keras import layers
+from keras import layers, ops
 
 import keras_posenc as kp
 
@@ -292,6 +292,110 @@ def test_models_called_on_a_dict_or_a_list(tmp_path):
         assert artifact.report.passed
         found = kp.inspect(artifact.path).signatures["serving_default"]
         assert sorted(found["inputs"]) == names
+
+
+# ---- Of operators that a format lacks
+
+
+def running_sums(x):
+    zeros = ops.zeros_like(x[:, 0])
+    steps = ops.swapaxes(x, 0, 1)
+    sums = ops.scan(lambda total, y: (total + y,) * 2, zeros, steps)[1]
+    return ops.swapaxes(sums, 0, 1)
+
+
+def running_sums_by_a_loop(x):
+    sums = [x[:, 0]]
+    for index in range(1, 4):
+        sums.append(sums[-1] + x[:, index])
+    return ops.stack(sums, axis=1)
+
+
+def crossed_by_rolls(x):
+    a, b, roll = x, x + 1, ops.roll
+    return roll(a, -1, -1) * roll(b, -2, -1) - roll(a, -2, -1) * roll(b, -1, -1)
+
+
+# What is refused of an input (4, 3), where, what is said, and what to write.
+LACKING = {
+    "slice_update": (
+        lambda x: ops.slice_update(x, (0, 1, 0), x[:, :1] * 2),
+        "onnx",
+        "XlaDynamicUpdateSlice: .* by keras.ops.concatenate",
+        lambda x: ops.concatenate([x[:, :1], x[:, :1] * 2, x[:, 2:]], 1),
+    ),
+    "scan": (
+        running_sums,
+        "onnx",
+        "TensorListSetItem: .* as a Python loop",
+        running_sums_by_a_loop,
+    ),
+    "cross": (
+        lambda x: ops.cross(x, x + 1),
+        "litert",
+        r"roll\(a, -1, -1\)",
+        crossed_by_rolls,
+    ),
+    "median": (
+        lambda x: ops.median(x, axis=2),
+        "litert",
+        r"places of keras\.ops\.sort\(x, axis\)",
+        lambda x: ops.sort(x, axis=2)[:, :, 1],
+    ),
+    "float64": (
+        lambda x: ops.ceil(ops.cast(x, "float64")),
+        "litert",
+        r"keras\.ops\.cast\(x, 'float32'\)",
+        lambda x: ops.ceil(ops.cast(x, "float32")),
+    ),
+    "resizing": (
+        lambda x: layers.Resizing(2, 3, interpolation="area")(x[..., None]),
+        "onnx",
+        r"ResizeArea \(Resizing '\w+'\)\. .* AveragePooling2D\(n\)",
+        lambda x: layers.AveragePooling2D((2, 1))(x[..., None]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_remedy_for_an_operator_that_a_format_lacks(name, tmp_path):
+    refused, kind, said, instead = LACKING[name]
+    if kind == "onnx":
+        pytest.importorskip("onnx")
+    keras.utils.set_random_seed(0)
+    export, file = EXPORTS[kind]
+    x = keras.Input((4, 3), name="x")
+    model = keras.Model(x, refused(x))
+    with pytest.raises(kp.ExportError, match=said):
+        export(model, tmp_path / file, verbose=False)
+    other = keras.Model(x, instead(x))
+    values = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
+    np.testing.assert_allclose(
+        model.predict(values, verbose=0),
+        other.predict(values, verbose=0),
+        rtol=0,
+        atol=1e-6,
+    )
+    assert export(other, tmp_path / file, verbose=False).report.passed
+
+
+def test_causal_attention_of_any_length(tmp_path):
+    """Keras's is refused by LiteRT; a fixed length or ours is not."""
+    x = keras.Input((None, 4), name="x")
+    path = tmp_path / "m.tflite"
+
+    def export(attention, *inputs, shape=(1, None, 4)):
+        model = keras.Model(x, attention(*inputs, use_causal_mask=True))
+        signatures = {"serving_default": (model, {"x": shape})}
+        return kp.export_litert(
+            model, path, signatures=signatures, max_length=3, verbose=False
+        ).report
+
+    keras_attention = layers.MultiHeadAttention(1, 2)
+    with pytest.raises(kp.ExportError, match="give fixed sizes in `sig"):
+        export(keras_attention, x, x)
+    assert export(keras_attention, x, x, shape=(1, 3, 4)).passed
+    assert export(kp.SelfAttention(1), x).passed
 
 
 # ---- Of verify

@@ -157,6 +157,22 @@ def test_ids_that_no_logit_is_of():
     assert np.isfinite(numpy(ignored(np.array([[1, -100]]), logits)))
 
 
+def test_padding_of_another_number_is_loud_under_a_mask():
+    """0 is a token then, which the default `ignored_id` would drop."""
+    ids, targets = np.array([[1, 2, 0]]), np.array([[0, 2, -1]])
+    model = keras.Sequential([keras.layers.Embedding(V, V, mask_zero=True)])
+    loss = training.TokenCrossentropy()
+    with pytest.raises(ValueError, match="give ignored_id=-1 to the loss"):
+        loss(targets, model(ids))
+    model.compile(loss=loss)
+    if keras.config.backend() == "torch":
+        with pytest.raises(ValueError, match="give ignored_id=-1 to the loss"):
+            model.fit(ids, targets, verbose=0)
+    else:
+        found = model.fit(ids, targets, verbose=0).history["loss"]
+        assert np.isnan(found).all()
+
+
 def test_loss_without_a_token_is_0():
     loss = training.TokenCrossentropy()
     assert numpy(loss(np.zeros((2, 3), int), np.ones((2, 3, V)))) == 0

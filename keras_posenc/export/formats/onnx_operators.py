@@ -243,13 +243,38 @@ def _floor_divide(context: Any, node: Any, *_: Any) -> None:
 
 
 def _floor_mod(context: Any, node: Any, *_: Any) -> None:
-    """Writes the remainder of quotients that are rounded down."""
-    from tf2onnx.onnx_opset.math import FloorMod
+    """Writes the remainder of quotients that are rounded down.
 
+    tf2onnx subtracts a product from floats, which leaves 0 of large ones.
+    """
     if _dtype(context, node.output[0]).kind in "iu":
         node.type = "Mod"
-    else:
-        FloorMod.version_7(context, node)
+        return
+    from onnx import TensorProto
+
+    of, by = node.input
+    made = {"shapes": node.output_shapes, "dtypes": node.output_dtypes}
+    outputs = {"name": node.name, "outputs": list(node.output)}
+    context.remove_node(node.name)
+    # Of the sign of the dividend: one divisor more where the signs differ.
+    (rest,) = context.make_node(
+        "Mod", [of, by], attr={"fmod": 1}, **made
+    ).output
+    signs = [context.make_node("Sign", [each]).output[0] for each in (rest, by)]
+    product = context.make_node("Mul", signs, **made)
+    zero = context.make_const(
+        f"{outputs['name']}_zero", np.zeros((), _dtype(context, rest))
+    )
+    differ = context.make_node(
+        "Less",
+        [product.output[0], zero.output[0]],
+        shapes=made["shapes"],
+        dtypes=[TensorProto.BOOL],
+    )
+    more = context.make_node("Add", [rest, by], **made)
+    context.make_node(
+        "Where", [differ.output[0], more.output[0], rest], **outputs, **made
+    )
 
 
 # Integers that ONNX Runtime does not sort, as others that it does.
@@ -294,6 +319,35 @@ def _top_k(context: Any, node: Any, *_: Any) -> None:
         _cast_output(context, node, 0, context.get_dtype(node.output[0]))
     node.type = "TopK"
     _cast_output(context, node, 1, indices)
+
+
+def _one_hot(context: Any, node: Any, *_: Any) -> None:
+    """Gives ids below 0 no place, where ONNX counts from the end."""
+    from tf2onnx.onnx_opset.tensor import OneHot
+
+    ids = _cast_input(context, node, node.input[0], "int64")
+    zero, beyond = (
+        context.make_const(f"{node.name}_{value}", np.int64(value)).output[0]
+        for value in (0, 2**31)
+    )
+    negative = context.make_node("Less", [ids, zero]).output[0]
+    place = context.make_node("Where", [negative, beyond, ids])
+    context.copy_shape(ids, place.output[0])
+    context.set_dtype(place.output[0], context.get_dtype(ids))
+    context.replace_input(node, ids, place.output[0], 0)
+    OneHot.version_11(context, node)
+
+
+def _sum(context: Any, node: Any, *_: Any) -> None:
+    """Lets sums of int32 overflow, where ONNX Runtime keeps the largest."""
+    from tf2onnx.onnx_opset.reduction import ReduceOpBase
+
+    dtype = context.get_dtype(node.output[0])
+    if _dtype(context, node.output[0]) == "int32":
+        _cast_input(context, node, node.input[0], "int64")
+        _cast_output(context, node, 0, dtype)
+    node.type = "ReduceSum"
+    ReduceOpBase.version_13(context, node)
 
 
 def _of_sign_bit(node: Any) -> str | None:
@@ -362,7 +416,11 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "Less": (_compare, []),
     "LessEqual": (_compare, []),
     "Mean": (_mean, []),
+    "OneHot": (_one_hot, []),
+    # Left, and refused: tf2onnx writes another interpolation.
+    "ResizeArea": (lambda *_: None, []),
     "SelectV2": (_select, []),
+    "Sum": (_sum, []),
     "TopKV2": (_top_k, []),
 }
 

@@ -84,6 +84,35 @@ def test_quotients_of_negative_integers(onnxruntime, tmp_path):
         np.testing.assert_allclose(got, want, rtol=0, atol=2 * 5.8e-7)
 
 
+def test_remainders_of_large_floats(onnxruntime, tmp_path):
+    """tf2onnx subtracts a product, which is the number itself then."""
+    x = keras.Input((None,), name="x")
+    by = {"three": 3.0, "minus_three": -3.0, "part": 0.7}
+    model = keras.Model(x, {name: ops.mod(x, y) for name, y in by.items()})
+    path = tmp_path / "model.onnx"
+    kp.export_onnx(model, path, verify=False, verbose=False)
+    numbers = np.float32([[1e9, -1e9, 16_777_217, 7, -7, -6, 6, 0, 2.1, -3.5]])
+    session = onnxruntime.InferenceSession(path)
+    for name, want in model.predict(numbers, verbose=0).items():
+        (got,) = session.run([name], {"x": numbers})
+        np.testing.assert_array_equal(got, want)
+
+
+def test_ids_without_a_class_and_sums_that_overflow(onnxruntime, tmp_path):
+    x = keras.Input((1,), dtype="int32", name="x")
+    encoded = layers.CategoryEncoding(5, output_mode="one_hot")(x)
+    total = ops.sum(ops.concatenate([x, x], axis=1), axis=1)
+    model = keras.Model(x, {"encoded": encoded, "sum": total})
+    path, ids = tmp_path / "model.onnx", np.array([[3], [4]], "int32")
+    # Verified with large and negative integers too.
+    assert kp.export_onnx(model, path, samples={"x": ids}).report.passed
+    ids = np.int32([[-1], [-5], [-6], [5], [2**31 - 1], [-(2**31)]])
+    session = onnxruntime.InferenceSession(path)
+    for name, want in model.predict(ids, verbose=0).items():
+        (got,) = session.run([name], {"x": ids})
+        np.testing.assert_array_equal(got, want)
+
+
 def test_integers_that_float32_does_not_have(onnxruntime, tmp_path):
     """tf2onnx casts them to float32 before it compares or sorts them."""
     now = 1_700_000_000_000
