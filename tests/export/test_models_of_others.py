@@ -418,6 +418,15 @@ def test_mean_of_an_image_of_one_colour_in_onnx(tmp_path):
     np.testing.assert_allclose(mean, 0.1, rtol=2 * 256 * 2**-24)
 
 
+@pytest.mark.parametrize("kind", ["bilinear", "nearest"])
+def test_images_are_resized_to_whole_sizes_in_onnx(kind, tmp_path):
+    """The factor 9 / 5, in float32, gives 8 pixels of 5."""
+    image = keras.Input((5, 5, 1), name="image")
+    larger = ops.image.resize(image, (9, 9), interpolation=kind)
+    model = keras.Model(image, layers.Conv2D(2, 3)(larger))
+    kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
+
+
 def test_rounding_of_an_ill_conditioned_model_is_measured():
     """1e4 less 1e4 leaves 1e-3 of rounding; a fault of 1e-2 is one."""
     x = keras.Input((4,), name="x")

@@ -338,6 +338,23 @@ def _one_hot(context: Any, node: Any, *_: Any) -> None:
     OneHot.version_11(context, node)
 
 
+def _resize(context: Any, node: Any, *_: Any) -> None:
+    """Resizes to sizes.
+
+    tf2onnx writes factors where it knows the sizes, and those of float32 may
+    give a pixel less, as from 5 to 9.
+    """
+    from tf2onnx.onnx_opset.nn import Resize
+
+    image = node.input[0]
+    shape = context.get_shape(image)
+    if shape is not None:
+        context.set_shape(image, [shape[0], -1, -1, shape[3]])
+    Resize.version_11(context, node)
+    if shape is not None:
+        context.set_shape(image, shape)
+
+
 def _sum(context: Any, node: Any, *_: Any) -> None:
     """Lets sums of int32 overflow, where ONNX Runtime keeps the largest."""
     from tf2onnx.onnx_opset.reduction import ReduceOpBase
@@ -419,6 +436,8 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "OneHot": (_one_hot, []),
     # Left, and refused: tf2onnx writes another interpolation.
     "ResizeArea": (lambda *_: None, []),
+    "ResizeBilinear": (_resize, []),
+    "ResizeNearestNeighbor": (_resize, []),
     "SelectV2": (_select, []),
     "Sum": (_sum, []),
     "TopKV2": (_top_k, []),
