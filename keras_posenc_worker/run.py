@@ -89,7 +89,7 @@ def main(path: str) -> None:
     ]
     if kind == "saved_model":
         try:
-            session.check_python(loaded, cases, response["cases"])
+            session.run_python(loaded, cases, response["cases"])
         except Exception as error:
             response = {
                 "error": f"{type(error).__name__}: {error}",

@@ -15,12 +15,6 @@ from keras_posenc_worker.runtimes import (
     session_runner,
 )
 
-_NEAR = 1e-4  # the two plan graphs differently
-
-
-class Disagreement(Exception):
-    """Python computes something else than servers do."""
-
 
 @dataclasses.dataclass(frozen=True)
 class LoadedModel:
@@ -77,18 +71,14 @@ def load(exported: str, *op_libraries: str) -> LoadedModel:
     )
 
 
-def check_python(loaded: LoadedModel, cases: Any, found: Any) -> None:
-    """Runs the first case of each signature in Python, too.
+def run_python(loaded: LoadedModel, cases: Any, found: Any) -> None:
+    """Adds to the first case of each signature what Python gives for it.
 
     Args:
         loaded: The SavedModel.
         cases: Name and inputs of each case.
         found: What the session gave for each.
-
-    Raises:
-        Disagreement: Python gives other outputs.
     """
-    import numpy as np
     import tensorflow as tf
 
     seen = set()
@@ -100,21 +90,8 @@ def check_python(loaded: LoadedModel, cases: Any, found: Any) -> None:
             key: tf.constant(value, loaded.input_dtypes[name][key])
             for key, value in inputs.items()
         }
-        for key, value in loaded.python[name](**given).items():
-            one, other = own["outputs"][key], value.numpy()
-            if one.dtype == object or one.dtype.kind in "biu":
-                same = np.array_equal(one, other)
-            else:  # bfloat16 too
-                one, other = one.astype("float64"), other.astype("float64")
-                same = one.shape == other.shape and np.allclose(
-                    one, other, _NEAR, _NEAR, equal_nan=True
-                )
-            if not same:
-                raise Disagreement(
-                    f"signature '{name}', output '{key}': "
-                    "tf.saved_model.load gives other values than a server's "
-                    "session"
-                )
+        outputs = loaded.python[name](**given)
+        own["python"] = {key: value.numpy() for key, value in outputs.items()}
 
 
 def _weights(exported: str) -> list[str]:

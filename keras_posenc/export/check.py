@@ -7,10 +7,12 @@ import re
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import (
     difference,
@@ -321,6 +323,8 @@ def check(
         )
         if not probe.is_nan
     ]
+    for probe, found in zip(reference.probes, response["cases"], strict=True):
+        _check_python(probe, found, reference, inspection.path)
     names = {signature.name for signature in reference.signatures}
     return VerificationReport(
         path=inspection.path,
@@ -366,6 +370,25 @@ def check(
         ],
         compiled_model=response.get("compiled_model", ""),
     )
+
+
+def _check_python(
+    probe: Probe, found: Mapping[str, Any], reference: Reference, path: Path
+) -> None:
+    """Raises `ExportVerificationError` if Python gives other outputs.
+
+    A SavedModel says by different parts of it what servers run, and what
+    `tf.saved_model.load` gives.
+    """
+    if "python" not in found:
+        return
+    case = compare(probe, {**found, "outputs": found["python"]}, reference)
+    if case.error or case.largest_difference > reference.tolerance:
+        raise ExportVerificationError(
+            f"'{path}' differs between servers and Python: signature "
+            f"'{probe.signature}': tf.saved_model.load gives other values: "
+            f"{case.error or case.where}"
+        )
 
 
 def _without_nan(
