@@ -149,8 +149,8 @@ def load_hugging_face(
             kept. If the checkpoint makes its vectors of length 1, these are
             made so again.
         output: "float32", or how the vectors of a sentence encoder are rounded:
-            "int8", see `Int8Quantization`, or "binary", see
-            `BinaryQuantization`.
+            "int8", to compare by cosine only, see `Int8Quantization`, or
+            "binary", see `BinaryQuantization`.
         dtype: Dtype or dtype policy of the encoder; Keras's by default.
         name: Name of the model; the folder's by default.
         verbose: Whether to show slow steps on standard error.
