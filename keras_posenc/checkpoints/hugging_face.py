@@ -147,10 +147,12 @@ def load_hugging_face(
             of the checkpoint.
         truncate_dim: How many numbers of each vector of a sentence encoder are
             kept. If the checkpoint makes its vectors of length 1, these are
-            made so again.
+            made so again. Only a model that was trained for this (Matryoshka)
+            finds nearly as much by shorter vectors. Most checkpoints do not
+            say whether they were: see the model card.
         output: "float32", or how the vectors of a sentence encoder are rounded:
-            "int8", see `Int8Quantization`, or "binary", see
-            `BinaryQuantization`.
+            "int8", to compare by cosine only, see `Int8Quantization`, or
+            "binary", see `BinaryQuantization`.
         dtype: Dtype or dtype policy of the encoder; Keras's by default.
         name: Name of the model; the folder's by default.
         verbose: Whether to show slow steps on standard error.
@@ -170,9 +172,10 @@ def load_hugging_face(
 
     Warns:
         UserWarning: Weights are not finite; names their tensors. Or the
-            checkpoint names the sizes that its vectors may be cut to, and
-            `truncate_dim` is none of them. Or the start or an end symbol of a
-            language model is not in its vocabulary, and is ignored.
+            checkpoint does not list `truncate_dim` among the sizes that its
+            vectors may be cut to (`matryoshka_dims` of `config.json` or of
+            `config_sentence_transformers.json`). Or the start or an end symbol
+            of a language model is not in its vocabulary, and is ignored.
 
     Example:
     >>> import numpy as np

@@ -49,6 +49,8 @@ class TakesTexts(NamedArguments):
     takes_vectors = False
     name: str
     inputs: list[Any]
+    predict_function: Any
+    steps_per_execution: int
     origin: Mapping[str, Any]
     _traced_with = -1  # how many weights `predict` was traced with
     _num_cut = 0  # how many texts the last `predict` has cut
@@ -61,6 +63,8 @@ class TakesTexts(NamedArguments):
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         texts = self._texts_of(x)
         if texts is None:
+            if ops.is_tensor(x):
+                self._trace_once()
             return super().predict(  # type: ignore[misc]
                 x, *args, **kwargs
             )
@@ -72,6 +76,7 @@ class TakesTexts(NamedArguments):
                 model.outputs[0] if is_sequential else model.output,
             )
         self._num_cut = 0
+        self._trace_once()
         # Keras takes arrays of strings only if they have one axis.
         found = super().predict(  # type: ignore[misc]
             ops.convert_to_tensor(texts), *args, **kwargs
@@ -79,6 +84,10 @@ class TakesTexts(NamedArguments):
         if self._num_cut:
             self._warn_of_cut(len(texts))
         return found
+
+    def predict_on_batch(self, x: Any) -> Any:
+        self._trace_once(is_batch=True)
+        return super().predict_on_batch(x)  # type: ignore[misc]
 
     def predict_step(self, *args: Any) -> Any:  # on JAX, of the state too
         with reporting_cuts(self._add_cut):
@@ -105,6 +114,27 @@ class TakesTexts(NamedArguments):
         force = force or count != self._traced_with
         self._traced_with = count
         return super().make_predict_function(force)  # type: ignore[misc]
+
+    def _trace_once(self, *, is_batch: bool = False) -> None:
+        """Traces `predict` for texts, for batches of any size.
+
+        Keras would trace it for the size of the first batch, and again for the
+        next size; TensorFlow warns of that where there are several models.
+        """
+        expected = (getattr(self, "inputs", None) or [None])[0]
+        if getattr(expected, "dtype", None) != "string":
+            return
+        import tensorflow as tf
+
+        self.make_predict_function()
+        trace = getattr(self.predict_function, "get_concrete_function", None)
+        if (
+            trace is not None  # the model does not run eagerly
+            and self.steps_per_execution == 1
+            and not tf.config.functions_run_eagerly()
+        ):
+            spec = tf.TensorSpec(expected.shape, "string")
+            trace([(spec,) if is_batch else spec])
 
     def _texts_of(self, inputs: Any) -> np.ndarray | None:
         """Returns an array of texts; None for other inputs, such as tensors."""
@@ -212,13 +242,13 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         even the default one.
 
         Args:
-            texts: A list or an array of strings.
+            texts: A list or an array of strings, or a single string.
             prompt: A text to put before each text; "" for none.
             prompt_name: The name of a prompt in `prompts`.
             **options: As for `predict`, such as `batch_size` and `verbose`.
 
         Returns:
-            An array `(batch, dim)`.
+            An array `(batch, dim)`, or `(dim,)` of a single string.
 
         Raises:
             ValueError: There is no prompt of that name, both are given, or the
@@ -242,13 +272,13 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         there is none, not even the default one.
 
         Args:
-            texts: A list or an array of strings.
+            texts: A list or an array of strings, or a single string.
             prompt: A text to put before each text; "" for none.
             prompt_name: The name of a prompt in `prompts`.
             **options: As for `predict`, such as `batch_size` and `verbose`.
 
         Returns:
-            An array `(batch, dim)`.
+            An array `(batch, dim)`, or `(dim,)` of a single string.
 
         Raises:
             ValueError: There is no prompt of that name, both are given, or the
@@ -390,6 +420,9 @@ class PretrainedModel(TakesTexts, keras.Sequential):
     def _encode(
         self, texts: Any, prompt: str, options: Mapping[str, Any]
     ) -> np.ndarray:
+        if isinstance(texts, str | bytes):
+            vector: np.ndarray = self._encode([texts], prompt, options)[0]
+            return vector
         found = self._texts_of(texts) if self._takes_texts else None
         if found is None and prompt == self._own_prompt:
             return self.predict(texts, **options)

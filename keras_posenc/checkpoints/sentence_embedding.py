@@ -157,7 +157,7 @@ def sentence_embedding(
             f"Received: truncate_dim={dim}"
         )
     if truncate_dim is not None:
-        _warn_of_size(folder, values or {}, truncate_dim)
+        _warn_of_size(folder, values or {}, truncate_dim, said.truncate_dim)
     for kind in more:
         name = next(names)
         if kind == "Truncation":
@@ -246,20 +246,41 @@ def with_default_prompt(
 
 
 def _warn_of_size(
-    folder: Folder, values: Mapping[str, Any], truncate_dim: int
+    folder: Folder,
+    values: Mapping[str, Any],
+    truncate_dim: int,
+    own: int | None,
 ) -> None:
-    """Warns if the checkpoint lists sizes, and this is none of them."""
+    """Warns of a size that the checkpoint does not list, nor cuts to itself."""
     more = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
-    for key in MATRYOSHKA:
-        sizes = values.get(key, more.get(key))
-        if isinstance(sizes, list) and sizes and truncate_dim not in sizes:
-            warnings.warn(
-                f"'{folder.path}' was trained for vectors of "
-                f"{', '.join(map(str, sizes))} numbers ('{key}'). Others may "
-                f"be of little use. Received: truncate_dim={truncate_dim}",
-                UserWarning,
-                stacklevel=4,
-            )
+    listed = {
+        key: sizes
+        for key in MATRYOSHKA
+        if isinstance(sizes := values.get(key, more.get(key)), list) and sizes
+    }
+    if any(truncate_dim in sizes for sizes in listed.values()):
+        return
+    for key, sizes in listed.items():
+        reason = (
+            f"was trained for vectors of {', '.join(map(str, sizes))} numbers "
+            f"('{key}'). With others a search may find less"
+        )
+        break
+    else:
+        if truncate_dim == own:
+            return
+        reason = (
+            "does not say that its vectors may be cut. If it was not trained "
+            "for that, a search finds less: leave out `truncate_dim`. If its "
+            f'model card lists this size, add \'"{MATRYOSHKA[0]}": '
+            f"[{truncate_dim}]' to '{folder.path / PROMPTS}', and this warning "
+            "ends"
+        )
+    warnings.warn(
+        f"'{folder.path}' {reason}. Received: truncate_dim={truncate_dim}",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def _pooling(folder: Folder, path: str, width: int, name: str) -> Any:

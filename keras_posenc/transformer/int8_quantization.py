@@ -15,7 +15,10 @@ class Int8Quantization(RoundedVectors):
     Vectors need no calibration, and the direction is kept: the cosine of two
     vectors is that of their integers, up to rounding. Each number is off by at
     most 0.5, that is 1/254 of the vector's largest number. The length is lost.
-    To multiply them, cast the integers to int32 or float32 first.
+
+    Each vector has its own scale, so a plain product of the integers ranks
+    wrongly. Compare them by cosine: cast to float32, and divide by the norms
+    first, as in the example.
 
     Zeros stay zeros. A number that is not finite becomes 0.
 
@@ -34,10 +37,16 @@ class Int8Quantization(RoundedVectors):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> vectors = np.array([[0.6, -0.8], [0.0, 0.0]], "float32")
-    >>> print(np.array(kp.Int8Quantization()(vectors)))
+    >>> vectors = np.array([[0.6, -0.8], [1.0, 0.0]], "float32")
+    >>> integers = np.array(kp.Int8Quantization()(vectors))
+    >>> print(integers)
     [[  95 -127]
-     [   0    0]]
+     [ 127    0]]
+    >>> units = integers.astype("float32")
+    >>> units /= np.linalg.norm(units, axis=-1, keepdims=True)
+    >>> print(np.round(units @ units.T, 2))
+    [[1.  0.6]
+     [0.6 1. ]]
     """
 
     rounded_dtype = "int8"

@@ -88,7 +88,8 @@ def add(commands: Commands) -> None:
         choices=("float32", "int8", "binary"),
         default="float32",
         metavar="KIND",
-        help="vectors as float32, int8 or binary (default: float32)",
+        help="vectors as float32, int8 (compare them by cosine) or binary "
+        "(default: float32)",
     )
     parser.add_argument(
         "--ignore-keys",

@@ -2,7 +2,9 @@
 
 import functools
 import json
+import re
 import shutil
+import warnings
 from pathlib import Path
 
 import keras
@@ -21,6 +23,7 @@ pytestmark = [
     # By `eager` below, of a dataset, which stays a graph.
     pytest.mark.filterwarnings("ignore:Even though the `tf.config"),
     pytest.mark.filterwarnings("ignore:Cut to 24 tokens"),
+    pytest.mark.filterwarnings("ignore:.* does not say that its vectors may"),
 ]
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SAID = json.loads((FIXTURES / "sentences" / "variants.json").read_text())
@@ -107,6 +110,15 @@ def test_vectors(model, variant, expected):
 def test_prompts(model, variant, expected, way):
     encode = getattr(model, f"encode_{way}")
     near(encode(TEXTS, verbose=0), expected[f"{variant}/{way}"])
+
+
+@pytest.mark.parametrize("way", ["query", "document"])
+def test_a_single_text(models, way):
+    encode = getattr(models("several"), f"encode_{way}")
+    found = encode(TEXTS[0], verbose=0)
+    (wanted,) = encode(TEXTS[:1], verbose=0)
+    near(found, wanted)
+    near(encode(TEXTS[0].encode(), verbose=0), found)
 
 
 def test_a_prompt_of_ones_own(model, variant, expected):
@@ -258,7 +270,22 @@ class TestTruncation:
         (folder / "config.json").write_text(json.dumps(config))
         with pytest.warns(UserWarning, match=r"vectors of 8, 4 numbers \('mat"):
             load(folder, truncate_dim=5)
-        load(folder, truncate_dim=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load(folder, truncate_dim=4)
+
+    def test_not_known_to_be_trained(self, tmp_path):
+        """The warning ends as it says."""
+        folder = write(tmp_path / "untold", VARIANTS["lasttoken"])
+        with pytest.warns(UserWarning, match="does not say that its") as caught:
+            load(folder, truncate_dim=5)
+        (added,) = re.findall("add '(.*?)'", str(caught[0].message))
+        path = folder / "config_sentence_transformers.json"
+        said = json.loads(path.read_text())
+        path.write_text(json.dumps(said | json.loads(f"{{{added}}}")))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load(folder, truncate_dim=5)
 
 
 class TestOutput:

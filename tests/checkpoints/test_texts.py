@@ -103,6 +103,22 @@ def test_single_texts_are_no_pairs(of_pairs):
         of_pairs.predict(TEXTS)
 
 
+@pytest.mark.parametrize("way", [str, keras.ops.convert_to_tensor])
+def test_batches_of_any_size_are_traced_once(folder, way):
+    """Without TensorFlow's warnings, which count all models together."""
+    model = kp.load_hugging_face(folder, verbose=False)
+    for size in (1, 3, 2):
+        texts = ["one"] * size
+        if way is str:
+            model.encode_query(texts, verbose=0)
+        else:
+            model.predict(way(texts), verbose=0)
+    assert model.predict_function.experimental_get_tracing_count() == 1
+    for size in (1, 3, 2):
+        model.predict_on_batch(keras.ops.convert_to_tensor(["one"] * size))
+    assert model.predict_function.experimental_get_tracing_count() == 2
+
+
 def test_exports_call_the_vector_embedding(model):
     (found,) = kp.predict_texts(model, ["one"], verbose=False)
     assert [*found] == ["embedding"]

@@ -63,7 +63,7 @@ def kinds_of(
         widths = {value.shape[-1] if value.ndim > 1 else 1 for value in values}
         if "float" not in values[0].dtype.name or len(widths) > 1:
             continue
-        if widths != {1}:
+        if not widths <= {0, 1}:
             kinds[name] = _kind(values, maker_of(signature, name))
     return kinds
 

@@ -323,7 +323,11 @@ class Reference:
         rows: dict[tuple[str, str], list[np.ndarray]] = {}
         for probe in self.usual if self.quantization is None else self.held:
             for name, value in probe.outputs.items():
-                if "float" in value.dtype.name and value.ndim > 1:
+                if (
+                    "float" in value.dtype.name
+                    and value.ndim > 1
+                    and value.shape[-1]
+                ):
                     rows.setdefault((probe.signature, name), []).append(
                         value.astype("float64").reshape(-1, value.shape[-1])
                     )

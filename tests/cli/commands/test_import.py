@@ -61,6 +61,7 @@ class TestImport:
         # Nothing is left of what it was staged in.
         assert [path.name for path in out.parent.iterdir()] == ["ids.keras"]
 
+    @pytest.mark.filterwarnings("ignore:.* does not say that its vectors may")
     def test_options_of_sentence_encoders(self, run, checkpoint):
         add_modules(Path(checkpoint))
         line = ["import", checkpoint, "--truncate-dim", 8, "--output", "int8"]

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.export.probes.compare import kinds_of
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
@@ -189,6 +190,22 @@ def test_samples_replace_inputs_that_the_model_refuses():
     found = compute_reference(Probes.fit(signatures, samples))
     assert [probe.is_sample for probe in found.usual] == [True]
     assert "the model refuses generated inputs" in "".join(found.notes)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_an_empty_output(quantization):
+    """It is compared by its shape."""
+    x = keras.Input((6,))
+    y = keras.layers.Dense(4)(x)
+    model = keras.Model(x, {"scores": y, "empty": y[:, :0]})
+    signatures = resolve_serving_signatures(model)
+    probes = Probes.fit(signatures)
+    reference = compute_reference(probes, quantization=quantization)
+    assert reference.constant_outputs == []
+    shapes = {each.outputs["empty"].shape[1:] for each in reference.probes}
+    assert shapes == {(0,)}
+    outputs = [each.outputs for each in reference.probes]
+    assert {*kinds_of(signatures[0], outputs)} == {"scores"}
 
 
 def test_each_output_of_an_image_has_numbers():
