@@ -576,9 +576,9 @@ def _sizes(
     limits = []
     if smallest > 1:
         limits.append("no smaller ones")
-    if longest < most and not base.grid_axes:
+    if longest < most:
         limits.append("no longer ones")
-    if limits:
+    if limits and not base.grid_axes:  # whose sizes are all said
         reference.notes.append(
             f"{signature.name} was run on inputs of {smallest} to {longest} "
             f"steps along an axis: the model takes {' and '.join(limits)}"
