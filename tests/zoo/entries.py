@@ -82,6 +82,17 @@ def _used(builder: Callable[..., Any]) -> set[str]:
 TABLE: dict[str, Entry] = {}
 
 
+def with_inputs(network: Any, shape: Any, dtype: str) -> dict[str, Any]:
+    """The arguments for a called recurrent model: LiteRT takes one example."""
+    import keras
+
+    def signatures(batch: int | None) -> dict[str, Any]:
+        spec = keras.InputSpec(shape=(batch, *shape), dtype=dtype)
+        return {"signatures": {"serving_default": (network, {"inputs": spec})}}
+
+    return {**signatures(None), "litert": signatures(1)}
+
+
 def model(
     name: str, source: str, /, **arguments: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

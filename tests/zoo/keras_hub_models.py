@@ -243,6 +243,10 @@ IMAGES = {
 }
 
 
+def shapes_of(made, batch, length):
+    return {each.name: (batch, length) for each in made.inputs}
+
+
 def built(name, head, arguments):
     """A backbone or, of one, a task fed with ids or images: no preprocessor."""
     import keras_hub
@@ -254,8 +258,14 @@ def built(name, head, arguments):
             backbone=made, preprocessor=None, **classes
         )
     if name == "RWKV7":  # its own code needs a known length
-        shapes = {each.name: (None, 16) for each in made.inputs}
-        return made, {"signatures": {"serving_default": (made, shapes)}}
+        each = {
+            batch: {"serving_default": (made, shapes_of(made, batch, 16))}
+            for batch in (None, 1)
+        }
+        return made, {
+            "signatures": each[None],
+            "litert": {"signatures": each[1]},
+        }
     # What an export is given for a table of positions.
     longest = arguments.get("max_sequence_length")
     return made, {"max_length": longest} if longest else {}

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from tests.zoo.entries import model
+from tests.zoo.entries import model, with_inputs
 
 keras = tf.keras
 IO = "https://www.tensorflow.org/tutorials/"
@@ -186,10 +186,7 @@ def time_series_residual_lstm():
         )
     )
     network(np.zeros((2, 24, 19), "float32"))
-    spec = keras.InputSpec(shape=(None, 24, 19), dtype="float32")
-    return network, {
-        "signatures": {"serving_default": (network, {"inputs": spec})}
-    }
+    return network, with_inputs(network, (24, 19), "float32")
 
 
 @model("tensorflow/time_series_feedback", SERIES)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from tests.zoo.entries import model
+from tests.zoo.entries import model, with_inputs
 
 TEXT = "https://www.tensorflow.org/text/tutorials/"
 
@@ -60,10 +60,7 @@ def text_generation():
 
     network = MyModel(66, 32, 64)
     network(np.ones((2, 20), "int64"))
-    spec = keras.InputSpec(shape=(None, None), dtype="int64")
-    return network, {
-        "signatures": {"serving_default": (network, {"inputs": spec})}
-    }
+    return network, with_inputs(network, (None,), "int64")
 
 
 @model("tensorflow/word2vec", TEXT + "word2vec")
