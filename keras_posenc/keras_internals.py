@@ -190,6 +190,26 @@ def set_policy(layer: Any, policy: Any) -> Any:
     return former
 
 
+def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:
+    """Traces a model's `predict_function` for texts of a shape.
+
+    One that was traced for this shape, and one that runs eagerly, stay as they
+    are.
+
+    Args:
+        function: The `predict_function`.
+        shape: The shape of the texts, with None for sizes that vary.
+        is_batch: Whether it is given what `predict_on_batch` gives it; by
+            `predict` it is given another structure.
+    """
+    import tensorflow as tf
+
+    trace = getattr(function, "get_concrete_function", None)
+    if trace is not None and not tf.config.functions_run_eagerly():
+        spec = tf.TensorSpec(shape, "string")
+        trace([(spec,) if is_batch else spec])
+
+
 @contextlib.contextmanager
 def separate_traces() -> Iterator[None]:
     """Has every `tf.function` traced again in this thread, within the context.

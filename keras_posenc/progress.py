@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from keras_posenc_worker.native_logs import native_logs_kept
 
 _LONGEST = 2000  # of an error, in characters
+_SECONDS = 5  # between two counts of a step
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
@@ -83,6 +84,30 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
             return
         with console.status("") as status:
             yield lambda message: status.update(Text(f"{message} ..."))
+
+
+def counted(
+    step: Callable[[str], object], name: str, total: int, unit: str
+) -> Callable[[int], None]:
+    """Returns a function that shows how much of a step is done.
+
+    It shows nothing in the first seconds, and then every few seconds.
+
+    Args:
+        step: What `progress` yields.
+        name: The name of the step.
+        total: How many units there are.
+        unit: What is counted, in the plural.
+    """
+    shown = time.monotonic()
+
+    def show(done: int) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= _SECONDS:
+            shown = time.monotonic()
+            step(f"{name}: {done:,} of {total:,} {unit}")
+
+    return show
 
 
 @contextlib.contextmanager

@@ -20,7 +20,9 @@ class Reply(Protocol):
 
 
 class Replies(Protocol):
-    """Replies to chats."""
+    """Replies to chats; `reading` says what is done before the first piece."""
+
+    reading: str
 
     def prompt(self, chat: Chat) -> str: ...
 
@@ -59,6 +61,11 @@ def chat_model(options: argparse.Namespace) -> Replies:
 
 class _Model:
     """A model in this process, which streams."""
+
+    reading = (
+        "Reading the chat, and compiling the model for it: once for each of "
+        "the first two lengths"
+    )
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._seed = options.seed
@@ -105,6 +112,8 @@ class _Model:
 
 class _Exported:
     """An exported SavedModel, which runs in a process of its own each time."""
+
+    reading = "Loading the model, and generating the reply"
 
     def __init__(self, options: argparse.Namespace) -> None:
         for name in ("max_new_tokens", "temperature"):
@@ -181,6 +190,8 @@ class _Whole(Iterator[str]):
 
 class _Package:
     """A LiteRT-LM package, in the engine in a process of its own."""
+
+    reading = "Loading the package, and reading the chat"
 
     def __init__(self, options: argparse.Namespace) -> None:
         from keras_posenc.export.formats.litertlm_engine import (

@@ -15,7 +15,7 @@ from typing import Any
 
 from keras_posenc_worker import codec, session
 from keras_posenc_worker.fresh import run_fresh
-from keras_posenc_worker.process import forbid
+from keras_posenc_worker.process import forbid, respond
 from keras_posenc_worker.runtimes import (
     Runner,
     load_compiled,
@@ -83,10 +83,12 @@ def main(path: str) -> None:
         response = {"error": f"{type(error).__name__}: {error}", "cases": []}
         codec.write(folder, "response", response)
         return
-    response["cases"] = [
-        _run_case(runners, name, inputs, request["times"])
-        for name, inputs in cases
-    ]
+    response["cases"] = []
+    for name, inputs in cases:
+        found = _run_case(runners, name, inputs, request["times"])
+        response["cases"].append(found)
+        if request["counts"]:
+            respond({"done": len(response["cases"])})
     if kind == "saved_model":
         try:
             session.run_python(loaded, cases, response["cases"])

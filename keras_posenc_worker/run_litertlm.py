@@ -27,10 +27,12 @@ def main(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         path: The package.
-        request: `threads`; `texts` to tokenize; `prompts`, each with its
-            `parts`, texts that are read one after another, and a `count` of
-            tokens to generate; `targets`, each with `parts` and a `target` to
-            score; and `chats`, each with `messages` of a user and a `count`.
+        request: `threads`; `counts`, whether to send `{"done": number}` after
+            each prompt, target and chat; `texts` to tokenize; `prompts`, each
+            with its `parts`, texts that are read one after another, and a
+            `count` of tokens to generate; `targets`, each with `parts` and a
+            `target` to score; and `chats`, each with `messages` of a user and
+            a `count`.
 
     Returns:
         For each of these a list: ids; generated texts; log-likelihoods of
@@ -42,16 +44,23 @@ def main(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     engine = _tried(_engine, path, request["threads"])
     if isinstance(engine, dict):
         return engine
-    return {
-        "texts": [_tried(engine.tokenize, each) for each in request["texts"]],
-        "prompts": [
-            _tried(_continued, engine, **each) for each in request["prompts"]
-        ],
-        "targets": [
-            _tried(_scored, engine, **each) for each in request["targets"]
-        ],
-        "chats": [_tried(_chat, engine, **each) for each in request["chats"]],
+    found: dict[str, Any] = {
+        "texts": [_tried(engine.tokenize, each) for each in request["texts"]]
     }
+    done = 0
+    runs: dict[str, Callable[..., Any]] = {
+        "prompts": _continued,
+        "targets": _scored,
+        "chats": _chat,
+    }
+    for name, run in runs.items():
+        found[name] = []
+        for each in request[name]:
+            found[name].append(_tried(run, engine, **each))
+            done += 1
+            if request["counts"]:
+                respond({"done": done})
+    return found
 
 
 def reply(

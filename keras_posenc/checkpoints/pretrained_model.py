@@ -23,6 +23,7 @@ from keras_posenc.checkpoints.zero_shot import (
     scores_of,
 )
 from keras_posenc.checks import check_bool
+from keras_posenc.keras_internals import trace_texts
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.text._tokenizer import Tokenizer, reporting_cuts
 from keras_posenc.text.prompt import Prompt
@@ -122,19 +123,11 @@ class TakesTexts(NamedArguments):
         next size; TensorFlow warns of that where there are several models.
         """
         expected = (getattr(self, "inputs", None) or [None])[0]
-        if getattr(expected, "dtype", None) != "string":
-            return
-        import tensorflow as tf
-
-        self.make_predict_function()
-        trace = getattr(self.predict_function, "get_concrete_function", None)
-        if (
-            trace is not None  # the model does not run eagerly
-            and self.steps_per_execution == 1
-            and not tf.config.functions_run_eagerly()
-        ):
-            spec = tf.TensorSpec(expected.shape, "string")
-            trace([(spec,) if is_batch else spec])
+        if getattr(expected, "dtype", None) == "string":
+            self.make_predict_function()
+            if self.steps_per_execution == 1:
+                shape = expected.shape
+                trace_texts(self.predict_function, shape, is_batch=is_batch)
 
     def _texts_of(self, inputs: Any) -> np.ndarray | None:
         """Returns an array of texts; None for other inputs, such as tensors."""

@@ -42,6 +42,7 @@ from keras_posenc.export.record import (
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file, check_unchanged, stamp
+from keras_posenc.progress import progress
 from keras_posenc.publish import as_path, working_folder
 
 _CACHE = 2048
@@ -302,14 +303,16 @@ def verify_litertlm(
             notes=[*report.notes, *notes_of(parts, tokenizer)],
         )
         if report.passed:
-            report = run_package(
-                path,
-                parts,
-                tokenizer,
-                report,
-                arguments["tolerance"],
-                texts,
-            )
+            with progress(arguments["verbose"]) as step:
+                report = run_package(
+                    path,
+                    parts,
+                    tokenizer,
+                    report,
+                    arguments["tolerance"],
+                    texts,
+                    step=step,
+                )
     except ExportVerificationError as error:
         if not error.differs:
             raise

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn, Self
 
@@ -34,6 +34,7 @@ MIB = 2**20
 MEMORY = 704 * MIB
 _OUTPUT = 64 * MIB
 _IDLE = 20  # seconds by the clock without processor time
+_POLL = 1.0  # seconds between two looks at a worker
 _TIMES = 5  # timed runs of a batch
 
 
@@ -172,12 +173,19 @@ class Worker:
         with contextlib.suppress(OSError, ValueError):  # it has ended
             self._input.write(request.encode() + b"\n")
 
-    def run(self, *arguments: Any, limits: Limits) -> Any:
+    def run(
+        self,
+        *arguments: Any,
+        limits: Limits,
+        show: Callable[[int], None] | None = None,
+    ) -> Any:
         """Calls the module's `main`, the worker's last call, and waits for it.
 
         Args:
             *arguments: Arguments of `main`: whatever JSON can hold.
             limits: The worker's limits.
+            show: Takes how much is done, about every second, of a `main` that
+                sends `{"done": number}` before its return value.
 
         Returns:
             The return value of `main`.
@@ -193,12 +201,15 @@ class Worker:
             daemon=True,
         )
         writer.start()
-        status = self._wait_within(limits)
+        status = self._wait_within(limits, show)
         writer.join()
         try:
             if status == 0:
                 self._output.seek(0)
-                return json.load(self._output)
+                if show is None:
+                    return json.load(self._output)
+                *_, last = self._output
+                return json.loads(last)
         except ValueError:  # it ended itself
             pass
         raise self._error(status, limits)
@@ -224,14 +235,29 @@ class Worker:
             self.kill()
             self._process.wait()
 
-    def _wait_within(self, limits: Limits) -> int:
+    def _done(self) -> int | None:
+        """Returns how much the worker has last said to be done, if it did."""
+        if sys.platform == "win32":
+            return None
+        # Not by `seek`: the worker writes where this file is.
+        file = self._output.fileno()
+        start = max(0, os.fstat(file).st_size - 64)
+        lines = os.pread(file, 64, start).split(b"\n")
+        found = re.fullmatch(rb'{"done": (\d{1,9})}', [b"", *lines][-2])
+        return int(found[1]) if found else None
+
+    def _wait_within(
+        self, limits: Limits, show: Callable[[int], None] | None = None
+    ) -> int:
         """Waits for the exit status; raises `WorkerError` at a limit."""
         began = worked = time.monotonic()
         used: float | None = None
         while True:
             left = limits.timeout - (time.monotonic() - began)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(max(0.001, min(1.0, left)))
+                return self._process.wait(max(0.001, min(_POLL, left)))
+            if show is not None and (done := self._done()) is not None:
+                show(done)
             now = time.monotonic()
             if now - began >= limits.timeout:
                 raise WorkerError(f"did not respond within {limits.timeout} s")
@@ -274,13 +300,14 @@ def run_in_worker(
     *arguments: Any,
     limits: Limits,
     prepare: Sequence[Any] | None = None,
+    show: Callable[[int], None] | None = None,
 ) -> Any:
     """Runs a module's `main` in a worker, and returns its return value.
 
     See `Worker`, and `Worker.run`.
     """
     with Worker(module, prepare=prepare) as worker:
-        return worker.run(*arguments, limits=limits)
+        return worker.run(*arguments, limits=limits, show=show)
 
 
 def load_soon(module: str) -> None:
@@ -595,6 +622,7 @@ def run_model(
     worker: Worker | None = None,
     *,
     times: int = _TIMES,
+    show: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Runs an exported model in a worker.
 
@@ -605,6 +633,7 @@ def run_model(
         limits: The worker's limits.
         worker: From `start_tensorflow`; by default a new one.
         times: Number of timed runs of each batch.
+        show: Takes how many batches are done, where there is no `worker`.
 
     Returns:
         The response of `keras_posenc_worker.run`: `"cases"` has the outputs of
@@ -619,13 +648,18 @@ def run_model(
             "exported": str(exported.resolve()),
             "op_libraries": op_libraries(),
             "times": times,
+            "counts": show is not None,
             "cases": cases,
         }
         codec.write(folder, "request", request)
         try:
             if worker is None:
                 run_in_worker(
-                    run.__name__, str(folder), limits=limits, prepare=[kind]
+                    run.__name__,
+                    str(folder),
+                    limits=limits,
+                    prepare=[kind],
+                    show=show,
                 )
             else:
                 worker.run(str(folder), limits=limits)

@@ -209,7 +209,7 @@ def _print_reply(
     from keras_posenc.progress import progress
 
     with progress(sys.stderr.isatty()) as step:
-        step("Reading the chat")
+        step(replies.reading)
         reply = replies.reply(chat)
         piece = next(reply, None)
     text = ""

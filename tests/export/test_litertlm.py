@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import pytest
 from ai_edge_quantizer.recipe import dynamic_wi8_afp32
 
 import keras_posenc as kp
+from keras_posenc import progress
+from keras_posenc.export import worker_client
 from keras_posenc.export.formats import (
     litertlm,
     litertlm_engine,
@@ -103,6 +106,7 @@ class Package:
     generator: kp.PretrainedGenerator
     parts: object
     model: Path
+    steps: list[str] = dataclasses.field(default_factory=list)
 
     def packed(self, path, *, metadata=None, tokens=None):
         own = self.parts.tokenizer_json()
@@ -125,6 +129,7 @@ class Package:
             self.parts.tokenizer_json(),
             self.report,
             None,
+            step=self.steps.append,
         )
 
 
@@ -193,6 +198,16 @@ def test_the_engine_does_what_the_model_does(package):
         "chat.litertlm.verified.json",
         "model.tflite",
     }
+
+
+def test_what_the_engine_has_run_is_counted(package, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS", 0)
+    monkeypatch.setattr(worker_client, "_POLL", 0.001)
+    package.steps.clear()
+    package.run(package.path)
+    steps = "\n".join(package.steps)
+    assert re.search(r"LiteRT-LM's engine: \d+ of \d+ prompts", steps)
+    assert re.search(r"with the model: 1 of \d+ prompts", steps)
 
 
 def test_the_same_package_has_the_same_bytes(package, tmp_path):

@@ -46,6 +46,7 @@ from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.report import AutoQuantization, WeightBits
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import Limits, run_model
+from keras_posenc.progress import counted
 from keras_posenc.publish import working_folder
 
 KEEP = 0.99
@@ -172,10 +173,10 @@ def find_recipe(
     look_up(model)
     with working_folder() as folder:
         trial = _Trial(signature, model, folder / "trial.tflite")
-        step(f"Running it on {len(examples):,} samples")
         size = trial.write([])
         _check_size(trial.run(examples[:1])[0], len(examples))
-        quality = _Quality(signature, trial.run(examples))
+        step("Running it")
+        quality = _Quality(signature, trial.run(examples, step, "Running it"))
         _check_count(len(examples), keep, VECTORS in quality.kinds.values())
         held_out = slice(0, (len(examples) + 1) // 2)
         fitting = slice(held_out.stop, None)
@@ -193,9 +194,10 @@ def find_recipe(
             recipe = _recipe(weights, recipes[index])
             if not recipe:
                 return np.ones((1, len(examples)))
-            step(f"Trying file {index + 1} of {len(recipes)}, smallest first")
+            name = f"Trying file {index + 1} of {len(recipes)}, smallest first"
+            step(name)
             trial.write(recipe)
-            return quality.kept(trial.run(examples))
+            return quality.kept(trial.run(examples, step, name))
 
         def is_enough(index: int, part: slice) -> bool:
             return bool(kept(index)[:, part].mean(axis=1).min() >= keep)
@@ -459,15 +461,20 @@ class _Trial:
         write(model, self._path)
         return self._path.stat().st_size
 
-    def run(self, examples: Sequence[Inputs]) -> list[Mapping[str, Any]]:
-        """Returns its outputs for each example.
+    def run(
+        self, examples: Sequence[Inputs], step: Any = None, name: str = ""
+    ) -> list[Mapping[str, Any]]:
+        """Returns its outputs for each example, and shows how many are done.
 
         Raises:
             ExportError: It cannot be run.
         """
         cases = [(self._signature, inputs) for inputs in examples]
+        show = None
+        if step is not None:
+            show = counted(step, name, len(examples), "samples")
         run = functools.partial(
-            run_model, "litert", self._path, cases, _LIMITS, times=1
+            run_model, "litert", self._path, cases, _LIMITS, times=1, show=show
         )
         try:
             response = run()

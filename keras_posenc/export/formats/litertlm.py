@@ -83,7 +83,6 @@ class LiteRTLM(LiteRT):
             )
             record = None
             if report is not None:
-                step("Running it in LiteRT-LM's engine")
                 report = dataclasses.replace(
                     report,
                     path=self.path,
@@ -101,6 +100,7 @@ class LiteRTLM(LiteRT):
                     report,
                     self.tolerance,
                     self.texts,
+                    step=step,
                 )
                 report.require_success()
                 record = make_record(report, packed, self.weights)
@@ -119,6 +119,8 @@ def run_package(
     report: VerificationReport,
     tolerance: float | None,
     texts: Sequence[str] = (),
+    *,
+    step: Step,
 ) -> VerificationReport:
     """Runs a package in the engine; see `verify_in_engine`.
 
@@ -129,6 +131,7 @@ def run_package(
         report: The report of its LiteRT file.
         tolerance: That of `verify`.
         texts: Further texts to verify with.
+        step: Shows the progress.
 
     Returns:
         The report, with what the engine did.
@@ -142,6 +145,7 @@ def run_package(
         tolerance=TOLERANCE if tolerance is None else tolerance,
         max_kl=report.max_kl,
         samples=texts,
+        step=step,
     )
     report = dataclasses.replace(
         report, engine=engine, cases=[*report.cases, *cases]

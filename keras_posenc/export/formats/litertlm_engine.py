@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
+from keras_posenc.progress import counted
 from keras_posenc.publish import working_folder
 from keras_posenc_worker import run_litertlm
 
@@ -87,7 +88,10 @@ def named_package(path: Path) -> Iterator[Path]:
 
 
 def run_in_engine(
-    path: Path, request: Mapping[str, Any], tokens: int = 0
+    path: Path,
+    request: Mapping[str, Any],
+    tokens: int = 0,
+    step: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
     """Runs `keras_posenc_worker.run_litertlm` on a package.
 
@@ -95,6 +99,7 @@ def run_in_engine(
         path: The package.
         request: See `run_litertlm.main`.
         tokens: How many tokens it reads, except some hundred.
+        step: Shows the progress, or None.
 
     Raises:
         ExportVerificationError: The package does not load, or its process
@@ -102,9 +107,16 @@ def run_in_engine(
     """
     request = {
         "threads": threads(),
+        "counts": step is not None,
         **{name: [] for name in ("texts", "prompts", "targets", "chats")},
         **request,
     }
+    show = None
+    if step is not None:
+        name = "Running it in LiteRT-LM's engine"
+        total = sum(len(request[x]) for x in ("prompts", "targets", "chats"))
+        step(name)
+        show = counted(step, name, total, "prompts")
     tokens += 500 + sum(
         each["count"] for each in (*request["prompts"], *request["chats"])
     )
@@ -116,6 +128,7 @@ def run_in_engine(
                 request,
                 limits=limits_of_engine(path, tokens),
                 prepare=(),
+                show=show,
             )
     except WorkerError as error:
         raise ExportVerificationError(
@@ -148,6 +161,7 @@ def verify_in_engine(
     tolerance: float,
     max_kl: float,
     samples: Sequence[str] = (),
+    step: Callable[[str], object],
 ) -> tuple[EngineReport, list[CaseReport]]:
     """Compares tokens, texts, likelihoods and a chat with the model's.
 
@@ -162,6 +176,7 @@ def verify_in_engine(
             largest of them.
         max_kl: See `verify`.
         samples: Further texts to score.
+        step: Shows the progress.
 
     Returns:
         What the engine did; and of a quantized package a case for each prompt,
@@ -174,6 +189,7 @@ def verify_in_engine(
     texts = many_texts(
         [each for each in names.values() if not each.startswith(_OWN)]
     )
+    step("Continuing prompts with the model")
     prompts = prompts_of(parts, names, is_quantized)
     own = [_continued(parts, each) for each in _ends(prompts)]
     if is_quantized:
@@ -195,12 +211,17 @@ def verify_in_engine(
     if messages:
         request["chats"] = [{"messages": messages, "count": longest}]
     found = run_in_engine(
-        path, request, sum(len(x.prompt.ids) for x in targets)
+        path, request, sum(len(x.prompt.ids) for x in targets), step
     )
     _check_tokens(texts, parts.tokenize(texts), found["texts"])
     near, largest, allowed, count = 0, 0.0, 0.0, 0
     measured: list[tuple[Prompt, Likelihoods]] = []
-    for target, got in zip(targets, found["targets"], strict=True):
+    step(comparing := "Comparing it with the model")
+    show = counted(step, comparing, len(targets), "prompts")
+    for done, (target, got) in enumerate(
+        zip(targets, found["targets"], strict=True)
+    ):
+        show(done)
         wanted, _, size = parts.scores(target.prompt.ids, target.ids)
         scores = np.array(_right("score a text", got), "float64")
         if scores.shape != wanted.shape:

@@ -1,6 +1,7 @@
 """`keras-posenc chat`."""
 
 import builtins
+import contextlib
 import io
 import json
 import os
@@ -72,6 +73,17 @@ def model(models):
 
 def user(text):
     return {"role": "user", "content": text}
+
+
+def test_compiling_is_shown(folder, monkeypatch):
+    steps = []
+    monkeypatch.setattr(
+        "keras_posenc.progress.progress",
+        lambda verbose: contextlib.nullcontext(steps.append),
+    )
+    given = [str(folder / "chats.keras"), "--prompt", "Hi"]
+    assert main(["chat", *given]) == 0
+    assert "compiling the model for it: once for each of" in steps[-1]
 
 
 def test_one_reply(folder, model, capfd, monkeypatch):

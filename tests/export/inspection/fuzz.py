@@ -398,7 +398,7 @@ def judge(kind, path, expected, unseen):
     return "wrong answers passed"
 
 
-def run_here(name, *arguments, limits, prepare=None):
+def run_here(name, *arguments, limits, prepare=None, show=None):
     """Like `run_in_worker`, in this process, which is a mutant's own."""
     return importlib.import_module(name).main(*arguments)
 

@@ -1,6 +1,7 @@
 """LiteRT files of the fewest bits that keep a share of quality."""
 
 import json
+import re
 import sys
 
 import keras
@@ -9,6 +10,8 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc import progress
+from keras_posenc.export import worker_client
 from keras_posenc.export.formats import litert_auto
 
 pytestmark = pytest.mark.tensorflow
@@ -173,3 +176,18 @@ def test_samples_needed():
     assert 0.99**held_out <= 0.05 < 0.99 ** (held_out - 1)
     assert litert_auto.needed_samples(1) == litert_auto.needed_samples(0.99)
     assert litert_auto.needed_samples(0.5, has_vectors=True) == 100
+
+
+def test_samples_that_were_run_are_counted(model, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(progress, "_SECONDS", 0)
+    monkeypatch.setattr(worker_client, "_POLL", 0.001)
+    kp.export_litert(
+        model,
+        tmp_path / "m.tflite",
+        quantization="auto",
+        samples=SAMPLES,
+        keep=KEEP,
+    )
+    shown = capfd.readouterr().err
+    assert re.search(r"Running it: \d+ of 300 samples", shown)
+    assert re.search(r"smallest first: \d+ of 300 samples", shown)

@@ -62,6 +62,7 @@ def write_request(folder, kind, artifact, cases):
         "exported": str(artifact),
         "op_libraries": [],
         "times": 2,
+        "counts": False,
         "cases": cases,
     }
     codec.write(folder, "request", request)

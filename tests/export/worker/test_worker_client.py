@@ -507,6 +507,23 @@ def test_signals_of_the_terminal_do_not_reach_a_process(tmp_path):
     assert run_in_worker(SCRIPT, limits=Limits()) is True
 
 
+def test_what_is_done_is_shown(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time\n"
+        "from keras_posenc_worker.process import respond\n"
+        "def main():\n"
+        "    for number in (1, 2):\n"
+        "        respond({'done': number})\n"
+        "        time.sleep(1.2)\n"
+        "    return 'end'\n"
+    )
+    shown = []
+    found = run_in_worker(SCRIPT, limits=Limits(), show=shown.append)
+    assert found == "end"
+    assert sorted({*shown}) == [1, 2]
+
+
 @pytest.mark.slow
 def test_threads_of_a_large_machine_are_within_the_limits(
     tmp_path, monkeypatch
