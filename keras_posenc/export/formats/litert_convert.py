@@ -302,6 +302,16 @@ def _conversion_error(
             f"delegate has: {lacking(needed['Custom'], named, layers)}"
         )
     if "TensorList" in message:
+        if all(
+            spec.shape[0] is not None
+            for signature in signatures
+            for spec in signature.specs.values()
+        ):
+            return ExportError(
+                "The model has a loop that LiteRT's converter does not take, "
+                "as of keras.ops.scan: write it as a Python loop over a known "
+                f"length. {_FLEX.format(what='the loop runs')}"
+            )
         return ExportError(
             "The model has a loop over its sequence, as a recurrent layer has, "
             "and loops in LiteRT need a fixed batch: give "
