@@ -243,10 +243,6 @@ IMAGES = {
 }
 
 
-def shapes_of(made, batch, length):
-    return {each.name: (batch, length) for each in made.inputs}
-
-
 def built(name, head, arguments):
     """A backbone or, of one, a task fed with ids or images: no preprocessor."""
     import keras_hub
@@ -258,14 +254,8 @@ def built(name, head, arguments):
             backbone=made, preprocessor=None, **classes
         )
     if name == "RWKV7":  # its own code needs a known length
-        each = {
-            batch: {"serving_default": (made, shapes_of(made, batch, 16))}
-            for batch in (None, 1)
-        }
-        return made, {
-            "signatures": each[None],
-            "litert": {"signatures": each[1]},
-        }
+        shapes = {each.name: (None, 16) for each in made.inputs}
+        return made, {"signatures": {"serving_default": (made, shapes)}}
     # What an export is given for a table of positions.
     longest = arguments.get("max_sequence_length")
     return made, {"max_length": longest} if longest else {}
