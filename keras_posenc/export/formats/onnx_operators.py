@@ -169,7 +169,8 @@ def _mean(context: Any, node: Any, *_: Any) -> None:
         )
 
     axes, rank = node.inputs[1], context.get_rank(node.input[0])
-    if axes.is_const() and rank is not None:
+    is_float = "float" in _dtype(context, node.input[0]).name
+    if is_float and axes.is_const() and rank is not None:
         values = np.ravel(axes.get_tensor_value(as_list=False))
         # The last ones first, so that the others keep their numbers.
         each = sorted({int(axis) % rank for axis in values}, reverse=True)

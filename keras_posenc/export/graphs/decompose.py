@@ -178,6 +178,7 @@ def _roll(attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
     _, shifts, axes = attributes["constants"]
     axes = np.reshape(axes, (-1,))
     shift = tf.reshape(shift if shifts is None else shifts, (-1,))
+    shift = tf.cast(shift, "int32")
     for index, each in enumerate(map(int, axes)):
         size = tf.shape(x)[each]
         places = tf.math.floormod(tf.range(size) - shift[index], size)
@@ -203,7 +204,7 @@ def _bincount(attributes: Any, x: Any, size: Any, weights: Any) -> Any:
     found = tf.one_hot(x, tf.cast(size, "int32"), dtype=weights.dtype)
     given = attributes["constants"][2]
     if attributes.get("binary_output"):
-        return tf.reduce_max(found, axis=-2)
+        return tf.maximum(tf.reduce_max(found, axis=-2), 0)
     if given is None or given.size:
         found *= tf.expand_dims(weights, -1)
     return tf.reduce_sum(found, axis=-2)
@@ -274,7 +275,6 @@ def _of_one(
     return function, _FLOAT
 
 
-# With the attribute that has the dtype of each input, and its default.
 def _abs(_: Any, x: Any) -> Any:
     import tensorflow as tf
 
@@ -289,6 +289,7 @@ def _sign(_: Any, x: Any) -> Any:
     return tf.cast(x > 0, x.dtype) - tf.cast(x < 0, x.dtype)
 
 
+# With the attribute that has the dtype of each input, and its default.
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
     "Abs": (_abs, _FLOAT),
     "Acos": _of_one(lambda tf, x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x)),

@@ -35,7 +35,6 @@ from keras_posenc.export.probes.compare import (
     unrounded,
 )
 from keras_posenc.export.probes.generate import (
-    LONGEST,
     Probe,
     Probes,
     has_many_weights,
@@ -190,19 +189,31 @@ class Reference:
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     memory: Memory = dataclasses.field(default_factory=Memory)
 
-    def with_rounding(self, probe: Probe) -> Probe:
-        """Returns a probe with how far rounding may move its outputs."""
+    def rounding_of(self, probe: Probe) -> dict[str, np.ndarray]:
+        """Returns how far rounding may move outputs, by their names.
+
+        Of each number of a vector, in each example; none of integers, and 0 of
+        what is not finite.
+        """
         (signature,) = (
             each for each in self.signatures if each.name == probe.signature
         )
-        with restored(self.signatures):
-            outputs, *others = _moved_outputs(
-                signature, probe.inputs, self.memory, _MOVED
+        try:
+            with restored(self.signatures):
+                outputs, *others = _moved_outputs(
+                    signature, probe.inputs, self.memory, _MOVED
+                )
+        except ValueError:  # the model refuses moved inputs
+            return {}
+        return {
+            name: _ALLOWED
+            * functools.reduce(
+                np.maximum, [_movement_of(value, x[name]) for x in others]
             )
-        count = len(next(iter(probe.inputs.values())))
-        return dataclasses.replace(
-            probe, rounding=_rounding_of(outputs, others, count)
-        )
+            for name, value in outputs.items()
+            if "float" in value.dtype.name
+            and all(x[name].shape == value.shape for x in others)
+        }
 
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
@@ -561,7 +572,9 @@ def _sizes(
     takes = _taking(signature, most, memory)
     longest = most
     if not probes.is_given:
-        longest = _largest_taken(base, most, takes) or side_of(base, most)
+        is_seen = memory.graphs(signature).has_sizes
+        found = _largest_taken(base, most, takes, is_seen)
+        longest = found or side_of(base, most)
     smallest = 1
     if memory.graphs(signature).has_sizes and takes(longest):
         refused = 0
@@ -587,9 +600,16 @@ def _sizes(
 
 
 def _largest_taken(
-    signature: Signature, most: int, takes: Callable[[int], bool]
+    signature: Signature, most: int, takes: Callable[[int], bool], is_seen: bool
 ) -> int | None:
-    """Returns the largest size of test inputs that the model takes, or None."""
+    """Returns the largest size of test inputs that the model takes, or None.
+
+    Args:
+        signature: The signature.
+        most: The largest size to try first.
+        takes: Whether the model takes a size.
+        is_seen: Whether `takes` does not run the model.
+    """
     side = side_of(signature, most)
     if takes(side):
         return side
@@ -609,8 +629,9 @@ def _largest_taken(
             taken = middle
         else:
             refused = middle
-    # Sounds are longer than any text.
-    return taken or next(filter(takes, (side << k for k in range(1, 8))), None)
+    # Sounds are longer than any text. Only graphs tell that without a run.
+    longer = [side << k for k in range(1, 8)] if is_seen else []
+    return taken or next(filter(takes, longer), None)
 
 
 def _taking(
@@ -662,20 +683,13 @@ def _advice(signature: Signature, longest: int, memory: Memory) -> str:
     base = signature.innermost
     if any(None in spec.shape[1:] for spec in base.specs.values()):
         takes = _taking(signature, longest, memory)
-        taken = _largest_taken(base, longest, takes)
-        if taken is not None and taken < longest:
+        is_seen = memory.graphs(signature).has_sizes
+        taken = _largest_taken(base, longest, takes, is_seen)
+        if taken is not None and taken != longest:
             return (
                 f"The longest test input has {longest} steps, and the model "
                 f"takes {taken}: give `max_length={taken}` (--max-length "
                 f"{taken})"
-            )
-        larger = 2 * longest
-        while taken is None and larger <= LONGEST and not takes(larger):
-            larger *= 2
-        if taken is None and larger <= LONGEST:
-            return (
-                f"The model takes no inputs of {longest} steps: give "
-                f"`max_length={larger}` (--max-length {larger})"
             )
     return (
         "These inputs were generated. If the model takes only some values, "
@@ -890,12 +904,14 @@ def restored(signatures: Sequence[Signature]) -> Iterator[None]:
         }.values()
     )
     before = _values(variables)
-    yield
-    for variable, old, new in zip(
-        variables, before, _values(variables), strict=True
-    ):
-        if not _same(old, new):
-            variable.assign(old)
+    try:
+        yield
+    finally:
+        for variable, old, new in zip(
+            variables, before, _values(variables), strict=True
+        ):
+            if not _same(old, new):
+                variable.assign(old)
 
 
 def check_repeatable(
@@ -1170,7 +1186,10 @@ def _with_extremes(
     inputs, count = probe.inputs, len(kinds)
     positions = max(math.prod(value.shape[1:-1]) for value in inputs.values())
     step = max(_MOVED, positions * _ROUNDING)
-    found = _moved_outputs(signature, inputs, memory, step)
+    try:
+        found = _moved_outputs(signature, inputs, memory, step)
+    except ValueError:  # the model refuses moved inputs
+        return None
     finite = np.all([_finite(outputs, count) for outputs in found], axis=0)
     if not np.any(finite):
         return None
@@ -1182,26 +1201,33 @@ def _with_extremes(
         if not all(np.all(_finite(outputs, count)) for outputs in found):
             return None  # examples depend on each other
     outputs, *others = found
-    return dataclasses.replace(
-        probe,
-        inputs=inputs,
-        outputs=outputs,
-        extremes=tuple(map(str, kinds)),
-        rounding=_rounding_of(outputs, others, count),
-    )
-
-
-def _rounding_of(
-    outputs: Mapping[str, Any], others: Sequence[Mapping[str, Any]], count: int
-) -> dict[str, Any]:
-    """Returns how far rounding may move outputs, by the moved ones."""
-    return {
+    rounding = {
         name: _ALLOWED
         * functools.reduce(
             np.maximum, [_distance(value, x[name], count) for x in others]
         )
         for name, value in outputs.items()
     }
+    return dataclasses.replace(
+        probe,
+        inputs=inputs,
+        outputs=outputs,
+        extremes=tuple(map(str, kinds)),
+        rounding=rounding,
+    )
+
+
+def _movement_of(value: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Returns how far each number of vectors has moved, at most.
+
+    The vectors of an example are taken together, as few draws may hardly move
+    one of them.
+    """
+    with np.errstate(invalid="ignore"):  # an infinity less itself
+        apart = np.abs(moved.astype("float64") - value.astype("float64"))
+    apart = np.where(np.isfinite(apart), apart, 0.0)
+    between = tuple(range(1, apart.ndim - 1))
+    return np.max(apart, axis=between, keepdims=True) if between else apart
 
 
 def _moved_outputs(
