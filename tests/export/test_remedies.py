@@ -379,25 +379,6 @@ def test_remedy_for_an_operator_that_a_format_lacks(name, tmp_path):
     assert export(other, tmp_path / file, verbose=False).report.passed
 
 
-def test_causal_attention_of_any_length(tmp_path):
-    """Keras's is refused by LiteRT; a fixed length or ours is not."""
-    x = keras.Input((None, 4), name="x")
-    path = tmp_path / "m.tflite"
-
-    def export(attention, *inputs, shape=(1, None, 4)):
-        model = keras.Model(x, attention(*inputs, use_causal_mask=True))
-        signatures = {"serving_default": (model, {"x": shape})}
-        return kp.export_litert(
-            model, path, signatures=signatures, max_length=3, verbose=False
-        ).report
-
-    keras_attention = layers.MultiHeadAttention(1, 2)
-    with pytest.raises(kp.ExportError, match="give fixed sizes in `sig"):
-        export(keras_attention, x, x)
-    assert export(keras_attention, x, x, shape=(1, 3, 4)).passed
-    assert export(kp.SelfAttention(1), x).passed
-
-
 # ---- Of verify
 
 
