@@ -44,12 +44,6 @@ def recurrent():
     return keras.Sequential([keras.Input((20, 4)), layers.LSTM(3)])
 
 
-def recurrent_of_ids():
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    vectors = layers.Embedding(10, 4, mask_zero=True)(ids)
-    return keras.Model(ids, layers.Bidirectional(layers.GRU(3))(vectors))
-
-
 class Subclass(keras.Model):
     def __init__(self, *parts):
         super().__init__()
@@ -94,12 +88,6 @@ def integers():
     return keras.Model(inputs, keras.ops.cast(inputs, "float32") * 2.0)
 
 
-def limited():
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    vectors = layers.Embedding(10, 4)(ids)
-    return keras.Model(ids, kp.PositionEmbedding(37)(vectors))
-
-
 def two_of(names, pack):
     inputs = [keras.Input((4,), name=name) for name in names]
     total = layers.Add()([layers.Dense(2)(each) for each in inputs])
@@ -117,15 +105,6 @@ VALUES = np.random.default_rng(0).normal(size=(1, 20, 4)).astype("float32")
 # What makes the model, to which format it goes, by which options, and which
 # pieces of code in the message are followed.
 CASES = {
-    "recurrent": (recurrent, "litert", {}, [0]),
-    "recurrent of ids": (recurrent_of_ids, "litert", {}, [0]),
-    "recurrent, with flex": (recurrent, "litert", {}, [1]),
-    "recurrent subclass": (
-        lambda: called(Subclass(layers.LSTM(3)), shape=(2, 5, 4)),
-        "litert",
-        {},
-        [0],
-    ),
     "recurrent, calibrated": (
         recurrent,
         "litert",
@@ -171,7 +150,6 @@ CASES = {
     "integers": (integers, "onnx", {}, [0]),
     "gan": (Gan, "saved_model", {}, [0]),
     "sizes": (upsampled, "onnx", {}, [-1]),
-    "positions": (limited, "litert", {}, [0]),
     "name": (
         lambda: keras.Sequential(
             [keras.Input((4,), name="my-x"), layers.Dense(2)]
@@ -229,9 +207,7 @@ def test_remedy_works_when_copied(name, tmp_path):
         pytest.importorskip("onnx")
     keras.utils.set_random_seed(0)
     model, (export, file) = make(), EXPORTS[kind]
-    fixed = {"verbose": False}
-    if name != "positions":
-        fixed["max_length"] = 5
+    fixed = {"verbose": False, "max_length": 5}
     with pytest.raises((ValueError, kp.ExportError)) as caught:
         export(model, tmp_path / file, **fixed, **options)
     found = codes(str(caught.value))
