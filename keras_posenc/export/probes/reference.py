@@ -35,6 +35,7 @@ from keras_posenc.export.probes.compare import (
     unrounded,
 )
 from keras_posenc.export.probes.generate import (
+    LONGEST,
     Probe,
     Probes,
     has_many_weights,
@@ -589,9 +590,9 @@ def _sizes(
     limits = []
     if smallest > 1:
         limits.append("no smaller ones")
-    if longest < most:
+    if longest < most and not base.grid_axes:
         limits.append("no longer ones")
-    if limits and not base.grid_axes:  # whose sizes are all said
+    if limits:
         reference.notes.append(
             f"{signature.name} was run on inputs of {smallest} to {longest} "
             f"steps along an axis: the model takes {' and '.join(limits)}"
@@ -690,6 +691,14 @@ def _advice(signature: Signature, longest: int, memory: Memory) -> str:
                 f"The longest test input has {longest} steps, and the model "
                 f"takes {taken}: give `max_length={taken}` (--max-length "
                 f"{taken})"
+            )
+        larger = 2 * longest
+        while taken is None and larger <= LONGEST and not takes(larger):
+            larger *= 2
+        if taken is None and larger <= LONGEST:
+            return (
+                f"The model takes no inputs of {longest} steps: give "
+                f"`max_length={larger}` (--max-length {larger})"
             )
     return (
         "These inputs were generated. If the model takes only some values, "
