@@ -11,6 +11,7 @@ imports TensorFlow.
 
 import contextlib
 import gc
+import inspect
 import sys
 import types
 import weakref
@@ -43,15 +44,31 @@ def sources_of(tensor: Any) -> list[Any]:
     return list(node.input_tensors)
 
 
+def read_by(layer: Any) -> list[Any]:
+    """Returns the symbolic tensors that a layer has been called on."""
+    return [
+        each for node in layer._inbound_nodes for each in node.input_tensors
+    ]
+
+
 def called_for_training(model: Any) -> list[str]:
-    """Returns the layers that a functional model calls with `training=True`."""
+    """Returns the layers that a functional model calls with `training=True`.
+
+    Not those whose default that is, as `RandomFlip`: Keras records it too.
+    """
     return [
         node.operation.name
         for layer in layers_within(model)
         for nodes in getattr(layer, "_nodes_by_depth", {}).values()
         for node in nodes
         if node.arguments.kwargs.get("training") is True
+        and _default_of(node.operation.call, "training") is not True
     ]
+
+
+def _default_of(function: Any, name: str) -> Any:
+    parameter = inspect.signature(function).parameters.get(name)
+    return None if parameter is None else parameter.default
 
 
 def layers_within(layer: Any) -> Iterator[Any]:

@@ -63,7 +63,6 @@ def main(path: str) -> None:
         if kind == "saved_model":
             loaded = _load_saved_model(exported, *request["op_libraries"])
             runners, load_seconds = loaded.runners, loaded.seconds
-            response["version"] = loaded.version
             response["weights"] = loaded.weights
             response["warmup"] = _replay_warmup(exported, loaded)
         else:

@@ -23,7 +23,6 @@ class LoadedModel:
     Attributes:
         runners: A function for each signature that runs it in a session.
         input_dtypes: By signature, the dtypes of its inputs.
-        version: The version of TensorFlow that wrote it.
         seconds: How long a server takes to load it.
         python: Its signatures, as `tf.saved_model.load` gives them.
         weights: The SHA-256 of each variable that it stores.
@@ -31,7 +30,6 @@ class LoadedModel:
 
     runners: dict[str, Runner]
     input_dtypes: dict[str, dict[str, Any]]
-    version: str
     seconds: float
     python: Any
     weights: list[str]
@@ -64,7 +62,6 @@ def load(exported: str, *op_libraries: str) -> LoadedModel:
             }
             for name, each in signatures.items()
         },
-        version=meta.meta_info_def.tensorflow_version,
         seconds=seconds,
         python=tf.saved_model.load(exported).signatures,
         weights=_weights(exported),

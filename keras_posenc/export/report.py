@@ -1136,6 +1136,15 @@ def _unquantized(reference: Reference, kind: str) -> str:
     )
 
 
+def _call_of(layer: str, dtype: str) -> str:
+    """Returns the code that calls a layer on texts.
+
+    Keras's lookups return integers where their tensors say floats.
+    """
+    call = f"model.get_layer('{layer}')(texts)"
+    return call if "int" in dtype else f"keras.ops.cast({call}, '{dtype}')"
+
+
 def _cut(signature: Signature, kind: str) -> str:
     assert signature.strings is not None
     whole = signature.strings.signature.specs
@@ -1157,7 +1166,7 @@ def _cut(signature: Signature, kind: str) -> str:
         "the model's own layers do"
     )
     calls = ", ".join(
-        f"{name} = model.get_layer('{layer}')(texts)"
+        f"{name} = {_call_of(layer, signature.specs[name].dtype)}"
         for name, layer in signature.strings.layers.items()
     )
     if calls:

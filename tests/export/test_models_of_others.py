@@ -22,6 +22,12 @@ def export(function, model, path, **options):
     return function(model, path, **options)
 
 
+def interpreter(path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    return Interpreter(str(path))
+
+
 def words(name="ids", dtype="int32"):
     return keras.Input((None,), dtype=dtype, name=name)
 
@@ -162,7 +168,7 @@ def test_texts_are_no_guess_and_may_be_any_number():
 def strings_to_numbers():
     inputs = keras.Input((), dtype="string", name="text")
     ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
-    one_hot = layers.CategoryEncoding(3, output_mode="one_hot")(ids)
+    one_hot = keras.ops.one_hot(ids, 3)
     return keras.Model(inputs, layers.Dense(2)(one_hot))
 
 
@@ -473,3 +479,40 @@ def test_means_of_integers_in_onnx(tmp_path):
     )
     samples = np.array([[[1, 2], [2, 3]]], "int32")
     export(kp.export_onnx, model, tmp_path / "m.onnx", samples=samples)
+
+
+def test_categories_need_no_samples(tmp_path):
+    """Keras's layer refuses what is no class of it."""
+    kind = keras.Input((1,), dtype="int32", name="kind")
+    encoding = layers.CategoryEncoding(5, output_mode="one_hot")
+    model = keras.Model(kind, layers.Dense(2)(encoding(kind)))
+    for function, file in (
+        (kp.export_litert, "m.tflite"),
+        (kp.export_onnx, "m.onnx"),
+    ):
+        export(function, model, tmp_path / file)
+
+
+def test_augmentation_is_not_called_for_training(tmp_path):
+    """Keras records its default, `training=True`, as if it had been given."""
+    image = keras.Input((8, 8, 1), name="image")
+    flipped = layers.RandomFlip()(image)
+    model = keras.Model(image, layers.Flatten()(flipped))
+    report = export(kp.export_saved_model, model, tmp_path / "m").report
+    assert "training=True" not in str(report)
+
+
+def test_code_of_a_lookup_makes_what_the_file_takes(tmp_path):
+    kind = keras.Input((1,), dtype="string", name="kind")
+    lookup = layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
+    model = keras.Model(kind, layers.Dense(2)(lookup(kind)))
+    path = tmp_path / "m.tflite"
+    report = export(kp.export_litert, model, path).report
+    name, code = (
+        str(report).partition("in Python, ")[2].split("\n")[0].split(" = ", 1)
+    )
+    texts = tf.constant([["b"]])
+    made = eval(code, {"keras": keras, "model": model, "texts": texts})
+    run = interpreter(path).get_signature_runner()
+    (found,) = run(**{name: made.numpy()}).values()
+    np.testing.assert_allclose(found, model(texts), rtol=1e-5)

@@ -292,7 +292,7 @@ def crossed_by_rolls(x):
     return roll(a, -1, -1) * roll(b, -2, -1) - roll(a, -2, -1) * roll(b, -1, -1)
 
 
-# What is refused of an input (4, 3), where, what is said, and what to write.
+# Refused of an input (4, 3): the operation, the format, the words, the remedy.
 LACKING = {
     "slice_update": (
         lambda x: ops.slice_update(x, (0, 1, 0), x[:, :1] * 2),

@@ -626,31 +626,29 @@ def _new(
 
 def _integers(function: Any, node: Any, values: Any, name: str) -> str:
     """Adds a constant of int32; returns the name of its tensor."""
+    from tensorflow.core.framework import types_pb2
+
+    return _values(function, node, values, name, types_pb2.DT_INT32)
+
+
+def _values(
+    function: Any, node: Any, values: Any, name: str, dtype: int
+) -> str:
+    """Adds a constant; returns the name of its tensor."""
     import tensorflow as tf
 
-    dtype = tf.int32.as_datatype_enum
     made = _new(function, node, "Const", name, dtype=dtype)
-    made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values, "int32"))
+    made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values, dtype))
     return f"{made.name}:output:0"
 
 
 def _add(function: Any, node: Any, op: str, name: str, *inputs: str) -> str:
     """Adds an operator of the node's dtype; returns its name."""
-    added = function.node_def.add(
-        name=f"{node.name}/rewritten/{name}", op=op, input=inputs
-    )
-    added.attr["T"].type = node.attr["T"].type
-    return str(added.name)
+    dtype = node.attr["T"].type
+    return str(_new(function, node, op, name, *inputs, T=dtype).name)
 
 
 def _constant(function: Any, node: Any, value: int) -> str:
     """Adds a scalar of the node's dtype; returns the name of its tensor."""
-    import tensorflow as tf
-
     dtype = node.attr["T"].type
-    added = function.node_def.add(
-        name=f"{node.name}/rewritten/constant", op="Const"
-    )
-    added.attr["dtype"].type = dtype
-    added.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
-    return f"{added.name}:output:0"
+    return _values(function, node, value, "constant", dtype)

@@ -18,7 +18,7 @@ from keras_posenc.export.signatures.cut_strings import (
     vocabularies,
 )
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import layers_within
+from keras_posenc.keras_internals import layers_within, read_by
 
 # Longest test sequence if the model has no limit.
 LONGEST = 512
@@ -744,11 +744,13 @@ def needs_samples(signature: Signature) -> str:
     """Returns why a signature of integers needs samples, and an example."""
     if signature.oracle is not None:
         return needs_samples(signature.oracle.base)
-    arrays = (
-        f"'{name}': np.zeros({tuple(2 if n is None else n for n in spec.shape)}"
-        f", '{spec.dtype}')"
-        for name, spec in signature.specs.items()
-    )
+    arrays = []
+    for name, spec in signature.specs.items():
+        shape = tuple(2 if size is None else size for size in spec.shape)
+        made = f"np.zeros({shape}, '{spec.dtype}')"
+        if spec.dtype == "string":
+            made = f"np.full({shape}, 'text')"
+        arrays.append(f"'{name}': {made}")
     return (
         "takes integers, and no Embedding layer limits them: give some, as in "
         f"`samples={{{', '.join(arrays)}}}` (--samples FILE.npz)"
@@ -781,11 +783,13 @@ def _known_integers(
 ) -> dict[str, np.ndarray]:
     """Returns values for integer inputs that do not depend on embeddings.
 
-    These are the words of a vocabulary, what the model says of its inputs, and
-    all values of 8 bits if the input holds no ids: an image has more axes than
-    a sequence, or there is no embedding.
+    These are the words of a vocabulary, what the model says of its inputs, the
+    classes that a `CategoryEncoding` takes, and all values of 8 bits if the
+    input holds no ids: an image has more axes than a sequence, or there is no
+    embedding.
     """
     return {
+        **_categories(signature),
         **{
             name: np.arange(
                 np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max + 1
@@ -795,6 +799,26 @@ def _known_integers(
             and (len(spec.shape) > 3 or not (sizes or "mask" in name))
         },
         **vocabularies(signature),
+    }
+
+
+def _categories(signature: Signature) -> dict[str, np.ndarray]:
+    """Returns the classes of inputs that a `CategoryEncoding` reads itself."""
+    model = signature.model
+    if not getattr(model, "inputs", None):
+        return {}
+    sizes = {
+        id(tensor): layer.num_tokens
+        for layer in layers_within(model)
+        if isinstance(layer, keras.layers.CategoryEncoding)
+        for tensor in read_by(layer)
+    }
+    return {
+        name: np.arange(sizes[id(tensor)]).astype(spec.dtype)
+        for (name, spec), tensor in zip(
+            signature.specs.items(), model.inputs, strict=False
+        )
+        if id(tensor) in sizes and "int" in spec.dtype
     }
 
 

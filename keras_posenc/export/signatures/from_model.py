@@ -209,7 +209,8 @@ def signature_of_called(
         raise ValueError(
             f"Model '{model.name}' does not know its inputs: build it with "
             "keras.Input, or give a keras.InputSpec for each input, as "
-            f"{_remedy(name, model, recorded)}"
+            f"{_remedy(name, model, recorded)}. Give each the dtype of your "
+            "data"
         )
     for input_name, spec in specs.items():
         if spec.shape is None or spec.dtype is None:

@@ -607,7 +607,7 @@ def test_model_that_does_not_know_its_inputs():
     message = str(caught.value)
     assert model.name in message
     assert "keras.Input" in message
-    assert message.endswith("(--input inputs:int32:?x?)")
+    assert "(--input inputs:int32:?x?). Give each the dtype" in message
 
 
 def test_shapes_alone_do_not_describe_a_subclassed_model():
