@@ -1,6 +1,5 @@
 """Compares an exported model's outputs with the model's."""
 
-import functools
 import math
 import os
 import re
@@ -17,7 +16,6 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import (
     difference,
     distances,
-    lost_by_kind,
     resolve_ties,
     unchecked_columns,
 )
@@ -29,6 +27,7 @@ from keras_posenc.export.probes.likelihoods import (
     of_targets,
     wrong_scores,
 )
+from keras_posenc.export.probes.quality import qualities
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, describe_example
 from keras_posenc.export.report import (
@@ -57,118 +56,133 @@ def compare(
         response: The worker's outputs for the probe, or its error.
         reference: The reference that the probe belongs to.
     """
-    signature = probe.signature
-
-    def failed(error: str, where: str = "") -> CaseReport:
-        return CaseReport(
-            signature=signature,
-            inputs=str(probe),
-            largest_difference=math.inf,
-            where=where,
-            error=error,
-            is_sample=probe.is_sample,
-            is_extreme=bool(probe.extremes),
-        )
-
     if (error := _other_outputs(probe.outputs, response)) is not None:
-        return failed(error)
+        return _failed(probe, error)
     got = {name: response["outputs"][name] for name in probe.outputs}
-    if probe.extremes:
-        got = probe.without_rounding(got)
-    elif not probe.is_sample:
-        got = _where_number(probe.outputs, got)
+    if not probe.is_sample:
+        got = _where_number(probe, got)
+    case = _compare(probe, got, response["milliseconds"], reference)
+    is_exact = reference.quantization is None
+    if (
+        _is_right(case, reference)
+        or probe.signature in reference.retraces
+        or not (is_exact or probe.extremes)
+    ):
+        return case
+    kept = _without_rounding(got, probe, reference)
+    rounded = _compare(probe, kept, response["milliseconds"], reference)
+    if not _is_right(rounded, reference):
+        return case
+    if not probe.extremes:
+        reference.notes.append(
+            f"rounding alone, with {probe}: {case.where} differs by "
+            f"{case.largest_difference:.3g}, and the model's own outputs "
+            "move as far if its inputs and weights move by 4e-06 of them"
+        )
+    return rounded
+
+
+def _failed(probe: Probe, error: str, where: str = "") -> CaseReport:
+    return CaseReport(
+        signature=probe.signature,
+        inputs=str(probe),
+        largest_difference=math.inf,
+        where=where,
+        error=error,
+        is_sample=probe.is_sample,
+        is_extreme=bool(probe.extremes),
+    )
+
+
+def _compare(
+    probe: Probe,
+    got: Mapping[str, Any],
+    milliseconds: float,
+    reference: Reference,
+) -> CaseReport:
+    """Compares outputs of the same names, as `compare` does."""
+    signature, is_exact = probe.signature, reference.quantization is None
     by_likelihood = signature in reference.by_likelihood
-    retrace, ties = reference.retraces.get(signature), 0
-    expected: Mapping[str, Any] = probe.outputs
-    if not by_likelihood:
+    expected, ties = probe.outputs, 0
+    if is_exact:
         expected, ties = resolve_ties(
-            expected, got, probe.inputs, retrace, reference.tolerance
+            expected,
+            got,
+            probe.inputs,
+            reference.retraces.get(signature),
+            reference.tolerance,
         )
     for name, value in expected.items():
         where, error = unlike(
             name, got[name], value, probe.inputs, is_exact=not by_likelihood
         )
         if error is not None:
-            return failed(error, where)
+            return _failed(probe, error, where)
     likelihoods, error = _likelihoods(probe, got, reference)
     if error is not None:
-        return failed(error)
-    case = functools.partial(
-        CaseReport,
+        return _failed(probe, error)
+    found: dict[str, Any] = {}
+    if not by_likelihood:
+        found = vars(
+            difference(
+                expected,
+                got,
+                reference.scales[signature],
+                rounded=not is_exact,
+                examples=probe.extremes,
+            )
+        ) | {"is_nan": _is_nan(expected), "near_ties": ties}
+    return CaseReport(
         signature=signature,
         inputs=str(probe),
-        milliseconds=response["milliseconds"],
+        milliseconds=milliseconds,
         is_sample=probe.is_sample,
         is_extreme=bool(probe.extremes),
         examples=probe.examples,
         likelihoods=likelihoods,
+        **found,
     )
-    if by_likelihood:
-        return case()
-    kinds = reference.kinds.get(signature)
-    scales = reference.scales[signature]
-    measure = functools.partial(
-        difference,
-        expected,
-        scales=scales,
-        # Choices of a generator must be the model's, or near-ties, even if the
-        # file is quantized.
-        rounded=reference.quantization is not None and retrace is None,
-        margin=reference.margin,
-        kinds=kinds,
-        examples=probe.extremes,
+
+
+def _is_nan(outputs: Mapping[str, Any]) -> bool:
+    """Returns whether all numbers are NaN."""
+    return all(
+        "float" in value.dtype.name
+        and value.size > 0
+        and bool(np.isnan(value.astype("float64")).all())
+        for value in outputs.values()
     )
-    found = measure(got)
-    if (
-        found.largest_difference > reference.tolerance
-        and not probe.rounding
-        and retrace is None
-        and reference.quantization is None
-    ):
-        rounded = measure(_without_rounding(expected, got, probe, reference))
-        if rounded.largest_difference <= reference.tolerance:
-            reference.notes.append(
-                f"rounding alone, with {probe}: {found.where} differs by "
-                f"{found.largest_difference:.3g}, and the model's own outputs "
-                "move as far if its inputs and weights move by 4e-06 of them"
-            )
-            found = rounded
-    return case(
-        **vars(found),
-        is_nan=all(
-            "float" in wanted.dtype.name
-            and wanted.size > 0
-            and bool(np.isnan(wanted.astype("float64")).all())
-            for wanted in expected.values()
-        ),
-        near_ties=ties,
-        lost=lost_by_kind(probe.outputs, got, kinds),
-    )
+
+
+def _is_right(case: CaseReport, reference: Reference) -> bool:
+    if reference.quantization is not None:
+        return math.isfinite(case.largest_difference)
+    return case.largest_difference <= reference.tolerance
 
 
 def _without_rounding(
-    expected: Mapping[str, np.ndarray],
-    got: Mapping[str, np.ndarray],
-    probe: Probe,
-    reference: Reference,
+    got: Mapping[str, np.ndarray], probe: Probe, reference: Reference
 ) -> dict[str, np.ndarray]:
     """Returns outputs with the model's where only its rounding differs.
 
-    A model's own numbers may move by at most a hundredth of the output's size;
-    beyond that nothing would be compared.
+    A model's own numbers may move by at most a hundredth of the output's size,
+    unless they are extreme; beyond that nothing would be compared.
     """
     kept = dict(got)
     for name, allowed in reference.rounding_of(probe).items():
-        value, wanted = got[name], expected[name]
-        scale = reference.scales[probe.signature][name]
-        apart = distances(wanted, value, scale)
-        if apart is None:
+        value, wanted = got[name], probe.outputs[name]
+        if value.shape != wanted.shape:
             continue
-        size = np.maximum(scale, np.abs(wanted.astype("float64")))
-        near = apart * size <= np.minimum(allowed, _MOST_ROUNDING * size)
-        is_off = apart > reference.tolerance
-        is_number = np.isfinite(wanted.astype("float64"))
-        kept[name] = np.where(near & is_off & is_number, wanted, value)
+        near: Any = np.isinf(allowed)
+        if wanted.dtype != object:
+            scale = reference.scales[probe.signature][name]
+            apart = distances(wanted, value, scale)
+            size = np.maximum(scale, np.abs(wanted.astype("float64")))
+            if not probe.extremes:
+                allowed = np.minimum(allowed, _MOST_ROUNDING * size)
+            near = (apart * size <= allowed) & (apart > reference.tolerance)
+            near &= np.isfinite(wanted.astype("float64"))
+        kept[name] = np.where(near, wanted, value)
     return kept
 
 
@@ -206,9 +220,7 @@ def _likelihoods(
     """Returns likelihoods of texts, if any, and what is wrong, or None."""
     rescore = reference.rescores.get(probe.signature)
     if rescore is not None and probe.signature in reference.by_likelihood:
-        return of_choices(
-            probe.inputs, probe.outputs, got, rescore, reference.max_kl
-        )
+        return of_choices(probe.inputs, probe.outputs, got, rescore)
     is_token, error = reference.target_tokens(probe), None
     if is_token is not None and probe.signature in reference.by_likelihood:
         error = wrong_scores(got, is_token)
@@ -220,19 +232,20 @@ def _likelihoods(
     return of_targets(probe.outputs, got, probe.is_drawn, is_token), error
 
 
-def _where_number(
-    wanted: Mapping[str, Any], got: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns outputs with the wanted ones where those are NaN.
+def _where_number(probe: Probe, got: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns outputs with the model's where those are NaN.
 
-    Whatever a file gives there, a generated input is no reason to refuse it.
+    Whatever a file gives there, a generated input is no reason to refuse it. Of
+    extreme numbers only finite outputs are compared.
     """
-    return {
-        name: np.where(np.isnan(value.astype("float64")), value, got[name])
-        if "float" in value.dtype.name and value.shape == got[name].shape
-        else got[name]
-        for name, value in wanted.items()
-    }
+    kept = dict(got)
+    for name, value in probe.outputs.items():
+        if "float" in value.dtype.name and value.shape == got[name].shape:
+            is_lost = np.isnan(value.astype("float64"))
+            if probe.extremes:
+                is_lost = ~_is_finite(value)
+            kept[name] = np.where(is_lost, value, got[name])
+    return kept
 
 
 def _is_finite(values: Any) -> np.ndarray:
@@ -363,22 +376,23 @@ def check(
         cases=cases,
         skipped=reference.skipped,
         constant_outputs=reference.constant_outputs,
-        low_variation=reference.low_variation,
-        # A quantized file changes small columns; see `accuracy`.
+        # A quantized file changes small columns; see `quality`.
         unchecked_columns=[]
         if reference.quantization or any(case.error for case in cases)
         else list(_unchecked_columns(reference, response)),
-        margin=reference.margin,
-        agreement=reference.agreement,
-        kinds={
-            f"{signature}/{name}": str(kind)
-            for signature, kinds in reference.kinds.items()
-            for name, kind in kinds.items()
-        },
-        allowed_losses=dict(reference.allowed_losses),
+        limits=dict(reference.limits),
+        quality=qualities(
+            reference.kinds,
+            (
+                (probe.signature, probe.outputs, found["outputs"])
+                for probe, found in zip(
+                    reference.probes, response["cases"], strict=True
+                )
+                if "error" not in found
+                and any(probe is each for each in reference.held)
+            ),
+        ),
         by_likelihood=sorted(reference.by_likelihood),
-        max_kl=reference.max_kl,
-        max_perplexity_ratio=reference.max_perplexity_ratio,
         quantization=reference.quantization,
         warmup=response.get("warmup", 0),
         eager_differences=reference.eager_differences,
@@ -391,10 +405,6 @@ def check(
         ],
         compiled_model=response.get("compiled_model", ""),
     )
-
-
-def _is_right(case: CaseReport, reference: Reference) -> bool:
-    return case.error is None and case.largest_difference <= reference.tolerance
 
 
 def _check_python(

@@ -32,9 +32,7 @@ def export_litert(
     samples: Any = None,
     max_length: int | None = None,
     tolerance: float | None = None,
-    agreement: float | None = None,
-    max_kl: float | None = None,
-    max_perplexity_ratio: float | None = None,
+    limits: Mapping[str, float] | None = None,
     verbose: int = True,
 ) -> ExportedModel:
     """Exports a Keras model as a LiteRT file and verifies it.
@@ -104,14 +102,10 @@ def export_litert(
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with; see `verify`.
-        tolerance: Largest difference allowed; by default 1e-5, and more for a
-            quantized file: see `verify`.
-        agreement: Least share of decided score vectors whose largest score must
-            be the model's in a quantized file, 0.99 by default; see `verify`.
-        max_kl: Largest mean KL divergence of a quantized generator from the
-            model, in nats per token, 0.1 by default; see `verify`.
-        max_perplexity_ratio: Largest perplexity of a quantized generator, as a
-            multiple of the model's, 1.1 by default; see `verify`.
+        tolerance: Largest difference allowed in a file that is not quantized,
+            1e-5 by default; see `verify`.
+        limits: What a quantized file may lose, by name, such as `{"sqnr": 20}`;
+            see `verify`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -166,9 +160,7 @@ def export_litert(
             samples=samples,
             max_length=max_length,
             tolerance=tolerance,
-            agreement=agreement,
-            max_kl=max_kl,
-            max_perplexity_ratio=max_perplexity_ratio,
+            limits=limits,
             allow_operators=allow_operators,
             verify=verify,
             verbose=verbose,

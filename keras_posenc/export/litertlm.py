@@ -61,8 +61,7 @@ def export_litertlm(
     verify: bool = True,
     samples: Any = None,
     tolerance: float | None = None,
-    max_kl: float | None = None,
-    max_perplexity_ratio: float | None = None,
+    limits: Mapping[str, float] | None = None,
     verbose: int = True,
 ) -> ExportedModel:
     """Exports a language model or a text embedder as a LiteRT-LM package.
@@ -115,11 +114,9 @@ def export_litertlm(
             perplexity is measured on them too: those of your application say
             most.
         tolerance: Largest difference allowed: see `verify`.
-        max_kl: Of a quantized language model, the largest mean KL divergence
-            from the model's probabilities in the engine, in nats per token, 0.1
-            by default: see `verify`.
-        max_perplexity_ratio: The largest perplexity in the engine, as a
-            multiple of the model's, 1.1 by default.
+        limits: Of a quantized package, what it may lose, by name: of a language
+            model `"kl"` and `"perplexity"`, in the engine; of an embedder
+            `"sqnr"` and `"cosine"`: see `verify`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -160,8 +157,6 @@ def export_litertlm(
         "prefill_lengths": prefill_lengths,
         "cache_length": cache_length,
         "tokenizer": tokenizer,
-        "max_kl": max_kl,
-        "max_perplexity_ratio": max_perplexity_ratio,
     }
     check_verify(verify, samples)
     find_parts = Offers.of(model).embedder_parts
@@ -177,6 +172,7 @@ def export_litertlm(
                 sizes=check_lengths(lengths, embedder.max_length),
                 samples=samples,
                 tolerance=tolerance,
+                limits=limits,
                 verify=verify,
                 verbose=verbose,
             ),
@@ -211,8 +207,7 @@ def export_litertlm(
             tokenizer=packed,
             texts=texts,
             tolerance=tolerance,
-            max_kl=max_kl,
-            max_perplexity_ratio=max_perplexity_ratio,
+            limits=limits,
             verify=verify,
             verbose=verbose,
         ),

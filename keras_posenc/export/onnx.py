@@ -26,9 +26,7 @@ def export_onnx(
     samples: Any = None,
     max_length: int | None = None,
     tolerance: float | None = None,
-    agreement: float | None = None,
-    max_kl: float | None = None,
-    max_perplexity_ratio: float | None = None,
+    limits: Mapping[str, float] | None = None,
     verbose: int = True,
 ) -> ExportedModel:
     """Exports a Keras model as an ONNX file and verifies it.
@@ -70,11 +68,10 @@ def export_onnx(
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with; see `verify`.
-        tolerance: Largest difference allowed; by default 1e-5, and more for a
-            quantized file: see `verify`.
-        agreement: As for `export_litert`, like the next two.
-        max_kl: Largest mean KL divergence of a quantized generator.
-        max_perplexity_ratio: Largest perplexity of a quantized generator.
+        tolerance: Largest difference allowed in a file that is not quantized,
+            1e-5 by default; see `verify`.
+        limits: What a quantized file may lose, by name, such as `{"sqnr": 20}`;
+            see `verify`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -103,9 +100,7 @@ def export_onnx(
             samples=samples,
             max_length=max_length,
             tolerance=tolerance,
-            agreement=agreement,
-            max_kl=max_kl,
-            max_perplexity_ratio=max_perplexity_ratio,
+            limits=limits,
             verify=verify,
             verbose=verbose,
         ),

@@ -71,8 +71,6 @@ class Format:
         unverified: Contents of the file that cannot be compared, as text.
         left_out: Default signatures that an export leaves out because no test
             inputs are known for them, as text.
-        modes: Modes of quantization, by the id of a variable, where they are
-            known; set by `resolve` or `write`.
         weights: Path and SHA-256 of each weight of the models, for the record;
             known once the outputs were compared.
         writing: Progress text while the file is written.
@@ -86,9 +84,7 @@ class Format:
     samples: Any = None
     max_length: int | None = None
     tolerance: float | None = None
-    agreement: float | None = None
-    max_kl: float | None = None
-    max_perplexity_ratio: float | None = None
+    limits: Mapping[str, float] | None = None
     allow_operators: Sequence[str] = ()
     verify: bool = True
     verbose: int = True
@@ -103,15 +99,9 @@ class Format:
     extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
     left_out: Sequence[str] = ()
-    modes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     weights: Sequence[tuple[str, str]] = ()
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
-
-    @property
-    def is_written_first(self) -> bool:
-        """Whether an export writes the file before the model is run."""
-        return not self.is_conversion
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and checks arguments that depend on them.
@@ -130,11 +120,6 @@ class Format:
     def traced(self) -> Mapping[str, Any]:
         """Graph functions of signatures that are written, if known before."""
         return {}
-
-    @property
-    def rounding(self) -> str | None:
-        """How the file rounds, as `allowed_difference` takes it."""
-        return self.quantization
 
     def write(self, path: Path) -> None:
         """Writes the signatures to a path at which nothing exists."""
@@ -241,7 +226,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
                 give_back()
                 return pool.submit(inspect_safe, staged, format.allow_operators)
 
-            if format.is_written_first:
+            if not format.is_conversion:
                 writing = write()
             if probes is not None:
                 if runtime is not None:
@@ -316,9 +301,7 @@ def _probes(format: Format) -> Probes:
         are_default=format.given is None,
         extra=format.extra,
         tolerance=format.tolerance,
-        agreement=format.agreement,
-        max_kl=format.max_kl,
-        max_perplexity_ratio=format.max_perplexity_ratio,
+        limits=format.limits,
         in_engine=format.in_engine,
     )
     format.signatures = probes.signatures
@@ -335,8 +318,6 @@ def _reference(format: Format, probes: Probes, step: Step) -> Reference:
         probes,
         format.in_float32,
         format.quantization,
-        format.rounding,
-        format.modes,
         format.traced,
     )
 

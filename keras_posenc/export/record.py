@@ -76,7 +76,7 @@ def make_record(
     import keras
     import tensorflow as tf
 
-    from keras_posenc.export.report import of_likelihoods
+    from keras_posenc.export.report import likelihoods_text
 
     # A signature is not verified if its labels were not compared.
     partly = {each.partition("/")[0] for each in report.unverified}
@@ -97,7 +97,9 @@ def make_record(
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
     }
     if report.likelihoods is not None:
-        record["likelihoods"] = of_likelihoods(report)
+        record["likelihoods"] = likelihoods_text(
+            report.likelihoods, report.limits
+        )
     return json.dumps(record, indent=2) + "\n"
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,15 @@ from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.compare import (
-    LOGITS,
-    VECTORS,
-    Difference,
-    Loss,
-    has_nan,
-)
+from keras_posenc.export.probes.compare import Difference, has_nan
 from keras_posenc.export.probes.every_id import untried_ids
 from keras_posenc.export.probes.generate import (
     LARGE_INTEGERS,
     Probe,
     has_many_weights,
 )
-from keras_posenc.export.probes.likelihoods import (
-    MAX_KL,
-    MAX_PERPLEXITY_RATIO,
-    Likelihoods,
-)
+from keras_posenc.export.probes.likelihoods import Likelihoods
+from keras_posenc.export.probes.quality import Quality
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
@@ -58,7 +49,6 @@ class CaseReport(Difference):
         is_extreme: Whether the inputs are extreme: zeros, very large or very
             small numbers.
         examples: Number of examples in the batch.
-        lost: Losses of a quantized file's logits and vectors, by kind.
         likelihoods: Of a generator: likelihoods of texts under the model and
             under the file.
     """
@@ -72,39 +62,18 @@ class CaseReport(Difference):
     near_ties: int = 0
     is_extreme: bool = False
     examples: int = 1
-    lost: dict[str, Loss] = dataclasses.field(default_factory=dict)
     likelihoods: Likelihoods | None = None
 
     def __str__(self) -> str:
         found = f"{self.largest_difference:.2g}"
         if self.likelihoods is not None:
-            found = _lost(self.likelihoods)
+            found = likelihoods_text(self.likelihoods, {})
         if self.milliseconds:
             found += f", {units.time(self.milliseconds / 1e3)}"
         text = f"{self.signature}, {self.inputs}: {self.error or found}"
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
         return printable(text)
-
-
-@dataclasses.dataclass(frozen=True)
-class Accuracy:
-    """Accuracy of a quantized file, on the samples if any were given.
-
-    Attributes:
-        largest_difference: Largest difference from the model's outputs.
-        mean_difference: Mean of all differences.
-        agreement: Share of score vectors whose largest score is the model's;
-            None if no output holds scores or logits.
-        rows: Number of these score vectors.
-        on_samples: Whether samples were given.
-    """
-
-    largest_difference: float
-    mean_difference: float
-    agreement: float | None
-    rows: int
-    on_samples: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,20 +248,12 @@ class VerificationReport:
         constant_outputs: Outputs that hardly depend on the inputs, such as
             scores of a saturated softmax. For these a small difference says
             little.
-        low_variation: Outputs of a quantized file that vary from input to input
-            by no more than the difference allowed.
         unchecked_columns: Columns, as text, whose numbers are so small
             compared with other columns of the output that fewer than two digits
             were checked.
-        margin: A score vector is decided if its largest score leads the second
-            by more than this. It is more than rounding usually moves both.
-        agreement: Share of decided score vectors whose largest score must be
-            the model's, in a quantized file.
-        kinds: By output of a quantized file, whether it holds scores, logits or
-            vectors, and why, as text.
-        allowed_losses: Largest loss allowed, by kind: of vectors, 1 minus the
-            cosine with the model's vector; of logits, the KL divergence from
-            the model's, in nats. Empty if `tolerance` was given.
+        quality: How near each output of a quantized file is to the model's, by
+            `signature/output`.
+        limits: The limits of a quantized file by name: see `verify`.
         in_float32: Whether a model of mixed precision was run in float32, as
             its LiteRT file computes.
         quantization: The file's mode of quantization, or None.
@@ -322,9 +283,6 @@ class VerificationReport:
         auto: What `quantization="auto"` has found, or None.
         by_likelihood: Signatures of a quantized generator, whose likelihoods of
             texts were compared instead of its outputs.
-        max_kl: Largest mean KL divergence allowed for these, in nats per token.
-        max_perplexity_ratio: Largest perplexity allowed for these, as a
-            multiple of the model's.
     """
 
     path: Path
@@ -343,12 +301,9 @@ class VerificationReport:
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     padding_matters: bool = False
     fixed_shapes: list[str] = dataclasses.field(default_factory=list)
-    low_variation: list[str] = dataclasses.field(default_factory=list)
     unchecked_columns: list[str] = dataclasses.field(default_factory=list)
-    margin: float = math.inf
-    agreement: float = 0.99
-    kinds: dict[str, str] = dataclasses.field(default_factory=dict)
-    allowed_losses: dict[str, float] = dataclasses.field(default_factory=dict)
+    quality: dict[str, Quality] = dataclasses.field(default_factory=dict)
+    limits: dict[str, float] = dataclasses.field(default_factory=dict)
     different_weights: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     compiled_model: str = ""
@@ -357,8 +312,6 @@ class VerificationReport:
     engine: EngineReport | None = None
     auto: AutoQuantization | None = None
     by_likelihood: list[str] = dataclasses.field(default_factory=list)
-    max_kl: float = MAX_KL
-    max_perplexity_ratio: float = MAX_PERPLEXITY_RATIO
 
     @property
     def likelihoods(self) -> Likelihoods | None:
@@ -367,12 +320,20 @@ class VerificationReport:
         return functools.reduce(operator.add, found) if found else None
 
     @property
-    def is_less_likely(self) -> bool:
-        """Whether a signature of a quantized generator loses too much."""
-        return any(
-            found.exceeds(self.max_kl, self.max_perplexity_ratio)
-            for found in self.likelihoods_of.values()
-        )
+    def too_lossy(self) -> dict[str, str]:
+        """What loses more than the limits allow, with its numbers as text.
+
+        By output, and by signature of a quantized generator.
+        """
+        return {
+            name: found.text(self.limits)
+            for name, found in self.quality.items()
+            if found.too_low(self.limits)
+        } | {
+            name: likelihoods_text(found, self.limits)
+            for name, found in self.likelihoods_of.items()
+            if found.too_high(self.limits)
+        }
 
     @property
     def likelihoods_of(self) -> dict[str, Likelihoods]:
@@ -385,25 +346,9 @@ class VerificationReport:
         return found
 
     @property
-    def accuracy(self) -> Accuracy:
-        """How far the file's outputs are from the model's."""
-        cases = [
-            case
-            for case in self._usual
-            if case.signature not in self.by_likelihood
-        ] or self._usual
-        cases = [case for case in cases if case.is_sample] or cases
-        rows = sum(case.rows for case in cases)
-        return Accuracy(
-            largest_difference=max(case.largest_difference for case in cases),
-            mean_difference=sum(case.mean_difference for case in cases)
-            / len(cases),
-            agreement=sum(case.agreeing for case in cases) / rows
-            if rows
-            else None,
-            rows=rows,
-            on_samples=cases[0].is_sample,
-        )
+    def on_samples(self) -> bool:
+        """Whether there were samples, on which alone `quality` is measured."""
+        return any(case.is_sample for case in self.cases)
 
     @property
     def required_cases(self) -> list[CaseReport]:
@@ -437,19 +382,6 @@ class VerificationReport:
         return self.worst.largest_difference
 
     @property
-    def decided(self) -> tuple[int, int]:
-        """Number of decided score vectors that agree, and of all decided ones.
-
-        Both are 0 unless the file is quantized.
-        """
-        if self.quantization is None:
-            return 0, 0
-        return (
-            sum(case.kept for case in self.required_cases),
-            sum(case.decided for case in self.required_cases),
-        )
-
-    @property
     def samples_only(self) -> list[str]:
         """Signatures that were run on nothing but the samples."""
         invented = {
@@ -463,47 +395,24 @@ class VerificationReport:
         """Whether the exported model reproduces the model.
 
         Every difference must be within the tolerance. A quantized file's
-        largest scores must agree as often as `agreement` requires, and its
-        vectors and logits may lose no more than `allowed_losses`, a quantized
-        generator no more than `max_kl` and `max_perplexity_ratio`. Outputs that
-        are NaN throughout fail: they prove nothing. Test inputs cannot reach
-        every weight, so `different_weights` count too.
+        outputs must be finite, and lose no more than `limits` allow. Outputs
+        that are NaN throughout fail: they prove nothing. Test inputs cannot
+        reach every weight, so `different_weights` count too.
         """
         return (
-            self.largest_difference <= self.tolerance
-            and self.agrees
-            and not self.lost_too_much
-            and not self.is_less_likely
+            self._is_near(self.worst)
+            and not self.too_lossy
             and not self.different_weights
             and not all(case.is_nan for case in self.cases)
         )
 
+    def _is_near(self, case: CaseReport) -> bool:
+        if self.quantization is not None:
+            return math.isfinite(case.largest_difference)
+        return case.largest_difference <= self.tolerance
+
     def __bool__(self) -> bool:
         return self.passed
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the largest scores agree as often as required."""
-        kept, decided = self.decided
-        return not decided or kept / decided >= self.agreement
-
-    @property
-    def lost(self) -> dict[str, Loss]:
-        """By kind, the losses of logits and vectors in the required cases."""
-        lost: dict[str, Loss] = {}
-        for case in self.required_cases:
-            for kind, loss in case.lost.items():
-                lost[kind] = lost.get(kind, Loss()) + loss
-        return lost
-
-    @property
-    def lost_too_much(self) -> list[str]:
-        """The kinds with a loss above the allowed one."""
-        return [
-            kind
-            for kind, loss in self.lost.items()
-            if loss.most > self.allowed_losses.get(kind, math.inf)
-        ]
 
     def require_success(self) -> None:
         """Raises `ExportVerificationError` with the reason if it failed."""
@@ -518,9 +427,10 @@ class VerificationReport:
             "path": str(self.path),
             "passed": self.passed,
             "largest_difference": jsonable(self.largest_difference),
-            "margin": jsonable(self.margin),
             "samples_only": self.samples_only,
-            "accuracy": as_jsonable(self.accuracy),
+            "quality": {
+                name: as_jsonable(found) for name, found in self.quality.items()
+            },
             "likelihoods": self._likelihoods_as_dict(),
             "cases": [as_jsonable(case) for case in self.cases],
         }
@@ -529,7 +439,7 @@ class VerificationReport:
         found = self.likelihoods
         if found is None:
             return None
-        names = "perplexity file_perplexity perplexity_ratio kl agreement"
+        names = "perplexity file_perplexity perplexity_ratio kl chosen_ratio"
         return {
             **{name: jsonable(getattr(found, name)) for name in names.split()},
             "tokens": found.tokens,
@@ -576,10 +486,6 @@ class ExportedModel:
 
 _LINES = 8  # most lines of one signature's samples in a report
 _RUNTIMES = {"litert": "LiteRT", "onnx": "ONNX Runtime"}
-_LOST = {
-    VECTORS: "The file's vectors have other directions than the model's",
-    LOGITS: "The file's logits give other probabilities than the model's",
-}
 
 
 def failure(report: Any) -> str | None:
@@ -604,41 +510,13 @@ def _other_weights(report: Any) -> str:
 def _wrong_outputs(report: Any) -> str | None:
     """Returns what is wrong with the outputs, or None."""
     worst = report.worst
-    if worst.largest_difference <= report.tolerance and report.is_less_likely:
-        finer = "use quantization='float16' (--quantization float16), or "
-        finer *= report.kind != "onnx"  # which has no such mode
-        return (
-            "The file is a worse language model: "
-            f"{_worse(report)}. That is more than "
-            f"{report.quantization} rounding explains. If the model was "
-            f"trained after the export, export it again. Else {finer}allow it "
-            "by a larger `max_kl` (--max-kl) and `max_perplexity_ratio` "
-            "(--max-perplexity)"
-        )
-    if worst.largest_difference <= report.tolerance:
-        if not report.agrees:
-            return (
-                "The file's largest score differs from the model's too often: "
-                f"{_decisions(report)}. To allow that, give a smaller "
-                "`agreement` (--agreement)"
-            )
-        if report.lost_too_much:
-            found = ". ".join(
-                f"{_LOST[kind]}: {_loss(report, kind)}"
-                for kind in report.lost_too_much
-            )
-            return (
-                f"{found}. That is more than {report.quantization} rounding "
-                "explains. To allow it, give a `tolerance` (--tolerance), "
-                "which is then the only limit"
-            )
+    if report._is_near(worst):
+        if report.too_lossy:
+            return _lossy(report)
         if all(case.is_nan for case in report.cases):
             return "The model's outputs are all NaN, so nothing was verified"
         return None
-    failed = sum(
-        not case.largest_difference <= report.tolerance
-        for case in report.required_cases
-    )
+    failed = sum(not report._is_near(case) for case in report.required_cases)
     reason = worst.error or (
         f"largest difference {worst.largest_difference:.3g} (allowed "
         f"{report.tolerance:.3g}), relative to the output's size, in "
@@ -660,11 +538,6 @@ def _wrong_outputs(report: Any) -> str | None:
             "keras.ops.clip(x, -30, 30) if they are large, "
             "keras.ops.maximum(x, 1e-6) if it divides by x"
         )
-    elif worst.error is None and report.quantization:
-        reason += (
-            f". That is more than {report.quantization} rounding explains. To "
-            "allow it, give a larger `tolerance` (--tolerance)"
-        )
     elif worst.error is None and report.different_weights:
         reason += f"; {_other_weights(report)}"
     elif worst.error is None and worst.largest_difference < 1e-3:
@@ -680,6 +553,24 @@ def _wrong_outputs(report: Any) -> str | None:
         f"{failed:,} of {units.count(len(report.cases), 'case')}. Signature "
         f"'{worst.signature}', {worst.inputs}: "
         + ". ".join([reason, *report.eager_differences])
+    )
+
+
+def _lossy(report: Any) -> str:
+    """Returns which outputs lose too much, and remedies."""
+    finer = "use quantization='float16' (--quantization float16), or "
+    finer *= report.kind != "onnx" and report.quantization != "float16"
+    what = "; ".join(map(": ".join, report.too_lossy.items()))
+    samples = ""
+    if not report.on_samples:
+        samples = (
+            ". Outputs of generated inputs may change more than those of real "
+            "ones: give some as `samples` (--samples)"
+        )
+    return (
+        f"The {report.quantization} file is too far from the model: {what}"
+        f"{samples}. If the model was trained after the export, export it "
+        f"again. Else {finer}allow it by `limits` (--limit)"
     )
 
 
@@ -760,19 +651,16 @@ def remarks(report: Any) -> list[str]:
             f"needs operators that the plain runtime lacks: "
             f"{', '.join(report.foreign_operators)}"
         )
-    if report.likelihoods is not None and not report.is_less_likely:
-        lines.append(of_likelihoods(report))
-    names = {case.signature for case in report.cases}
-    if report.quantization and names - {*report.by_likelihood}:
-        accuracy = report.accuracy
-        inputs = "the samples" if accuracy.on_samples else "generated inputs"
-        lines.append(
-            f"{report.quantization}, compared with the model on {inputs}: "
-            f"largest difference {accuracy.largest_difference:.2g} (allowed "
-            f"{report.tolerance:.2g}), mean {accuracy.mean_difference:.2g}"
-        )
-        lines += _by_kind(report)
-    if report.quantization == "int8-static" and not report.accuracy.on_samples:
+    inputs = "the samples" if report.on_samples else "generated inputs"
+    for name, found in report.quality.items():
+        if name not in report.too_lossy:
+            lines.append(
+                f"{name}, {report.quantization}, on {inputs}: "
+                f"{found.text(report.limits)}"
+            )
+    if report.likelihoods is not None and not report.too_lossy:
+        lines.append(likelihoods_text(report.likelihoods, report.limits))
+    if report.quantization == "int8-static" and not report.on_samples:
         lines.append(
             "correct only for inputs like those of its calibration: give some "
             "as `samples` (--samples) to verify it"
@@ -807,85 +695,27 @@ def remarks(report: Any) -> list[str]:
 
 def _weak_check(report: Any) -> str | None:
     """Returns which outputs vary too little to show a wrong file, or None."""
-    if report.constant_outputs:
-        variation = "the model's outputs hardly vary"
-        names = report.constant_outputs
-    elif report.low_variation:
-        variation = (
-            "the model's outputs vary by no more than rounding may change them"
-        )
-        names = report.low_variation
-    else:
+    if not report.constant_outputs:
         return None
     inputs, remedy = "these inputs", ""
-    if not report.accuracy.on_samples:
+    if not report.on_samples:
         # The engine of a package compares texts, and its steps take none.
         if report.engine is None:
             remedy = ". Give real inputs as `samples` (--samples)"
     elif report.quantization:  # compared on the samples alone
         inputs = "the samples"
         remedy = ". Give `samples` (--samples) that differ more"
-    return f"weak check: over {inputs} {variation}: {', '.join(names)}{remedy}"
-
-
-def _by_kind(report: Any) -> Iterator[str]:
-    """Yields how each kind of output was compared, and the results."""
-    for kind in dict.fromkeys(
-        each.split()[0] for each in report.kinds.values()
-    ):
-        names = ", ".join(
-            f"{name}{why.removeprefix(kind)}"
-            for name, why in report.kinds.items()
-            if why.split()[0] == kind
-        )
-        measures = []
-        if kind in report.lost and kind not in report.lost_too_much:
-            measures.append(_loss(report, kind))
-        if kind != VECTORS and report.agrees:
-            measures.append(_decisions(report))
-        yield ": ".join(
-            filter(None, [f"compared as {kind}: {names}", "; ".join(measures)])
-        )
-
-
-def _loss(report: Any, kind: str) -> str:
-    loss, allowed = report.lost[kind], report.allowed_losses.get(kind)
-    mean = loss.total / max(loss.rows, 1)
-    if kind == VECTORS:
-        limit = "" if allowed is None else f" (required {_cosine(allowed)})"
-        return (
-            f"least cosine with the model's vector {_cosine(loss.most)}"
-            f"{limit}, mean {_cosine(mean)}, over "
-            f"{units.count(loss.rows, 'vector')}"
-        )
-    limit = "" if allowed is None else f" (allowed {allowed:.2g})"
     return (
-        "largest KL divergence from the model's probabilities "
-        f"{loss.most:.2g}{limit}, mean {mean:.2g}"
+        f"weak check: over {inputs} the model's outputs hardly vary: "
+        f"{', '.join(report.constant_outputs)}{remedy}"
     )
 
 
-def _worse(report: Any) -> str:
-    """Returns what each signature that is less likely loses."""
-    return ". ".join(
-        f"signature '{name}': {of_likelihoods(report, found)}"
-        for name, found in report.likelihoods_of.items()
-        if found.exceeds(report.max_kl, report.max_perplexity_ratio)
-    )
+def likelihoods_text(found: Likelihoods, limits: Mapping[str, float]) -> str:
+    """Returns perplexities and the KL divergence, with their limits if any."""
 
-
-def of_likelihoods(report: Any, found: Likelihoods | None = None) -> str:
-    """Returns perplexities, KL divergence and agreement, with their limits.
-
-    Args:
-        report: The report.
-        found: Those of one signature; by default of all together.
-    """
-    found = found or report.likelihoods
-    is_limited = bool(report.by_likelihood)
-
-    def allowed(limit: float) -> str:
-        return f" (allowed {limit:g})" if is_limited else ""
+    def allowed(name: str) -> str:
+        return f" (at most {limits[name]:g})" if name in limits else ""
 
     parts = []
     if found.tokens:
@@ -893,52 +723,19 @@ def of_likelihoods(report: Any, found: Likelihoods | None = None) -> str:
             f"perplexity {found.file_perplexity:.4g}, and the model's "
             f"{found.perplexity:.4g}, on "
             f"{units.count(found.tokens, 'token')}: "
-            f"{found.perplexity_ratio:.4g} times"
-            + allowed(report.max_perplexity_ratio)
+            f"{found.perplexity_ratio:.4g} times{allowed('perplexity')}"
         )
     if found.drawn:
         parts.append(
-            f"mean KL divergence {found.kl:.2g} nats{allowed(report.max_kl)}"
+            f"KL divergence {found.kl:.2g} nats per token{allowed('kl')}"
         )
     if found.chosen:
-        count = found.chosen
         parts.append(
-            f"{found.most_likely:,} of {units.count(count, 'generated token')} "
-            "the model's most likely"
-            if found.most_likely
-            else units.count(count, "generated token")
+            "perplexity of the generated text, under the model "
+            f"{found.chosen_ratio:.4g} times that of its most likely tokens"
+            f"{allowed('perplexity')}"
         )
-        parts[-1] += (
-            f", mean loss {found.loss:.2g} nats{allowed(report.max_kl)}"
-        )
-    return "; ".join(parts)
-
-
-def _cosine(loss: float) -> str:
-    """Returns 1 minus a loss, with two digits of the loss."""
-    if loss < 1e-7:  # 0 to float32
-        return "1"
-    digits = max(1 - math.floor(math.log10(loss)), 2)
-    return f"{1 - loss:.{digits}f}"
-
-
-def _decisions(report: Any) -> str:
-    """Returns how often the largest score is the model's, and must be."""
-    kept, decided = report.decided
-    agreeing, rows = (
-        sum(getattr(case, name) for case in report.required_cases)
-        for name in ("agreeing", "rows")
-    )
-    text = (
-        f"largest score equal in {agreeing:,} of {rows:,}; where it leads by "
-        f"more than {report.margin:.2g}, "
-    )
-    if not decided:
-        return f"{text}in none, so this was not checked"
-    return (
-        f"{text}in {kept:,} of {decided:,} ({100 * report.agreement:.4g}% "
-        "required)"
-    )
+    return "; ".join(parts) or "no token compared"
 
 
 def summary(report: Any) -> str:
@@ -950,40 +747,39 @@ def summary(report: Any) -> str:
         examples = sum(case.examples for case in report.required_cases)
         on_samples = f" on the {units.count(examples, 'sample')}"
     verdict = "verified" if report.passed else "FAILED"
-    found = report.likelihoods
-    others = {case.signature for case in report.cases} - {*report.by_likelihood}
-    has_ended = not math.isinf(report.largest_difference)
-    if found is not None and has_ended and not others:
-        return (
-            f"{report.path}: {verdict}: {units.count(count, 'case')}, "
-            f"{_largest_loss(report)}, {units.size(report.size_bytes)}"
-        )
+    what = (
+        f"largest difference {report.largest_difference:.2g} (allowed "
+        f"{report.tolerance:.2g})"
+    )
+    if report.quantization and math.isfinite(report.largest_difference):
+        what = _largest_loss(report)
     return (
-        f"{report.path}: {verdict}: {units.count(count, 'case')}, largest "
-        f"difference {report.largest_difference:.2g} (allowed "
-        f"{report.tolerance:.2g}){on_samples}, {units.size(report.size_bytes)}"
+        f"{report.path}: {verdict}: {units.count(count, 'case')}, {what}"
+        f"{on_samples}, {units.size(report.size_bytes)}"
     )
 
 
 def _largest_loss(report: Any) -> str:
-    """Returns the largest loss of a signature, with its limit."""
-    found = report.likelihoods_of.values() or [report.likelihoods]
-    lossy = [each for each in found if each.drawn or each.chosen]
-    if lossy:
-        most, limit = max(lossy, key=lambda x: x.largest_loss), report.max_kl
-    else:
-        most = max(found, key=lambda x: x.perplexity_ratio)
-        limit = report.max_perplexity_ratio
-    return f"{_lost(most)} (allowed {limit:g})"
-
-
-def _lost(found: Likelihoods) -> str:
-    """Returns a loss, or else the perplexity; 0 nats would be no measure."""
-    if found.drawn or found.chosen:
-        return f"{found.largest_loss:.2g} nats lost per token"
-    if found.tokens:
-        return f"perplexity {found.perplexity_ratio:.4g} times the model's"
-    return "no token compared"
+    """Returns the number of a quantized file that is nearest to its limit."""
+    found = report.likelihoods_of.values()
+    measures = {
+        f"KL divergence {each.kl:.2g} nats per token (at most "
+        f"{report.limits['kl']:g})": -each.kl
+        for each in found
+        if each.drawn
+    } or {
+        f"perplexity {each.perplexity_ratio:.4g} times the model's (at most "
+        f"{report.limits['perplexity']:g})": -each.perplexity_ratio
+        for each in found
+        if each.tokens
+    }
+    for each in report.quality.values():
+        if each.sqnr is not None:
+            name = (
+                f"SQNR {each.sqnr:.1f} dB (at least {report.limits['sqnr']:g})"
+            )
+            measures[name] = each.sqnr
+    return min(measures, key=measures.__getitem__, default="finite outputs")
 
 
 _FORMATS = {"litert": "LiteRT", "onnx": "ONNX"}

@@ -31,9 +31,7 @@ def verify(
     samples: Any = None,
     max_length: int | None = None,
     tolerance: float | None = None,
-    agreement: float | None = None,
-    max_kl: float | None = None,
-    max_perplexity_ratio: float | None = None,
+    limits: Mapping[str, float] | None = None,
     allow_operators: Sequence[str] = (),
     verbose: int = True,
 ) -> VerificationReport:
@@ -115,34 +113,36 @@ def verify(
             1, or 0.01). Integers and strings must be equal, except choices,
             such as a `Generator`'s tokens, that the model rates equal within
             the tolerance: the report counts these near-ties. By default 1e-5. A
-            quantized file may also differ by 6 (float16), 12 (int8, and ONNX)
-            or 24 (int8-static of LiteRT) times as much as the model's outputs
-            usually move when its weights do, at random, by up to half a step of
-            that rounding. It is compared on the samples, if there are any; for
-            other inputs its outputs must be finite. Of its integers that are no
-            choices the share that differs counts. Without `tolerance`, vectors
-            of a quantized file, such as embeddings, must also keep their
-            direction (rounded ones too), and logits their probabilities: the
-            least cosine and the largest KL divergence follow from the same
-            movement of the weights. The report says how each output is
-            compared, and why.
-        agreement: Least share of decided score vectors in which the largest of
-            a quantized file's scores or logits must be the model's, 0.99 by
-            default. A score vector is decided if its largest score leads the
-            second by more than rounding usually moves the two.
-        max_kl: What a quantized generator may lose: the largest mean KL
-            divergence from the model's probabilities, in nats per token, 0.1 by
-            default. Its file is compared by the likelihoods of texts, not token
-            by token, and `tolerance` and `agreement` do not apply. The
-            divergence is measured on texts that the model itself samples, after
-            the `samples` if there are any. The tokens that the file generates
-            may be less likely than the model's most likely ones by no more than
-            this in the mean. It also limits half the squared error of their
-            scores, also as it follows from how far noise must change for the
-            model to sample the same tokens.
-        max_perplexity_ratio: The largest perplexity of a quantized generator's
-            file on these texts, and on the second halves of the `samples`, as a
-            multiple of the model's; 1.1 by default.
+            quantized file has `limits` instead.
+        limits: What a quantized file may lose, a dict of limits by name. Those
+            left out have their defaults, and the report gives each number next
+            to its limit:
+
+            - `"sqnr"`: least signal to quantization noise ratio of an output,
+              in dB: `10 * log10(sum((y - mean(y))**2) / sum((y - file)**2))`.
+              The mean is over all examples, and outputs that vary by less than
+              a tenth of their size count as if they varied by that. By default
+              @@DB@@.
+            - `"agreement"`: least share of examples with the model's class, for
+              outputs that add up to 1 or are made by a softmax or sigmoid, and
+              of equal integers; @@AG@@ by default. It
+              has no limit if the model gives one class for all examples.
+            - `"cosine"`: least cosine of a vector of any other output with the
+              model's, 0.7 by default. Of vectors that the model rounds to bits,
+              `"agreement"` is of the bits.
+            - `"kl"`: largest mean KL divergence of a `Generator`'s file from
+              the model's probabilities, in nats per token, 0.1 by default. It
+              is measured on texts that the model samples, after the `samples`
+              if there are any, and on those that the file generates. So a
+              generator is not compared token by token.
+            - `"perplexity"`: largest perplexity of a generator's file, as a
+              multiple of the model's, on these texts and on the second halves
+              of the `samples`; 1.1 by default. The perplexity under the model
+              of what the file generates without sampling may be as many times
+              that of the model's most likely tokens.
+
+            These numbers are of the samples, if there are any, else of
+            generated inputs; for other inputs the outputs must be finite.
         allow_operators: As for `export_saved_model`.
         verbose: Whether to show progress; 2 also shows native logs.
 
@@ -174,9 +174,7 @@ def verify(
         "samples": samples,
         "max_length": max_length,
         "tolerance": tolerance,
-        "agreement": agreement,
-        "max_kl": max_kl,
-        "max_perplexity_ratio": max_perplexity_ratio,
+        "limits": limits,
         "allow_operators": allow_operators,
         "verbose": verbose,
     }

@@ -131,7 +131,7 @@ class EngineParts:
 
     def scores(
         self, ids: Sequence[int], target: Sequence[int]
-    ) -> tuple[np.ndarray, np.ndarray, float]:
+    ) -> tuple[np.ndarray, float]:
         """Returns the log-likelihood of each token of a target.
 
         Args:
@@ -139,8 +139,7 @@ class EngineParts:
             target: What follows it.
 
         Returns:
-            The log-likelihoods, float32 of the target's length; by how much
-            each token is less likely than the most likely one; and the size of
+            The log-likelihoods, float32 of the target's length, and the size of
             the logits.
         """
         given = np.array([[*ids, *target]], "int32")
@@ -148,20 +147,7 @@ class EngineParts:
         logs = self._logs(logits)
         size = float(ops.convert_to_numpy(ops.max(ops.absolute(logits))))
         found = logs[np.arange(len(target)), list(target)]
-        return found, np.max(logs, axis=-1) - found, max(size, 1.0)
-
-    def losses(self, ids: Sequence[int]) -> np.ndarray:
-        """Returns by how much each next token is less likely than the best.
-
-        Args:
-            ids: What it follows, of at least one token.
-
-        Returns:
-            Of shape `(vocabulary,)`, in nats.
-        """
-        given = np.array([ids], "int32")
-        logs = self._logs(self.search.model(given)[:, -1:])[0]
-        return np.asarray(np.max(logs) - logs)
+        return found, max(size, 1.0)
 
     def sampler(self, count: int) -> Callable[[Any, Any], Any]:
         """Returns what samples the model's next tokens: see `sampler`."""

@@ -295,9 +295,7 @@ class Generator(NamedArguments, keras.Model):
             claimed = self._claimed(outputs["text"])
             is_text = ops.equal(self.detokenize(claimed), outputs["text"])
             more["is_text"] = ops.reshape(is_text, (-1,))
-        found = rescored(
-            self.search, self._scoring, ids, claimed, inputs.get("noise")
-        )
+        found = rescored(self.search, self._scoring, ids, claimed)
         return {**found, **more}
 
     def _claimed(self, texts: Any) -> Any:

@@ -30,15 +30,8 @@ _TEXTS = 8
 _TOKENS = 64
 
 
-# A file may lose 0.1 nats a token (`max_kl`). A KL divergence of d is about
-# half the mean square error of log-likelihoods, so these err by sqrt(2 d), and
-# the difference of two of them by sqrt(2) times as much: by so much two tokens
-# may change their order where candidates are sorted (top_k, top_p).
-_SLACK = 2 * math.sqrt(0.1)
-
-
 def rescored(
-    search: Search, scoring: Scoring, source: Any, ids: Any, noise: Any = None
+    search: Search, scoring: Scoring, source: Any, ids: Any
 ) -> dict[str, Any]:
     """Returns how likely the model finds generated tokens.
 
@@ -48,7 +41,6 @@ def rescored(
         source: Integers `(batch, seq)`: what they were generated from.
         ids: Integers `(batch, max_length)`, or with the axis of `n_best`, of
             each is a row more here.
-        noise: Floats `(batch, max_length)` that they were sampled with.
 
     Returns:
         A dict, of bool `(rows,)`:
@@ -70,29 +62,7 @@ def rescored(
 
         - `token_score`: the log-likelihood of each token;
         - `lost`: if the search takes the most likely token each time, how much
-          less likely it is than the most likely one that may follow;
-        - `moved` and `concentration`: if it samples, 3 s ** 2 for the distance
-          s by which noise must change for the model to sample the token, and
-          the sum of the squares of the probabilities that it samples from.
-
-    Independent errors of log-likelihoods, of variance v, change a cumulative
-    probability F by a number of variance v ((1 - F) ** 2 A + F ** 2 B), where A
-    and B are the sums of squared probabilities below and above. With noise that
-    is uniform, and A and B that grow evenly, the mean is v C / 6, for their sum
-    C. So the mean of 3 s ** 2, divided by that of C, is at most v / 2: half the
-    mean squared error, which is about the KL divergence. Errors that depend on
-    each other may move more, up to Pinsker's inequality: 2 s ** 2 is at most
-    the divergence of the distributions.
-
-    Measured with the logits of SmolLM2-135M-Instruct, its weights rounded to
-    int8 by row and the inputs of products by token, on 180 tokens of 12 English
-    sentences: a KL divergence of 0.068, a most likely token that loses 1.5 nats
-    at most, and for samples
-
-        temperature 1            0.015, and 0.97 for a file with other noise
-        the same, top_k=40       0.015, and 0.48
-        0.7, top_p=0.9           0.008, and 0.14
-        0.4, min_p=0.05          0.0005, and 0.018, where few tokens are open
+          less likely it is than the most likely one that may follow.
     """
     ids = ops.cast(ids, "int32")
     if len(ids.shape) == 3:
@@ -133,7 +103,7 @@ def rescored(
     is_own = is_own and search.repetition_penalty == 1
     is_token = ops.logical_and(~is_padding, place >= prefix)
     ids = ops.where(is_known, ids, pad_id)
-    found = _replayed(search, scoring, source, ids, noise)
+    found = _replayed(search, scoring, source, ids)
     is_allowed = ops.logical_or(found.pop("is_allowed"), ~is_token)
     return {
         **found,
@@ -148,7 +118,7 @@ def rescored(
 
 
 def _replayed(
-    search: Search, scoring: Scoring, source: Any, ids: Any, noise: Any
+    search: Search, scoring: Scoring, source: Any, ids: Any
 ) -> dict[str, Any]:
     """Returns what a search finds if it takes these tokens, one by one.
 
@@ -157,7 +127,6 @@ def _replayed(
         scoring: As for `rescored`.
         source: Integers `(rows, seq)`.
         ids: int32 `(rows, max_length)`, known ones only.
-        noise: As for `rescored`.
 
     Returns:
         `is_allowed`, bool `(rows, max_length)`, and what else is of that shape
@@ -209,15 +178,6 @@ def _replayed(
             found["lost"] = ops.where(
                 found["is_allowed"], (best - chosen) / penalty, 0.0
             )
-        elif "noise" in given:
-            distance = search.draw.distance(
-                rows, given["noise"], given["tokens"], slack=_SLACK
-            )
-            # Candidates that are left out come after the last one.
-            beyond = 1 - given["noise"]
-            distance = ops.where(distance < float("inf"), distance, beyond)
-            found["moved"] = 3 * distance**2
-            found["concentration"] = search.draw.concentration(rows)
         found["token_score"] = of_tokens(scores)
         return found
 
@@ -225,10 +185,6 @@ def _replayed(
         "logits": scoring.logits(source, ids, search.removed_ids),
         "tokens": ops.maximum(ids, 0),  # padding may be no id
     }
-    if noise is not None:
-        # The first column of noise is that of the first token.
-        noise = ops.pad(ops.clip(noise, 0, 1), ((0, 0), (prefix, 0)))
-        by_row["noise"] = noise[:, : ops.shape(ids)[1]]
     by_place = {name: ops.swapaxes(x, 0, 1) for name, x in by_row.items()}
     by_place["place"] = ops.arange(ops.shape(ids)[1], dtype="int32")
     found = ops.map(of_place, by_place)

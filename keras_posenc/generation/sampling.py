@@ -95,59 +95,24 @@ class Sampling:
         drawn = ops.where(total > 0, ops.cast(drawn, "int32"), 0)
         return ops.squeeze(drawn, 1)
 
-    def distance(
-        self, logits: Any, noise: Any, tokens: Any, *, slack: float = 0.0
-    ) -> Any:
+    def distance(self, logits: Any, noise: Any, tokens: Any) -> Any:
         """Returns how far noise is from what samples these tokens.
 
         Args:
             logits: Floats `(batch, vocabulary)`.
             noise: Floats `(batch,)` in [0, 1).
             tokens: Integers `(batch,)`, any.
-            slack: How much larger or smaller the token's own logit may be. Its
-                place among the others, and whether it remains at all, follow
-                from it.
 
         Returns:
             Floats `(batch,)`, 0 for the token that it samples; infinite where
             no noise samples the token.
         """
         level = ops.cast(noise, logits.dtype)
-        low, high, is_possible = self._interval(logits, tokens, slack)
-        if slack:
-            _, end, remains = self._interval(logits, tokens, -slack)
-            high = ops.maximum(high, ops.where(remains, end, 1.0))
-        distance = ops.maximum(ops.maximum(low - level, level - high), 0.0)
-        return ops.where(is_possible, distance, float("inf"))
-
-    def concentration(self, logits: Any) -> Any:
-        """Returns the sum of squared probabilities of all tokens, `(batch,)`.
-
-        Args:
-            logits: Floats `(batch, vocabulary)`.
-        """
-        heap, _ = self._heap(logits)
-        heap = heap / largest(heap, axis=-1, keepdims=True)
-        below = ops.pad(heap[:, :-1], ((0, 0), (1, 0)))
-        return ops.sum(ops.square(heap - below), axis=-1)
-
-    def _interval(
-        self, logits: Any, tokens: Any, more: float
-    ) -> tuple[Any, Any, Any]:
-        """Returns between which noise tokens are sampled, and whether by any.
-
-        Args:
-            logits: As for `distance`.
-            tokens: As for `distance`.
-            more: What is added to the tokens' logits.
-        """
         tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
-        every = ops.arange(logits.shape[-1], dtype="int32")
-        every = ops.expand_dims(every, 0)
-        if more:
-            logits = ops.where(ops.equal(every, tokens), logits + more, logits)
         heap, ids = self._heap(logits)
-        ids = every if ids is None else ops.cast(ids, "int32")
+        if ids is None:
+            ids = ops.expand_dims(ops.arange(logits.shape[-1]), 0)
+        ids = ops.cast(ids, "int32")
         heap = heap / largest(heap, axis=-1, keepdims=True)
         below = ops.pad(heap[:, :-1], ((0, 0), (1, 0)))
         here = ops.logical_and(ops.equal(ids, tokens), below < heap)
@@ -155,7 +120,8 @@ class Sampling:
             ops.sum(ops.where(here, x, ops.zeros_like(x)), axis=1)
             for x in (below, heap)
         )
-        return low, high, ops.any(here, axis=1)
+        distance = ops.maximum(ops.maximum(low - level, level - high), 0.0)
+        return ops.where(ops.any(here, axis=1), distance, float("inf"))
 
     def _heap(
         self, logits: Any, numbers: Sequence[Any] = ()

@@ -79,11 +79,6 @@ class LiteRT(Format):
     of_one: Sequence[str] = ()
     writing: ClassVar[str] = "Converting to LiteRT"
 
-    @property
-    def is_written_first(self) -> bool:
-        """Whether a recipe decides how the outputs are compared."""
-        return self.recipe is not None
-
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and the task if the file is for one."""
         if found is not None:
@@ -222,7 +217,7 @@ class LiteRT(Format):
                 f"{', '.join(self.of_one)} takes a batch of 1: loops of "
                 "recurrent layers need a fixed batch in LiteRT",
             ]
-        kept, self.modes = convert(
+        kept = convert(
             self.signatures,
             self.recipe or self.mode,
             self.fitted,

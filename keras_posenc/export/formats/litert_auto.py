@@ -457,7 +457,7 @@ class _Trial:
         """Writes the file by a recipe; returns its size in bytes."""
         model = self._model
         if recipe:
-            model, _ = round_by_recipe(model, recipe)
+            model = round_by_recipe(model, recipe)
         write(model, self._path)
         return self._path.stat().st_size
 

@@ -16,11 +16,7 @@ import numpy as np
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats import litert_quantize as modes
 from keras_posenc.export.formats.litert_file import write
-from keras_posenc.export.formats.litert_recipe import (
-    Recipe,
-    look_up,
-    round_by_recipe,
-)
+from keras_posenc.export.formats.litert_recipe import Recipe
 from keras_posenc.export.formats.litert_round import SMALLEST, weights_of
 from keras_posenc.export.formats.litert_sizes import compute_sizes_ahead
 from keras_posenc.export.frozen import FrozenModel
@@ -55,7 +51,7 @@ def convert(
     path: Path,
     *,
     in_order: bool = True,
-) -> tuple[list[str], dict[int, str]]:
+) -> list[str]:
     """Converts signatures to a LiteRT file.
 
     Args:
@@ -71,9 +67,7 @@ def convert(
 
     Returns:
         The paths of matrices and tables that quantization leaves in float32,
-        though they are large enough; and the modes that a recipe has given the
-        model's variables, by the ids of these, as far as the file has them as
-        they are.
+        though they are large enough.
 
     Raises:
         ExportError: The model needs operators that LiteRT lacks, or it cannot
@@ -83,26 +77,12 @@ def convert(
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
     int8_in_floats(signatures, frozen)
-    rounded: dict[int, str] = {}
-    if quantization is None or isinstance(quantization, str):
-        model = converted(
-            signatures, quantization, representative, allow_flex, in_order
-        )
-    else:
-        model = converted(signatures, None, {}, allow_flex, in_order)
-        look_up(model)
-        found = variables_of(signatures, model)
-        model, by_buffer = round_by_recipe(model, quantization)
-        rounded = {
-            id(variable): by_buffer[number]
-            for number, variable in found.items()
-            if number in by_buffer
-        }
+    model = converted(
+        signatures, quantization, representative, allow_flex, in_order
+    )
     with writing_to(path.parent):
         write(model, path)
-    if quantization is None:
-        return [], rounded
-    return [*_in_float32(model, signatures)], rounded
+    return [] if quantization is None else [*_in_float32(model, signatures)]
 
 
 def variables_of(

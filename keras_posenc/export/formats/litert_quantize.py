@@ -169,7 +169,7 @@ def rounded(model: Any, quantization: str | Recipe | None) -> Any:
         model = round_to_int4(model)
     elif quantization is not None:
         assert not isinstance(quantization, str)
-        model, _ = round_by_recipe(model, quantization)
+        model = round_by_recipe(model, quantization)
     return model
 
 

@@ -98,12 +98,8 @@ def mode_of(recipe: Recipe) -> str:
     return _MODES[min(bits)]
 
 
-def round_by_recipe(model: Any, recipe: Recipe) -> tuple[Any, dict[int, str]]:
+def round_by_recipe(model: Any, recipe: Recipe) -> Any:
     """Returns an unpacked file of float32, quantized by a recipe.
-
-    Returns:
-        The file; and the mode of each weight, such as `"int8"`, by the index of
-        its buffer in `model`.
 
     Raises:
         ExportError: ai-edge-quantizer refuses it.
@@ -130,8 +126,7 @@ def round_by_recipe(model: Any, recipe: Recipe) -> tuple[Any, dict[int, str]]:
                 raise ExportError(
                     f"ai-edge-quantizer refuses the recipe: {error}"
                 ) from error
-    rounded = read(bytes(content))
-    return rounded, _modes_in(model, rounded)
+    return read(bytes(content))
 
 
 def round_to_int4(model: Any) -> Any:
@@ -141,7 +136,7 @@ def round_to_int4(model: Any) -> Any:
     """
     look_up(model)
     recipe = [*map(in_blocks, _BLOCKWISE), *_without_blocks(model)]
-    model, _ = round_by_recipe(model, recipe)
+    model = round_by_recipe(model, recipe)
     round_to_int8(model, is_dynamic=True)
     return model
 
@@ -248,47 +243,6 @@ def _by_rows(graph: Any, edit: Editor, operator: Any) -> Iterator[Any]:
         "CONCATENATION", [sizes, constant("/dim", dim)], whole, join
     )
     yield edit.operator("RESHAPE", [rows, whole], output)
-
-
-def _modes_in(model: Any, rounded: Any) -> dict[int, str]:
-    """Returns `"int4"`, `"int8"`, `"float16"` or `"float32"` of each weight.
-
-    Args:
-        model: The file of float32.
-        rounded: The same one, quantized.
-
-    Returns:
-        The modes, by the indices of the weights' buffers in `model`.
-    """
-    types = {
-        number: name.lower()
-        for name, number in vars(litert_schema().TensorType).items()
-        if isinstance(number, int)
-    }
-    modes, kinds = {}, kinds_of(rounded)
-    for graph, other in zip(model.subgraphs, rounded.subgraphs, strict=True):
-        restored = {
-            operator.outputs[0]: operator.inputs[0]
-            for operator in other.operators
-            if kinds[operator.opcodeIndex] == "DEQUANTIZE"
-        }
-        found = dict(_weights_by_output(rounded, other))
-        for name, index in _weights_by_output(model, graph):
-            if name in found:
-                place = restored.get(found[name], found[name])
-                mode = types[other.tensors[place].type]
-                modes[graph.tensors[index].buffer] = mode
-    return modes
-
-
-def _weights_by_output(model: Any, graph: Any) -> Iterator[tuple[bytes, int]]:
-    """Yields the output's name and the weight of each operator that has one."""
-    kinds = kinds_of(model)
-    for operator in graph.operators:
-        place = place_of(kinds[operator.opcodeIndex], operator)
-        if place is not None:
-            name = bytes(graph.tensors[operator.outputs[0]].name)
-            yield name, int(operator.inputs[place])
 
 
 def require_quantizer() -> None:

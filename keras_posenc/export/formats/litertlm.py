@@ -143,7 +143,6 @@ def run_package(
         stops_of(parts, tokenizer),
         is_quantized=report.quantization is not None,
         tolerance=TOLERANCE if tolerance is None else tolerance,
-        max_kl=report.max_kl,
         samples=texts,
         step=step,
     )

@@ -1,4 +1,4 @@
-"""Likelihoods of texts in LiteRT-LM's engine, and of texts that it generates.
+"""Likelihoods of texts in LiteRT-LM's engine.
 
 The engine reads a prompt in chunks, and then scores a text token by token, with
 the caches that the package itself has written. This measures what a quantized
@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.probes.likelihoods import (
     TOKEN_SCORE,
     Likelihoods,
-    margin_of,
-    of_choices,
     of_targets,
     traced_once,
 )
@@ -36,10 +33,7 @@ _TEXT = (
     "counted the masts. One day a ship came whose name nobody had heard, and "
     "the captain asked her for the way to the island of glass. "
 )
-_CUT = 8  # last letters of a text without spaces that may be of a cut token
 _LOST = "\ufffd"  # in place of bytes that are no character
-_MOST_RUNS = 2 * _TOKENS  # of the model, to find the ids of a generated text
-_MOST_NEXT = 256  # tokens that may follow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,114 +253,6 @@ def scored(target: Target, wanted: np.ndarray, got: np.ndarray) -> Likelihoods:
         target.is_drawn,
         np.ones(wanted.shape, bool),
     )
-
-
-def chosen(
-    parts: Any,
-    ids: Sequence[int],
-    own: Sequence[int],
-    text: str,
-    max_kl: float,
-) -> Likelihoods:
-    """Returns how likely the model finds a text that the engine generated.
-
-    Args:
-        parts: The `EngineParts`.
-        ids: The prompt.
-        own: The model's own continuation.
-        text: The engine's.
-        max_kl: See `verify`.
-
-    Raises:
-        ExportVerificationError: The model finds a token far less likely than
-            the most likely one, whichever ids the text was generated as.
-    """
-    # The last word may be cut within a token.
-    head = text.rpartition(" ")[0] or text[:-_CUT]
-    own = [*itertools.takewhile(lambda each: each not in parts.end_ids, own)]
-    # Where the model's own text has other ids than it was generated as, so may
-    # the engine's.
-    if (
-        not head.strip()
-        or _LOST in head
-        or parts.tokenize([parts.text_of(own)]) != [own]
-    ):
-        return Likelihoods()
-    (found,) = parts.tokenize([head])
-    likelihoods, error = _rated(parts, ids, found, max_kl)
-    if error is None and likelihoods.loss <= max_kl:
-        return likelihoods
-    # The engine gives a text, without the ids that it generated.
-    other = _likely_ids(parts, ids, head, margin_of(max_kl))
-    if other:
-        again, wrong = _rated(parts, ids, other, max_kl)
-        if wrong is None and (
-            error is not None or again.loss < likelihoods.loss
-        ):
-            return again
-        other = None
-    if error is not None and other is None:
-        raise ExportVerificationError(
-            f"LiteRT-LM continues a text with {text!r:.80}: {error}. No other "
-            "ids of this text were found that the model could have generated",
-            differs=True,
-        )
-    return likelihoods
-
-
-def _rated(
-    parts: Any, ids: Sequence[int], found: Sequence[int], max_kl: float
-) -> tuple[Likelihoods, str | None]:
-    """Returns how likely the model finds ids, and what is wrong, or None."""
-    scores, lost, _ = parts.scores(ids, found)
-    rescored = {
-        "is_token": np.ones((1, len(found)), bool),
-        TOKEN_SCORE: scores[np.newaxis],
-        "lost": lost[np.newaxis],
-    }
-    return of_choices(
-        {}, {}, {"ids": np.array([found])}, lambda *_: rescored, max_kl
-    )
-
-
-def _likely_ids(
-    parts: Any, ids: Sequence[int], text: str, margin: float
-) -> list[int] | None:
-    """Returns ids of a text, as the model would generate them.
-
-    A tokenizer gives a text other ids than it was generated as where a word
-    could be divided otherwise, where special tokens are not spelled, and at its
-    end if the last token is cut there; that one is left out.
-
-    Args:
-        parts: The `EngineParts`.
-        ids: The prompt.
-        text: The text.
-        margin: How much less likely each token may be than the best, in nats.
-
-    Returns:
-        The ids; None if there are none, or too many ways to find any.
-    """
-    paths: list[list[int]] = [[]]
-    for _ in range(_MOST_RUNS):
-        if not paths:
-            break
-        path = paths.pop()
-        losses = parts.losses([*ids, *path])
-        likely = [x for x in np.argsort(losses).tolist() if losses[x] <= margin]
-        longer = []
-        for each in likely[:_MOST_NEXT]:
-            if each in parts.end_ids:
-                continue
-            spelled = parts.text_of([*path, each]).rstrip(_LOST)
-            if spelled == text:
-                return [*path, each]
-            if spelled.startswith(text):
-                return path
-            if text.startswith(spelled):
-                longer.append([*path, each])
-        paths += reversed(longer)  # the most likely next
-    return None
 
 
 def cases_of(

@@ -19,26 +19,10 @@ from keras_posenc.export.graphs.keras_int8 import (
 )
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Format
-from keras_posenc.export.probes.tolerance import BY_KERAS, BY_ONNX, MODES
+from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.units import some
-from keras_posenc.keras_internals import layers_within
-
-_CONVOLUTIONS = (
-    *(keras.layers.Conv1D, keras.layers.Conv1DTranspose),
-    *(keras.layers.Conv2D, keras.layers.Conv2DTranspose),
-    *(keras.layers.Conv3D, keras.layers.Conv3DTranspose),
-    *(keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D),
-    *(keras.layers.SeparableConv1D, keras.layers.SeparableConv2D),
-)
-
-
-def _stays_in_float32(layer: keras.Layer) -> bool:
-    """Returns whether it is a convolution, or a loop over the sequence."""
-    if isinstance(layer, keras.layers.RNN):
-        return not layer.unroll
-    return isinstance(layer, _CONVOLUTIONS)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -82,19 +66,6 @@ class Onnx(Format):
         self.in_float32 = to_float32(self.signatures, self.frozen)
         by_keras = is_quantized(self.signatures)
         self.quantization = BY_KERAS if by_keras else self.mode
-        if self.rounding == BY_ONNX:
-            self.modes = {
-                id(variable): "float32"
-                for signature in self.signatures
-                for layer in layers_within(signature.model)
-                if _stays_in_float32(layer)
-                for variable in layer.weights
-            }
-
-    @property
-    def rounding(self) -> str | None:
-        """Both modes round alike: with one range for all of an activation."""
-        return BY_ONNX if self.quantization in MODES else self.quantization
 
     def write(self, path: Path) -> None:
         """Converts the model with tf2onnx."""

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,99 +15,8 @@ from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layer_of, sources_of
 
-SCORES, LOGITS, VECTORS = "scores", "logits", "vectors"
-MOVED = (LOGITS, VECTORS)  # kinds with `losses`
-
-# Rounding of probabilities and of their sum in float16.
-_SLACK = 1e-2
-
-# Vectors shorter than this share of the longest one are not compared: rounding
-# alone may turn them.
-SHORTEST = 0.05
-
 # Layers that pass on their input.
 _PASSING = (keras.layers.Dropout, keras.layers.Identity)
-_LINEAR = (keras.layers.Dense, keras.layers.EinsumDense)
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """The kind of an output, and why, as text."""
-
-    name: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.why})"
-
-
-def kinds_of(
-    signature: Signature, outputs: Sequence[Mapping[str, Any]]
-) -> dict[str, Kind]:
-    """Returns the kind of each output that has one.
-
-    Outputs of one number for each example, strings, outputs whose last axis is
-    dynamic, and integers have none, except vectors rounded to int8.
-
-    Args:
-        signature: The signature.
-        outputs: The outputs of its model, by name.
-    """
-    kinds = {
-        name: Kind(VECTORS, "rounded to int8")
-        for name, maker in rounding_layers(signature).items()
-        if maker.rounded_dtype == "int8"
-    }
-    for name in outputs[0] if outputs else ():
-        values = [each[name] for each in outputs]
-        widths = {value.shape[-1] if value.ndim > 1 else 1 for value in values}
-        if "float" not in values[0].dtype.name or len(widths) > 1:
-            continue
-        if not widths <= {0, 1}:
-            kinds[name] = _kind(values, maker_of(signature, name))
-    return kinds
-
-
-def _kind(values: Sequence[np.ndarray], maker: Any) -> Kind:
-    """Returns the kind of an output by its values and its layer."""
-    is_in_unit, sums_to_one, has_unit_length = (
-        all(facts) for facts in zip(*map(_facts, values), strict=True)
-    )
-    activation = getattr(maker, "activation", None)
-    if is_in_unit and sums_to_one:
-        return Kind(SCORES, "they add up to 1")
-    if is_in_unit and activation is keras.activations.sigmoid:
-        return Kind(SCORES, "made by a sigmoid")
-    if has_unit_length:
-        return Kind(VECTORS, "their length is 1")
-    made = type(maker).__name__
-    if isinstance(maker, _LINEAR) and activation in (
-        None,
-        keras.activations.linear,
-    ):
-        return Kind(LOGITS, f"made by a {made} layer without activation")
-    if maker is None:
-        return Kind(VECTORS, "not known to be scores")
-    return Kind(VECTORS, f"made by {made}")
-
-
-def _facts(value: np.ndarray) -> tuple[bool, bool, bool]:
-    """Returns whether vectors are in 0 to 1, add up to 1, and have length 1.
-
-    Vectors of zeros, as padded positions may have, are left out.
-    """
-    rows = value.astype("float64").reshape(-1, value.shape[-1])
-    rows = rows[np.isfinite(rows).all(axis=-1)]
-    lengths = np.linalg.norm(rows, axis=-1)
-
-    def is_one(sizes: np.ndarray) -> bool:
-        return bool(np.allclose(sizes, 1, rtol=0, atol=_SLACK))
-
-    return (
-        bool(((rows >= -_SLACK) & (rows <= 1 + _SLACK)).all()),
-        is_one(rows.sum(axis=-1)),
-        is_one(lengths[lengths > 0]),
-    )
 
 
 def maker_of(signature: Signature, name: str) -> Any:
@@ -131,106 +40,6 @@ def maker_of(signature: Signature, name: str) -> Any:
     return None
 
 
-def losses(kind: str, wanted: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """Returns the loss of each vector or score vector of an output.
-
-    Args:
-        kind: `LOGITS` or `VECTORS`.
-        wanted: The output as it should be, of `(..., width)`.
-        got: Another one, of the same shape.
-
-    Returns:
-        For each vector that is compared, float64: of vectors 1 minus the
-        cosine, of logits the KL divergence in nats. Both grow with the square
-        of a small movement: half of it, relative to the vector's length, or in
-        units of the logits.
-    """
-    width = wanted.shape[-1]
-    rows = [x.astype("float64").reshape(-1, width) for x in (wanted, got)]
-    finite = np.isfinite(rows).all(axis=(0, -1))
-    wanted, got = rows[0][finite], rows[1][finite]
-    if kind == LOGITS:
-        logs, others = _log_softmax(wanted), _log_softmax(got)
-        divergence = np.sum(np.exp(logs) * (logs - others), axis=-1)
-        return np.maximum(divergence, 0.0)
-    lengths = np.linalg.norm(wanted, axis=-1)
-    kept = lengths > SHORTEST * np.max(lengths, initial=0.0)
-    wanted, got = wanted[kept], got[kept]
-    product = lengths[kept] * np.linalg.norm(got, axis=-1)
-    cosines = np.sum(wanted * got, axis=-1) / np.where(product > 0, product, 1)
-    return np.clip(1 - cosines, 0.0, 2.0)
-
-
-def rounding(kind: str, wanted: np.ndarray, tolerance: float) -> float:
-    """Returns how far float32 may move a vector, in the unit of `movement`.
-
-    Each number may move by the tolerance, relative to itself or to 1: in a
-    vector of `SHORTEST` times the longest length, by `sqrt(width)` of these.
-    Integers, of the model and of the file, are each off by up to 0.5.
-    """
-    if not _is_float(wanted):
-        lengths = np.linalg.norm(wanted.astype("float64"), axis=-1)
-        most = np.max(1 / lengths[lengths > 0], initial=0.0)
-        return float(np.sqrt(wanted.shape[-1]) * most)
-    if kind == VECTORS:
-        return float(np.sqrt(wanted.shape[-1])) * tolerance / SHORTEST
-    finite = np.abs(wanted[np.isfinite(wanted)].astype("float64"))
-    return 2 * tolerance * float(np.max(finite, initial=1.0))
-
-
-def movement(loss: float) -> float:
-    """Returns how far a vector with such a loss has moved: see `losses`."""
-    return float(np.sqrt(2 * loss))
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - np.max(logits, axis=-1, keepdims=True)
-    return shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
-
-
-@dataclasses.dataclass(frozen=True)
-class Loss:
-    """Losses of vectors or logits: see `losses`.
-
-    Attributes:
-        most: The largest loss.
-        total: The sum of all losses.
-        rows: Number of vectors.
-    """
-
-    most: float = 0.0
-    total: float = 0.0
-    rows: int = 0
-
-    @classmethod
-    def of(cls, found: np.ndarray) -> Self:
-        """Returns the largest, the sum and the number of some losses."""
-        return cls(
-            float(np.max(found, initial=0.0)), float(np.sum(found)), found.size
-        )
-
-    def __add__(self, other: "Loss") -> "Loss":
-        return Loss(
-            max(self.most, other.most),
-            self.total + other.total,
-            self.rows + other.rows,
-        )
-
-
-def lost_by_kind(
-    wanted: Mapping[str, np.ndarray],
-    got: Mapping[str, np.ndarray],
-    kinds: Mapping[str, Kind] | None,
-) -> dict[str, Loss]:
-    """Returns the losses of logits and vectors, by kind: see `losses`."""
-    lost: dict[str, Loss] = {}
-    for name, kind in (kinds or {}).items():
-        if kind.name in MOVED:
-            loss = Loss.of(losses(kind.name, wanted[name], got[name]))
-            lost[kind.name] = lost.get(kind.name, Loss()) + loss
-    return lost
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
     """How far some outputs are from those wanted.
@@ -239,22 +48,10 @@ class Difference:
         largest_difference: The largest difference, relative as for `verify`;
             infinite on an error, or if shapes differ.
         where: Name and index of the output with this difference.
-        mean_difference: The mean of the differences of all numbers.
-        agreeing: Number of score vectors whose largest score is at the wanted
-            place.
-        rows: Number of all score vectors.
-        kept: As `agreeing`, of decided score vectors only.
-        decided: Number of decided score vectors: the largest score leads the
-            second by more than the margin.
     """
 
     largest_difference: float = 0.0
     where: str = ""
-    mean_difference: float = 0.0
-    agreeing: int = 0
-    rows: int = 0
-    kept: int = 0
-    decided: int = 0
 
 
 def difference(
@@ -262,8 +59,6 @@ def difference(
     got: Mapping[str, np.ndarray],
     scales: Mapping[str, float],
     rounded: bool = False,
-    margin: float = 0.0,
-    kinds: Mapping[str, Kind] | None = None,
     examples: Sequence[str] = (),
 ) -> Difference:
     """Compares outputs by their names.
@@ -274,17 +69,11 @@ def difference(
         scales: The size of each output's numbers.
         rounded: Whether integers may differ, as an arg-max does if two scores
             are almost equal. Then the share that differs counts.
-        margin: A score vector is decided if its largest entry leads the others
-            by more than this, relative as differences are.
-        kinds: The kinds of the outputs that have one.
         examples: What the inputs are in each example, as text.
     """
     worst, where = 0.0, ""
-    total, numbers = 0.0, 0
-    agreeing, rows, kept, decided = 0, 0, 0, 0
     for name, right in wanted.items():
-        found = got[name]
-        apart = distances(right, found, scales[name])
+        apart = distances(right, got[name], scales[name])
         if rounded and apart is not None and not _is_float(right):
             apart = np.full_like(apart, np.mean(apart > 0))
         if apart is None:
@@ -297,27 +86,7 @@ def difference(
             where = f"{name}{[int(i) for i in index]}"
             if examples and index:
                 where += f", where the inputs are {examples[int(index[0])]}"
-        if not _is_float(right):
-            continue
-        total += float(np.sum(apart))
-        numbers += apart.size
-        kind = kinds[name].name if kinds and name in kinds else None
-        if kind in (SCORES, LOGITS):
-            same = np.argmax(right, axis=-1) == np.argmax(found, axis=-1)
-            agreeing += int(np.sum(same))
-            rows += same.size
-            is_decided = _leads(right, scales[name]) > margin
-            kept += int(np.sum(same & is_decided))
-            decided += int(np.sum(is_decided))
-    return Difference(
-        largest_difference=worst,
-        where=where,
-        mean_difference=total / max(numbers, 1),
-        agreeing=agreeing,
-        rows=rows,
-        kept=kept,
-        decided=decided,
-    )
+    return Difference(largest_difference=worst, where=where)
 
 
 def scales_of(outputs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -376,15 +145,6 @@ def unchecked_columns(
     return small
 
 
-def _leads(values: np.ndarray, scale: float) -> np.ndarray:
-    """Returns by how much the largest entry of each row leads the second."""
-    second, first = np.moveaxis(
-        np.sort(values.astype("float64"), axis=-1)[..., -2:], -1, 0
-    )
-    with np.errstate(invalid="ignore"):  # an infinity less itself
-        return (first - second) / np.maximum(scale, np.abs(first))
-
-
 def _is_float(values: Any) -> bool:
     return "float" in values.dtype.name
 
@@ -418,8 +178,6 @@ Outputs = Mapping[str, np.ndarray]
 
 # `retrace(inputs, outputs, tolerance)`: see `Offers.retrace`.
 Retrace = Callable[[Inputs, Outputs, float], dict[str, np.ndarray]]
-
-FORCED = 1e6  # a tolerance that forces every choice
 
 
 def retrace_of(signature: Signature) -> Retrace | None:

@@ -49,8 +49,6 @@ class Probe:
         text: The text that the inputs were made of, for a MediaPipe task.
         extremes: The extreme numbers of each example, as text, if it has some;
             see `extreme_probes`.
-        rounding: For extreme numbers, by the names of outputs, how far rounding
-            may move them; infinite where it may choose otherwise.
     """
 
     signature: str
@@ -62,7 +60,6 @@ class Probe:
     is_of_tables: bool = False
     text: str | None = None
     extremes: Sequence[str] = ()
-    rounding: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         text = describe(self.inputs) + ", each id" * self.is_of_tables
@@ -111,30 +108,6 @@ class Probe:
         """Whether it was made to see what NaN becomes."""
         return NAN in self.extremes
 
-    def without_rounding(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns other outputs, with the model's where only rounding differs.
-
-        Args:
-            found: Arrays by the names of the outputs.
-        """
-        kept = dict(found)
-        for name, allowed in self.rounding.items():
-            wanted, value = self.outputs[name], found[name]
-            if value.shape != wanted.shape:
-                continue
-            near = np.broadcast_to(np.isinf(allowed), value.shape)
-            if "float" in wanted.dtype.name and "float" in value.dtype.name:
-                with np.errstate(invalid="ignore"):  # an infinity less itself
-                    distances = np.abs(
-                        value.astype("float64") - wanted.astype("float64")
-                    )
-                # Only finite numbers are compared, and the file's must be
-                # finite wherever the model's is.
-                near = np.isfinite(distances) & (distances <= allowed)
-                near |= ~np.isfinite(wanted.astype("float64"))
-            kept[name] = np.where(near, wanted, value)
-        return kept
-
 
 @dataclasses.dataclass(frozen=True)
 class Probes:
@@ -147,14 +120,11 @@ class Probes:
         is_given: Whether the length was given. Else the model may take no
             sequence that long, and for the axes of a grid see `side_of`.
         tolerance: The largest difference allowed, or None.
-        agreement: The share of decided score vectors in which a quantized file
-            must have the model's largest score, or None.
+        limits: See `verify`.
         extra: Probes whose outputs come from elsewhere; iterated once, when the
             model is run.
         left_out: Default signatures without probes, because no valid ids are
             known for them.
-        max_kl: See `verify`.
-        max_perplexity_ratio: See `verify`.
         in_engine: See `Format`.
     """
 
@@ -163,33 +133,20 @@ class Probes:
     max_length: int = LONGEST
     is_given: bool = False
     tolerance: float | None = None
-    agreement: float | None = None
+    limits: Mapping[str, float] | None = None
     extra: Iterable[Probe] = ()
     left_out: Sequence[Signature] = ()
-    max_kl: float | None = None
-    max_perplexity_ratio: float | None = None
     in_engine: bool = False
 
     def __post_init__(self) -> None:
-        limits: Mapping[str, tuple[Callable[[float], bool], str]] = {
-            "tolerance": (
-                lambda x: 0 <= x < math.inf,
-                "a finite number of at least 0",
-            ),
-            "agreement": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
-            "max_kl": (lambda x: 0 < x < math.inf, "a finite number above 0"),
-            "max_perplexity_ratio": (
-                lambda x: 1 < x < math.inf,
-                "a finite number above 1",
-            ),
-        }
-        for name, (fits, what) in limits.items():
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and fits(value)):
-                raise ValueError(
-                    f"`{name}` must be {what}, or None. "
-                    f"Received: {name}={value!r}"
-                )
+        value = self.tolerance
+        if value is not None and not (
+            is_number(value) and 0 <= value < math.inf
+        ):
+            raise ValueError(
+                "`tolerance` must be a finite number of at least 0, or None. "
+                f"Received: tolerance={value!r}"
+            )
 
     @classmethod
     def fit(

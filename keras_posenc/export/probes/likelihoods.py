@@ -13,17 +13,9 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.tolerance import DEVIATIONS
 from keras_posenc.export.signatures.signature import Signature
 
-# Mean KL divergence from the model, in nats per token. Rounding to 8 bits costs
-# 0.05 in SmolLM2-135M; one wrong kernel in a model of two small blocks, 0.34.
-MAX_KL = 0.1
-# A perplexity above the model's by more than this factor.
-MAX_PERPLEXITY_RATIO = 1.1
-
 TOKEN_SCORE = "token_score"
-_EQUAL = 1e-4  # log-likelihoods that rounding may make of equal ones
 _HIGHEST = 500.0  # a difference whose exponential, squared, is finite
 
 Rescore = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
@@ -37,19 +29,12 @@ class Likelihoods:
         tokens: Number of tokens of given or sampled texts.
         model: Sum of their log-likelihoods under the model.
         file: Sum of their log-likelihoods under the file.
-        drawn: Number of tokens that the model sampled itself.
+        drawn: Number of tokens that the model sampled itself, or that the file
+            generated with their scores.
         divergence: Sum of the estimates of the KL divergence at these.
-        chosen: Number of tokens that the file generated.
-        most_likely: Number of those that the model finds the most likely, after
-            the file's own tokens.
-        regret: Sum of how much less likely than the most likely one that may
-            follow the model finds them.
-        misjudged: Sum of half the squared difference between the file's and the
-            model's log-likelihoods of them.
-        moved: Sum of how far noise must change for the model to sample them;
-            divided by `concentration`, an estimate of half the squared error
-            of log-likelihoods: see `rescored`.
-        concentration: Sum of the sums of squared probabilities.
+        chosen: Number of tokens that the file generated as the most likely.
+        lost: Sum of how much less likely than the most likely one that may
+            follow, after the file's own tokens, the model finds these.
     """
 
     tokens: int = 0
@@ -58,23 +43,13 @@ class Likelihoods:
     drawn: int = 0
     divergence: float = 0.0
     chosen: int = 0
-    most_likely: int = 0
-    regret: float = 0.0
-    misjudged: float = 0.0
-    moved: float = 0.0
-    concentration: float = 0.0
+    lost: float = 0.0
 
     def __add__(self, other: "Likelihoods") -> "Likelihoods":
-        return Likelihoods(
-            *(
-                one + two
-                for one, two in zip(
-                    dataclasses.astuple(self),
-                    dataclasses.astuple(other),
-                    strict=True,
-                )
-            )
+        pairs = zip(
+            dataclasses.astuple(self), dataclasses.astuple(other), strict=True
         )
+        return Likelihoods(*(one + two for one, two in pairs))
 
     @property
     def perplexity(self) -> float:
@@ -97,35 +72,24 @@ class Likelihoods:
         return self.divergence / self.drawn if self.drawn else math.nan
 
     @property
-    def agreement(self) -> float:
-        """Share of generated tokens that the model would choose too."""
-        return self.most_likely / self.chosen if self.chosen else math.nan
+    def chosen_ratio(self) -> float:
+        """As `perplexity_ratio`, of generated tokens under the model.
 
-    @property
-    def loss(self) -> float:
-        """The largest loss of generated tokens, in nats per token."""
-        losses = (
-            self.regret / max(self.chosen, 1),
-            self.misjudged / max(self.chosen, 1),
-            self.moved / (self.concentration or 1.0),
-        )
-        # `max` would pass over NaN.
-        return math.inf if any(map(math.isnan, losses)) else max(losses)
+        It is relative to the tokens that the model finds the most likely.
+        """
+        return _perplexity(-self.lost, self.chosen)
 
-    @property
-    def largest_loss(self) -> float:
-        """The larger of `kl` and `loss`, in nats per token."""
-        kl = self.kl if self.drawn else 0.0
-        return math.inf if math.isnan(kl) else max(kl, self.loss)
-
-    def exceeds(self, max_kl: float, max_perplexity_ratio: float) -> bool:
-        """Returns whether a file loses more than is allowed; NaN is more."""
-        return not (
-            self.largest_loss <= max_kl
-            and (
-                not self.tokens or self.perplexity_ratio <= max_perplexity_ratio
+    def too_high(self, limits: Mapping[str, float]) -> list[str]:
+        """Returns the names of the limits that are exceeded; NaN exceeds."""
+        return [
+            name
+            for name, value, count in (
+                ("kl", self.kl, self.drawn),
+                ("perplexity", self.perplexity_ratio, self.tokens),
+                ("perplexity", self.chosen_ratio, self.chosen),
             )
-        )
+            if count and not value <= limits[name]
+        ]
 
 
 def _perplexity(total: float, tokens: int) -> float:
@@ -155,18 +119,24 @@ def of_targets(
         outputs[TOKEN_SCORE].astype("float64") for outputs in (wanted, got)
     )
     own, other = own[is_token], other[is_token]
-    more = np.clip(other - own, -_HIGHEST, _HIGHEST)
     found = Likelihoods(own.size, float(np.sum(own)), float(np.sum(other)))
     if not is_drawn:
         return found
-    divergence = float(np.sum(np.expm1(more) - more))
-    return dataclasses.replace(found, drawn=own.size, divergence=divergence)
+    return dataclasses.replace(
+        found, drawn=own.size, divergence=_divergence(other - own)
+    )
 
 
-def margin_of(max_kl: float) -> float:
-    """Returns how much less likely a generated token may be than the best."""
-    # As far apart as errors may put two log-likelihoods: see `rescored`.
-    return DEVIATIONS * 2 * math.sqrt(max_kl)
+def _divergence(more: np.ndarray, weights: Any = 1.0) -> float:
+    """Returns the sum of the estimates of the KL divergence: see `of_targets`.
+
+    Args:
+        more: How much more likely the tokens are under the other one of file
+            and model than under that which sampled them, in nats.
+        weights: How many tokens each number is of.
+    """
+    more = np.clip(more, -_HIGHEST, _HIGHEST)
+    return float(np.sum(weights * (np.expm1(more) - more)))
 
 
 def of_choices(
@@ -174,7 +144,6 @@ def of_choices(
     wanted: Mapping[str, Any],
     got: Mapping[str, Any],
     rescore: Rescore,
-    max_kl: float = MAX_KL,
 ) -> tuple[Likelihoods, str | None]:
     """Returns how likely the model finds what a file generated.
 
@@ -183,66 +152,44 @@ def of_choices(
         wanted: The model's outputs.
         got: The file's outputs.
         rescore: See `Offers`.
-        max_kl: The largest mean loss of a token, in nats.
 
     Returns:
         The likelihoods, and what is wrong with the outputs, or None.
     """
-    found, own = rescore(inputs, got), None
+    found = rescore(inputs, got)
     scores = found[TOKEN_SCORE].astype("float64")
     count = len(scores)
     # Rows in which the model's own outputs do not pass are not compared: a
     # search with several beams may find fewer sequences than it returns, and a
     # tokenizer may give a text other ids than those it was generated as.
     is_none = np.zeros(count, bool)
-    if "ids" not in got or not {"lost", "moved"} & {*found}:
+    if "ids" not in got or "lost" not in found:
         own = rescore(inputs, wanted)
         is_none = np.any([each for _, each in _wrong_rows(own, wanted)], axis=0)
     error = _wrong(found, got, is_none)
     if error is not None:
         return Likelihoods(), error
     real = found["is_token"] & ~is_none[:, np.newaxis]
-    totals = np.sum(np.where(real, scores, 0), axis=1)
-    misjudged = most_likely = 0
+    drawn, divergence = 0, 0.0
     if TOKEN_SCORE in got:
         file = got[TOKEN_SCORE].astype("float64").reshape(count, -1)
-        misjudged = np.sum((file - scores)[real] ** 2) / 2
-    elif "score" in got:  # errors of tokens add up like random ones
+        drawn = int(np.sum(real))
+        divergence = _divergence((scores - file)[real])
+    elif "score" in got:  # only of whole sequences: the mean of their tokens
+        sizes = np.sum(real, axis=1)
+        known = found["is_divisor"] & ~is_none & (sizes > 0)
         file = got["score"].astype("float64").reshape(-1) * found["divisor"]
-        is_known = found["is_divisor"] & ~is_none
-        misjudged = np.sum((file - totals)[is_known] ** 2) / 2
+        more = np.sum(np.where(real, scores, 0), axis=1) - file
+        sizes = sizes[known]
+        drawn = int(np.sum(sizes))
+        divergence = _divergence(more[known] / sizes, sizes)
+    likelihoods = Likelihoods(drawn=drawn, divergence=divergence)
     if "lost" in found:
-        lost = np.where(real, found["lost"].astype("float64"), 0)
-        margin = margin_of(max_kl)
-        if np.any(lost > margin):
-            row, place = np.unravel_index(np.argmax(lost), lost.shape)
-            return Likelihoods(), (
-                f"{_place(got, row)} has a token, the {place + 1}., that the "
-                f"model finds {lost[row, place]:.3g} nats less likely than the "
-                f"most likely one (allowed {margin:.3g})"
-            )
-        most_likely = np.sum(real & (lost <= _EQUAL))
-        regret = np.sum(lost)
-    elif "moved" in found:
-        regret = 0
-    else:  # beams: whole sequences count
-        assert own is not None
-        best = np.sum(np.where(own["is_token"], own[TOKEN_SCORE], 0), axis=1)
-        less = best / own["divisor"] - totals / found["divisor"]
-        less = np.maximum(less * found["divisor"], 0)
-        regret = np.sum(less[~is_none])
-    sums: dict[str, Any] = {
-        name: float(np.sum(found[name].astype("float64")[real]))
-        for name in ("moved", "concentration")
-        if name in found
-    }
-    return Likelihoods(
-        chosen=int(np.sum(real)),
-        most_likely=int(most_likely),
-        regret=float(regret),
-        misjudged=float(misjudged),
-        **sums,
-    ), None
+        lost = found["lost"].astype("float64")[real]
+        likelihoods = dataclasses.replace(
+            likelihoods, chosen=lost.size, lost=float(np.sum(lost))
+        )
+    return likelihoods, None
 
 
 def _wrong_rows(

@@ -16,23 +16,11 @@ import numpy as np
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import (
-    FORCED,
-    MOVED,
-    SCORES,
-    VECTORS,
     Difference,
-    Kind,
-    Loss,
     Retrace,
     difference,
-    kinds_of,
-    lost_by_kind,
-    movement,
     retrace_of,
-    rounding,
-    rounding_layers,
     scales_of,
-    unrounded,
 )
 from keras_posenc.export.probes.generate import (
     LONGEST,
@@ -46,25 +34,20 @@ from keras_posenc.export.probes.generate import (
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.graphs import call as _called
 from keras_posenc.export.probes.likelihoods import (
-    MAX_KL,
-    MAX_PERPLEXITY_RATIO,
     Rescore,
     in_graph,
     rescore_of,
     scores_targets,
 )
+from keras_posenc.export.probes.quality import kinds_of
 from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.probes.tolerance import (
-    AGREEMENT,
     BY_KERAS,
-    BY_ONNX,
-    DEVIATIONS,
     TOLERANCE,
-    allowed_difference,
+    limits_of,
 )
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import layers_within
 
 
@@ -135,33 +118,25 @@ def runner_of(signature: Signature, memory: Memory) -> Call:
     return functools.partial(memory.run, signature)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Reference:
     """The model's outputs, which an exported model must reproduce.
 
     Attributes:
         signatures: The signatures that were run.
-        probes: The batches of inputs, with the model's outputs.
-        skipped: Batches, as text, that the model itself rejects.
-        tolerance: The largest difference allowed.
+        tolerance: The largest difference allowed in a file of float32.
         in_float32: Whether a model of mixed precision was run in float32.
         quantization: The exported model's mode of quantization, or None.
-        seconds: Processor time that the outputs took.
-        padding_matters: Whether zeros after the ids change their outputs.
-        margin: A score vector is decided if its largest score leads the others
-            by more than this; infinite if the file is not quantized.
-        agreement: The share of decided score vectors in which a quantized file
-            must have the model's largest score.
-        allowed_losses: The largest loss of a quantized file's vectors or
-            logits, by kind: see `compare.losses`.
+        limits: The limits of a quantized file, by name: see `limits_of`.
         retraces: How models of choices are run again, by the names of their
             signatures.
         rescores: How likely models find a quantized file's choices, by the
             names of their signatures.
-        max_kl: The largest mean loss of a quantized file's tokens, in nats.
-        max_perplexity_ratio: The largest perplexity of a quantized file, as a
-            multiple of the model's.
         in_engine: Whether likelihoods are measured later: see `Format`.
+        probes: The batches of inputs, with the model's outputs.
+        skipped: Batches, as text, that the model itself rejects.
+        seconds: Processor time that the outputs took.
+        padding_matters: Whether zeros after the ids change their outputs.
         notes: What the test inputs could not cover, as text.
         eager_differences: Where the model's eager code gives other outputs
             than its graph, as text.
@@ -169,23 +144,17 @@ class Reference:
     """
 
     signatures: Sequence[Signature]
-    probes: list[Probe]
-    skipped: list[str]
-    tolerance: float
+    tolerance: float = TOLERANCE
     in_float32: bool = False
     quantization: str | None = None
-    seconds: float = 0.0
-    padding_matters: bool = False
-    margin: float = math.inf
-    agreement: float = AGREEMENT
-    allowed_losses: Mapping[str, float] = dataclasses.field(
-        default_factory=dict
-    )
+    limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
     retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
     rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
-    max_kl: float = MAX_KL
-    max_perplexity_ratio: float = MAX_PERPLEXITY_RATIO
     in_engine: bool = False
+    probes: list[Probe] = dataclasses.field(default_factory=list)
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    padding_matters: bool = False
     notes: list[str] = dataclasses.field(default_factory=list)
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     memory: Memory = dataclasses.field(default_factory=Memory)
@@ -194,32 +163,38 @@ class Reference:
         """Returns how far rounding may move outputs, by their names.
 
         Of each number of a vector, in each example; none of integers, and 0 of
-        what is not finite.
+        what is not finite. Of extreme numbers each example is taken as a whole:
+        infinity where it has another integer or text, or is no longer finite.
         """
         (signature,) = (
             each for each in self.signatures if each.name == probe.signature
         )
+        step, count = _MOVED, len(probe.extremes)
+        if count:
+            sizes = [value.shape[1:-1] for value in probe.inputs.values()]
+            step = max(step, max(map(math.prod, sizes)) * _ROUNDING)
         try:
             with restored(self.signatures):
                 outputs, *others = _moved_outputs(
-                    signature, probe.inputs, self.memory, _MOVED
+                    signature, probe.inputs, self.memory, step
                 )
         except ValueError:  # the model refuses moved inputs
             return {}
         return {
             name: _ALLOWED
             * functools.reduce(
-                np.maximum, [_movement_of(value, x[name]) for x in others]
+                np.maximum,
+                [_movement_of(value, x[name], count) for x in others],
             )
             for name, value in outputs.items()
-            if "float" in value.dtype.name
+            if (count or "float" in value.dtype.name)
             and all(x[name].shape == value.shape for x in others)
         }
 
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
         """Signatures of a quantized file whose likelihoods are compared."""
-        if self.quantization in (None, BY_KERAS):  # the model rounds too
+        if self.quantization is None:
             return set()
         return {
             each.name
@@ -274,12 +249,13 @@ class Reference:
         return scales
 
     @functools.cached_property
-    def kinds(self) -> dict[str, dict[str, Kind]]:
-        """For each signature the kinds of its outputs, in a quantized file.
+    def kinds(self) -> dict[str, dict[str, str]]:
+        """For each signature of a quantized file what its outputs hold.
 
-        Not of choices such as tokens, whose largest score says nothing. Read
-        it once all probes are there.
+        Read it once all probes are there.
         """
+        if self.quantization is None:
+            return {}
         return {
             signature.name: kinds_of(
                 signature,
@@ -290,9 +266,7 @@ class Reference:
                 ],
             )
             for signature in self.signatures
-            if self.quantization is not None
-            and signature.name not in self.by_likelihood
-            and (signature.name not in self.retraces or unrounded(signature))
+            if signature.name not in self.by_likelihood
         }
 
     @property
@@ -311,7 +285,6 @@ class Reference:
 
         Those in the model's own `constant_outputs` are left out.
         """
-        tolerance = TOLERANCE if self.quantization else self.tolerance
         known = {
             f"{signature.name}/{name}"
             for signature in self.signatures
@@ -320,15 +293,8 @@ class Reference:
         return [
             name
             for name, most in self._spreads()
-            if most < 10 * tolerance and name not in known
+            if most < 10 * self.tolerance and name not in known
         ]
-
-    @property
-    def low_variation(self) -> list[str]:
-        """Outputs that vary by no more than quantization may change them."""
-        if self.quantization is None:
-            return []
-        return [n for n, most in self._spreads() if most <= self.tolerance]
 
     def _spreads(self) -> Iterator[tuple[str, float]]:
         """Yields each output and the largest difference between examples."""
@@ -361,8 +327,6 @@ def compute_reference(
     probes: Probes,
     in_float32: bool = False,
     quantization: str | None = None,
-    rounding: str | None = None,
-    modes: Mapping[int, str] | None = None,
     functions: Mapping[str, Any] | None = None,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later.
@@ -371,78 +335,30 @@ def compute_reference(
         probes: The test inputs.
         in_float32: Whether the model is in float32 instead of its own mixed
             precision.
-        quantization: The exported model's mode of quantization, or None. It
-            adds to the default tolerance.
-        rounding: How that file rounds, as `allowed_difference` takes it, if
-            not as a LiteRT file of the mode.
-        modes: Modes of single variables, by their ids, where a recipe gives
-            them others.
+        quantization: The exported model's mode of quantization, or None.
         functions: Graph functions of signatures by name, as far as they have
             been traced and read the model's variables.
 
     Raises:
-        ValueError: An agreement for a file that is not quantized, or inputs
-            that the model itself rejects.
-        ExportVerificationError: The model's outputs change from run to run, or
-            quantization may change them so far that a comparison would say
-            nothing.
+        ValueError: A limit that such a file does not have, or inputs that the
+            model itself rejects.
+        ExportVerificationError: The model's outputs change from run to run.
     """
-    with restored(probes.signatures):
-        return _compute(
-            probes,
-            in_float32,
-            quantization,
-            rounding or quantization,
-            modes or {},
-            functions,
-        )
-
-
-def _compute(
-    probes: Probes,
-    in_float32: bool,
-    quantization: str | None,
-    rounding: str | None,
-    modes: Mapping[int, str],
-    functions: Mapping[str, Any] | None,
-) -> Reference:
-    """Computes the reference; the runs may change variables."""
     signatures = probes.signatures
-    for name, option, what in (
-        ("agreement", "--agreement", "files"),
-        ("max_kl", "--max-kl", "language models"),
-        ("max_perplexity_ratio", "--max-perplexity", "language models"),
-    ):
-        value = getattr(probes, name)
-        if value is not None and quantization is None:
-            raise ValueError(
-                f"`{name}` ({option}) applies to quantized {what}, and this "
-                f"file is not quantized. Received: {name}={value!r}"
-            )
 
     def by_name(make: Callable[[Signature], Any]) -> dict[str, Any]:
         found = {each.name: make(each) for each in signatures}
         return {name: x for name, x in found.items() if x is not None}
 
-    def limit(name: str, default: float) -> float:
-        value = getattr(probes, name)
-        return default if value is None else float(value)
-
     reference = Reference(
         signatures,
-        [],
-        [],
-        limit("tolerance", TOLERANCE),
+        TOLERANCE if probes.tolerance is None else float(probes.tolerance),
         in_float32,
         quantization,
-        agreement=limit("agreement", AGREEMENT),
-        retraces=by_name(retrace_of),
-        rescores={} if quantization is None else by_name(rescore_of),
-        max_kl=limit("max_kl", MAX_KL),
-        max_perplexity_ratio=limit(
-            "max_perplexity_ratio", MAX_PERPLEXITY_RATIO
-        ),
-        in_engine=probes.in_engine,
+        limits_of(quantization, probes.limits, probes.tolerance),
+        by_name(retrace_of),
+        {} if quantization is None else by_name(rescore_of),
+        probes.in_engine,
     )
     memory = Memory(
         {
@@ -451,49 +367,24 @@ def _compute(
             if functions and each.name in functions
         }
     )
-    for signature in signatures:
-        _run(signature, probes, reference, memory)
-        if scores_targets(signature):
-            _run_pairs(signature, probes, reference, memory)
-    check_repeatable(signatures, reference.probes, reference.tolerance, memory)
-    reference.eager_differences.extend(_in_eager_code(reference, memory))
-    began = time.process_time()
-    reference.probes.extend(probes.extra)
-    seconds = memory.seconds + time.process_time() - began
-    matters = any(
-        _padding_matters(signature, reference, memory)
-        for signature in signatures
-    )
-    allowed, margin, losses = reference.tolerance, math.inf, {}
-    if rounding is not None and reference.held:
-        more, *moved = map(
-            float,
-            allowed_difference(
-                signatures, rounding, _movement(reference, memory), modes
-            ),
+    with restored(signatures):  # a run may change variables
+        for signature in signatures:
+            _run(signature, probes, reference, memory)
+            if scores_targets(signature):
+                _run_pairs(signature, probes, reference, memory)
+        check_repeatable(
+            signatures, reference.probes, reference.tolerance, memory
         )
-        if probes.tolerance is None:
-            allowed += more
-            losses = {
-                kind: (further + least) ** 2 / 2
-                for kind, further, least in zip(
-                    MOVED, moved, _rounding(reference), strict=True
-                )
-            }
-            _check_allowed(reference, rounding, allowed, losses)
-        # Rounding may lower one score and raise another by as much.
-        margin = 2 * more / DEVIATIONS
-    computed = dataclasses.replace(
-        reference,
-        tolerance=allowed,
-        seconds=seconds,
-        padding_matters=matters,
-        margin=margin,
-        allowed_losses=losses,
-        memory=memory.apart(),
-    )
-    vars(computed)["scales"] = reference.scales  # they run the model
-    return computed
+        reference.eager_differences.extend(_in_eager_code(reference, memory))
+        began = time.process_time()
+        reference.probes.extend(probes.extra)
+        reference.seconds = memory.seconds + time.process_time() - began
+        reference.padding_matters = any(
+            _padding_matters(signature, reference, memory)
+            for signature in signatures
+        )
+    reference.memory = memory.apart()
+    return reference
 
 
 def _run(
@@ -512,7 +403,7 @@ def _run(
                 )
             continue
         if probe.extremes:
-            extreme = _with_extremes(signature, probe, memory)
+            extreme = _with_extremes(probe, call)
             if extreme is not None:
                 reference.probes.append(extreme)
             continue
@@ -766,13 +657,13 @@ def _run_pairs(
         for inputs in samples
         if {*inputs} == {IDS}
     ]
-    if reference.quantization in (None, BY_KERAS) and not prompts:
+    if reference.quantization is None and not prompts:
         return
     pairs = Offers.of(signature.model).drawn_pairs
     assert pairs is not None
     call = runner_of(signature, memory)
     for inputs, is_drawn in pairs(prompts, in_graph):
-        if is_drawn and reference.quantization in (None, BY_KERAS):
+        if is_drawn and reference.quantization is None:
             continue
         reference.probes.append(
             Probe(
@@ -1174,69 +1065,63 @@ _DRAWS = 3
 _SIGNS = np.random.default_rng(0).choice([-1.0, 1.0], 65_521)
 
 
-def _with_extremes(
-    signature: Signature, probe: Probe, memory: Memory
-) -> Probe | None:
+def _with_extremes(probe: Probe, call: Call) -> Probe | None:
     """Returns a probe of extreme numbers with the model's outputs.
 
-    An example without a finite output is replaced by another one. Large numbers
-    that cancel, or a softmax near a tie, leave only rounding. How far rounding
-    may move each output is measured by moving the inputs and the weights.
-
-    Args:
-        signature: The signature.
-        probe: The inputs.
-        memory: The cache that runs the models.
+    An example without a finite output is replaced by another one.
 
     Returns:
-        The probe, or None if no example has a finite output.
+        The probe, or None if no example has a finite output, or examples depend
+        on each other.
     """
     kinds = np.array(probe.extremes)
-    inputs, count = probe.inputs, len(kinds)
-    positions = max(math.prod(value.shape[1:-1]) for value in inputs.values())
-    step = max(_MOVED, positions * _ROUNDING)
     try:
-        found = _moved_outputs(signature, inputs, memory, step)
-    except ValueError:  # the model refuses moved inputs
+        outputs = call(probe.inputs)
+        finite = _finite(outputs, len(kinds))
+        if not np.any(finite):
+            return None
+        if not np.all(finite):
+            chosen = np.resize(np.flatnonzero(finite), len(kinds))
+            probe = dataclasses.replace(
+                probe,
+                inputs={name: x[chosen] for name, x in probe.inputs.items()},
+                extremes=tuple(map(str, kinds[chosen])),
+            )
+            outputs = call(probe.inputs)
+    except ValueError:  # the model refuses them
         return None
-    finite = np.all([_finite(outputs, count) for outputs in found], axis=0)
-    if not np.any(finite):
+    if not np.all(_finite(outputs, len(kinds))):
         return None
-    if not np.all(finite):
-        chosen = np.resize(np.flatnonzero(finite), count)
-        kinds = kinds[chosen]
-        inputs = {name: value[chosen] for name, value in inputs.items()}
-        found = _moved_outputs(signature, inputs, memory, step)
-        if not all(np.all(_finite(outputs, count)) for outputs in found):
-            return None  # examples depend on each other
-    outputs, *others = found
-    rounding = {
-        name: _ALLOWED
-        * functools.reduce(
-            np.maximum, [_distance(value, x[name], count) for x in others]
-        )
-        for name, value in outputs.items()
-    }
-    return dataclasses.replace(
-        probe,
-        inputs=inputs,
-        outputs=outputs,
-        extremes=tuple(map(str, kinds)),
-        rounding=rounding,
-    )
+    return dataclasses.replace(probe, outputs=outputs)
 
 
-def _movement_of(value: np.ndarray, moved: np.ndarray) -> np.ndarray:
+def _movement_of(
+    value: np.ndarray, moved: np.ndarray, count: int = 0
+) -> np.ndarray:
     """Returns how far each number of vectors has moved, at most.
 
     The vectors of an example are taken together, as few draws may hardly move
     one of them.
+
+    Args:
+        value: The output.
+        moved: The output of moved inputs and weights.
+        count: Number of examples that are taken as a whole, or 0.
     """
-    with np.errstate(invalid="ignore"):  # an infinity less itself
-        apart = np.abs(moved.astype("float64") - value.astype("float64"))
-    apart = np.where(np.isfinite(apart), apart, 0.0)
-    between = tuple(range(1, apart.ndim - 1))
-    return np.max(apart, axis=between, keepdims=True) if between else apart
+    if "float" in value.dtype.name:
+        value, moved = value.astype("float64"), moved.astype("float64")
+        with np.errstate(invalid="ignore"):  # an infinity less itself
+            apart = np.abs(moved - value)
+        is_lost = bool(count) & np.isfinite(value) & ~np.isfinite(moved)
+        apart = np.where(np.isfinite(apart), apart, 0.0)
+        apart = np.where(is_lost, np.inf, apart)
+    else:
+        apart = np.where(value != moved, np.inf, 0.0)
+    if not count:
+        axes = range(1, apart.ndim - 1)
+    else:
+        axes = range(int(apart.shape[:1] == (count,)), apart.ndim)
+    return np.max(apart, axis=tuple(axes), keepdims=True, initial=0.0)
 
 
 def _moved_outputs(
@@ -1293,151 +1178,3 @@ def _finite(outputs: Mapping[str, Any], count: int) -> np.ndarray:
             found = np.broadcast_to(np.all(found), (count,))
         finite |= np.all(found.reshape(count, -1), axis=1)
     return finite
-
-
-def _distance(value: Any, moved: Any, count: int) -> np.ndarray:
-    """Returns how far each example's numbers have moved at most."""
-    if value.shape != moved.shape:
-        return np.array(np.inf)
-    if "float" in value.dtype.name:
-        with np.errstate(invalid="ignore"):  # an infinity less itself
-            distances = np.abs(
-                value.astype("float64") - moved.astype("float64")
-            )
-        # Without a finite number of the model nothing is compared.
-        distances = np.where(np.isfinite(distances), distances, 0.0)
-    else:
-        distances = np.where(value != moved, np.inf, 0.0)
-    if value.shape[:1] != (count,):
-        return np.array(np.max(distances, initial=0))
-    largest = np.max(distances.reshape(count, -1), axis=1, initial=0)
-    return largest.reshape(-1, *[1] * (value.ndim - 1))
-
-
-# What to do if a mode rounds too much.
-_REMEDIES = {
-    "float16": "Leave out `quantization` (--quantization)",
-    BY_KERAS: "Export the model as it was before `quantize()`",
-    BY_ONNX: "Leave out `quantization` (--quantization), or use export_litert, "
-    "which rounds the inputs of products row by row",
-    **dict.fromkeys(
-        ("int8", "int8-weights", "int8-static", "int4"),
-        "Use quantization='float16' (--quantization float16), which rounds "
-        "less, or leave it out",
-    ),
-}
-
-
-def _check_allowed(
-    reference: Reference,
-    rounding: str,
-    allowed: float,
-    losses: Mapping[str, float],
-) -> None:
-    """Raises `ExportVerificationError` if any outputs would pass."""
-    for signature in reference.signatures:
-        kinds = reference.kinds.get(signature.name, {})
-        rounded = rounding_layers(signature)
-        for name in {**rounded, **kinds}:
-            kind = kinds[name].name if name in kinds else None
-            if name in rounded and allowed >= 0.5:
-                limit = f"rounded vectors by {allowed:.2g} of their largest"
-            elif kind == SCORES and allowed >= 1:
-                limit = f"scores by up to {allowed:.3g}"
-            elif kind == VECTORS and losses[VECTORS] >= 1:
-                limit = (
-                    "vectors down to a cosine of "
-                    f"{max(1 - losses[VECTORS], -1):.2g}"
-                )
-            else:
-                continue
-            raise ExportVerificationError(
-                f"Quantization ({reference.quantization}) may change "
-                f"{limit} in signature '{signature.name}', output '{name}', as "
-                "measured by moving the model's weights as far as it rounds "
-                "them: any file would pass. "
-                + _REMEDIES.get(rounding, "")
-                + (
-                    ""
-                    if any(probe.is_sample for probe in reference.probes)
-                    else ". Outputs of real inputs may change less than those "
-                    "of generated ones: give some as `samples` (--samples)"
-                )
-            )
-
-
-def _rounding(reference: Reference) -> list[float]:
-    """Returns how far float32 may move a vector of each kind of `MOVED`."""
-    return [
-        max(
-            (
-                rounding(kind, probe.outputs[name], TOLERANCE)
-                for probe in reference.held
-                for name, found in reference.kinds.get(
-                    probe.signature, {}
-                ).items()
-                if found.name == kind
-            ),
-            default=0.0,
-        )
-        for kind in MOVED
-    ]
-
-
-def _graph_of(signature: Signature, memory: Memory) -> Call:
-    """Returns a call of the whole signature's graph, of inputs of any size."""
-    graph = (
-        trace(signature)
-        if signature.oracle
-        else memory.graphs(signature).of_any_size
-    )
-    return lambda inputs: _called(
-        signature, lambda tensors: graph(**tensors), inputs
-    )
-
-
-def _movement(reference: Reference, memory: Memory) -> Callable[[], np.ndarray]:
-    """Returns a function that measures how far the models' outputs have moved.
-
-    It returns the largest difference of a number, and the largest movement of a
-    vector of each kind of `MOVED`.
-    """
-    retraces = reference.retraces
-    floats = {each.name: unrounded(each) for each in reference.signatures}
-    models = {
-        each.name: _graph_of(floats[each.name] or each, memory)
-        for each in reference.signatures
-        if each.name not in reference.by_likelihood
-        and (floats[each.name] or each.name not in retraces)
-    }
-
-    def run(probe: Probe) -> dict[str, Any]:
-        if probe.signature in models:
-            return models[probe.signature](probe.inputs)
-        # Force the choices: after a different one nothing can be compared.
-        retrace = retraces[probe.signature]
-        return retrace(probe.inputs, probe.outputs, FORCED)
-
-    scales = {name: dict(each) for name, each in reference.scales.items()}
-    for name, signature in floats.items():
-        if signature is not None:  # relative to the largest of a vector
-            scales[name] |= dict.fromkeys(rounding_layers(signature), 1.0)
-    kinds = reference.kinds
-
-    # Compare with outputs of the same graph, so that only the weights differ.
-    unmoved = [(probe, run(probe)) for probe in reference.held]
-
-    def moved_by() -> np.ndarray:
-        moved = np.zeros(1 + len(MOVED))
-        for probe, first in unmoved:
-            now, name = run(probe), probe.signature
-            found = difference(first, now, scales[name], rounded=True)
-            if math.isfinite(found.largest_difference):
-                lost = lost_by_kind(first, now, kinds.get(name))
-                rows = [lost.get(kind, Loss()).most for kind in MOVED]
-                moved = np.maximum(
-                    moved, [found.largest_difference, *map(movement, rows)]
-                )
-        return moved
-
-    return moved_by

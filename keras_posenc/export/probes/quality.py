@@ -1,0 +1,221 @@
+"""How near a quantized file's outputs are to the model's, in numbers.
+
+SQNR says how large the error is next to how much outputs vary between inputs:
+20 dB are an error of a tenth of that. Agreement is the share of equal classes,
+and the cosine compares directions, as a search by vectors does.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.export import units
+from keras_posenc.export.probes.compare import maker_of, rounding_layers
+from keras_posenc.export.signatures.signature import Signature
+
+CLASSES, VECTORS, INTEGERS, BITS = "classes", "vectors", "integers", "bits"
+
+# Outputs that vary by less than 0.3 of their size hide what is wrong with
+# a file, but also show how each number is rounded: variation counts as no less.
+_LEAST_VARIATION = 0.3
+_SMALLEST = 1e-4  # size of numbers that are as good as 0
+_MOST_DB = 200.0
+# Shorter vectors than this share of the longest one are left out: rounding
+# alone may turn them.
+_SHORTEST = 0.05
+_SLACK = 1e-2  # rounding of probabilities, and of their sum, in float16
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    """How near one output of a quantized file is to the model's.
+
+    Attributes:
+        rows: Number of vectors, or of classes, that were compared.
+        sqnr: Signal to quantization noise in dB: `10 log10(sum (y - mean)**2 /
+            sum (y - file)**2)`. None for integers.
+        agreement: Share of classes, or integers, that are equal. None for other
+            outputs.
+        cosine: Least cosine of a vector with the model's. None for classes.
+    """
+
+    rows: int
+    sqnr: float | None = None
+    agreement: float | None = None
+    cosine: float | None = None
+
+    def too_low(self, limits: Mapping[str, float]) -> list[str]:
+        """Returns the names of the numbers that are below their limits."""
+        return [
+            name
+            for name, value in dataclasses.asdict(self).items()
+            # NaN is no number that is above.
+            if name in limits
+            and value is not None
+            and not value >= limits[name]
+        ]
+
+    def text(self, limits: Mapping[str, float]) -> str:
+        """Returns the numbers with their limits."""
+        parts = []
+        if self.sqnr is not None:
+            parts.append(
+                f"SQNR {self.sqnr:.1f} dB (at least {limits['sqnr']:g})"
+            )
+        if self.agreement is not None:
+            parts.append(
+                f"{100 * self.agreement:.4g}% of "
+                f"{self.rows:,} classes equal (at least "
+                f"{100 * limits['agreement']:.4g}%)"
+            )
+        if self.cosine is not None:
+            parts.append(
+                f"least cosine {self.cosine:.4f} of "
+                f"{units.count(self.rows, 'vector')} (at least "
+                f"{limits['cosine']:g})"
+            )
+        return ", ".join(parts)
+
+
+def kinds_of(
+    signature: Signature, outputs: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Returns what each output holds: classes, vectors, integers or bits.
+
+    Classes are probabilities: they add up to 1, or a softmax or sigmoid makes
+    them. Other floats are vectors, and so are those that the model rounds to
+    int8. Texts are left out.
+
+    Args:
+        signature: The signature.
+        outputs: The outputs of its model, by name.
+    """
+    kinds, rounded = {}, rounding_layers(signature)
+    for name in outputs[0] if outputs else ():
+        values = [each[name] for each in outputs]
+        if values[0].dtype == object:
+            continue
+        if name in rounded:
+            is_packed = rounded[name].rounded_dtype == "uint8"
+            kinds[name] = BITS if is_packed else VECTORS
+        elif "float" not in values[0].dtype.name:
+            kinds[name] = INTEGERS
+        else:
+            activation = getattr(maker_of(signature, name), "activation", None)
+            is_made = activation in (
+                keras.activations.softmax,
+                keras.activations.sigmoid,
+            )
+            is_class = is_made or _add_up_to_1(values)
+            kinds[name] = CLASSES if is_class else VECTORS
+    return kinds
+
+
+def _add_up_to_1(values: Sequence[np.ndarray]) -> bool:
+    """Returns whether vectors are probabilities; those of zeros may be too."""
+    if any(value.ndim < 2 or value.shape[-1] < 2 for value in values):
+        return False
+    for value in values:
+        rows = value.astype("float64")
+        rows = rows[np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)]
+        if np.any(rows < -_SLACK) or np.any(np.abs(rows.sum(-1) - 1) > _SLACK):
+            return False
+    return any(value.size for value in values)
+
+
+def quality_of(
+    kind: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> Quality | None:
+    """Returns how near an output is to the model's; None without any number.
+
+    Args:
+        kind: What it holds: see `kinds_of`.
+        pairs: The model's output and the file's, of equal shapes, for each
+            batch.
+    """
+    if kind == BITS:
+        pairs = [tuple(map(np.unpackbits, pair)) for pair in pairs]
+    if kind in (BITS, INTEGERS):
+        same = np.concatenate([np.ravel(x == y) for x, y in pairs])
+        if not same.size:
+            return None
+        return Quality(same.size, agreement=float(np.mean(same)))
+    widths = {x.shape[-1] if x.ndim > 1 else 1 for x, _ in pairs}
+    width = widths.pop() if len(widths) == 1 else 1  # a dynamic axis
+    if not width:
+        return None
+    wanted, got = (
+        np.concatenate([x.astype("float64").reshape(-1, width) for x in side])
+        for side in zip(*pairs, strict=True)
+    )
+    finite = np.isfinite([wanted, got]).all(axis=(0, -1))
+    wanted, got = wanted[finite], got[finite]
+    if not len(wanted):
+        return None
+    sqnr = _decibels(wanted, got)
+    if kind == CLASSES:
+        return Quality(len(wanted), sqnr, agreement=_agreement(wanted, got))
+    cosine = _least_cosine(wanted, got) if width > 1 else None
+    return Quality(len(wanted), sqnr, cosine=cosine)
+
+
+def _decibels(wanted: np.ndarray, got: np.ndarray) -> float:
+    power = np.sum(wanted**2)
+    signal = max(
+        np.sum((wanted - wanted.mean(axis=0)) ** 2),
+        _LEAST_VARIATION**2 * power,
+        _SMALLEST**2 * wanted.size,
+    )
+    noise = np.sum((wanted - got) ** 2)
+    if noise <= signal * 10 ** (-_MOST_DB / 10):
+        return _MOST_DB
+    return float(10 * math.log10(signal / noise))
+
+
+def _agreement(wanted: np.ndarray, got: np.ndarray) -> float:
+    """Returns the share of equal classes.
+
+    That is the largest score, or, if several can apply at once, whether each
+    one does.
+    """
+    if wanted.shape[-1] > 1 and _add_up_to_1([wanted]):
+        return float(np.mean(wanted.argmax(axis=-1) == got.argmax(axis=-1)))
+    return float(np.mean((wanted > 0.5) == (got > 0.5)))
+
+
+def _least_cosine(wanted: np.ndarray, got: np.ndarray) -> float:
+    lengths = np.linalg.norm(wanted, axis=-1)
+    kept = (lengths > _SHORTEST * lengths.max()) & (lengths > 0)
+    products = lengths * np.linalg.norm(got, axis=-1)
+    cosines = np.sum(wanted * got, axis=-1)[kept] / np.maximum(
+        products[kept], np.finfo("float64").tiny
+    )
+    return float(np.min(cosines, initial=1.0))
+
+
+def qualities(
+    kinds: Mapping[str, Mapping[str, str]],
+    cases: Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
+) -> dict[str, Quality]:
+    """Returns the quality of each output, by `signature/output`.
+
+    Args:
+        kinds: By signature, those of its outputs.
+        cases: For each batch, its signature, the model's outputs and the
+            file's. What has another shape is left out.
+    """
+    pairs: dict[tuple[str, str], list[Any]] = {}
+    for signature, wanted, got in cases:
+        for name in kinds.get(signature, {}):
+            if name in got and got[name].shape == wanted[name].shape:
+                pair = wanted[name], got[name]
+                pairs.setdefault((signature, name), []).append(pair)
+    found = {
+        f"{signature}/{name}": quality_of(kinds[signature][name], each)
+        for (signature, name), each in pairs.items()
+    }
+    return {name: each for name, each in found.items() if each is not None}
