@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 # The stub lists the public names by module: one list, which type checkers read
@@ -48,8 +49,9 @@ def __dir__() -> list[str]:
 
 
 # What `.keras` files hold is registered with Keras as it is imported. A worker
-# that scores files loads none, and has forbidden Keras, which takes seconds.
-if sys.modules.get("keras", sys) is not None:
+# that scores files loads none, and has forbidden Keras, which takes seconds. A
+# replay of a file's cases runs where Keras is not installed.
+if sys.modules.get("keras", sys) is not None and find_spec("keras"):
     training = importlib.import_module("keras_posenc.training")
     for _name in (
         "_after_prompt",

@@ -27,6 +27,7 @@ from keras_posenc.export.litert import export_litert as export_litert
 from keras_posenc.export.litertlm import export_litertlm as export_litertlm
 from keras_posenc.export.onnx import export_onnx as export_onnx
 from keras_posenc.export.report import ExportedModel as ExportedModel
+from keras_posenc.export.replay import ReplayReport as ReplayReport
 from keras_posenc.export.report import VerificationReport as VerificationReport
 from keras_posenc.export.rollback import rollback as rollback
 from keras_posenc.export.saved_model import export_saved_model as export_saved_model

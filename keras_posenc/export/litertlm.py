@@ -28,8 +28,8 @@ from keras_posenc.export.formats.litertlm_embedder import (
 from keras_posenc.export.formats.litertlm_embedder import (
     lengths_of as lengths_of_embedder,
 )
-from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
+from keras_posenc.export.formats.litertlm_run import require_engine
 from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import export, verify
@@ -304,7 +304,7 @@ def verify_litertlm(
         )
         if report.passed:
             with progress(arguments["verbose"]) as step:
-                report = run_package(
+                report, format.kept = run_package(
                     path,
                     parts,
                     tokenizer,
@@ -324,7 +324,7 @@ def verify_litertlm(
     check_unchanged(path, before)
     record = None
     if report.passed:
-        record = make_record(report, path, format.weights)
+        record = make_record(report, path, format.weights, format.kept)
     return try_to_record(report, record, path)
 
 

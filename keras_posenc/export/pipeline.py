@@ -13,7 +13,12 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.export.check import check, check_signatures, limits_of
+from keras_posenc.export.check import (
+    check,
+    check_signatures,
+    kept_cases,
+    limits_of,
+)
 from keras_posenc.export.errors import ExportVerificationError, check_verify
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import (
@@ -75,6 +80,7 @@ class Format:
             known; set by `resolve` or `write`.
         weights: Path and SHA-256 of each weight of the models, for the record;
             known once the outputs were compared.
+        kept: The cases, for the record; known then too.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before. Otherwise TensorFlow writes the file first,
@@ -105,6 +111,7 @@ class Format:
     left_out: Sequence[str] = ()
     modes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     weights: Sequence[tuple[str, str]] = ()
+    kept: Sequence[dict[str, Any]] = ()
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
 
@@ -201,7 +208,7 @@ class Format:
         assert self.path is not None
         record = None
         if report is not None:
-            record = make_record(report, staged, self.weights)
+            record = make_record(report, staged, self.weights, self.kept)
         publish_file(staged, self.path)
         if report is None:  # what an earlier file left is not this one's
             record_path(self.path).unlink(missing_ok=True)
@@ -292,7 +299,7 @@ def verify(
             )
         record = None
         if report.passed:
-            record = make_record(report, path, format.weights)
+            record = make_record(report, path, format.weights, format.kept)
         check_unchanged(path, before)
         return try_to_record(report, record, path)
 
@@ -381,6 +388,7 @@ def _report(
             report, notes=[*report.notes, *format.left_out]
         )
     if report.passed:
+        format.kept = kept_cases(reference, response)
         report = format.run_further(report, reference, step)
     return dataclasses.replace(
         report, unverified=[*report.unverified, *format.unverified]
