@@ -268,14 +268,15 @@ def verify(
 ) -> VerificationReport:
     """Compares a file with its model, as `export` does before it publishes."""
     check_operators(format.allow_operators)
-    with (
-        FrozenModel(model, format.given) as format.frozen,
-        progress(format.verbose) as step,
-    ):
-        step(f"Reading {path}")
-        before = stamp(path)
-        found = inspect_safe(path, format.allow_operators)
-        try:
+
+    def run() -> VerificationReport:
+        with (
+            FrozenModel(model, format.given) as format.frozen,
+            progress(format.verbose) as step,
+        ):
+            step(f"Reading {path}")
+            before = stamp(path)
+            found = inspect_safe(path, format.allow_operators)
             format.resolve(model, found)
             probes = _probes(format)
             with _runtime(format) as runtime:
@@ -284,24 +285,38 @@ def verify(
                 reference = _reference(format, probes, step)
                 check_unchanged(path, before)  # or another one would be run
                 report = _report(format, reference, found, runtime, step)
-        except ExportVerificationError as error:
-            if not error.differs:  # nothing is known of the file
-                raise
-            check_unchanged(path, before)  # or another one's record is removed
-            note = remove_record(path)
-            raise ExportVerificationError(
-                "; ".join(filter(None, [str(error), note])), differs=True
-            ) from error
-        if not format.in_engine:  # the record is of its package
+            if format.in_engine:  # the record is of its package
+                return report
             models = [each.model for each in format.signatures]
-            report = compared_with_record(
-                report, path, format.frozen.weights(models)
-            )
-        record = None
-        if report.passed:
-            record = make_record(report, path, format.weights, format.kept)
-        check_unchanged(path, before)
-        return try_to_record(report, record, path)
+            weights = format.frozen.weights(models)
+            return compared_with_record(report, path, weights)
+
+    return run() if format.in_engine else recorded(path, format, run)
+
+
+def recorded(
+    path: Path, format: Format, run: Callable[[], VerificationReport]
+) -> VerificationReport:
+    """Runs a verification, and replaces the record of its file.
+
+    A record is removed if the file differs, and kept if nothing is known of it.
+    """
+    before = stamp(path)
+    try:
+        report = run()
+    except ExportVerificationError as error:
+        if not error.differs:
+            raise
+        check_unchanged(path, before)  # or another one's record is removed
+        note = remove_record(path)
+        raise ExportVerificationError(
+            "; ".join(filter(None, [str(error), note])), differs=True
+        ) from error
+    record = None
+    if report.passed:
+        record = make_record(report, path, format.weights, format.kept)
+    check_unchanged(path, before)
+    return try_to_record(report, record, path)
 
 
 def _runtime(

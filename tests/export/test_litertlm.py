@@ -131,7 +131,7 @@ class Package:
             self.report,
             None,
             step=self.steps.append,
-        )
+        )[0]
 
 
 class Remembering:
