@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     if module == __name__:
         return importlib.import_module(f"{module}.{name}")
     if module is None:
-        from keras_posenc.ops.foreign_names import no_such_name
+        from keras_posenc.ops.suggestions import no_such_name
 
         of_training = (f"training.{each}" for each in training.__all__)
         raise no_such_name(__name__, name, known=[*of_training, *__all__])
