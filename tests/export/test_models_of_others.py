@@ -502,17 +502,29 @@ def test_augmentation_is_not_called_for_training(tmp_path):
     assert "training=True" not in str(report)
 
 
-def test_code_of_a_lookup_makes_what_the_file_takes(tmp_path):
-    kind = keras.Input((1,), dtype="string", name="kind")
-    lookup = layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
-    model = keras.Model(kind, layers.Dense(2)(lookup(kind)))
+@pytest.mark.parametrize(
+    ("lookup", "name", "values"),
+    [
+        (layers.StringLookup, "texts", ["a", "b"]),
+        (layers.IntegerLookup, "values", [50, 7]),
+    ],
+    ids=["strings", "integers"],
+)
+def test_code_of_a_lookup_makes_what_the_file_takes(
+    lookup, name, values, tmp_path
+):
+    values = tf.constant([values])
+    kind = keras.Input((2,), dtype=values.dtype.name, name="kind")
+    table = lookup(vocabulary=values[0].numpy(), output_mode="multi_hot")
+    scaled = layers.Dense(2)(layers.Rescaling(2.0)(table(kind)))
+    model = keras.Model(kind, scaled)
     path = tmp_path / "m.tflite"
-    report = export(kp.export_litert, model, path).report
-    name, code = (
+    options = {} if name == "texts" else {"samples": values}
+    report = export(kp.export_litert, model, path, **options).report
+    given, code = (
         str(report).partition("in Python, ")[2].split("\n")[0].split(" = ", 1)
     )
-    texts = tf.constant([["b"]])
-    made = eval(code, {"keras": keras, "model": model, "texts": texts})
+    made = eval(code, {"keras": keras, "model": model, name: values})
     run = interpreter(path).get_signature_runner()
-    (found,) = run(**{name: made.numpy()}).values()
-    np.testing.assert_allclose(found, model(texts), rtol=1e-5)
+    (found,) = run(**{given: made.numpy()}).values()
+    np.testing.assert_allclose(found, model(values), rtol=1e-5)

@@ -162,6 +162,14 @@ def test_slices_that_add_axes(tmp_path):
     assert report.passed
 
 
+def test_ids_beyond_int32_have_no_class(tmp_path):
+    """LiteRT's converter cuts their bits: 2**32 + 1 would be class 1."""
+    ids = keras.Input((4,), dtype="int64", name="ids")
+    model = keras.Model(ids, ops.one_hot(ids, 5))
+    given = np.int64([[1, 5, 2**32 + 1, 2**32 - 1], [-1, 4, 2**63 - 1, -4]])
+    kp.export_litert(model, tmp_path / "m.tflite", samples=given, verbose=False)
+
+
 @pytest.mark.parametrize(
     "build",
     [
