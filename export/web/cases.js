@@ -30,6 +30,8 @@ function readCases(bytes) {
   );
 }
 
+const latin = (bytes) => String.fromCharCode(...bytes);
+
 /** The members of a zip file, by its directory, which stands at the end. */
 function unzipped(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
@@ -41,7 +43,7 @@ function unzipped(bytes) {
   for (let left = short(end + 10), at = long(end + 16); left > 0; left--) {
     if (short(at + 10)) throw new Error("It is compressed.");
     const [size, length] = [long(at + 24), short(at + 28)];
-    const name = String.fromCharCode(...bytes.subarray(at + 46, at + 46 + length));
+    const name = latin(bytes.subarray(at + 46, at + 46 + length));
     const local = long(at + 42);
     const start = local + 30 + short(local + 26) + short(local + 28);
     members[name] = bytes.subarray(start, start + size);
@@ -52,7 +54,7 @@ function unzipped(bytes) {
 
 function array(bytes) {
   const start = 10 + (bytes[8] | (bytes[9] << 8));
-  const header = String.fromCharCode(...bytes.subarray(10, start));
+  const header = latin(bytes.subarray(10, start));
   const [, type] = /'descr': '[<|](\w\d)'/.exec(header);
   const [, sizes] = /'shape': \((.*?)\)/.exec(header);
   const shape = (sizes.match(/\d+/g) ?? []).map(Number);
@@ -61,7 +63,7 @@ function array(bytes) {
 }
 
 /**
- * How far numbers are from those that are wanted: of floats the largest difference,
+ * How far an output is from the one that is wanted: of floats the largest difference,
  * relative to the number or to scale if that is larger; else the share that differs.
  * Of many numbers only some are wanted. NaN must be NaN only in a user's own case.
  */
