@@ -1,8 +1,9 @@
 """The cases that an exported model was verified with, as one file.
 
 `NAME.cases.npz` is an uncompressed zip file: `record.json`, and the arrays that
-it names, each as NumPy's `.npy`. `numpy.load` opens it, and so does any program
-that reads zip files. Each case has a signature, its inputs, and for each output
+it names, each as NumPy's `.npy`, in C order. `numpy.load` opens it, and so does
+any program that reads zip files: `cases.js`, `Replay.kt` and `Replay.swift` in
+`export/` do. Each case has a signature, its inputs, and for each output
 what the model gave:
 
 - `values`: the output, or `sampled` numbers of it if it has more. Number k of
@@ -45,7 +46,8 @@ def pack(record: Mapping[str, Any]) -> bytes:
         members.writestr(zipfile.ZipInfo(RECORD), text)
         for name, array in arrays.items():
             with members.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+                ordered = np.asarray(array, order="C")
+                np.lib.format.write_array(member, ordered, allow_pickle=False)
     return file.getvalue()
 
 
@@ -211,7 +213,7 @@ def difference(
             same = [codec.to_bytes(x) == codec.to_bytes(y) for x, y in pairs]
             return 1.0 - float(np.mean(same))
         return float(np.mean(wanted != got))
-    wanted, got = wanted.astype("float64"), got.astype("float64")
+    wanted, got = (each.ravel().astype("float64") for each in (wanted, got))
     with np.errstate(invalid="ignore"):
         apart = np.abs(got - wanted) / np.maximum(scale, np.abs(wanted))
     apart[(wanted == got) | (np.isnan(wanted) & np.isnan(got))] = 0.0
