@@ -433,7 +433,6 @@ def _run(package: Path, texts: Sequence[str]) -> dict[str, Any]:
                     seconds=300,
                     timeout=600,
                 ),
-                prepare=[],
             )
     except WorkerError as error:
         raise ExportVerificationError(

@@ -127,7 +127,6 @@ def run_in_engine(
                 str(package),
                 request,
                 limits=limits_of_engine(path, tokens),
-                prepare=(),
                 show=show,
             )
     except WorkerError as error:
@@ -500,9 +499,7 @@ class PackageReply(Iterator[str]):
         self._path = path
         self._within = contextlib.ExitStack()
         package = self._within.enter_context(named_package(path))
-        self._worker = self._within.enter_context(
-            Worker(run_litertlm.__name__, streams=True)
-        )
+        self._worker = self._within.enter_context(Worker(run_litertlm.__name__))
         limits = dataclasses.replace(limits_of_engine(path, 0), seconds=None)
         self._worker.call(
             "reply", str(package), [*chat], options, limits=limits
