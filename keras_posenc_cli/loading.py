@@ -60,16 +60,13 @@ def load_model(
     folders = [os.getcwd()] if imports else []
     for name in imports:
         _check_module(name, folders)
-    is_fresh = "keras" not in sys.modules
     with starting():
         import keras_posenc  # registers our layers with Keras
         from keras_posenc.export.inspect import keras_loader
         from keras_posenc.progress import progress
 
     with (
-        keras_loader(
-            keras_posenc.__name__, imports, folders, is_fresh=is_fresh
-        ) as load,
+        keras_loader(keras_posenc.__name__, imports, folders) as load,
         progress(True) as step,
     ):
         step(f"Loading {path}")

@@ -44,7 +44,7 @@ from keras_posenc.export.worker_client import (
     Worker,
     load_ahead,
     run_model,
-    start_tensorflow,
+    tensorflow_worker,
 )
 from keras_posenc.progress import progress
 from keras_posenc.publish import publish_file, staging_in
@@ -325,7 +325,7 @@ def _runtime(
     """Starts the worker that loads TensorFlow while the model is run."""
     if format.is_conversion or not format.verify:
         return contextlib.nullcontext()
-    return start_tensorflow()
+    return tensorflow_worker()
 
 
 def _probes(format: Format) -> Probes:

@@ -19,7 +19,6 @@ from ai_edge_quantizer.recipe import dynamic_wi8_afp32
 
 import keras_posenc as kp
 from keras_posenc import progress
-from keras_posenc.export import worker_client
 from keras_posenc.export.formats import (
     litertlm,
     litertlm_engine,
@@ -203,7 +202,6 @@ def test_the_engine_does_what_the_model_does(package):
 
 def test_what_the_engine_has_run_is_counted(package, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS", 0)
-    monkeypatch.setattr(worker_client, "_POLL", 0.001)
     package.steps.clear()
     package.run(package.path)
     steps = "\n".join(package.steps)

@@ -34,7 +34,7 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     Limits,
     WorkerError,
-    run_in_worker,
+    spare_worker,
 )
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import working_folder, writing_to
@@ -198,9 +198,8 @@ def converted(
 def _run_converter(folder: Path) -> str | None:
     """Runs the converter in a worker, and returns its error or None."""
     try:
-        error: str | None = run_in_worker(
-            convert_litert.__name__, str(folder), limits=_UNLIMITED, prepare=()
-        )
+        with spare_worker(convert_litert.__name__) as worker:
+            error: str | None = worker.run(str(folder), limits=_UNLIMITED)
     except WorkerError as crash:
         raise ExportError(f"LiteRT's converter {crash}") from crash
     return error

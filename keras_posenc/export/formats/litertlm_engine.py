@@ -425,9 +425,7 @@ class PackageReply(Iterator[str]):
         self._path = path
         self._within = contextlib.ExitStack()
         package = self._within.enter_context(named_package(path))
-        self._worker = self._within.enter_context(
-            Worker(run_litertlm.__name__, streams=True)
-        )
+        self._worker = self._within.enter_context(Worker(run_litertlm.__name__))
         limits = dataclasses.replace(limits_of_engine(path, 0), seconds=None)
         self._worker.call(
             "reply", str(package), [*chat], options, limits=limits

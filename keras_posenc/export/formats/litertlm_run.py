@@ -106,7 +106,6 @@ def run_in_engine(
                 str(package),
                 request,
                 limits=limits_of_engine(path, tokens),
-                prepare=(),
                 show=show,
             )
     except WorkerError as error:
@@ -139,7 +138,6 @@ def run_in_embedding_engine(
                     seconds=300,
                     timeout=600,
                 ),
-                prepare=[],
             )
     except WorkerError as error:
         raise ExportVerificationError(
