@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from importlib import machinery, util
 from pathlib import Path
@@ -59,16 +60,13 @@ def load_model(
     folders = [os.getcwd()] if imports else []
     for name in imports:
         _check_module(name, folders)
-    is_fresh = "keras" not in sys.modules
     with starting():
         import keras_posenc  # registers our layers with Keras
         from keras_posenc.export.inspect import keras_loader
         from keras_posenc.progress import progress
 
     with (
-        keras_loader(
-            keras_posenc.__name__, imports, folders, is_fresh=is_fresh
-        ) as load,
+        keras_loader(keras_posenc.__name__, imports, folders) as load,
         progress(True) as step,
     ):
         step(f"Loading {path}")
@@ -254,3 +252,13 @@ def load_arrays(option: str, path: Path | None) -> Any:
             f"{option}: "
             + (f"'{path}' cannot be read: {reason}" if reason else str(error))
         ) from error
+
+
+def without_keras() -> None:
+    """Lets the package be imported without Keras, which takes seconds."""
+    if "keras_posenc" not in sys.modules:
+        spec = util.find_spec("keras_posenc")
+        assert spec is not None
+        package = types.ModuleType("keras_posenc")
+        package.__path__ = [*(spec.submodule_search_locations or [])]
+        sys.modules["keras_posenc"] = package

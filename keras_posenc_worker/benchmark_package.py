@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras_posenc_worker.benchmark import peak_bytes
-from keras_posenc_worker.run_embedding_engine import NO_CACHE, prepare
+from keras_posenc_worker.run_embedding_engine import NO_CACHE, load_engine
 
 DECODED = 32  # tokens that a language model generates in a run
 _RUNS = 3  # at most, of a language model: each of them loads it
@@ -36,7 +36,7 @@ def main(
         of a language model, and whether the text `is_cut`. Or `error`, what the
         engine raised.
     """
-    prepare()
+    load_engine()
     before = peak_bytes()
     find = _of_texts if is_embedder else _of_tokens
     try:

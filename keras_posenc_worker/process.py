@@ -7,27 +7,17 @@ response is a line of JSON on standard output: the function's return value.
 ends.
 """
 
-import contextlib
-import ctypes
-import gc
 import importlib
 import json
 import math
 import os
 import queue
-import select
 import signal
-import socket
 import sys
 import threading
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NoReturn, TextIO
 
-if sys.platform != "win32":
-    import fcntl
-
-_UNUSED = 600  # seconds without use after which a fork server ends
 _responses: TextIO
 
 
@@ -43,7 +33,9 @@ def limit(limits: Mapping[str, int]) -> None:
         import resource
     except ImportError:  # Windows
         return
-    for name, value in {"CORE": 0, **limits}.items():
+    limits = {"CORE": 0, **limits}  # no core dump after a crash
+    signal.alarm(limits.pop("ALARM", 0))  # SIGALRM kills a spare worker
+    for name, value in limits.items():
         if name == "CPU":  # the system counts from the process's start
             used = resource.getrusage(resource.RUSAGE_SELF)
             value += math.ceil(used.ru_utime + used.ru_stime)
@@ -99,119 +91,3 @@ def respond(response: Any) -> None:
     """Sends a response: whatever JSON can hold."""
     _responses.write(json.dumps(response) + "\n")
     _responses.flush()
-
-
-def begin(files: Sequence[int]) -> None:
-    """Makes a fork a process of its own, with these standard files."""
-    # A terminal's signals go only to the caller, which kills the fork.
-    os.setsid()
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    # If the parent had closed its standard files, these may be among 0 to 2.
-    above = [
-        file if file > 2 else fcntl.fcntl(file, fcntl.F_DUPFD, 3)
-        for file in files
-    ]
-    for own, file in enumerate(above):
-        os.dup2(file, own)
-
-
-def serve(module: str, prepare: Sequence[Any], control: socket.socket) -> None:
-    """Calls `prepare` once, and forks at each request.
-
-    It returns only in the forks.
-    """
-    with contextlib.suppress(Exception):  # each fork raises it again
-        importlib.import_module(module).prepare(*prepare)
-    gc.collect()
-    gc.freeze()  # a collection would write to, and so copy, all memory
-    awake, wake = os.pipe()
-    os.set_blocking(awake, False)
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake)
-    links: dict[int, socket.socket] = {}
-    server = os.getpid()
-    is_open, is_used = True, True
-    while is_open or links:
-        watched: list[Any] = [awake, *links.values()]
-        watched += [control] * is_open
-        ready, _, _ = select.select(watched, [], [], _UNUSED)
-        if not ready and not links:
-            control.shutdown(socket.SHUT_RD)  # no more requests
-            is_used, ready = False, [control]  # but some may be waiting
-        if awake in ready:
-            os.read(awake, 4096)
-            for pid, status in _ended(links):
-                with links.pop(pid) as link, contextlib.suppress(OSError):
-                    link.send(str(os.waitstatus_to_exitcode(status)).encode())
-        for pid, link in links.items():
-            if link in ready:  # only closing makes it readable
-                os.kill(pid, signal.SIGKILL)
-        if control not in ready:
-            continue
-        order, passed, flags, _ = socket.recv_fds(control, 16, 4)
-        if not order and is_used:  # the caller has ended, or closed its end
-            break
-        if not order:
-            is_open = False
-            continue
-        # If the system has no room for the files or the process, the caller
-        # finds its link closed, and other forks continue.
-        started = None if flags & socket.MSG_CTRUNC else _fork()
-        if started is None:
-            for file in passed:
-                os.close(file)
-            continue
-        pid, (number, *files) = started, passed
-        link = socket.socket(fileno=number)
-        if not pid:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _end_with(server)
-            begin(files)
-            for other in (control, link, *links.values()):
-                other.close()
-            for file in (awake, wake, *files):
-                os.close(file)
-            state = json.loads(sys.stdin.readline())
-            os.environ.clear()
-            os.environ.update(state["environment"])
-            if state["folder"] is not None:
-                os.chdir(state["folder"])
-            return
-        for file in files:
-            os.close(file)
-        with contextlib.suppress(OSError):
-            link.send(str(pid).encode())
-        links[pid] = link
-    for pid in links:
-        os.kill(pid, signal.SIGKILL)
-    os._exit(0)
-
-
-def _fork() -> int | None:
-    """Calls `os.fork`; returns None if the system allows no more processes."""
-    with warnings.catch_warnings():
-        # Python warns of threads. OpenBLAS, which NumPy has loaded, handles
-        # forks, and TensorFlow has no threads yet.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return os.fork()
-        except OSError:
-            return None
-
-
-def _end_with(parent: int) -> None:
-    """Makes Linux kill this process when its parent has ended."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _ended(pids: Mapping[int, Any]) -> list[tuple[int, int]]:
-    return [
-        found
-        for pid in pids
-        if (found := os.waitpid(pid, os.WNOHANG)) != (0, 0)
-    ]

@@ -7,26 +7,11 @@ and LiteRT that know their file formats.
 from typing import Any
 
 from keras_posenc_worker import read_mediapipe
-from keras_posenc_worker.formats import (
-    litert_schema,
-    read_or_error,
-    without_its_init,
-)
+from keras_posenc_worker.formats import read_or_error
 from keras_posenc_worker.read_litert import read_litert
 from keras_posenc_worker.read_litertlm import read_litertlm
 from keras_posenc_worker.read_onnx import read_onnx
 from keras_posenc_worker.read_saved_model import read_saved_model
-
-
-def prepare(kind: str) -> None:
-    """Imports the modules of a kind's format ahead of time."""
-    if kind == "saved_model":
-        without_its_init("tensorflow")
-        from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401
-    elif kind in ("litert", "litertlm"):
-        litert_schema()
-    else:
-        import onnx  # noqa: F401
 
 
 def main(kind: str, path: str) -> dict[str, Any]:

@@ -7,12 +7,6 @@ from typing import Any, ClassVar
 LONGEST = 4_000_000  # characters that a template may return
 
 
-def prepare() -> None:
-    """Imports Jinja ahead of time."""
-    import jinja2.ext
-    import jinja2.sandbox  # noqa: F401
-
-
 def main(
     template: str, messages: list[dict[str, Any]], variables: dict[str, Any]
 ) -> dict[str, str]:

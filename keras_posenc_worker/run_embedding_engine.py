@@ -9,8 +9,8 @@ from keras_posenc_worker.process import forbid
 NO_CACHE = ":nocache"
 
 
-def prepare() -> None:
-    """Loads the engine's library ahead of time."""
+def load_engine() -> None:
+    """Imports the engine's library, and neither Keras nor TensorFlow."""
     forbid("keras_posenc", "tensorflow")
     import litert_lm
 
@@ -26,7 +26,7 @@ def main(path: str, texts: list[str]) -> dict[str, Any]:
         `load_seconds`, and `cases`: each has `milliseconds` and `vector`, or
         `error`.
     """
-    prepare()
+    load_engine()
     import litert_lm
 
     options = litert_lm.EmbeddingOptions(

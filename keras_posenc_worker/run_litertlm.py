@@ -9,17 +9,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keras_posenc_worker.process import forbid, respond
+from keras_posenc_worker.process import respond
+from keras_posenc_worker.run_embedding_engine import load_engine
 
 _engines: dict[str, Any] = {}
-
-
-def prepare() -> None:
-    """Loads the engine's library ahead of time."""
-    forbid("keras_posenc", "tensorflow")
-    import litert_lm
-
-    litert_lm.set_min_log_severity(litert_lm.LogSeverity.ERROR)
 
 
 def main(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +33,7 @@ def main(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
         dict with an `error` in place of what failed; only an `error` where the
         package does not load.
     """
-    prepare()
+    load_engine()
     engine = _tried(_engine, path, request["threads"])
     if isinstance(engine, dict):
         return engine
@@ -79,7 +72,7 @@ def reply(
     Returns:
         A dict that is empty, or has an `error`.
     """
-    prepare()
+    load_engine()
 
     def replied() -> dict[str, Any]:
         engine = _engine(path, options["threads"])

@@ -225,9 +225,7 @@ def inspect(path: str | Path) -> Inspection:
             memory=MEMORY + 4 * size, seconds=8 + size // (50 * MIB)
         )
     try:
-        found = run_in_worker(
-            read.__name__, kind, str(path), limits=limits, prepare=[kind]
-        )
+        found = run_in_worker(read.__name__, kind, str(path), limits=limits)
         if "error" in found:
             raise ValueError(found["error"])
         if found.get("has_variables"):
@@ -634,9 +632,6 @@ _MEMORY = MEMORY + 512 * MIB
 _SECONDS = 20  # of processor time, and one more for each _PER_SECOND bytes
 _PER_SECOND = 4 * MIB
 _TIMES = 16  # times the file's size: weights are held two or three times
-# The path at import: a prepared process is shared by all that have this path,
-# also if the caller adds to sys.path later.
-_PATH = tuple(map(str, sys.path))
 
 
 @contextlib.contextmanager
@@ -644,34 +639,25 @@ def keras_loader(
     package: str,
     modules: Sequence[str] = (),
     folders: Sequence[str] = (),
-    *,
-    is_fresh: bool = False,
 ) -> Iterator[Callable[[Path], Any]]:
     """Yields a function that loads a `.keras` file once a worker has loaded it.
 
     The worker has limits of memory and time, by the file's size.
 
     Args:
-        package: A package that registers layers, and computes nothing on
-            import. A process that has imported it is kept for further files.
+        package: A package that registers layers.
         modules: Further modules that register layers. They are trusted: their
             import has no limits. The caller must have imported them.
         folders: Folders of these modules, searched after `sys.path`.
-        is_fresh: Whether this process has only imported the package. Then it is
-            forked, if the system can.
 
     Yields:
         A function from a file's path to its model. It raises `ValueError` with
         Keras's reason, or with the limit that was met, and `OSError` if the
         file cannot be read.
     """
-    is_fork = is_fresh and sys.platform == "linux"
-    with Worker(
-        read_keras.__name__,
-        prepare=None if is_fork else [_PATH, (package,)],
-        is_fork=is_fork,
-    ) as worker:
-        worker.prepare([*map(str, sys.path), *folders], modules)
+    with Worker(read_keras.__name__) as worker:
+        path = [*map(str, sys.path), *folders]
+        worker.call("prepare", path, [package, *modules])
         yield functools.partial(_load, worker)
 
 

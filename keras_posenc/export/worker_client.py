@@ -7,35 +7,31 @@ A worker calls functions of one module, usually of `keras_posenc_worker`.
 import atexit
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import re
 import signal
 import site
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn, Self
+from typing import Any, Self
 
 import keras_posenc_worker
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.publish import working_folder, writing_to
-from keras_posenc_worker import codec, process, run
+from keras_posenc_worker import codec, run
 from keras_posenc_worker.runtimes import op_libraries
 
 MIB = 2**20
 # TensorFlow needs 250 MiB of data after loading, and 300 MiB of mapped files.
 MEMORY = 704 * MIB
-_OUTPUT = 64 * MIB
-_IDLE = 20  # seconds by the clock without processor time
-_POLL = 1.0  # seconds between two looks at a worker
 _TIMES = 5  # timed runs of a batch
+_UNUSED = 600  # seconds after which a spare worker ends
 
 
 def threads_environment(count: int) -> dict[str, str]:
@@ -67,22 +63,19 @@ class Limits:
         memory: Bytes of data; None for no limit.
         seconds: Further seconds of processor time, so that a busy machine does
             not count. None for no limit.
-        file: Size of the largest file that it writes, in bytes.
+        file: Bytes of the largest file that it writes, and of its response.
         timeout: Seconds by the clock, on every system.
     """
 
     memory: int | None = MEMORY
     seconds: int | None = 8
-    file: int = _OUTPUT
+    file: int = 64 * MIB
     timeout: int = 60
 
     def by_name(self) -> dict[str, int]:
         """Returns the limits by the names that `resource` has."""
         found = {"DATA": self.memory, "CPU": self.seconds, "FSIZE": self.file}
         return {name: most for name, most in found.items() if most is not None}
-
-
-_NO_LIMITS = Limits(memory=None, seconds=None)
 
 
 class WorkerError(Exception):
@@ -92,19 +85,13 @@ class WorkerError(Exception):
 class Worker:
     """A process that calls functions of a module.
 
-    It ends with its `with` block, whatever it is doing.
+    It ends with its `with` block, whatever it is doing, and with this process.
 
     Args:
-        module: The module's name. It has a function `main`, and optionally
-            `prepare`, which loads what takes time.
-        prepare: Arguments of `prepare`, none of which names an exported file.
-            On Linux a fork server calls it, once for all workers with the same
-            arguments: from the second worker on, nothing is imported again.
-        is_fork: Whether to fork this process, if the system can. It must have
-            done nothing but import: threads are not copied.
-        streams: Whether responses are read one by one with `response`.
-            Otherwise `run` reads one.
-        passed: Descriptors that it inherits, unless it is a fork.
+        module: The module's name. It has a function `main`, unless only `call`
+            and `response` are used, and optionally `prepare`, which loads what
+            takes time.
+        passed: Descriptors that it inherits.
         environment: Environment variables to add to this process's; by default
             those of a runtime on the CPU.
     """
@@ -113,38 +100,26 @@ class Worker:
         self,
         module: str,
         *,
-        prepare: Sequence[Any] | None = None,
-        is_fork: bool = False,
-        streams: bool = False,
         passed: Sequence[int] = (),
         environment: Mapping[str, str] = _ENVIRONMENT,
     ) -> None:
-        with contextlib.ExitStack() as own, contextlib.ExitStack() as given:
-            stdin, self._input = _pipe(given, own)
-            self._errors = own.enter_context(tempfile.TemporaryFile())
-            if streams:
-                self._output, stdout = _pipe(own, given)
-            else:
-                # A file, whose size is limited: output of a pipe would fill
-                # this process's memory.
-                stdout = own.enter_context(tempfile.TemporaryFile())
-                self._output = stdout
-            files = [each.fileno() for each in (stdin, stdout, self._errors)]
-            self._process: subprocess.Popen[bytes] | _Fork | _ServerFork
-            if is_fork:
-                self._process = _Fork(module, environment, files, self._input)
-                own.callback(self._process.close)
-            elif prepare is not None and sys.platform == "linux":
-                self._process = _fork_prepared(
-                    *(module, tuple(prepare), environment, files, self._input)
-                )
-                own.callback(self._process.close)
-                prepare = None
-            else:
-                self._process = _spawn([module], environment, files, passed)
-            self._files = own.pop_all()
-        if prepare is not None:
-            self.prepare(*prepare)
+        self._errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "keras_posenc_worker", module],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **_worker_path(), **environment},
+            pass_fds=passed,
+            # A terminal's signals go only to this process, which kills the
+            # worker.
+            start_new_session=True,
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.input = self.process.stdin
+        self._output = io.BufferedReader(self.process.stdout)  # type: ignore[type-var]
 
     def __enter__(self) -> Self:
         return self
@@ -152,26 +127,27 @@ class Worker:
     def __exit__(self, *error: object) -> None:
         self.end()
 
-    def prepare(self, *arguments: Any, limits: Limits | None = None) -> None:
-        """Starts the module's `prepare`, without waiting for it.
-
-        If that fails, `run` raises the error.
-
-        Args:
-            *arguments: Whatever JSON can hold.
-            limits: Limits until `run`; None for none, if no argument comes from
-                an exported file.
-        """
-        self.call("prepare", *arguments, limits=limits)
-
     def call(
         self, function: str, *arguments: Any, limits: Limits | None = None
     ) -> None:
-        """Starts a function of the module, without waiting for it."""
-        by_name = {} if limits is None else limits.by_name()
-        request = json.dumps([function, arguments, by_name])
+        """Starts a function of the module, without waiting for it.
+
+        If `prepare` fails, `run` raises the error.
+
+        Args:
+            function: Its name.
+            *arguments: Whatever JSON can hold.
+            limits: Limits from now on; None for none, if no argument comes from
+                an exported file.
+        """
+        self.send([function, arguments, limits.by_name() if limits else {}])
+
+    def send(self, request: Sequence[Any]) -> None:
+        """Sends a request, as `keras_posenc_worker.process` takes it."""
+        line = json.dumps(request).encode() + b"\n"
         with contextlib.suppress(OSError, ValueError):  # it has ended
-            self._input.write(request.encode() + b"\n")
+            while line:  # a signal may cut a write short
+                line = line[self.input.write(line) :]
 
     def run(
         self,
@@ -184,8 +160,8 @@ class Worker:
         Args:
             *arguments: Arguments of `main`: whatever JSON can hold.
             limits: The worker's limits.
-            show: Takes how much is done, about every second, of a `main` that
-                sends `{"done": number}` before its return value.
+            show: Takes how much is done, of a `main` that sends
+                `{"done": number}` before its return value.
 
         Returns:
             The return value of `main`.
@@ -193,84 +169,60 @@ class Worker:
         Raises:
             WorkerError: It failed, crashed, or met a limit.
         """
-        # In a thread: writing blocks once the pipe is full.
-        writer = threading.Thread(
-            target=self.call,
-            args=("main", *arguments),
-            kwargs={"limits": limits},
-            daemon=True,
-        )
-        writer.start()
-        status = self._wait_within(limits, show)
-        writer.join()
-        try:
-            if status == 0:
-                self._output.seek(0)
-                if show is None:
-                    return json.load(self._output)
-                *_, last = self._output
-                return json.loads(last)
-        except ValueError:  # it ended itself
-            pass
-        raise self._error(status, limits)
+        is_late = threading.Event()
 
-    def response(self) -> Any:
-        """Waits for the next response of a worker that `streams`.
+        def end() -> None:
+            is_late.set()
+            self.kill()
+
+        timer = threading.Timer(limits.timeout, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            self.call("main", *arguments, limits=limits)
+            found = self.response(limits)
+            while show and isinstance(found, dict) and {*found} == {"done"}:
+                show(found["done"])
+                found = self.response(limits)
+        except WorkerError as error:
+            if is_late.is_set():
+                raise WorkerError(
+                    f"did not respond within {limits.timeout} s"
+                ) from error
+            raise
+        finally:
+            timer.cancel()
+        return found
+
+    def response(self, limits: Limits | None = None) -> Any:
+        """Waits for the next response.
+
+        Args:
+            limits: The limits of the call.
 
         Raises:
-            WorkerError: It has ended.
+            WorkerError: It has ended, or its response is too large.
         """
-        line = self._output.readline()
-        if not line.endswith(b"\n"):
-            raise self._error(self._process.wait(), _NO_LIMITS)
-        return json.loads(line)
+        most = -1 if limits is None else limits.file
+        line = self._output.readline(most)
+        if line.endswith(b"\n"):
+            return json.loads(line)
+        if len(line) == most:
+            raise WorkerError(f"responded with more than {most:,} bytes")
+        raise self._error(self.process.wait(), limits)
 
     def kill(self) -> None:
         """Kills the worker; from any thread."""
-        self._process.kill()
+        self.process.kill()
 
     def end(self) -> None:
         """Kills the worker, once no thread waits for it; closes its files."""
-        with self._files:
+        with self._errors, self._output, self.process:
             self.kill()
-            self._process.wait()
 
-    def _done(self) -> int | None:
-        """Returns how much the worker has last said to be done, if it did."""
-        if sys.platform == "win32":
-            return None
-        # Not by `seek`: the worker writes where this file is.
-        file = self._output.fileno()
-        start = max(0, os.fstat(file).st_size - 64)
-        lines = os.pread(file, 64, start).split(b"\n")
-        found = re.fullmatch(rb'{"done": (\d{1,9})}', [b"", *lines][-2])
-        return int(found[1]) if found else None
-
-    def _wait_within(
-        self, limits: Limits, show: Callable[[int], None] | None = None
-    ) -> int:
-        """Waits for the exit status; raises `WorkerError` at a limit."""
-        began = worked = time.monotonic()
-        used: float | None = None
-        while True:
-            left = limits.timeout - (time.monotonic() - began)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(max(0.001, min(_POLL, left)))
-            if show is not None and (done := self._done()) is not None:
-                show(done)
-            now = time.monotonic()
-            if now - began >= limits.timeout:
-                raise WorkerError(f"did not respond within {limits.timeout} s")
-            before, used = used, _processor_seconds(self._process.pid)
-            if used is None or used != before:
-                worked = now
-            elif now - worked > _IDLE:
-                raise WorkerError(
-                    f"did nothing for {_IDLE} s, as if it waited for input"
-                )
-
-    def _error(self, status: int, limits: Limits) -> WorkerError:
+    def _error(self, status: int, limits: Limits | None) -> WorkerError:
         """Returns why it has ended, by its exit status and what it wrote."""
+        limits = limits or Limits(memory=None)
         end = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, end - 65536))
         errors = self._errors.read()
@@ -299,24 +251,17 @@ def run_in_worker(
     module: str,
     *arguments: Any,
     limits: Limits,
-    prepare: Sequence[Any] | None = None,
     show: Callable[[int], None] | None = None,
 ) -> Any:
     """Runs a module's `main` in a worker, and returns its return value.
 
-    See `Worker`, and `Worker.run`.
+    See `Worker.run`.
     """
-    with Worker(module, prepare=prepare) as worker:
+    with Worker(module) as worker:
         return worker.run(*arguments, limits=limits, show=show)
 
 
-def load_soon(module: str) -> None:
-    """Starts the fork server of a module's workers, which loads meanwhile."""
-    if sys.platform == "linux":
-        Worker(module, prepare=()).end()
-
-
-def worker_path() -> dict[str, str]:
+def _worker_path() -> dict[str, str]:
     """Returns the variable that lets Python find a worker not installed."""
     folder = str(Path(keras_posenc_worker.__file__).parents[1])
     # Installed packages are found anyway, after the standard library; adding
@@ -327,286 +272,76 @@ def worker_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def _pipe(
-    reader: contextlib.ExitStack, writer: contextlib.ExitStack
-) -> tuple[IO[bytes], IO[bytes]]:
-    """Returns the ends of a pipe, each to be closed by its stack."""
-    ends = os.pipe()
-    return (
-        reader.enter_context(open(ends[0], "rb")),
-        # Unbuffered, so that closing it waits for no other thread.
-        writer.enter_context(open(ends[1], "wb", buffering=0)),
-    )
+# ---- Spare workers, for modules that import TensorFlow, which takes seconds
+
+# By process id, module and arguments of `prepare`: a fork of this process has
+# its parent's entries, and must neither use nor end them.
+_spares: dict[tuple[Any, ...], Worker] = {}
 
 
-def _processor_seconds(pid: int | None) -> float | None:
-    """Returns the processor time used, or None while it waits for its turn.
+def keep_spare(module: str, *prepare: Any) -> None:
+    """Starts a worker that calls `prepare`, for the next `spare_worker`."""
+    key = (os.getpid(), module, prepare)
+    if key not in _spares:
+        worker = _start_spare(module, prepare)
+        if _spares.setdefault(key, worker) is not worker:  # another thread's
+            worker.end()
 
-    Also None where the system does not report it.
+
+@contextlib.contextmanager
+def spare_worker(module: str, *prepare: Any) -> Iterator[Worker]:
+    """Yields a worker that has called `prepare`, or is calling it.
+
+    Afterwards another one is started for the next call. It has the environment
+    variables of that time.
     """
-    used = 0.0
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            # The fields after the process's name, which may contain anything.
-            state, *fields = (
-                task.joinpath("stat").read_text().rpartition(")")[2].split()
-            )
-            if state in "RD":  # it waits for the processor, or for a disk
-                return None
-            used += int(fields[10]) + int(fields[11])
-    except OSError:
-        return None
-    return used
+    worker = _spares.pop((os.getpid(), module, prepare), None)
+    if worker is not None and worker.process.poll() is not None:  # long unused
+        worker.end()
+        worker = None
+    with worker or _start_spare(module, prepare) as worker:
+        worker.call("prepare", *prepare)  # from now on it is in use
+        yield worker
+    keep_spare(module, *prepare)
 
 
-# ---- How a worker begins: as a process, a fork of this one, or of a server
+def _start_spare(module: str, prepare: Sequence[Any]) -> Worker:
+    worker = Worker(module)
+    worker.send(["prepare", prepare, {"ALARM": _UNUSED}])
+    return worker
 
 
-def _spawn(
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    files: Sequence[int],
-    passed: Sequence[int],
-) -> subprocess.Popen[bytes]:
-    stdin, stdout, stderr = files
-    return subprocess.Popen(
-        [*(sys.executable, "-P", "-m", "keras_posenc_worker"), *arguments],
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        env={**os.environ, **worker_path(), **environment},
-        pass_fds=passed,
-        # A terminal's signals go only to this process, which kills the worker.
-        start_new_session=True,
-    )
-
-
-class _Fork:
-    def __init__(
-        self,
-        module: str,
-        environment: Mapping[str, str],
-        files: Sequence[int],
-        stdin: IO[bytes],
-    ) -> None:
-        import multiprocessing  # late: few workers begin so
-
-        self._process = multiprocessing.get_context("fork").Process(
-            target=_become_worker,
-            args=(module, environment, files, stdin),
-            daemon=True,
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads
-            self._process.start()
-        self.pid = self._process.pid
-
-    def wait(self, seconds: float | None = None) -> int:
-        self._process.join(seconds)
-        if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("fork", seconds or 0)
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def close(self) -> None:
-        self._process.close()
-
-
-def _become_worker(
-    module: str,
-    environment: Mapping[str, str],
-    files: Sequence[int],
-    stdin: IO[bytes],
-) -> NoReturn:
-    stdin.close()  # the caller's end
-    process.begin(files)
-    # New streams: the old ones may hold text that the caller will write.
-    sys.stdin, sys.stderr = open(0), open(2, "w", buffering=1)
-    os.environ.update(environment)
-    process.limit({})
-    process.obey(module)
-
-
-class _ServerFork:
-    """A worker that is a fork of a fork server.
-
-    The server sends its process id and later its exit status by a socket, and
-    kills it when this end of the socket is closed.
-    """
-
-    pid: int | None = None  # None while the server prepares
-
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
-        self._status: int | None = None
-
-    def wait(self, seconds: float | None = None) -> int:
-        self._link.settimeout(seconds)
-        try:
-            while self._status is None:
-                message = self._link.recv(16)
-                if message and self.pid is None:
-                    self.pid = int(message)
-                else:  # an empty message if the server was killed
-                    self._status = int(message or -signal.SIGKILL)
-        except TimeoutError:
-            raise subprocess.TimeoutExpired("fork", seconds or 0) from None
-        return self._status
-
-    def kill(self) -> None:
-        with contextlib.suppress(OSError):
-            self._link.shutdown(socket.SHUT_WR)
-        if self.pid is None:  # the server will kill it right after the fork
-            self._status = -signal.SIGKILL
-
-    def close(self) -> None:
-        self._link.close()
-
-
-class _ForkServer:
-    """A process that has called `prepare`, and forks at each request."""
-
-    def __init__(
-        self,
-        module: str,
-        prepare: tuple[Any, ...],
-        environment: Mapping[str, str],
-    ) -> None:
-        self._environment = environment
-        self._control, theirs = socket.socketpair(
-            socket.AF_UNIX, socket.SOCK_SEQPACKET
-        )
-        with theirs:
-            self._process = _spawn(
-                [module, json.dumps(prepare), str(theirs.fileno())],
-                environment,
-                [subprocess.DEVNULL] * 3,
-                [theirs.fileno()],
-            )
-
-    def fork(self, files: Sequence[int], stdin: IO[bytes]) -> _ServerFork:
-        """Returns a fork; raises `ConnectionError` if the server has ended."""
-        link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            with theirs:
-                passed = [theirs.fileno(), *files]
-                socket.send_fds(self._control, [b"fork"], passed)
-        except OSError:
-            link.close()
-            raise
-        # The fork needs today's folder and environment, not the server's.
-        state = {
-            "environment": {**os.environ, **self._environment},
-            "folder": _folder(),
-        }
-        with contextlib.suppress(OSError):  # it has ended
-            stdin.write(json.dumps(state).encode() + b"\n")
-        return _ServerFork(link)
-
-    def leave(self) -> None:
-        """Closes this process's end; without open ends the server ends."""
-        self._control.close()
-
-    def end(self) -> None:
-        self.leave()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)  # it kills its forks first
-        self._process.kill()
-        self._process.wait()
-
-
-_servers: dict[Any, _ForkServer] = {}
-_lock = threading.Lock()
-# Prefixes of variables that libraries read once, on loading: a change needs a
-# new server. Each fork gets the current values of all other variables.
-_READ_ONCE = (
-    *("ABSL_", "BLIS_", "CUDA_", "DNNL_", "GLIBC_", "GLOG_", "GOMP_", "GRPC_"),
-    *("KMP_", "LD_", "LIBC_", "MALLOC_", "MKL_", "NPY_", "NUMEXPR_", "NUMPY_"),
-    *("OMP_", "ONEDNN_", "OPENBLAS_", "ORT_", "PYTHON", "TF_", "XLA_"),
-)
-
-
-def _fork_prepared(
-    module: str,
-    prepare: tuple[Any, ...],
-    environment: Mapping[str, str],
-    files: Sequence[int],
-    stdin: IO[bytes],
-) -> _ServerFork:
-    """Returns a fork of the server that called `prepare`, started if needed."""
-    read_once = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(_READ_ONCE)
-    }
-    # The process id, since a fork of this process does not own its servers.
-    key = (
-        *(os.getpid(), module, prepare),
-        tuple(sorted({**read_once, **environment}.items())),
-    )
-    with _lock:
-        if key in _servers:
-            try:
-                return _servers[key].fork(files, stdin)
-            # The server ended after a long time without use, or was killed.
-            # Other errors, such as too many open files, do not end it.
-            except ConnectionError:
-                _servers.pop(key).end()
-        _servers[key] = _ForkServer(module, prepare, environment)
-        return _servers[key].fork(files, stdin)
-
-
-def _folder() -> str | None:
-    """Returns the working folder, or None if it was removed."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return None
-
-
-def _leave_all() -> None:
-    """Detaches a fork of this process from its servers and their lock.
-
-    Another thread may have held the lock when the process was forked.
-    """
-    global _lock
-    _lock = threading.Lock()
-    for server in _servers.values():
-        server.leave()
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_leave_all)
+def _close_spares() -> None:
+    """Lets spare workers of this fork's parent end with that parent."""
+    for worker in _spares.values():
+        worker.input.close()
 
 
 @atexit.register
-def _end_servers() -> None:
-    for key in list(_servers):
+def _end_spares() -> None:
+    for key in list(_spares):
         if key[0] == os.getpid():
-            _servers.pop(key).end()
+            _spares.pop(key).end()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_close_spares)
 
 
 # ---- Exported models in a worker
 
 
-def start_tensorflow() -> Worker:
+def tensorflow_worker() -> contextlib.AbstractContextManager[Worker]:
     """Returns a worker for SavedModels, which imports TensorFlow meanwhile."""
-    return Worker(run.__name__, prepare=["saved_model"])
+    return spare_worker(run.__name__, "saved_model")
 
 
 def load_ahead(
     worker: Worker, exported: Path, limits: Limits | None = None
 ) -> None:
-    """Lets a worker load a SavedModel before it is run.
-
-    Args:
-        worker: From `start_tensorflow`.
-        exported: The SavedModel.
-        limits: None if this process wrote it.
-    """
-    worker.prepare(
+    """Lets a worker load a SavedModel before it is run; see `Worker.call`."""
+    worker.call(
+        "prepare",
         "saved_model",
         str(exported.resolve()),
         op_libraries(),
@@ -631,9 +366,9 @@ def run_model(
         exported: Its file or folder.
         cases: For each batch the name of a signature, and the inputs by name.
         limits: The worker's limits.
-        worker: From `start_tensorflow`; by default a new one.
+        worker: From `tensorflow_worker`; by default another one.
         times: Number of timed runs of each batch.
-        show: Takes how many batches are done, where there is no `worker`.
+        show: Takes how many batches are done.
 
     Returns:
         The response of `keras_posenc_worker.run`: `"cases"` has the outputs of
@@ -653,16 +388,14 @@ def run_model(
         }
         codec.write(folder, "request", request)
         try:
-            if worker is None:
-                run_in_worker(
-                    run.__name__,
-                    str(folder),
-                    limits=limits,
-                    prepare=[kind],
-                    show=show,
-                )
-            else:
-                worker.run(str(folder), limits=limits)
+            with (
+                contextlib.nullcontext(worker)
+                if worker is not None
+                else tensorflow_worker()
+                if kind == "saved_model"
+                else Worker(run.__name__)
+            ) as runtime:
+                runtime.run(str(folder), limits=limits, show=show)
             if not (folder / "response.json").exists():
                 raise WorkerError("failed (without a response)")
         except WorkerError as error:

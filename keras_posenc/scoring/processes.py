@@ -37,14 +37,13 @@ class ScoringWorker(Worker):
             scorer.threads = max(1, _processors() // workers)
         super().__init__(
             worker.__name__,
-            streams=True,
             passed=[] if lock is None or os.name == "nt" else [lock],
             environment={
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 **threads_environment(scorer.threads),
             },
         )
-        self.prepare(base64.b64encode(pickle.dumps(scorer)).decode())
+        self.call("prepare", base64.b64encode(pickle.dumps(scorer)).decode())
 
     def score(
         self, fragment: Fragment, out: Path, tell: Callable[[int, int], object]

@@ -55,7 +55,6 @@ def render(
             chat,
             dict(tokens),
             limits=Limits(**_LIMITS),
-            prepare=(),
         )
     except WorkerError as error:
         raise ValueError(

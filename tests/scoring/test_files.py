@@ -278,7 +278,7 @@ class TestCrashes:
 
         def score(self, *arguments):
             if len(killed) < limit:
-                killed.append(self._process.pid)
+                killed.append(self.process.pid)
                 os.kill(killed[-1], signal.SIGKILL)
             return real(self, *arguments)
 
@@ -738,8 +738,8 @@ import {worker.__name__}
 
 def test_a_worker_ends_with_its_input(scorer):
     with ScoringWorker(scorer, 1) as process:
-        process._input.close()
-        assert process._process.wait(20) == 1
+        process.input.close()
+        assert process.process.wait(20) == 1
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.units import some
-from keras_posenc.export.worker_client import Worker, load_soon
+from keras_posenc.export.worker_client import Worker, keep_spare
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.progress import progress
 from keras_posenc.publish import writing_to
@@ -109,7 +109,7 @@ class LiteRT(Format):
         else:
             self.signatures = [self.task.signature]
         if found is None:
-            load_soon(convert_litert.__name__)
+            keep_spare(convert_litert.__name__)
             self._check()
         self.in_float32 = to_float32(self.signatures, self.frozen)
         if found is None and self.mode == "int8-static":

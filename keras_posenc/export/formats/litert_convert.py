@@ -30,7 +30,7 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     Limits,
     WorkerError,
-    run_in_worker,
+    spare_worker,
 )
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import working_folder, writing_to
@@ -178,9 +178,8 @@ def converted(
 def _run_converter(folder: Path) -> str | None:
     """Runs the converter in a worker, and returns its error or None."""
     try:
-        error: str | None = run_in_worker(
-            convert_litert.__name__, str(folder), limits=_UNLIMITED, prepare=()
-        )
+        with spare_worker(convert_litert.__name__) as worker:
+            error: str | None = worker.run(str(folder), limits=_UNLIMITED)
     except WorkerError as crash:
         raise ExportError(f"LiteRT's converter {crash}") from crash
     return error
@@ -315,6 +314,7 @@ def rewrite_operators(saved_model: Path) -> None:
       in `signbit`, and to have -0.0 below 0.0 in `argmax`.
     - StridedSlice that adds axes: see `_add_axes_later`.
     - Reshape to sizes that the graph computes: see `_reshape_to_known`.
+    - OneHot of int64: see `_clip_ids`.
     """
     with _edited(saved_model) as graphs:
         for graph in graphs:
@@ -345,6 +345,8 @@ def _rewrite(function: Any) -> None:
             _reshape_to_known(function, node, nodes)
         elif node.op == "Pack":
             _join_by_concat(function, node)
+        elif node.op == "OneHot":
+            _clip_ids(function, node, nodes)
         elif number := _of_sign_bit(node, nodes):
             _sign_by_reciprocal(function, node, number)
         elif node.op == "Softplus":
@@ -370,6 +372,27 @@ def _softplus_without_overflow(function: Any, node: Any) -> None:
     positive = _add(function, node, "Relu", "positive", x)
     node.op = "AddV2"
     node.input[:] = [f"{positive}:activations:0", f"{rest}:y:0"]
+
+
+def _clip_ids(function: Any, node: Any, nodes: dict[str, Any]) -> None:
+    """Clips ids of OneHot to int32, to which the converter cuts their bits.
+
+    2**32 would be class 0.
+    """
+    import tensorflow as tf
+
+    wide = tf.int64.as_datatype_enum
+    if "TI" in node.attr and node.attr["TI"].type != wide:
+        return
+    source = nodes.get(node.input[0].partition(":")[0])
+    if source is not None and source.op == "Cast":
+        before = tf.as_dtype(source.attr["SrcT"].type)
+        if before.is_integer and before.max <= tf.int32.max:
+            return  # as Keras casts all ids
+    for op, limit in (("Maximum", -1), ("Minimum", tf.int32.max)):
+        value = _values(function, node, limit, f"{op}/limit", wide)
+        made = _new(function, node, op, op, node.input[0], value, T=wide)
+        node.input[0] = f"{made.name}:z:0"
 
 
 def _rsqrt_by_sqrt(function: Any, node: Any) -> None:

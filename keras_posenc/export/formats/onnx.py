@@ -2,11 +2,10 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import keras
 
-from keras_posenc.export.formats.litert_quantize import check_quantization
 from keras_posenc.export.formats.onnx_convert import (
     convert,
     with_distinct_names,
@@ -33,7 +32,6 @@ class Onnx(Format):
     """
 
     mode: str | None = None
-    representative: Any = None
     writing: ClassVar[str] = "Converting to ONNX"
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
@@ -55,13 +53,6 @@ class Onnx(Format):
                 "ONNX",
                 "export_saved_model keeps them in files of their own",
             )
-            # Calibration batches are also samples of the verification.
-            self.fitted = check_quantization(
-                self.mode,
-                self.representative,
-                self.signatures,
-                is_of_one_shape=False,
-            )
             check_not_quantized(self.mode, self.signatures)
         self.in_float32 = to_float32(self.signatures, self.frozen)
         by_keras = is_quantized(self.signatures)
@@ -75,7 +66,6 @@ class Onnx(Format):
             path,
             self.frozen,
             self.mode,
-            self.fitted.get(signature.name, ()),
         )
         if kept:
             self.left_out = [

@@ -398,9 +398,20 @@ def judge(kind, path, expected, unseen):
     return "wrong answers passed"
 
 
-def run_here(name, *arguments, limits, prepare=None, show=None):
+def run_here(name, *arguments, limits, show=None):
     """Like `run_in_worker`, in this process, which is a mutant's own."""
     return importlib.import_module(name).main(*arguments)
+
+
+class WorkerHere(contextlib.nullcontext):
+    """Like `Worker`, in this process."""
+
+    def __init__(self, module, *_):
+        self.enter_result = self
+        self.module = module
+
+    def run(self, *arguments, **named):
+        return run_here(self.module, *arguments, **named)
 
 
 def limit():
@@ -473,11 +484,10 @@ def main():
 
         from keras_posenc.export import inspect as inspection
         from keras_posenc.export import worker_client
-        from keras_posenc.export.formats import compare_conversion
 
         gc.freeze()
-        for module in (inspection, worker_client, compare_conversion):
-            module.run_in_worker = run_here
+        inspection.run_in_worker = run_here
+        worker_client.Worker = worker_client.spare_worker = WorkerHere
         known = pickle.loads((folder / "expected.pickle").read_bytes())
         threads = {
             Path(f"/proc/self/task/{each}/comm").read_text()

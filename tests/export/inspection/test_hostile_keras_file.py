@@ -11,7 +11,6 @@ import keras
 import pytest
 
 from keras_posenc.export import inspect as keras_file
-from keras_posenc.export import worker_client
 from keras_posenc.export.inspect import keras_loader
 
 pytestmark = pytest.mark.tensorflow
@@ -159,17 +158,6 @@ def test_modules_are_imported_there(write, parts, tmp_path):
         patch.syspath_prepend(tmp_path)
         importlib.import_module("chatty_layers")
         assert loader(path).layers[-1].name == "chatty"
-
-
-def test_one_process_is_prepared_whatever_the_path(
-    write, tmp_path, monkeypatch
-):
-    path = write()
-    load(path)
-    prepared = len(worker_client._servers)
-    monkeypatch.syspath_prepend(tmp_path)
-    load(path)
-    assert len(worker_client._servers) == prepared
 
 
 @pytest.mark.parametrize("part", [0, 1, 100, 0.5, -1])

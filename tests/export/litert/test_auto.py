@@ -11,7 +11,6 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc import progress
-from keras_posenc.export import worker_client
 from keras_posenc.export.formats import litert_auto
 
 pytestmark = pytest.mark.tensorflow
@@ -180,7 +179,6 @@ def test_samples_needed():
 
 def test_samples_that_were_run_are_counted(model, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(progress, "_SECONDS", 0)
-    monkeypatch.setattr(worker_client, "_POLL", 0.001)
     kp.export_litert(
         model,
         tmp_path / "m.tflite",
