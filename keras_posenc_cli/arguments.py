@@ -75,6 +75,14 @@ length.__name__ = lengths.__name__ = seed.__name__ = "int"
 tolerance.__name__ = share.__name__ = "float"
 
 
+def limit(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=X") from error
+
+
 def prompt(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:

@@ -47,21 +47,13 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "signature to run (default: serving_default)",
     },
     "--labels": {"type": arguments.labels, "metavar": "A,B|FILE"},
-    "--agreement": {
-        "type": arguments.share,
-        "metavar": "X",
-        "help": "quantized: share of equal classes (default: 0.99)",
-    },
-    "--max-kl": {
-        "type": float,
-        "metavar": "X",
-        "help": "quantized generator: most nats lost per token (default: 0.1)",
-    },
-    "--max-perplexity": {
-        "dest": "max_perplexity_ratio",
-        "type": float,
-        "metavar": "X",
-        "help": "... its perplexity, times the model's (default: 1.1)",
+    "--limit": {
+        "dest": "limits",
+        "type": arguments.limit,
+        "action": arguments.ByName,
+        "metavar": "NAME=X",
+        "help": "quantized: what it may lose: sqnr=20, agreement=0.9, "
+        "cosine=0.9, kl=0.2 or perplexity=1.2; may be repeated",
     },
     "--import": {
         "dest": "imports",
@@ -114,8 +106,7 @@ _VERIFICATION: dict[str, dict[str, Any]] = {
     "--tolerance": {
         "type": arguments.tolerance,
         "metavar": "X",
-        "help": "largest difference allowed (default: 1e-5; if quantized, "
-        "measured on the model)",
+        "help": "largest difference allowed, if not quantized (default: 1e-5)",
     },
 }
 

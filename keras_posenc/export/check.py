@@ -178,6 +178,7 @@ def _without_rounding(
         if wanted.dtype != object:
             scale = reference.scales[probe.signature][name]
             apart = distances(wanted, value, scale)
+            assert apart is not None  # of equal shapes
             size = np.maximum(scale, np.abs(wanted.astype("float64")))
             if not probe.extremes:
                 allowed = np.minimum(allowed, _MOST_ROUNDING * size)

@@ -522,6 +522,8 @@ def _wrong_outputs(report: Any) -> str | None:
         f"{report.tolerance:.3g}), relative to the output's size, in "
         f"{worst.where}"
     )
+    if worst.error is None and report.quantization is not None:
+        reason = f"a number is not finite, and the model's is, in {worst.where}"
     if worst.error is None and worst.where.endswith(LARGE_INTEGERS):
         runtime = _RUNTIMES.get(report.kind, "the runtime")
         reason += (
@@ -760,7 +762,7 @@ def summary(report: Any) -> str:
 
 
 def _largest_loss(report: Any) -> str:
-    """Returns the number of a quantized file that is nearest to its limit."""
+    """Returns what a quantized file loses: a KL divergence or an SQNR."""
     found = report.likelihoods_of.values()
     measures = {
         f"KL divergence {each.kl:.2g} nats per token (at most "
@@ -775,10 +777,8 @@ def _largest_loss(report: Any) -> str:
     }
     for each in report.quality.values():
         if each.sqnr is not None:
-            name = (
-                f"SQNR {each.sqnr:.1f} dB (at least {report.limits['sqnr']:g})"
-            )
-            measures[name] = each.sqnr
+            one = dataclasses.replace(each, agreement=None, cosine=None)
+            measures[one.text(report.limits)] = each.sqnr
     return min(measures, key=measures.__getitem__, default="finite outputs")
 
 

@@ -128,7 +128,7 @@ def _add_litert(kinds: Commands) -> None:
         help="auto: share of quality to keep (default: 0.99)",
     )
     _add_representative(parser)
-    add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
+    add_options(parser, "--limit")
     parser.add_argument(
         "--task",
         choices=("text_classifier", "text_embedder"),
@@ -214,10 +214,9 @@ def _add_litertlm(kinds: Commands) -> None:
         "--tolerance",
         type=arguments.tolerance,
         metavar="X",
-        help="largest difference allowed (default: 1e-5; if quantized, "
-        "measured on the model)",
+        help="largest difference allowed, if not quantized (default: 1e-5)",
     )
-    add_options(parser, "--max-kl", "--max-perplexity")
+    add_options(parser, "--limit")
     add_options(parser, "--no-verify", help="write the file without running it")
     add_options(parser, "--import")
     add_details_or_json(parser, "every case of the verification")
@@ -242,7 +241,7 @@ def _add_onnx(kinds: Commands) -> None:
         metavar="KIND",
         help="int8",
     )
-    add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
+    add_options(parser, "--limit")
     _add_shared(parser)
 
 
@@ -333,8 +332,7 @@ def run_litertlm(options: argparse.Namespace) -> int:
         prefill_lengths=options.prefill_lengths,
         cache_length=options.cache_length,
         tokenizer=tokenizer,
-        max_kl=options.max_kl,
-        max_perplexity_ratio=options.max_perplexity_ratio,
+        limits=options.limits,
     )
 
 
@@ -344,9 +342,7 @@ def run_onnx(options: argparse.Namespace) -> int:
         options,
         "export_onnx",
         quantization=options.quantization,
-        agreement=options.agreement,
-        max_kl=options.max_kl,
-        max_perplexity_ratio=options.max_perplexity_ratio,
+        limits=options.limits,
     )
 
 
@@ -364,9 +360,7 @@ def _quantization(options: argparse.Namespace) -> dict[str, Any]:
         "representative": load_arrays(
             "--representative", options.representative
         ),
-        "agreement": options.agreement,
-        "max_kl": options.max_kl,
-        "max_perplexity_ratio": options.max_perplexity_ratio,
+        "limits": options.limits,
     }
 
 

@@ -25,9 +25,7 @@ _OF_MODEL = (
     "quantization",
     "max_length",
     "tolerance",
-    "agreement",
-    "max_kl",
-    "max_perplexity_ratio",
+    "limits",
 )
 
 
@@ -63,13 +61,7 @@ def add(commands: Commands) -> None:
         "saved_model or litertlm (default: all installed)",
     )
     add_verification(parser)
-    add_options(
-        parser,
-        "--agreement",
-        "--max-kl",
-        "--max-perplexity",
-        "--allow-op",
-    )
+    add_options(parser, "--limit", "--allow-op")
     add_options(
         parser, "--labels", help="those of the export, to compare them too"
     )
@@ -105,9 +97,7 @@ def run(options: argparse.Namespace) -> int:
         samples=samples,
         max_length=options.max_length,
         tolerance=options.tolerance,
-        agreement=options.agreement,
-        max_kl=options.max_kl,
-        max_perplexity_ratio=options.max_perplexity_ratio,
+        limits=options.limits,
         allow_operators=options.allow_operators,
     )
     if options.json:

@@ -154,7 +154,7 @@ class TestBeforeTensorFlow:
             ("export litert m.keras --out x.tflite", "--batching"),
             ("export onnx m.keras --out x.onnx", "--keep 1"),
             ("export saved-model m.keras --out x", "--allow-flex"),
-            ("export saved-model m.keras --out x", "--agreement 0.9"),
+            ("export saved-model m.keras --out x", "--limit kl=1"),
             ("export saved-model m.keras --out x", "--task text_classifier"),
             ("export onnx m.keras --out x.onnx", "--allow-op Abc"),
             ("export onnx m.keras --out x.onnx", "--labels a,b"),

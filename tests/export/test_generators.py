@@ -250,9 +250,8 @@ def test_generators_of_fewer_bits(tmp_path, make, quantization):
         verbose=False,
     ).report
     assert report.quantization == quantization
-    # So much as log-likelihoods of the same tokens move.
-    assert report.tolerance < 1
-    assert "largest score" not in str(report)
+    assert report.by_likelihood == ["score", "serving_default"]
+    assert report.likelihoods.drawn > 0
 
 
 @pytest.mark.slow

@@ -34,14 +34,8 @@ from keras_posenc.export.formats.litert_round import (
     weights_of,
 )
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.compare import (
-    LOGITS,
-    SCORES,
-    VECTORS,
-    kinds_of,
-    losses,
-    maker_of,
-)
+from keras_posenc.export.probes.compare import maker_of
+from keras_posenc.export.probes.quality import CLASSES, VECTORS, kinds_of
 from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.report import AutoQuantization, WeightBits
 from keras_posenc.export.signatures.signature import Signature
@@ -296,13 +290,31 @@ def _check_size(outputs: Mapping[str, Any], count: int) -> None:
 
 
 # What an output is compared by, where it is no vector, scores or logits.
-_YES_NO = "yes or no"
+_YES_NO, LOGITS = "yes or no", "logits"
 _MEASURES = {
     VECTORS: f"recall@{_NEAREST}",
-    SCORES: "share of equal classes",
+    CLASSES: "share of equal classes",
     LOGITS: "share of equal classes",
     _YES_NO: "share of equal sides of 0.5",
 }
+
+
+_LINEAR = (keras.layers.Dense, keras.layers.EinsumDense)
+
+
+def _losses(kind: str, wanted: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """Returns the KL divergence of logits in nats, of vectors 1 - cosine."""
+    if kind == VECTORS:
+        return 1 - np.sum(_unit(wanted) * _unit(got), axis=-1)
+    logs, others = _log_softmax(wanted), _log_softmax(got)
+    found: np.ndarray = np.sum(np.exp(logs) * (logs - others), axis=-1)
+    return np.maximum(found, 0.0)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    logits = logits.astype("float64")
+    shifted = logits - np.max(logits, axis=-1, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
 
 
 class _Quality:
@@ -320,19 +332,23 @@ class _Quality:
         self, signature: Signature, outputs: Sequence[Mapping[str, Any]]
     ) -> None:
         self.outputs = outputs
-        self.kinds = {
-            name: kind.name
-            for name, kind in kinds_of(signature, outputs).items()
-        }
-        for name, value in outputs[0].items():
-            is_sigmoid = (
-                getattr(maker_of(signature, name), "activation", None)
-                is keras.activations.sigmoid
-            )
-            if name not in self.kinds and value.ndim > 1 and is_sigmoid:
-                self.kinds[name] = _YES_NO
-            if self.kinds.get(name) == VECTORS and value.ndim != 2:
-                del self.kinds[name]  # of tokens, which nobody searches
+        self.kinds = {}
+        for name, kind in kinds_of(signature, outputs).items():
+            shape, maker = outputs[0][name].shape, maker_of(signature, name)
+            if len(shape) < 2 or kind not in (CLASSES, VECTORS):
+                continue
+            if shape[-1] == 1:
+                if kind == CLASSES:
+                    self.kinds[name] = _YES_NO
+            elif kind == CLASSES:
+                self.kinds[name] = CLASSES
+            elif isinstance(maker, _LINEAR) and maker.activation in (
+                None,
+                keras.activations.linear,
+            ):
+                self.kinds[name] = LOGITS
+            elif len(shape) == 2:  # nobody searches those of tokens
+                self.kinds[name] = VECTORS
         if not self.kinds:
             raise ValueError(
                 "quantization='auto' measures classes (scores or logits) and "
@@ -367,7 +383,7 @@ class _Quality:
         for one, other in zip(wanted, got, strict=True):
             for name, kind in self.kinds.items():
                 if kind in (LOGITS, VECTORS):
-                    found = losses(kind, one[name], other[name])
+                    found = _losses(kind, one[name], other[name])
                 else:
                     difference = one[name].astype("float64") - other[name]
                     found = np.sum(difference**2, axis=-1) / 2

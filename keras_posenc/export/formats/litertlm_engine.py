@@ -161,7 +161,9 @@ def verify_in_engine(
             differs=True,
         )
     same = 0
-    for each, got in zip(own, found["prompts"], strict=True):
+    for prompt, each, got in zip(
+        _ends(prompts), own, found["prompts"], strict=True
+    ):
         text = _unspelled(parts, names, _right("continue a text", got))
         state = _compare(parts, each, text, allowed)
         if state == "equal":  # others may differ on another processor

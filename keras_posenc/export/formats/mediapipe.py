@@ -14,6 +14,7 @@ import numpy as np
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.generate import Probe, texts_beyond
+from keras_posenc.export.probes.quality import quality_of
 from keras_posenc.export.probes.reference import Memory, Reference, runner_of
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.signatures.cut_strings import (
@@ -654,8 +655,8 @@ def verify_in_mediapipe(
 ) -> tuple[int, list[str]]:
     """Runs a file in MediaPipe from raw text.
 
-    Only texts of ASCII are used, which MediaPipe and the model cut alike. If
-    ranges were calibrated, outputs of invented texts are not compared.
+    Only texts of ASCII are used, which MediaPipe and the model cut alike. Of a
+    quantized file, only outputs of the samples are compared, if there are any.
 
     Returns:
         The number of texts, and remarks on the outputs.
@@ -669,7 +670,6 @@ def verify_in_mediapipe(
         for probe in reference.probes
         if probe.text is not None and probe.text.isascii()
     ]
-    is_static = reference.quantization == "int8-static"
     try:
         # MediaPipe also loads TensorFlow if it is installed.
         with spare_worker(run_mediapipe.__name__) as worker:
@@ -693,23 +693,14 @@ def verify_in_mediapipe(
             f"they should be {task.labels}",
             differs=True,
         )
-    scales = reference.scales[task.signature.name]
-    for probe, output in zip(probes, found["outputs"], strict=True):
-        ((name, right),) = probe.outputs.items()
-        differs = difference(
-            probe.outputs, {name: np.array([output], right.dtype)}, scales
-        )
-        is_compared = probe.is_sample or not is_static
-        if (
-            is_compared
-            and not differs.largest_difference <= reference.tolerance
-        ):
-            raise ExportVerificationError(
-                f"MediaPipe's outputs for {probe.text!r} differ from the "
-                f"model's: largest difference {differs.largest_difference:.3g} "
-                f"(allowed {reference.tolerance:.3g}) in {differs.where}",
-                differs=True,
-            )
+    ((name, _),) = reference.probes[0].outputs.items()
+    pairs = [
+        (probe.outputs[name], np.array([output], probe.outputs[name].dtype))
+        for probe, output in zip(probes, found["outputs"], strict=True)
+        if reference.quantization is None
+        or any(probe is each for each in reference.held)
+    ]
+    _check_outputs(task.signature.name, name, pairs, reference)
     notes = [*task.notes, *_scores(task, reference)]
     if not any(found.get("labels", [True])):
         notes.append(
@@ -717,6 +708,45 @@ def verify_in_mediapipe(
             "the export `labels` (--labels)"
         )
     return len(probes), notes
+
+
+def _check_outputs(
+    signature: str,
+    name: str,
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
+    reference: Reference,
+) -> None:
+    """Raises `ExportVerificationError` if MediaPipe's outputs are others.
+
+    Args:
+        signature: The name of the signature.
+        name: The name of its output.
+        pairs: The model's output and MediaPipe's, of each text.
+        reference: The model's outputs with their limits.
+    """
+    wrong = None
+    if reference.quantization is not None:
+        kind = reference.kinds[signature][name]
+        quality = quality_of(kind, pairs) if pairs else None
+        if quality is not None and quality.too_low(reference.limits):
+            wrong = quality.text(reference.limits)
+    else:
+        scales = reference.scales[signature]
+        worst = max(
+            (difference({name: x}, {name: y}, scales) for x, y in pairs),
+            key=lambda each: each.largest_difference,
+            default=None,
+        )
+        if worst and not worst.largest_difference <= reference.tolerance:
+            wrong = (
+                f"largest difference {worst.largest_difference:.3g} (allowed "
+                f"{reference.tolerance:.3g}) in {worst.where}"
+            )
+    if wrong is not None:
+        raise ExportVerificationError(
+            f"MediaPipe's outputs differ from the model's: {wrong}",
+            differs=True,
+        )
 
 
 def _scores(task: TextTask, reference: Reference) -> list[str]:

@@ -39,7 +39,7 @@ class Quality:
         sqnr: Signal to quantization noise in dB: `10 log10(sum (y - mean)**2 /
             sum (y - file)**2)`. None for integers.
         agreement: Share of classes, or integers, that are equal. None for other
-            outputs.
+            outputs, and if the model gives one class for all inputs.
         cosine: Least cosine of a vector with the model's. None for classes.
     """
 
@@ -138,7 +138,7 @@ def quality_of(
             batch.
     """
     if kind == BITS:
-        pairs = [tuple(map(np.unpackbits, pair)) for pair in pairs]
+        pairs = [(np.unpackbits(x), np.unpackbits(y)) for x, y in pairs]
     if kind in (BITS, INTEGERS):
         same = np.concatenate([np.ravel(x == y) for x, y in pairs])
         if not same.size:
@@ -176,15 +176,18 @@ def _decibels(wanted: np.ndarray, got: np.ndarray) -> float:
     return float(10 * math.log10(signal / noise))
 
 
-def _agreement(wanted: np.ndarray, got: np.ndarray) -> float:
+def _agreement(wanted: np.ndarray, got: np.ndarray) -> float | None:
     """Returns the share of equal classes.
 
     That is the largest score, or, if several can apply at once, whether each
     one does.
     """
+    own, other = wanted > 0.5, got > 0.5
     if wanted.shape[-1] > 1 and _add_up_to_1([wanted]):
-        return float(np.mean(wanted.argmax(axis=-1) == got.argmax(axis=-1)))
-    return float(np.mean((wanted > 0.5) == (got > 0.5)))
+        own, other = wanted.argmax(axis=-1), got.argmax(axis=-1)
+    if np.all(own == own[:1]):  # one class whose lead may be less than rounding
+        return None
+    return float(np.mean(own == other))
 
 
 def _least_cosine(wanted: np.ndarray, got: np.ndarray) -> float:

@@ -12,18 +12,20 @@ MODES = ("float16", "int8", "int8-weights", "int8-static", "int4")
 # the same way, except for sums that float32 moves across a half.
 BY_KERAS = "keras-int8"
 
-# Least signal-to-noise ratio in dB: the coarsest right file of each mode that
-# was measured has some dB more, and a wrong scale or row less.
+# Least signal to quantization noise ratio in dB. Right files of nine models had
+# at least 51 dB (float16), 27 (int8), 28 (int8-weights), 8 (int8-static, on
+# inputs outside its calibration) and 5 (int4). ONNX's int8 has about 10 dB less
+# than LiteRT's. A kernel times 1.5 left 21 dB at most, a shifted one 6.
 LEAST_SQNR = {
     "float16": 40.0,
-    "int8": 6.0,
-    "int8-weights": 6.0,
+    "int8": 10.0,
+    "int8-weights": 20.0,
     "int8-static": 6.0,
-    "int4": 3.0,
+    "int4": 4.0,
     BY_KERAS: 20.0,
 }
 # The other limits, of every mode.
-_LIMITS = {"agreement": 0.8, "cosine": 0.7, "kl": 0.1, "perplexity": 1.1}
+_LIMITS = {"agreement": 0.6, "cosine": 0.7, "kl": 0.1, "perplexity": 1.1}
 _RANGES = {
     "sqnr": (-math.inf, math.inf),
     "agreement": (0.0, 1.0),
@@ -81,5 +83,5 @@ def limits_of(
                 f"`limits`: {name} must be a number from {least:g} to "
                 f"{most:g}. Received: {value!r}"
             )
-    default = {"sqnr": LEAST_SQNR.get(quantization, 3.0), **_LIMITS}
+    default = {"sqnr": LEAST_SQNR.get(quantization, 4.0), **_LIMITS}
     return {**default, **(given or {})}

@@ -295,16 +295,13 @@ class TestExport:
                 "litert",
                 "m.tflite",
                 "--task text_classifier --labels a,b --allow-flex "
-                "--quantization int8 --agreement 0.9 --max-kl 0.2 "
-                "--max-perplexity 1.2 --keep 0.9",
+                "--quantization int8 --limit agreement=0.9 --keep 0.9",
                 {
                     "task": "text_classifier",
                     "labels": ["a", "b"],
                     "allow_flex": True,
                     "quantization": "int8",
-                    "agreement": 0.9,
-                    "max_kl": 0.2,
-                    "max_perplexity_ratio": 1.2,
+                    "limits": {"agreement": 0.9},
                     "representative": None,
                     "keep": 0.9,
                     "allow_operators": ["Abc"],
@@ -313,12 +310,10 @@ class TestExport:
             (
                 "onnx",
                 "m.onnx",
-                "--quantization int8 --agreement 0.9",
+                "--quantization int8 --limit sqnr=3",
                 {
                     "quantization": "int8",
-                    "agreement": 0.9,
-                    "max_kl": None,
-                    "max_perplexity_ratio": None,
+                    "limits": {"sqnr": 3.0},
                     "representative": None,
                 },
             ),

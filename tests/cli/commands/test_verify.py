@@ -64,8 +64,8 @@ class TestVerify:
         monkeypatch.setattr(kp, "verify", verify, raising=False)
         line = (
             "verify model.tflite model.keras --runtime onnx --labels a,b "
-            "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
-            "--max-kl 0.2 --max-perplexity 1.2 "
+            "--max-length 9 --tolerance 0.5 --allow-op Abc "
+            "--limit agreement=0.9 --limit kl=0.2 "
             "--quantization recipe.json --json"
         )
         result = cli(*line.split())
@@ -78,9 +78,7 @@ class TestVerify:
             "samples": None,
             "max_length": 9,
             "tolerance": 0.5,
-            "agreement": 0.9,
-            "max_kl": 0.2,
-            "max_perplexity_ratio": 1.2,
+            "limits": {"agreement": 0.9, "kl": 0.2},
             "allow_operators": ["Abc"],
         }
         assert {*asked, "verbose"} == {*taken}

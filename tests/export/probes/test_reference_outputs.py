@@ -7,8 +7,8 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.probes.compare import kinds_of
 from keras_posenc.export.probes.generate import Probes
+from keras_posenc.export.probes.quality import kinds_of, quality_of
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
@@ -205,7 +205,9 @@ def test_an_empty_output(quantization):
     shapes = {each.outputs["empty"].shape[1:] for each in reference.probes}
     assert shapes == {(0,)}
     outputs = [each.outputs for each in reference.probes]
-    assert {*kinds_of(signatures[0], outputs)} == {"scores"}
+    assert {*kinds_of(signatures[0], outputs)} == {"scores", "empty"}
+    pairs = [(each["empty"], each["empty"]) for each in outputs]
+    assert quality_of("vectors", pairs) is None
 
 
 def test_each_output_of_an_image_has_numbers():
