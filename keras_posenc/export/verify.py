@@ -210,8 +210,10 @@ def verify(
             f"Received: runtimes={runtimes!r:.60}"
         )
     require_tensorflow_backend("verify")
+    from keras_posenc.export.signatures.resolve import check_model
     from keras_posenc.export.verify_with_model import verify_with_model
 
+    check_model(model)
     path, kind = locate(path)
     return verify_with_model(
         path,
