@@ -306,7 +306,6 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     ("call", "message"),
     [
         (lambda m: kp.verify("m.tflite", "m"), "`model` must be a keras.Model"),
-        (lambda m: kp.verify(m, "m.tflite"), "`path` must be a path"),
         (lambda m: kp.export_litert("m", m), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
         (lambda m: kp.export_saved_model(m, m), "`base_path` must be a path"),
