@@ -45,6 +45,8 @@ def prepare(
     elif kind == "onnx":
         import onnxruntime  # noqa: F401
     elif kind == "openvino":
+        # It would fork a process that reports to Intel.
+        forbid("openvino_telemetry")
         import openvino  # noqa: F401
     else:
         import tensorflow  # noqa: F401

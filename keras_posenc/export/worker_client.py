@@ -219,8 +219,12 @@ class Worker:
         raise self._error(self.process.wait(), limits)
 
     def kill(self) -> None:
-        """Kills the worker; from any thread."""
-        self.process.kill()
+        """Kills the worker, and what it forked; from any thread."""
+        if sys.platform == "win32":
+            self.process.kill()
+            return
+        with contextlib.suppress(OSError):  # all have ended
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kills the worker, once no thread waits for it; closes its files."""

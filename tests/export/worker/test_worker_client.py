@@ -395,6 +395,21 @@ if child:
 """
 
 
+def test_what_a_worker_forks_ends_with_it(spare, tmp_path):
+    """As OpenVINO forks a process that reports to its makers."""
+    (tmp_path / "script.py").write_text(
+        "import os, time\n"
+        "def prepare(folder): pass\n"
+        "def main():\n"
+        "    child = os.fork()\n"
+        "    if not child: time.sleep(300)\n"
+        "    return child\n"
+    )
+    child = spare()
+    worker_client._end_spares()
+    assert has_ended(child)
+
+
 def test_fork_of_the_caller_leaves_its_spare_worker(tmp_path):
     with keeper(tmp_path, USES + "use()") as starter:
         pids = starter.communicate(timeout=60)[0].split()
