@@ -70,8 +70,8 @@ def unpack(content: bytes) -> dict[str, Any]:
         AttributeError,
         EOFError,
         KeyError,
-        NotImplementedError,
-        RecursionError,
+        OverflowError,
+        RuntimeError,  # also of encryption, and of deep JSON
         TypeError,
         ValueError,
     ) as error:

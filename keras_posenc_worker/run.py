@@ -45,6 +45,8 @@ def prepare(
     elif kind == "onnx":
         import onnxruntime  # noqa: F401
     elif kind == "openvino":
+        # It would fork a process that reports to Intel.
+        forbid("openvino_telemetry")
         import openvino  # noqa: F401
     else:
         import tensorflow  # noqa: F401
@@ -56,6 +58,13 @@ def prepare(
 
 def main(path: str) -> None:
     """Runs the request in a folder, and writes the response; see `codec`."""
+    try:
+        _main(path)
+    finally:
+        _load_saved_model.cache_clear()  # the next one may have the same path
+
+
+def _main(path: str) -> None:
     folder = Path(path)
     request = codec.read(folder, "request")
     kind, exported = request["kind"], request["exported"]

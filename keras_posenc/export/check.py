@@ -412,10 +412,22 @@ def check(
 def kept_cases(
     reference: Reference, response: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Returns the cases that are kept with a file that passed."""
+    """Returns the cases that are kept with a file that passed.
+
+    Samples may be private: they are kept only where nothing was generated.
+    """
     found = []
+    generated = {
+        probe.signature
+        for probe in reference.probes
+        if not (probe.is_sample or probe.is_nan)
+    }
     for probe, own in zip(reference.probes, response["cases"], strict=True):
-        if probe.is_nan or "error" in own:
+        if (
+            probe.is_nan
+            or "error" in own
+            or (probe.is_sample and probe.signature in generated)
+        ):
             continue
         kept = make_case(
             probe.signature,

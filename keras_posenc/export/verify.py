@@ -50,7 +50,9 @@ def verify(
     An output may be off by the tolerance that the verification had, or by twice
     what it was off by then if that is more, as in a quantized file. The cases
     are in `assets.extra/cases.npz` of a SavedModel, or next to a file, named
-    after it with `.cases.npz`; see `keras_posenc_worker.cases`.
+    after it with `.cases.npz`; see `keras_posenc_worker.cases`. They hold your
+    `samples` only where a signature has no generated inputs, and the texts that
+    a LiteRT-LM package was verified with.
 
     With `model` the outputs are computed again. A fresh process, in which
     neither keras nor keras_posenc can be imported (nor TensorFlow, for a LiteRT
@@ -207,8 +209,10 @@ def verify(
             f"Received: runtimes={runtimes!r:.60}"
         )
     require_tensorflow_backend("verify")
+    from keras_posenc.export.signatures.resolve import check_model
     from keras_posenc.export.verify_with_model import verify_with_model
 
+    check_model(model)
     path, kind = locate(path)
     return verify_with_model(
         path,

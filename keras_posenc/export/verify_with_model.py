@@ -15,7 +15,6 @@ from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.litertlm import verify_litertlm
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.report import VerificationReport
-from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_no_pattern
 
 
@@ -30,7 +29,6 @@ def verify_with_model(
     **options: Any,
 ) -> VerificationReport:
     """Runs `verify` with a model, on a file of a kind that `locate` names."""
-    check_model(model)
     if quantization is not None:
         if kind not in ("litert", "litertlm") or quantization in MODES:
             raise ValueError(

@@ -305,7 +305,7 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: kp.verify(m, "m.tflite"), "`model` must be a keras.Model"),
+        (lambda m: kp.verify("m.tflite", "m"), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert("m", m), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
         (lambda m: kp.export_saved_model(m, m), "`base_path` must be a path"),

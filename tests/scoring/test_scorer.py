@@ -352,7 +352,7 @@ class TestRefusals:
         shutil.copy(files.vectors, path)
         with pytest.raises(kp.ExportVerificationError) as error:
             kp.Scorer(path)
-        assert "keras-posenc verify MODEL.keras" in str(error.value)
+        assert f"keras-posenc verify {path} MODEL.keras" in str(error.value)
         assert "--allow-unverified" in str(error.value)
         table = pa.table({"vector": [[1.0, 2.0, 3.0]]})
         good, _ = kp.Scorer(path, allow_unverified=True)(table)

@@ -140,6 +140,12 @@ def compressed(path):
         file.writestr(cases.RECORD, "{}")
 
 
+def encrypted(path):
+    content = bytearray(cases.pack({"a": np.zeros(1)}))
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+
+
 def endless_array(path):
     """A header that asks for 8 TB, and no number."""
     array = np.zeros(0)
@@ -158,6 +164,7 @@ RECORDS = [
     of_numbers,
     of_lists,
     compressed,
+    encrypted,
     endless_array,
 ]
 

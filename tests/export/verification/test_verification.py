@@ -20,6 +20,7 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export import check, units
+from keras_posenc.export.formats import litert_compiled_model
 from keras_posenc.export.probes.compare import (
     difference,
     unchecked_columns,
@@ -31,6 +32,7 @@ from keras_posenc.export.signatures.resolve import (
     resolve_serving_signatures,
     resolve_signatures,
 )
+from keras_posenc.export.worker_client import Limits
 from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
@@ -1056,6 +1058,23 @@ def test_samples_that_do_not_fit(model, sample, message):
         assert "input 'ids' of signature 'serving_default' " in said
     if "Received: (" not in said and "dicts" not in said:
         assert "(dtype int32) must be whole numbers" in said
+
+
+def test_samples_without_an_example(model):
+    for empty in (np.zeros((0, 4), "int32"), {"ids": np.zeros((0, 4))}):
+        with pytest.raises(ValueError, match="at least one example each"):
+            fit_samples(resolve_signatures(model), [np.ones((1, 4)), empty])
+
+
+def test_a_compiled_model_that_takes_long_is_not_run(litert, monkeypatch):
+    monkeypatch.setattr(litert_compiled_model, "_TIMEOUT", 0)
+    found = litert_compiled_model.compare_in_compiled_model(
+        litert.path,
+        [("serving_default", {"ids": np.ones((1, 4), "int32")})],
+        [{"outputs": {}, "milliseconds": 1.0}],
+        Limits(),
+    )
+    assert found == "not run: it took more than 0 s"
 
 
 def test_sample_of_a_static_signature(model):
