@@ -58,7 +58,6 @@ def difference(
     wanted: Mapping[str, np.ndarray],
     got: Mapping[str, np.ndarray],
     scales: Mapping[str, float],
-    rounded: bool = False,
     examples: Sequence[str] = (),
 ) -> Difference:
     """Compares outputs by their names.
@@ -67,15 +66,11 @@ def difference(
         wanted: The outputs as they should be.
         got: Others, under the same names.
         scales: The size of each output's numbers.
-        rounded: Whether integers may differ, as an arg-max does if two scores
-            are almost equal. Then the share that differs counts.
         examples: What the inputs are in each example, as text.
     """
     worst, where = 0.0, ""
     for name, right in wanted.items():
         apart = distances(right, got[name], scales[name])
-        if rounded and apart is not None and not _is_float(right):
-            apart = np.full_like(apart, np.mean(apart > 0))
         if apart is None:
             return Difference(largest_difference=math.inf, where=name)
         if apart.size == 0:

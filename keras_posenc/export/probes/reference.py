@@ -134,6 +134,8 @@ class Reference:
             names of their signatures.
         in_engine: Whether likelihoods are measured later: see `Format`.
         probes: The batches of inputs, with the model's outputs.
+        scales: For each signature the size of each output's numbers, not below
+            the model's `output_scales`.
         skipped: Batches, as text, that the model itself rejects.
         seconds: Processor time that the outputs took.
         padding_matters: Whether zeros after the ids change their outputs.
@@ -152,6 +154,9 @@ class Reference:
     rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
     in_engine: bool = False
     probes: list[Probe] = dataclasses.field(default_factory=list)
+    scales: Mapping[str, Mapping[str, float]] = dataclasses.field(
+        default_factory=dict
+    )
     skipped: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
     padding_matters: bool = False
@@ -221,34 +226,6 @@ class Reference:
         return [probe for probe in self.probes if not probe.extremes]
 
     @functools.cached_property
-    def scales(self) -> dict[str, dict[str, float]]:
-        """For each signature the size of each output's numbers.
-
-        It is not below the model's `output_scales`. Read it once all probes are
-        there.
-        """
-        scales = {}
-        known: dict[int, dict[str, float]] = {}  # each runs the model
-        for signature in self.signatures:
-            own_scales = Offers.of(signature.model).output_scales
-            if id(own_scales) not in known:
-                known[id(own_scales)] = dict(own_scales.items())
-            least = known[id(own_scales)]
-            found = scales_of(
-                [
-                    probe.outputs
-                    for probe in self.usual
-                    if probe.signature == signature.name
-                ]
-            )
-            own = signature.own_names
-            scales[signature.name] = {
-                name: max(scale, least.get(own.get(name, name), scale))
-                for name, scale in found.items()
-            }
-        return scales
-
-    @functools.cached_property
     def kinds(self) -> dict[str, dict[str, str]]:
         """For each signature of a quantized file what its outputs hold.
 
@@ -309,7 +286,6 @@ class Reference:
                     rows.setdefault((probe.signature, name), []).append(
                         value.astype("float64").reshape(-1, value.shape[-1])
                     )
-        scales = self.scales
         for (signature, name), values in rows.items():
             if len({value.shape[1] for value in values}) > 1:
                 continue
@@ -318,7 +294,7 @@ class Reference:
             if len(all_rows) > 2:
                 sizes = np.max(np.abs(all_rows), axis=0)
                 spreads = np.ptp(all_rows, axis=0) / np.maximum(
-                    sizes, scales[signature][name]
+                    sizes, self.scales[signature][name]
                 )
                 yield f"{signature}/{name}", float(np.max(spreads, initial=0))
 
@@ -379,12 +355,37 @@ def compute_reference(
         began = time.process_time()
         reference.probes.extend(probes.extra)
         reference.seconds = memory.seconds + time.process_time() - began
+        reference.scales = _scales(reference)
         reference.padding_matters = any(
             _padding_matters(signature, reference, memory)
             for signature in signatures
         )
     reference.memory = memory.apart()
     return reference
+
+
+def _scales(reference: Reference) -> dict[str, dict[str, float]]:
+    """Returns `Reference.scales`, which may run the model."""
+    scales = {}
+    known: dict[int, dict[str, float]] = {}  # each runs the model
+    for signature in reference.signatures:
+        own_scales = Offers.of(signature.model).output_scales
+        if id(own_scales) not in known:
+            known[id(own_scales)] = dict(own_scales.items())
+        least = known[id(own_scales)]
+        found = scales_of(
+            [
+                probe.outputs
+                for probe in reference.usual
+                if probe.signature == signature.name
+            ]
+        )
+        own = signature.own_names
+        scales[signature.name] = {
+            name: max(scale, least.get(own.get(name, name), scale))
+            for name, scale in found.items()
+        }
+    return scales
 
 
 def _run(

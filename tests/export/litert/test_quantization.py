@@ -537,6 +537,7 @@ def test_outputs_that_hardly_depend_on_inputs(spread, is_constant):
     found = Reference(
         [types.SimpleNamespace(name="s", model=None, own_names={})],
         probes=[Probe("s", {}, {"scores": scores}, is_sample=True)],
+        scales={"s": {"scores": 1.0}},
         quantization="int8",
     )
     assert bool(found.constant_outputs) is is_constant

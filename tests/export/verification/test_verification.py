@@ -268,21 +268,6 @@ def test_difference_of_two_shapes():
     assert (found.largest_difference, found.where) == (math.inf, "y")
 
 
-def test_difference_of_rounded_answers_in_numbers():
-    wanted = {
-        "scores": np.array([[0.25, 0.75], [0.5, 0.25], [0.125, 0.0]]),
-        "place": np.array([1, 0, 0, 3]),
-    }
-    got = {
-        "scores": np.array([[0.25, 0.75], [0.25, 0.5], [0.125, 0.0]]),
-        "place": np.array([1, 0, 0, 2]),
-    }
-    scales = {"scores": 1.0, "place": 1.0}
-    assert difference(wanted, got, scales).largest_difference == math.inf
-    found = difference(wanted, got, scales, rounded=True)
-    assert (found.largest_difference, found.where) == (0.25, "scores[1, 0]")
-
-
 def test_columns_that_are_too_small_to_be_seen():
     wanted = np.array([[1.0, 1e-6, 1e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
     got = np.array([[1.0, -1e-6, 1.001e-6, 0.0], [0.5, 0.0, 1e-6, 0.0]])
