@@ -319,7 +319,6 @@ class TestExport:
                     "agreement": 0.9,
                     "max_kl": None,
                     "max_perplexity_ratio": None,
-                    "representative": None,
                 },
             ),
         ],
