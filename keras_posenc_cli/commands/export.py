@@ -304,10 +304,19 @@ def run_litert(options: argparse.Namespace) -> int:
             "--labels name the scores of --task text_classifier, which is not "
             "given"
         )
+    if options.quantization == "int8-static" and options.representative is None:
+        raise UsageError(
+            "--quantization int8-static needs --representative FILE.npz: some "
+            "hundred real inputs. Write the file in Python, with an array for "
+            "each input by its name: "
+            "np.savez('r.npz', text=np.array(texts[:200]))"
+        )
     return _export(
         options,
         "export_litert",
-        **_quantization(options),
+        quantization=options.quantization,
+        limits=options.limits,
+        representative=load_arrays("--representative", options.representative),
         keep=options.keep,
         task=options.task,
         labels=options.labels,
@@ -344,24 +353,6 @@ def run_onnx(options: argparse.Namespace) -> int:
         quantization=options.quantization,
         limits=options.limits,
     )
-
-
-def _quantization(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of a quantized file."""
-    if options.quantization == "int8-static" and options.representative is None:
-        raise UsageError(
-            "--quantization int8-static needs --representative FILE.npz: some "
-            "hundred real inputs. Write the file in Python, with an array for "
-            "each input by its name: "
-            "np.savez('r.npz', text=np.array(texts[:200]))"
-        )
-    return {
-        "quantization": options.quantization,
-        "representative": load_arrays(
-            "--representative", options.representative
-        ),
-        "limits": options.limits,
-    }
 
 
 def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
