@@ -185,7 +185,8 @@ def _without_rounding(
             size = np.maximum(scale, np.abs(wanted.astype("float64")))
             if not probe.extremes:
                 allowed = np.minimum(allowed, _MOST_ROUNDING * size)
-            near = (apart * size <= allowed) & (apart > reference.tolerance)
+            with np.errstate(invalid="ignore"):  # infinities, left out below
+                near = (apart * size <= allowed) & (apart > reference.tolerance)
             near &= np.isfinite(wanted.astype("float64"))
         kept[name] = np.where(near, wanted, value)
     return kept
@@ -493,8 +494,7 @@ def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:
     known = {
         case.signature
         for case in cases
-        if case.likelihoods is not None
-        and (case.likelihoods.tokens or case.likelihoods.chosen)
+        if case.likelihoods is not None and case.likelihoods != Likelihoods()
     }
     return {
         f"{name} (no token to measure)"

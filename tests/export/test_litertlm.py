@@ -413,7 +413,9 @@ def other_weights(model):
 @pytest.mark.parametrize("damage", [other_slot, other_weights])
 def test_a_damaged_quantized_package_is_seen(rounded, tmp_path, damage):
     report = rounded(tmp_path, "int8", damage)
-    with pytest.raises(kp.ExportVerificationError, match="worse language"):
+    with pytest.raises(
+        kp.ExportVerificationError, match="too far from the model"
+    ):
         report.require_success()
 
 

@@ -293,11 +293,12 @@ def with_wrong_scales(content, factor):
 
 
 @pytest.mark.parametrize(
-    "mode", ["int8", pytest.param("int8-static", marks=pytest.mark.slow)]
+    ("mode", "factor"),
+    [("int8", 1.5), pytest.param("int8-static", 3, marks=pytest.mark.slow)],
 )
-def test_wrong_scales_are_found(files, model, mode, tmp_path):
+def test_wrong_scales_are_found(files, model, mode, factor, tmp_path):
     path = tmp_path / "wrong.tflite"
-    path.write_bytes(with_wrong_scales(files[mode].path.read_bytes(), 1.5))
+    path.write_bytes(with_wrong_scales(files[mode].path.read_bytes(), factor))
     assert not kp.verify(path, model, max_length=8).passed
 
 
@@ -750,7 +751,7 @@ def test_a_graph_that_is_not_the_model_is_refused(tmp_path):
     x = keras.Input((None, 32), name="x")
     over_batch = layers.TimeDistributed(OverBatch())
     model = keras.Model(x, over_batch(layers.Dense(64)(x)))
-    with pytest.raises(kp.ExportVerificationError, match="does not reproduce"):
+    with pytest.raises(kp.ExportVerificationError, match="too far from the"):
         kp.export_litert(
             model,
             tmp_path / "m.tflite",
