@@ -70,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, mode in (
             *(("LiteRT", mode) for mode in MODES),
-            *(("ONNX", mode) for mode in (None, "int8", "int8-static")),
+            *(("ONNX", mode) for mode in (None, "int8")),
         ):
             export, load, suffix = KINDS[name]
             path = Path(folder) / f"{mode}.{suffix}"

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 # The stub lists the public names by module: one list, which type checkers read
@@ -34,7 +35,7 @@ def __getattr__(name: str) -> Any:
     if module == __name__:
         return importlib.import_module(f"{module}.{name}")
     if module is None:
-        from keras_posenc.ops.foreign_names import no_such_name
+        from keras_posenc.ops.suggestions import no_such_name
 
         of_training = (f"training.{each}" for each in training.__all__)
         raise no_such_name(__name__, name, known=[*of_training, *__all__])
@@ -48,8 +49,9 @@ def __dir__() -> list[str]:
 
 
 # What `.keras` files hold is registered with Keras as it is imported. A worker
-# that scores files loads none, and has forbidden Keras, which takes seconds.
-if sys.modules.get("keras", sys) is not None:
+# that scores files loads none, and has forbidden Keras, which takes seconds. A
+# replay of a file's cases runs where Keras is not installed.
+if sys.modules.get("keras", sys) is not None and find_spec("keras"):
     training = importlib.import_module("keras_posenc.training")
     for _name in (
         "_after_prompt",

@@ -13,7 +13,6 @@ from keras_posenc.checkpoints.hugging_face import load_hugging_face as load_hugg
 from keras_posenc.checkpoints.keras_hub import from_keras_hub as from_keras_hub
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator as PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel as PretrainedModel
-from keras_posenc.checkpoints.question_answering import QuestionAnsweringModel as QuestionAnsweringModel
 from keras_posenc.checkpoints.saving import save_hugging_face as save_hugging_face
 from keras_posenc.distribution import layout_map as layout_map
 from keras_posenc.distribution import restore_checkpoint as restore_checkpoint
@@ -27,6 +26,7 @@ from keras_posenc.export.litert import export_litert as export_litert
 from keras_posenc.export.litertlm import export_litertlm as export_litertlm
 from keras_posenc.export.onnx import export_onnx as export_onnx
 from keras_posenc.export.report import ExportedModel as ExportedModel
+from keras_posenc.export.replay import ReplayReport as ReplayReport
 from keras_posenc.export.report import VerificationReport as VerificationReport
 from keras_posenc.export.rollback import rollback as rollback
 from keras_posenc.export.saved_model import export_saved_model as export_saved_model

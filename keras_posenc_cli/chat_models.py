@@ -194,10 +194,8 @@ class _Package:
     reading = "Loading the package, and reading the chat"
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from keras_posenc.export.formats.litertlm_engine import (
-            PackageChat,
-            require_engine,
-        )
+        from keras_posenc.export.formats.litertlm_engine import PackageChat
+        from keras_posenc.export.formats.litertlm_run import require_engine
         from keras_posenc.export.inspect import inspect_safe
 
         require_engine()

@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from importlib import machinery, util
 from pathlib import Path
@@ -251,3 +252,13 @@ def load_arrays(option: str, path: Path | None) -> Any:
             f"{option}: "
             + (f"'{path}' cannot be read: {reason}" if reason else str(error))
         ) from error
+
+
+def without_keras() -> None:
+    """Lets the package be imported without Keras, which takes seconds."""
+    if "keras_posenc" not in sys.modules:
+        spec = util.find_spec("keras_posenc")
+        assert spec is not None
+        package = types.ModuleType("keras_posenc")
+        package.__path__ = [*(spec.submodule_search_locations or [])]
+        sys.modules["keras_posenc"] = package

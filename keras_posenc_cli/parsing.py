@@ -16,6 +16,7 @@ from keras_posenc_cli.commands import (
     chat,
     compare,
     completion,
+    diff,
     export,
     generate,
     import_,
@@ -81,6 +82,7 @@ ended by SIGTERM; 129 ended by SIGHUP.
     import_.add(commands)
     export.add(commands)
     verify.add(commands)
+    diff.add(commands)
     rollback.add(commands)
     inspect.add(commands)
     generate.add(commands)

@@ -8,6 +8,7 @@ hold them without pickling.
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,22 @@ def write(folder: Path, name: str, message: Any) -> None:
     """
     import numpy as np
 
+    text, arrays = encoded(message)
+    np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    (folder / f"{name}.json").write_text(text)
+
+
+def read(folder: Path, name: str) -> Any:
+    """Reads a message with its arrays; texts are bytes."""
+    import numpy as np
+
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as arrays:
+        text = (folder / f"{name}.json").read_text()
+        return decoded(text, arrays.__getitem__)
+
+
+def encoded(message: Any) -> tuple[str, dict[str, Any]]:
+    """Returns a message as JSON, and its arrays of numbers by name."""
     arrays: dict[str, Any] = {}
 
     def encode(value: Any) -> Any:
@@ -42,18 +59,16 @@ def write(folder: Path, name: str, message: Any) -> None:
         arrays[reference] = value.astype("float32") if is_bfloat16 else value
         return {_NUMBERS: reference}
 
-    text = json.dumps(_escaped(message), default=encode)
-    np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
-    (folder / f"{name}.json").write_text(text)
+    return json.dumps(_escaped(message), default=encode), arrays
 
 
-def read(folder: Path, name: str) -> Any:
-    """Reads a message with its arrays; texts are bytes."""
+def decoded(text: str, array_of: Callable[[str], Any]) -> Any:
+    """Returns a message of `encoded`, with its arrays by name."""
     import numpy as np
 
     def decode(value: dict[str, Any]) -> Any:
         if isinstance(value.get(_NUMBERS), str):
-            return arrays[value[_NUMBERS]]
+            return array_of(value[_NUMBERS])
         if isinstance(value.get(_TEXTS), list):
             texts = [base64.b64decode(text) for text in value[_TEXTS]]
             return np.array(texts, dtype=object).reshape(value["shape"])
@@ -62,9 +77,7 @@ def read(folder: Path, name: str) -> Any:
             for key, each in value.items()
         }
 
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as arrays:
-        text = (folder / f"{name}.json").read_text()
-        return json.loads(text, object_hook=decode)
+    return json.loads(text, object_hook=decode)
 
 
 def _escaped(value: Any) -> Any:

@@ -3,8 +3,8 @@
 A request is a line of JSON: the name of a function of the worker's module, its
 arguments, and the limits from then on, by the names that `resource` has. A
 response is a line of JSON on standard output: the function's return value.
-`prepare` loads what takes time, and has no response; after `main` the worker
-ends.
+`prepare` loads what takes time, and has no response. The worker ends when its
+input does, or with an error.
 """
 
 import importlib
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, TextIO
 
 _responses: TextIO
+_limited: set[str] = set()
 
 
 def forbid(*names: str) -> None:
@@ -35,34 +36,35 @@ def limit(limits: Mapping[str, int]) -> None:
         return
     limits = {"CORE": 0, **limits}  # no core dump after a crash
     signal.alarm(limits.pop("ALARM", 0))  # SIGALRM kills a spare worker
-    for name, value in limits.items():
-        if name == "CPU":  # the system counts from the process's start
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            value += math.ceil(used.ru_utime + used.ru_stime)
+    for name in dict.fromkeys([*_limited, *limits]):
         kind = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(kind)
-        if hard == resource.RLIM_INFINITY or value < hard:
+        value = limits.get(name, hard)  # that of an earlier request ends
+        if name == "CPU" and name in limits:  # counted from the process's start
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            value += math.ceil(used.ru_utime + used.ru_stime)
+        if hard == resource.RLIM_INFINITY or value <= hard:
             resource.setrlimit(kind, (value, hard))
+    _limited.update(limits)
 
 
 def obey(name: str) -> NoReturn:
-    """Calls the functions of a module that requests name, up to `main`.
+    """Calls the functions of a module that requests name.
 
-    Then it kills the process: TensorFlow takes most of a second to exit.
+    After an error it kills the process: TensorFlow takes most of a second to
+    exit.
     """
-    status = 1
     try:
         _obey(name)
-        status = 0
     except BaseException as error:
         # Python's own hook, which needs little memory.
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         sys.stderr.flush()
-        os._exit(status)
+        os._exit(1)
 
 
-def _obey(name: str) -> None:
+def _obey(name: str) -> NoReturn:
     global _responses
     _responses = os.fdopen(os.dup(1), "w")
     # Prints of modules and native code go to standard error.
@@ -83,8 +85,6 @@ def _obey(name: str) -> None:
         response = getattr(module, function)(*arguments)
         if function != "prepare":
             respond(response)
-        if function == "main":
-            return
 
 
 def respond(response: Any) -> None:

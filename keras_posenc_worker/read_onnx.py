@@ -81,7 +81,6 @@ def _quantization(graph: Any) -> str | None:
 
     eight_bits = onnx.TensorProto.INT8, onnx.TensorProto.UINT8
     rounded = {x.name for x in graph.initializer if x.data_type in eight_bits}
-    kinds = {node.op_type for node in graph.node}
     for node in graph.node:
         if node.op_type == "Gather" and rounded.intersection(node.input[:1]):
             rounded.update(node.output)  # rows of a table
@@ -89,7 +88,7 @@ def _quantization(graph: Any) -> str | None:
         if place is not None and rounded.intersection(
             node.input[place : place + 1]
         ):
-            return "int8-static" if "QuantizeLinear" in kinds else "int8"
+            return "int8"
     return None
 
 

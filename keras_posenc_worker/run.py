@@ -21,6 +21,7 @@ from keras_posenc_worker.runtimes import (
     load_compiled,
     load_litert,
     load_onnx,
+    load_openvino,
 )
 
 
@@ -35,7 +36,7 @@ def prepare(
     """
     forbid("keras_posenc")  # `__main__.py` has forbidden Keras
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if kind in ("litert", "litert_compiled", "onnx"):
+    if kind in ("litert", "litert_compiled", "onnx", "openvino"):
         forbid("tensorflow")
     if kind == "litert":
         import ai_edge_litert.interpreter
@@ -43,6 +44,10 @@ def prepare(
         import ai_edge_litert.compiled_model  # noqa: F401
     elif kind == "onnx":
         import onnxruntime  # noqa: F401
+    elif kind == "openvino":
+        # It would fork a process that reports to Intel.
+        forbid("openvino_telemetry")
+        import openvino  # noqa: F401
     else:
         import tensorflow  # noqa: F401
 
@@ -53,6 +58,13 @@ def prepare(
 
 def main(path: str) -> None:
     """Runs the request in a folder, and writes the response; see `codec`."""
+    try:
+        _main(path)
+    finally:
+        _load_saved_model.cache_clear()  # the next one may have the same path
+
+
+def _main(path: str) -> None:
     folder = Path(path)
     request = codec.read(folder, "request")
     kind, exported = request["kind"], request["exported"]
@@ -69,6 +81,8 @@ def main(path: str) -> None:
             began = time.perf_counter()
             if kind == "onnx":
                 runners = load_onnx(exported, {name for name, _ in cases})
+            elif kind == "openvino":
+                runners = load_openvino(exported, {name for name, _ in cases})
             elif kind == "litert_compiled":
                 runners = load_compiled(exported)
             else:

@@ -39,7 +39,8 @@ posenc() {
 posenc --help
 posenc export litert judge.keras --out judge.tflite
 posenc export saved-model judge.keras --out judge
-posenc verify judge.keras judge.tflite
+posenc verify judge.tflite
+posenc verify judge.tflite judge.keras
 chmod -R a+rX "$work"
 
 for served in judge-server=judge.tflite judge-server:tensorflow=judge; do

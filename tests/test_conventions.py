@@ -116,7 +116,6 @@ CHECKED = {
         kp.Generator,
         kp.PretrainedGenerator,
         kp.PretrainedModel,
-        kp.QuestionAnsweringModel,
     )
 }
 

@@ -11,15 +11,6 @@ from keras_posenc.analysis.attention import (
 from keras_posenc.analysis.attention import (
     attention_map as attention_map,
 )
-from keras_posenc.analysis.beams import (
-    Beam as Beam,
-)
-from keras_posenc.analysis.beams import (
-    BeamTree as BeamTree,
-)
-from keras_posenc.analysis.beams import (
-    beam_tree as beam_tree,
-)
 from keras_posenc.analysis.comparison import (
     Comparison as Comparison,
 )
@@ -28,9 +19,6 @@ from keras_posenc.analysis.comparison import (
 )
 from keras_posenc.analysis.plots import (
     plot_attention as plot_attention,
-)
-from keras_posenc.analysis.plots import (
-    plot_beams as plot_beams,
 )
 from keras_posenc.analysis.plots import (
     plot_bias as plot_bias,

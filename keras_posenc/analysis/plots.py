@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.analysis.attention import AttentionMap
-from keras_posenc.analysis.beams import Beam, BeamTree
 from keras_posenc.analysis.fonts import readable
 from keras_posenc.analysis.vectors import encoding_vectors, score_matrix
 from keras_posenc.checks import check_max_wavelength, check_positive_int
@@ -20,8 +19,6 @@ from keras_posenc.positional.attention_position import AttentionPosition
 _POSITION = "position (tokens)"
 _DIMENSION = "dimension (column)"
 _LARGEST = 40.0  # inches: the longest side of a picture of tokens
-# Beams that are returned, others of the last step, and dropped ones.
-_ANSWER, _LAST, _DROPPED = "tab:blue", "0.35", "0.75"
 
 
 def plot_heatmap(
@@ -338,81 +335,6 @@ def plot_attention(
     return ax
 
 
-def plot_beams(tree: BeamTree, *, ax: Any = None) -> Any:
-    """Draws the beams of a search: steps to the right, the best at the top.
-
-    Each box is a token, and its line comes from the beam that it continues.
-    Blue beams are returned, black ones were kept to the last step, grey ones
-    were dropped. A filled box has ended. Below each box is its score; the
-    title says what scores are.
-
-    Args:
-        tree: The output of `beam_tree`.
-        ax: Where to draw; by default a new figure, as large as the tree needs.
-
-    Returns:
-        The matplotlib axes.
-
-    Raises:
-        ImportError: Without matplotlib, naming the extra.
-        ValueError: Not a `BeamTree`.
-    """
-    _check_kind("tree", tree, BeamTree, "beam_tree")
-    steps, beams = len(tree.steps), max(map(len, tree.steps))
-    texts = [
-        "".join(b.token for b in tree.beams_to(place) if not b.ended)
-        for place in range(len(tree.leaves))
-    ]
-    widest = max(map(len, texts))
-    size = (2.5 + 0.75 * steps + 0.09 * widest, 1.3 + 0.75 * beams)
-    ax = _axes(ax, size=size)
-    # The colour of each beam, after each step, by the best of its leaves.
-    colors = [[_DROPPED] * len(each) for each in tree.steps]
-    for place in reversed(range(len(tree.leaves))):
-        color = _ANSWER if place < tree.n_best else _LAST
-        for step, at in enumerate(tree.path(place)):
-            colors[step][at] = color
-    families, _ = readable(b.token for each in tree.steps for b in each)
-    ax.plot(0, 0, "o", color=_ANSWER, markersize=6)
-    for step, kept in enumerate(tree.steps):
-        for at, beam in enumerate(kept):
-            color = colors[step][at]
-            ax.plot(
-                [step, step + 1],
-                [beam.parent, at],
-                color=color,
-                linestyle="-" if beam.id else ":",
-                linewidth=1 if color == _DROPPED else 1.6,
-                zorder=1 if color == _DROPPED else 2,
-            )
-            if beam.id:
-                _draw_beam(ax, step + 1, at, beam, color, families)
-    families, texts = readable(texts)
-    for place, (beam, text) in enumerate(zip(tree.leaves, texts, strict=True)):
-        ax.text(
-            steps + 0.5,  # outside the axes, which leave space for it
-            place,
-            f"{beam.score:.3g}  {text}" + " ..." * (not beam.ended),
-            color=colors[-1][place],
-            fontfamily=families,
-            fontsize="small",
-            verticalalignment="center",
-        )
-    ax.set_title(
-        _meaning_of_scores(tree.length_penalty), loc="left", fontsize="small"
-    )
-    ax.set(
-        xlabel="step (tokens)",
-        ylabel="place among the beams",
-        xlim=(-0.3, steps + 0.4),
-        ylim=(beams - 0.4, -0.6),
-        yticks=range(beams),
-        xticks=range(0, steps + 1, max(1, steps // 20)),
-    )
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
 def plot_quantization(found: Any, *, ax: Any = None) -> Any:
     """Draws what each weight loses in each mode, and which mode it got.
 
@@ -477,47 +399,6 @@ def plot_quantization(found: Any, *, ax: Any = None) -> Any:
         ncols=len(modes),
     )
     return ax
-
-
-def _meaning_of_scores(length_penalty: float) -> str:
-    """Returns words for scores, in lines that fit the smallest tree."""
-    total = "scores: sums of log-probabilities"
-    if not length_penalty:
-        return total
-    return f"{total},\nover ((5 + n) / 6) ** {length_penalty:g} for n tokens"
-
-
-def _draw_beam(
-    ax: Any, x: int, y: int, beam: Beam, color: str, families: list[str]
-) -> None:
-    _, (label,) = readable([beam.token])
-    ax.text(
-        x,
-        y,
-        label,
-        fontfamily=families,
-        fontsize="small" if len(label) > 2 else "medium",
-        color="white" if beam.ended else "black",
-        horizontalalignment="center",
-        verticalalignment="center",
-        bbox={
-            "boxstyle": "round,pad=0.25",
-            "facecolor": color if beam.ended else "white",
-            "edgecolor": color,
-        },
-        zorder=3,
-    )
-    ax.text(
-        x,
-        y + 0.24,
-        f"{beam.score:.2g}",
-        fontsize="x-small",
-        color="0.3",
-        horizontalalignment="center",
-        verticalalignment="top",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-        zorder=3,
-    )
 
 
 def _which(name: str, index: int | None, count: int) -> str:

@@ -1,4 +1,4 @@
-"""The layers after an encoder that classify, or find spans."""
+"""The layers after an encoder that classify."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,6 @@ import keras
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import Family, Pooler
 from keras_posenc.checkpoints.folder import Folder
-from keras_posenc.checkpoints.question_answering import SpanLogits
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation, make_norm
@@ -23,7 +22,6 @@ _SEVERAL = "multi_label_classification"
 SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _IMAGE = "ForImageClassification"
 _TASKS = (SEQUENCE, _TOKEN, _IMAGE)
-_SPANS = "ForQuestionAnswering"
 # Endings of class names whose heads, if any, are not loaded.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 _CLASSIFIER_POOLINGS = {
@@ -66,7 +64,7 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
     config = Config(values, "config.json")
     names = config.take("architectures", None, list, type(None))
     name = names[0] if names else None
-    known = (*_ENCODERS, *_TASKS, _SPANS)
+    known = (*_ENCODERS, *_TASKS)
     if name is None or str(name).endswith(known):
         return name
     raise config.wrong(
@@ -74,12 +72,6 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
         f"'{name}' is not supported; encoder_only=True loads the encoder of "
         f"it. Supported names end in {', '.join(known)}",
     )
-
-
-def finds_spans(folder: Folder, values: Mapping[str, Any]) -> bool:
-    """Returns whether the checkpoint is of extractive question answering."""
-    name = None if folder.has(MODULES) else architecture_of(values)
-    return name is not None and name.endswith(_SPANS)
 
 
 def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:
@@ -177,23 +169,6 @@ def classification(
     if scoring == "linear":
         return [*layers, logits]
     return [*layers, logits, keras.layers.Activation(scoring, name="scores")]
-
-
-def span_logits(
-    family: Family, tensors: Tensors, width: int, tokenizer: Any
-) -> list[Any]:
-    """Returns the layers from contextual embeddings to starts and ends."""
-    layers: list[Any] = []
-    pooler, part = family.pooler, "qa_outputs"
-    if pooler is not None and pooler.of_tokens:
-        inner = pooler.part.format(prefix=family.prefix_in(tensors))
-        layers, part = _pooler(pooler, inner, tensors, width), "classifier"
-    kernel = tensors.take(f"{part}.weight", (2, width)).T
-    head = SpanLogits(tokenizer.end_id, tokenizer.num_separators, name="spans")
-    head.build((None, None, width))
-    head.projection.kernel.assign(kernel)
-    head.projection.bias.assign(tensors.take(f"{part}.bias", (2,)))
-    return [*layers, head]
 
 
 def _pooler(

@@ -16,11 +16,9 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
     classification,
-    finds_spans,
     is_cross_encoder,
     labels_of,
     scoring_of,
-    span_logits,
 )
 from keras_posenc.checkpoints.images import preprocessing
 from keras_posenc.checkpoints.language_model import generates, language_model
@@ -31,10 +29,6 @@ from keras_posenc.checkpoints.padding import (
 )
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
-from keras_posenc.checkpoints.question_answering import (
-    QuestionAnsweringModel,
-    model_of,
-)
 from keras_posenc.checkpoints.sentence_embedding import (
     check_options,
     refuse_options,
@@ -78,7 +72,7 @@ def load_hugging_face(
     dtype: Any = None,
     name: str | None = None,
     verbose: bool = True,
-) -> PretrainedModel | QuestionAnsweringModel | PretrainedGenerator:
+) -> PretrainedModel | PretrainedGenerator:
     """Returns a Keras model from a checkpoint of Hugging Face.
 
     The model takes strings or images, and returns what the checkpoint was
@@ -92,8 +86,6 @@ def load_hugging_face(
       `(batch, seq, labels)`;
     - `...ForImageClassification`: scores of `labels` of an image,
       `(batch, labels)`;
-    - `...ForQuestionAnswering`: for each token of the second text of a pair,
-      `(question, context)`, logits that the answer starts or ends there;
     - a decoder, `...ForCausalLM`: texts that continue texts, and the next
       message of a chat; an encoder and a decoder: texts made of texts, such as
       translations. See `PretrainedGenerator`;
@@ -130,7 +122,6 @@ def load_hugging_face(
             of the folder's tokenizer, or of the config where the tokenizer's
             files do not say.
         pairs: Whether the model takes pairs of texts instead of single ones.
-            One of question answering always does.
         encoder_only: Whether to leave out the layers after the encoder.
         max_length: The most ids of a text, or of a pair, special tokens
             included; at most as many as the checkpoint has positions for. By
@@ -159,8 +150,7 @@ def load_hugging_face(
 
     Returns:
         A `PretrainedModel`, a `Sequential` with the attributes `encoder`,
-        `labels` and `origin`; for question answering a
-        `QuestionAnsweringModel`; for a language model a `PretrainedGenerator`.
+        `labels` and `origin`; for a language model a `PretrainedGenerator`.
 
     Raises:
         FileNotFoundError: The folder, or a file that it must have, is missing.
@@ -271,9 +261,8 @@ def load_hugging_face(
                 "`pairs` must be False for a model of images. "
                 "Received: pairs=True"
             )
-        of_spans = not encoder_only and finds_spans(opened, values)
         needs_tokenizer = family.tells_texts_apart or not from_ids
-        if of_spans or (pairs and needs_tokenizer):
+        if pairs and needs_tokenizer:
             if from_ids and not vocabulary_of(opened):
                 raise FileNotFoundError(
                     f"'{opened.path}' has no tokenizer, which says where the "
@@ -320,8 +309,6 @@ def load_hugging_face(
                 encoder.d_model,
                 scoring_of(opened, values),
             )
-        elif of_spans:
-            after = span_logits(family, tensors, encoder.d_model, tokenizer)
         refuse_options(options_of_vectors)
         tensors.finish(unused)
         front = _front(opened, encoder, from_ids, tokenizer)
@@ -335,8 +322,6 @@ def load_hugging_face(
             "sha256": tensors.digests(),
         }
         named: Any = {"origin": origin, "name": name or _name_of(opened)}
-        if of_spans:
-            return model_of(front, encoder, after, **named)
         model = PretrainedModel(
             [*front, encoder, *after], labels=labels, **said, **named
         )

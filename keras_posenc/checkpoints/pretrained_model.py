@@ -47,7 +47,6 @@ _PACKAGE = "keras_posenc."
 class TakesTexts(NamedArguments):
     """Base of models from checkpoints, before Keras's: inputs may be texts."""
 
-    takes_vectors = False
     name: str
     inputs: list[Any]
     predict_function: Any

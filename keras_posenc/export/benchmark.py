@@ -10,7 +10,7 @@ from typing import Any
 from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.formats.litertlm_engine import (
+from keras_posenc.export.formats.litertlm_run import (
     named_package,
     require_engine,
 )

@@ -42,6 +42,7 @@ from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import MEMORY, MIB, Limits
 from keras_posenc.progress import printable_errors
+from keras_posenc_worker.cases import make_case
 from keras_posenc_worker.codec import to_bytes
 
 _MOST_ROUNDING = 1e-2  # of an output's size, that a model may make of rounding
@@ -391,6 +392,41 @@ def check(
         ],
         compiled_model=response.get("compiled_model", ""),
     )
+
+
+def kept_cases(
+    reference: Reference, response: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Returns the cases that are kept with a file that passed.
+
+    Samples may be private: they are kept only where nothing was generated.
+    """
+    found = []
+    generated = {
+        probe.signature
+        for probe in reference.probes
+        if not (probe.is_sample or probe.is_nan)
+    }
+    for probe, own in zip(reference.probes, response["cases"], strict=True):
+        if (
+            probe.is_nan
+            or "error" in own
+            or (probe.is_sample and probe.signature in generated)
+        ):
+            continue
+        kept = make_case(
+            probe.signature,
+            probe.inputs,
+            probe.outputs,
+            own["outputs"],
+            reference.scales[probe.signature],
+            reference.tolerance,
+            is_sample=probe.is_sample,
+        )
+        limits = [each["allowed"] for each in kept["outputs"].values()]
+        if all(map(math.isfinite, limits)):
+            found.append(kept)
+    return found
 
 
 def _is_right(case: CaseReport, reference: Reference) -> bool:

@@ -373,7 +373,7 @@ _MAX_FILES, _MAX_DEPTH = 10_000, 100
 _PARTS = re.compile(
     r"(saved_model|fingerprint|keras_metadata)\.pb"
     r"|variables/variables\.(index|data-\d{5}-of-\d{5})|assets/.+"
-    r"|assets\.extra/(tf_serving_warmup_requests|verification\.json)"
+    r"|assets\.extra/(tf_serving_warmup_requests|cases\.npz)"
     r"|debug/saved_model_debug_info\.pb|MODEL_CARD\.md|batching_params\.pbtxt",
     re.DOTALL,
 )

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 
 from keras_posenc.export.errors import (
-    ExportVerificationError,
     check_verify,
     require_tensorflow_backend,
 )
@@ -28,20 +27,17 @@ from keras_posenc.export.formats.litertlm_embedder import (
 from keras_posenc.export.formats.litertlm_embedder import (
     lengths_of as lengths_of_embedder,
 )
-from keras_posenc.export.formats.litertlm_engine import require_engine
 from keras_posenc.export.formats.litertlm_package import require_builder
+from keras_posenc.export.formats.litertlm_run import require_engine
 from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.pipeline import export, verify
+from keras_posenc.export.pipeline import export, recorded, verify
 from keras_posenc.export.record import (
     compared_with_record,
-    make_record,
-    remove_record,
-    try_to_record,
 )
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
-from keras_posenc.export.versions import check_file, check_unchanged, stamp
+from keras_posenc.export.versions import check_file
 from keras_posenc.progress import progress
 from keras_posenc.publish import as_path, working_folder
 
@@ -268,7 +264,6 @@ def verify_litertlm(
     """
     require_builder()
     require_engine()
-    before = stamp(path)
     found = inspect_safe(path, arguments["allow_operators"])
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
@@ -288,13 +283,13 @@ def verify_litertlm(
         return verify(model, embedder, path)
     texts = _texts(arguments["samples"])
     parts = parts_of(model, *lengths_of(found.signatures, path))
-    try:
+    own = {"given": parts.models, "samples": None, "in_engine": True}
+    format = LiteRT(mode=recipe, **{**arguments, **own})
+
+    def run() -> VerificationReport:
         with working_folder() as folder:
             file, tokenizer = unpacked(found, parts, folder)
-            own = {"given": parts.models, "samples": None, "in_engine": True}
-            format = LiteRT(mode=recipe, **{**arguments, **own})
             report = verify(parts.models["decode"], format, file)
-            check_unchanged(path, before)
         report = dataclasses.replace(
             compared_with_record(report, path, format.weights),
             path=path,
@@ -304,7 +299,7 @@ def verify_litertlm(
         )
         if report.passed:
             with progress(arguments["verbose"]) as step:
-                report = run_package(
+                report, format.kept = run_package(
                     path,
                     parts,
                     tokenizer,
@@ -313,19 +308,9 @@ def verify_litertlm(
                     texts,
                     step=step,
                 )
-    except ExportVerificationError as error:
-        if not error.differs:
-            raise
-        check_unchanged(path, before)
-        note = remove_record(path)
-        raise ExportVerificationError(
-            "; ".join(filter(None, [str(error), note])), differs=True
-        ) from error
-    check_unchanged(path, before)
-    record = None
-    if report.passed:
-        record = make_record(report, path, format.weights)
-    return try_to_record(report, record, path)
+        return report
+
+    return recorded(path, format, run)
 
 
 def parts_of(

@@ -21,7 +21,6 @@ def export_onnx(
     *,
     signatures: Mapping[str, Any] | None = None,
     quantization: str | None = None,
-    representative: Any = None,
     verify: bool = True,
     samples: Any = None,
     max_length: int | None = None,
@@ -57,16 +56,13 @@ def export_onnx(
         quantization: None, for float32 (or, after `quantize("int8")`, for the
             same integers that Keras computes with); `"int8"`, by ONNX Runtime's
             own quantizer: weights of a quarter of the size, and products in 8
-            bits; or `"int8-static"`, in which `representative` fixes the range
-            of each product's inputs. In `"int8"` each run has that range from
-            all its inputs, so an example's outputs depend a little on the
-            others in its batch, and on padding. Tables and the matrices of
+            bits. Each run finds the range of a product's inputs from all of
+            them, so an example's outputs depend a little on the others in its
+            batch, and on padding. Tables and the matrices of
             products are quantized if they are not in a loop, and convolutions
             are not; the report names what is left. Inputs and outputs stay as
             they are, and so do positions, norms and scores. The file has
             operators of the ONNX standard only.
-        representative: Inputs to calibrate `"int8-static"` with, as for
-            `export_litert`; of any shapes that fit the signature.
         verify: Whether to verify before publishing.
         samples: Inputs to verify with; see `verify`.
         max_length: The longest sequence to verify with; see `verify`.
@@ -98,7 +94,6 @@ def export_onnx(
         Onnx(
             path=path,
             mode=quantization,
-            representative=representative,
             given=signatures,
             samples=samples,
             max_length=max_length,

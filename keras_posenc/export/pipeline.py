@@ -13,7 +13,12 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.export.check import check, check_signatures, limits_of
+from keras_posenc.export.check import (
+    check,
+    check_signatures,
+    kept_cases,
+    limits_of,
+)
 from keras_posenc.export.errors import ExportVerificationError, check_verify
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import (
@@ -75,6 +80,7 @@ class Format:
             known; set by `resolve` or `write`.
         weights: Path and SHA-256 of each weight of the models, for the record;
             known once the outputs were compared.
+        kept: The cases, for the record; known then too.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before. Otherwise TensorFlow writes the file first,
@@ -105,6 +111,7 @@ class Format:
     left_out: Sequence[str] = ()
     modes: Mapping[int, str] = dataclasses.field(default_factory=dict)
     weights: Sequence[tuple[str, str]] = ()
+    kept: Sequence[dict[str, Any]] = ()
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
 
@@ -201,7 +208,7 @@ class Format:
         assert self.path is not None
         record = None
         if report is not None:
-            record = make_record(report, staged, self.weights)
+            record = make_record(report, staged, self.weights, self.kept)
         publish_file(staged, self.path)
         if report is None:  # what an earlier file left is not this one's
             record_path(self.path).unlink(missing_ok=True)
@@ -261,14 +268,15 @@ def verify(
 ) -> VerificationReport:
     """Compares a file with its model, as `export` does before it publishes."""
     check_operators(format.allow_operators)
-    with (
-        FrozenModel(model, format.given) as format.frozen,
-        progress(format.verbose) as step,
-    ):
-        step(f"Reading {path}")
-        before = stamp(path)
-        found = inspect_safe(path, format.allow_operators)
-        try:
+
+    def run() -> VerificationReport:
+        with (
+            FrozenModel(model, format.given) as format.frozen,
+            progress(format.verbose) as step,
+        ):
+            step(f"Reading {path}")
+            before = stamp(path)
+            found = inspect_safe(path, format.allow_operators)
             format.resolve(model, found)
             probes = _probes(format)
             with _runtime(format) as runtime:
@@ -277,24 +285,38 @@ def verify(
                 reference = _reference(format, probes, step)
                 check_unchanged(path, before)  # or another one would be run
                 report = _report(format, reference, found, runtime, step)
-        except ExportVerificationError as error:
-            if not error.differs:  # nothing is known of the file
-                raise
-            check_unchanged(path, before)  # or another one's record is removed
-            note = remove_record(path)
-            raise ExportVerificationError(
-                "; ".join(filter(None, [str(error), note])), differs=True
-            ) from error
-        if not format.in_engine:  # the record is of its package
+            if format.in_engine:  # the record is of its package
+                return report
             models = [each.model for each in format.signatures]
-            report = compared_with_record(
-                report, path, format.frozen.weights(models)
-            )
-        record = None
-        if report.passed:
-            record = make_record(report, path, format.weights)
-        check_unchanged(path, before)
-        return try_to_record(report, record, path)
+            weights = format.frozen.weights(models)
+            return compared_with_record(report, path, weights)
+
+    return run() if format.in_engine else recorded(path, format, run)
+
+
+def recorded(
+    path: Path, format: Format, run: Callable[[], VerificationReport]
+) -> VerificationReport:
+    """Runs a verification, and replaces the record of its file.
+
+    A record is removed if the file differs, and kept if nothing is known of it.
+    """
+    before = stamp(path)
+    try:
+        report = run()
+    except ExportVerificationError as error:
+        if not error.differs:
+            raise
+        check_unchanged(path, before)  # or another one's record is removed
+        note = remove_record(path)
+        raise ExportVerificationError(
+            "; ".join(filter(None, [str(error), note])), differs=True
+        ) from error
+    record = None
+    if report.passed:
+        record = make_record(report, path, format.weights, format.kept)
+    check_unchanged(path, before)
+    return try_to_record(report, record, path)
 
 
 def _runtime(
@@ -381,6 +403,7 @@ def _report(
             report, notes=[*report.notes, *format.left_out]
         )
     if report.passed:
+        format.kept = kept_cases(reference, response)
         report = format.run_further(report, reference, step)
     return dataclasses.replace(
         report, unverified=[*report.unverified, *format.unverified]

@@ -1,21 +1,23 @@
 """The record that a passed verification leaves next to an exported model.
 
-It holds a digest of each file and the verified signatures. `Scorer` reads it
-before it runs the model without the Keras model. A verification replaces an
+It holds a digest of each file, the verified signatures, and the cases: inputs
+and the model's outputs. `replay` runs these without the Keras model, and
+`Scorer` reads the digests before it runs the file. A verification replaces an
 earlier record: anyone could have written that.
 """
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
+from keras_posenc.export.processor import processor
 from keras_posenc.export.regular_files import open_regular, read_regular
 from keras_posenc.publish import publish_file, staging_in, writing_to
+from keras_posenc_worker import cases
 
 if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
     from keras_posenc.export.report import VerificationReport
@@ -23,16 +25,13 @@ if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
 # Outputs do not depend on the card and on the parameters of batching.
 _NOT_RUN = {"MODEL_CARD.md", "batching_params.pbtxt"}
 
-# Largest record: about 100 bytes for each of at most 10,000 files.
-_MOST_BYTES = 4 * 1024**2
-
 
 def record_path(exported: Path) -> Path:
     """Returns the path of a record: inside a folder, or next to a file."""
     if exported.is_dir():
-        return exported / "assets.extra" / "verification.json"
+        return exported / "assets.extra" / "cases.npz"
     path = exported.resolve()  # the same record through any link
-    return path.with_name(f"{path.name}.verified.json")
+    return path.with_name(f"{path.name}.cases.npz")
 
 
 def digests(exported: Path) -> dict[str, str]:
@@ -62,9 +61,10 @@ def digests(exported: Path) -> dict[str, str]:
 def make_record(
     report: "VerificationReport",
     exported: Path,
-    weights: Sequence[tuple[str, str]] = (),
-) -> str:
-    """Returns the record of a report as JSON, for the files as they are now.
+    weights: Sequence[tuple[str, str]],
+    kept: Sequence[dict[str, Any]],
+) -> bytes:
+    """Returns the record of a report, for the files as they are now.
 
     It names the signatures that this verification compared.
 
@@ -72,6 +72,7 @@ def make_record(
         report: The report.
         exported: The exported file, or version folder.
         weights: Path and SHA-256 of each weight of the model.
+        kept: The cases, as `cases.make_case` makes them; of these a few MB.
     """
     import keras
     import tensorflow as tf
@@ -90,18 +91,25 @@ def make_record(
             ),
             "tolerance": float(report.tolerance),
         }
+    some, left_out = cases.within_budget(kept)
     record = {
+        "kind": report.kind,
         "files": digests(exported),
         "signatures": signatures,
         "weights": sorted({sum for _, sum in weights}),
+        "quantization": report.quantization,
+        "processor": processor(),
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
+        "likelihoods": None
+        if report.likelihoods is None
+        else of_likelihoods(report),
+        "left_out": left_out,
+        "cases": some,
     }
-    if report.likelihoods is not None:
-        record["likelihoods"] = of_likelihoods(report)
-    return json.dumps(record, indent=2) + "\n"
+    return cases.pack(record)
 
 
-def add_record(record: str, staged: Path) -> None:
+def add_record(record: bytes, staged: Path) -> None:
     """Writes a record into a folder that is not published yet.
 
     Raises:
@@ -110,10 +118,10 @@ def add_record(record: str, staged: Path) -> None:
     path = record_path(staged)
     with writing_to(path.parent):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(record, encoding="utf-8")
+        path.write_bytes(record)
 
 
-def write_record(record: str, exported: Path) -> None:
+def write_record(record: bytes, exported: Path) -> None:
     """Writes a record for a published model, in one step.
 
     Raises:
@@ -122,12 +130,12 @@ def write_record(record: str, exported: Path) -> None:
     path = record_path(exported)
     with staging_in(path.parent) as staged:
         with writing_to(path.parent):
-            staged.write_text(record, encoding="utf-8")
+            staged.write_bytes(record)
         publish_file(staged, path)
 
 
 def try_to_record(
-    report: "VerificationReport", record: str | None, exported: Path
+    report: "VerificationReport", record: bytes | None, exported: Path
 ) -> "VerificationReport":
     """Writes a record, or removes an earlier one if there is none.
 
@@ -173,8 +181,8 @@ def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:
     Raises:
         ValueError: The record cannot be used.
     """
-    record = _read(record_path(exported))
-    return None if record is None else _changed(record, found)
+    record = read_record(exported)
+    return None if record is None else changed_files(record, found)
 
 
 def compared_with_record(
@@ -192,14 +200,10 @@ def compared_with_record(
         weights: Path and SHA-256 of each weight that may be in the file.
     """
     try:
-        record = _read(record_path(exported))
+        record = read_record(exported)
     except ValueError:
         record = None
-    if (
-        record is None
-        or record["weights"] is None
-        or _changed(record, digests(exported))
-    ):
+    if record is None or changed_files(record, digests(exported)):
         note = (
             "no record of an export or a verification fits the file: weights "
             "that no test input reaches are not compared"
@@ -216,9 +220,9 @@ def recorded_likelihoods(exported: Path) -> str | None:
     Args:
         exported: The exported file, or version folder, with a usable record.
     """
-    record = _read(record_path(exported)) or {}
+    record = read_record(exported) or {}
     text = record.get("likelihoods")
-    return _shown(text) if isinstance(text, str) else None
+    return None if text is None else _shown(text)
 
 
 def check_record(
@@ -236,19 +240,19 @@ def check_record(
             other signatures.
     """
     remedy = (
-        "Verify it with its model: keras-posenc verify MODEL.keras "
-        f"{exported}. Or run it unverified: allow_unverified=True "
+        "Verify it with its model: keras-posenc verify "
+        f"{exported} MODEL.keras. Or run it unverified: allow_unverified=True "
         "(--allow-unverified)"
     )
     try:
-        record = _read(record_path(exported))
+        record = read_record(exported)
     except ValueError as error:
         raise ExportVerificationError(f"{error}. {remedy}") from error
     if record is None:
         raise ExportVerificationError(
             f"'{exported}' has no record of a verification. {remedy}"
         )
-    if changed := _changed(record, found):
+    if changed := changed_files(record, found):
         what = ", ".join(filter(None, changed[:3]))
         raise ExportVerificationError(
             f"'{exported}' is not the file that was verified"
@@ -265,7 +269,10 @@ def check_record(
         )
 
 
-def _changed(record: Mapping[str, Any], found: Mapping[str, str]) -> list[str]:
+def changed_files(
+    record: Mapping[str, Any], found: Mapping[str, str]
+) -> list[str]:
+    """Returns which files differ from those of a record; see `changes`."""
     known = record["files"]
     return sorted(
         _shown(name)
@@ -279,38 +286,24 @@ def _shown(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Returns a record, or None if there is no file.
+def read_record(exported: Path) -> dict[str, Any] | None:
+    """Returns the record of an exported model, or None if there is none.
+
+    Args:
+        exported: The exported file, or version folder.
 
     Raises:
         ValueError: The file is no record.
     """
+    path = record_path(exported)
     try:
-        record = json.loads(read_regular(path, _MOST_BYTES))
+        record = cases.unpack(read_regular(path, cases.MOST_BYTES))
+        cases.check(record)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (MemoryError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"the record '{path}' cannot be used: {reason}"
         ) from error
-    files, signatures, weights = (
-        record.get(name) if isinstance(record, dict) else None
-        for name in ("files", "signatures", "weights")
-    )
-    if not (
-        isinstance(files, dict)
-        and isinstance(signatures, dict)
-        and isinstance(weights, list | None)
-        and all(isinstance(each, str) for each in files.values())
-    ):
-        raise ValueError(
-            f"the record '{path}' cannot be used: it does not hold digests of "
-            "files and names of signatures"
-        )
-    return {
-        "files": files,
-        "signatures": signatures,
-        "likelihoods": record.get("likelihoods"),
-        "weights": weights,
-    }
+    return record

@@ -1136,40 +1136,42 @@ def _unquantized(reference: Reference, kind: str) -> str:
     )
 
 
-def _call_of(layer: str, dtype: str) -> str:
-    """Returns the code that calls a layer on texts.
+def _call_of(layer: str, values: str, dtype: str) -> str:
+    """Returns the code that calls a layer on texts or other values.
 
     Keras's lookups return integers where their tensors say floats.
     """
-    call = f"model.get_layer('{layer}')(texts)"
+    call = f"model.get_layer('{layer}')({values})"
     return call if "int" in dtype else f"keras.ops.cast({call}, '{dtype}')"
 
 
 def _cut(signature: Signature, kind: str) -> str:
-    assert signature.strings is not None
-    whole = signature.strings.signature.specs
-    texts = [name for name, spec in whole.items() if spec.dtype == "string"]
-    # An input of numbers may have the name of the string that it replaces.
-    made = {
-        name: spec
-        for name, spec in signature.specs.items()
-        if name not in whole or name in texts
-    }
+    strings = signature.strings
+    assert strings is not None
+    whole = strings.signature.specs.values()
+    has_texts = any(spec.dtype == "string" for spec in whole)
+    made = {name: signature.specs[name] for name in strings.layers}
     are_ids = all("int" in spec.dtype for spec in made.values())
     inputs = ", ".join(
         f"{name} ({spec.dtype} {tuple(spec.shape)})"
         for name, spec in made.items()
     )
+    if has_texts:
+        what = f"{'token ids' if are_ids else 'numbers'}, not strings"
+        lacks, values = "takes none", "texts"
+    else:
+        what = "what lookups return, not the values that they look up"
+        lacks, values = "has no tables", "values"
     note = (
-        f"{signature.name} takes {'token ids' if are_ids else 'numbers'}, not "
-        f"strings: {kind} takes none. The application must make {inputs} as "
-        "the model's own layers do"
+        f"{signature.name} takes {what}: {kind} {lacks}. The application must "
+        f"make {inputs} as the model's own layers do"
     )
     calls = ", ".join(
-        f"{name} = {_call_of(layer, signature.specs[name].dtype)}"
-        for name, layer in signature.strings.layers.items()
+        f"{name} = {_call_of(layer, values, made[name].dtype)}"
+        for name, layer in strings.layers.items()
+        if layer is not None
     )
     if calls:
         note = f"{note}; in Python, {calls}"
-    more = Offers.of(signature.strings.signature.model).ids_note
+    more = Offers.of(strings.signature.model).ids_note
     return f"{note}. {more}" if more and are_ids else note

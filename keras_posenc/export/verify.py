@@ -2,29 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-
-from keras_posenc.export import pipeline
 from keras_posenc.export.errors import require_tensorflow_backend
-from keras_posenc.export.formats.litert import LiteRT
-from keras_posenc.export.formats.litert_recipe import recipe_of
-from keras_posenc.export.formats.mediapipe import check_no_labels
-from keras_posenc.export.formats.onnx import Onnx
-from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.inspect import locate
-from keras_posenc.export.litertlm import verify_litertlm
-from keras_posenc.export.probes.tolerance import MODES
-from keras_posenc.export.report import VerificationReport
-from keras_posenc.export.signatures.resolve import check_model
-from keras_posenc.export.versions import check_no_pattern
+from keras_posenc.export.replay import ReplayReport, replay
+
+if TYPE_CHECKING:  # imports Keras, which a replay does not need
+    import keras
+
+    from keras_posenc.export.report import VerificationReport
 
 
 def verify(
-    model: keras.Model,
     path: str | Path,
+    model: "keras.Model | None" = None,
     *,
+    runtimes: Sequence[str] | None = None,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
     quantization: Any = None,
@@ -36,12 +30,35 @@ def verify(
     max_perplexity_ratio: float | None = None,
     allow_operators: Sequence[str] = (),
     verbose: int = True,
-) -> VerificationReport:
-    """Compares an exported model's outputs and weights with its Keras model.
+) -> "ReplayReport | VerificationReport":
+    """Checks that an exported file gives its model's outputs.
 
-    A fresh process, in which neither keras nor keras_posenc can be imported
-    (nor TensorFlow, for a LiteRT file), loads the exported model and runs these
-    test inputs:
+    Without `model` it runs the cases that are kept with the file: the inputs of
+    its last verification, and what the model gave. That needs no Keras. Each
+    runtime that is installed here runs them, in a process of its own: LiteRT's
+    Interpreter and CompiledModel, ONNX Runtime and OpenVINO, TensorFlow, or
+    LiteRT-LM's engine. So a file can be checked on another machine, with
+    another version of a runtime, years later:
+
+    >>> import keras, pathlib, tempfile
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "sum.tflite"
+    ...     _ = kp.export_litert(model, path, verbose=False)
+    ...     kp.verify(path, verbose=False).passed
+    True
+
+    An output may be off by the tolerance that the verification had, or by twice
+    what it was off by then if that is more, as in a quantized file. The cases
+    are in `assets.extra/cases.npz` of a SavedModel, or next to a file, named
+    after it with `.cases.npz`; see `keras_posenc_worker.cases`. They hold your
+    `samples` only where a signature has no generated inputs, and the texts that
+    a LiteRT-LM package was verified with.
+
+    With `model` the outputs are computed again. A fresh process, in which
+    neither keras nor keras_posenc can be imported (nor TensorFlow, for a LiteRT
+    file), loads the exported model and runs these test inputs:
 
     - batches of 1 and 3, of lengths 1, 2, 17 and `max_length`, from the
       shortest that the model takes, such as the size of a window; examples
@@ -65,11 +82,10 @@ def verify(
 
     `model` is not changed; its weights are those at the
     call. A passed verification is recorded with digests of all files, so that
-    `Scorer` accepts the model: in `assets.extra/verification.json` of a folder,
-    or next to a file, named after it with `.verified.json`. A failed one
-    deletes an earlier record: the report says `FAILED`, or the file's labels,
-    vocabulary or outputs in MediaPipe are others. One that was refused, or that
-    could not run the file, keeps it.
+    `Scorer` accepts the model, and its cases replace those that are kept with
+    the file. A failed one deletes them: the report says `FAILED`, or the file's
+    labels, vocabulary or outputs in MediaPipe are others. One that was refused,
+    or that could not run the file, keeps them.
 
     A SavedModel is run as servers run it, in a session of its `signature_def`;
     `tf.saved_model.load` must give the same outputs for one case of each
@@ -83,11 +99,15 @@ def verify(
     sign files if you fear that.
 
     Args:
-        model: The model that was exported.
         path: The LiteRT or ONNX file, the LiteRT-LM package, the SavedModel
             folder, or the folder of its versions, of which the highest is
             taken. A package is run in LiteRT-LM's engine too: see
             `export_litertlm`.
+        model: The model that was exported; None to run the kept cases alone.
+            All further arguments but `allow_operators` and `verbose` need it.
+        runtimes: Without `model`: those to run the cases in, of `"litert"`,
+            `"litert_compiled"`, `"onnx"`, `"openvino"`, `"saved_model"` and
+            `"litertlm"`. By default all for such a file that are installed.
         signatures: Those given to the export, if any. By default the signatures
             that the export makes itself, as far as the file has them.
         labels: Those given to the export, if any, of a SavedModel or of a file
@@ -147,58 +167,59 @@ def verify(
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
-        A `VerificationReport`; print it, or read `passed`.
+        A `VerificationReport`, or without `model` a `ReplayReport`; print it,
+        or read `passed`.
 
     Raises:
-        ValueError: There is no exported model at the path, it lacks a
-            signature, or the model itself rejects the inputs.
+        ValueError: There is no exported model at the path, it has no cases and
+            no `model` is given, it lacks a signature, or the model itself
+            rejects the inputs.
         ExportVerificationError: The exported model does not load, crashes or
             hangs, does more than compute, differs between servers and Python,
             or was changed meanwhile; or the model's own outputs change from run
             to run.
     """
-    require_tensorflow_backend("verify")
-    check_model(model)
-    path, kind = locate(path)
-    if quantization is not None:
-        if kind not in ("litert", "litertlm") or quantization in MODES:
-            raise ValueError(
-                "`quantization` (--quantization) is the recipe of a LiteRT "
-                "file or a package, and modes are read from the file: leave it "
-                f"out. Received: quantization={quantization!r:.80}, "
-                f"path='{path}'"
-            )
-        quantization = recipe_of(quantization)
-    arguments = {
-        "given": signatures,
+    needing = {
+        "signatures": signatures,
+        "labels": labels,
+        "quantization": quantization,
         "samples": samples,
         "max_length": max_length,
         "tolerance": tolerance,
         "agreement": agreement,
         "max_kl": max_kl,
         "max_perplexity_ratio": max_perplexity_ratio,
-        "allow_operators": allow_operators,
-        "verbose": verbose,
     }
-    if kind == "litertlm":
-        check_no_labels(labels, path)
-        given = (signatures, max_length)
-        names = ("signatures", "max_length")
-        for name, value in zip(names, given, strict=True):
+    if model is None:
+        for name, value in needing.items():
             if value is not None:
                 raise ValueError(
-                    f"`{name}` must be None for a LiteRT-LM package, whose "
-                    "signatures and inputs are the engine's. Received: "
-                    f"{name}, path='{path}'"
+                    f"`{name}` needs the model: `verify(path, model, {name}="
+                    f"...)`. Received: {name}={value!r:.60}, model=None"
                 )
-        return verify_litertlm(model, path, arguments, quantization)
-    format: pipeline.Format
-    if kind == "saved_model":
-        check_no_pattern(path)
-        format = SavedModel(labels=labels, **arguments)
-    elif kind == "litert":
-        format = LiteRT(labels=labels, mode=quantization, **arguments)
-    else:
-        check_no_labels(labels, path)
-        format = Onnx(**arguments)
-    return pipeline.verify(model, format, path)
+        return replay(
+            path,
+            runtimes=runtimes,
+            allow_operators=allow_operators,
+            verbose=verbose,
+        )
+    if runtimes is not None:
+        raise ValueError(
+            "`runtimes` (--runtime) must be None with a model, which is "
+            "compared in the format's own runtime: leave one of them out. "
+            f"Received: runtimes={runtimes!r:.60}"
+        )
+    require_tensorflow_backend("verify")
+    from keras_posenc.export.signatures.resolve import check_model
+    from keras_posenc.export.verify_with_model import verify_with_model
+
+    check_model(model)
+    path, kind = locate(path)
+    return verify_with_model(
+        path,
+        kind,
+        model,
+        allow_operators=allow_operators,
+        verbose=verbose,
+        **needing,
+    )

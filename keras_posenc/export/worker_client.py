@@ -116,6 +116,7 @@ class Worker:
             # worker.
             start_new_session=True,
         )
+        self.uses = 0
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.input = self.process.stdin
@@ -142,6 +143,12 @@ class Worker:
         """
         self.send([function, arguments, limits.by_name() if limits else {}])
 
+    def rest(self, prepare: Sequence[Any]) -> None:
+        """Lets it wait for the next caller, for ten minutes at most."""
+        self._errors.seek(0)
+        self._errors.truncate()
+        self.send(["prepare", prepare, {"ALARM": _UNUSED}])
+
     def send(self, request: Sequence[Any]) -> None:
         """Sends a request, as `keras_posenc_worker.process` takes it."""
         line = json.dumps(request).encode() + b"\n"
@@ -155,7 +162,7 @@ class Worker:
         limits: Limits,
         show: Callable[[int], None] | None = None,
     ) -> Any:
-        """Calls the module's `main`, the worker's last call, and waits for it.
+        """Calls the module's `main`, and waits for it.
 
         Args:
             *arguments: Arguments of `main`: whatever JSON can hold.
@@ -212,8 +219,12 @@ class Worker:
         raise self._error(self.process.wait(), limits)
 
     def kill(self) -> None:
-        """Kills the worker; from any thread."""
-        self.process.kill()
+        """Kills the worker, and what it forked; from any thread."""
+        if sys.platform == "win32":
+            self.process.kill()
+            return
+        with contextlib.suppress(OSError):  # all have ended
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kills the worker, once no thread waits for it; closes its files."""
@@ -272,11 +283,12 @@ def _worker_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-# ---- Spare workers, for modules that import TensorFlow, which takes seconds
+# ---- Workers of several calls, for modules that import TensorFlow in seconds
 
 # By process id, module and arguments of `prepare`: a fork of this process has
 # its parent's entries, and must neither use nor end them.
 _spares: dict[tuple[Any, ...], Worker] = {}
+_MOST_USES = 8  # of a worker: what a runtime leaks, and keeps, ends with it
 
 
 def keep_spare(module: str, *prepare: Any) -> None:
@@ -292,22 +304,29 @@ def keep_spare(module: str, *prepare: Any) -> None:
 def spare_worker(module: str, *prepare: Any) -> Iterator[Worker]:
     """Yields a worker that has called `prepare`, or is calling it.
 
-    Afterwards another one is started for the next call. It has the environment
-    variables of that time.
+    It serves later calls too, with the environment variables that it was
+    started with, unless this one raises an error.
     """
-    worker = _spares.pop((os.getpid(), module, prepare), None)
+    key = (os.getpid(), module, prepare)
+    worker = _spares.pop(key, None)
     if worker is not None and worker.process.poll() is not None:  # long unused
         worker.end()
         worker = None
-    with worker or _start_spare(module, prepare) as worker:
+    with contextlib.ExitStack() as stack:
+        worker = worker or _start_spare(module, prepare)
+        stack.callback(worker.end)
         worker.call("prepare", *prepare)  # from now on it is in use
         yield worker
-    keep_spare(module, *prepare)
+        worker.uses += 1
+        if worker.uses < _MOST_USES and key not in _spares:
+            worker.rest(prepare)
+            _spares[key] = worker
+            stack.pop_all()
 
 
 def _start_spare(module: str, prepare: Sequence[Any]) -> Worker:
     worker = Worker(module)
-    worker.send(["prepare", prepare, {"ALARM": _UNUSED}])
+    worker.rest(prepare)
     return worker
 
 

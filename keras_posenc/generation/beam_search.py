@@ -1,7 +1,7 @@
 """Beam search."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -29,7 +29,6 @@ def beam_search(
     n_best: int = 1,
     length_penalty: float = 0.0,
     cache: Any = None,
-    reorder: Callable[[Any, Any], Any] | None = None,
     index: Any = 1,
     end_ids: Sequence[int] = (),
     pad_id: int = 0,
@@ -52,9 +51,6 @@ def beam_search(
         n_best: How many sequences are returned for each prompt.
         length_penalty: At least 0, which is none; the paper uses 0.6.
         cache: As for `greedy_search`, of `batch` rows.
-        reorder: `reorder(cache, rows)` returns a cache of these rows, integers
-            `(batch * beams,)`; by default it takes the rows of all tensors in
-            the cache that have any axes.
         index: As for `greedy_search`.
         end_ids: As for `greedy_search`.
         pad_id: As for `greedy_search`.
@@ -74,86 +70,12 @@ def beam_search(
           https://arxiv.org/abs/1609.08144): the length penalty
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 6.1
     """
-    found, _ = _search(
-        next,
-        prompt,
-        is_traced=False,
-        beams=beams,
-        n_best=n_best,
-        length_penalty=length_penalty,
-        cache=cache,
-        reorder=reorder,
-        index=index,
-        end_ids=end_ids,
-        pad_id=pad_id,
-        min_length=min_length,
-        forbidden_ids=forbidden_ids,
-        claim=claim,
-    )
-    return found
-
-
-class BeamTrace(NamedTuple):
-    """The beams that a search kept after each step, the best first.
-
-    Attributes:
-        steps: int32 `()`: how many steps there were. The other attributes have
-            no meaning beyond them.
-        ids: int32 `(batch, beams, length)`: the last token of each beam, by
-            column of the prompt; padding for one that had ended before.
-        parents: int32 `(batch, beams, length)`: the index, among the beams of
-            the step before, of the one that each continues.
-        scores: float32 `(batch, beams, length)`: the log-likelihood so far,
-            divided by the length penalty; the lowest float32 for beams that do
-            not exist, or NaN if the model's logits are NaN.
-        ended: bool `(batch, beams, length)`: whether the beam has ended.
-    """
-
-    steps: Any
-    ids: Any
-    parents: Any
-    scores: Any
-    ended: Any
-
-
-def traced_beam_search(
-    next: Next, prompt: Any, **options: Any
-) -> tuple[Generated, BeamTrace]:
-    """Runs `beam_search`; returns its output and a `BeamTrace`.
-
-    Args:
-        next: As for `beam_search`.
-        prompt: As for `beam_search`.
-        **options: The other arguments of `beam_search`.
-    """
-    return _search(next, prompt, is_traced=True, **options)
-
-
-def _search(
-    next: Next,
-    prompt: Any,
-    *,
-    is_traced: bool,
-    beams: int,
-    n_best: int = 1,
-    length_penalty: float = 0.0,
-    cache: Any = None,
-    reorder: Callable[[Any, Any], Any] | None = None,
-    index: Any = 1,
-    end_ids: Sequence[int] = (),
-    pad_id: int = 0,
-    min_length: int = 0,
-    forbidden_ids: Sequence[int] = (),
-    claim: Claim | None = None,
-) -> tuple[Generated, Any]:
-    """Returns the best sequences, and a `BeamTrace` or None."""
     check_positive_int("beams", beams)
     check_n_best(n_best, beams)
     check_length_penalty(length_penalty)
     prompt = ops.convert_to_tensor(prompt)
     check_search(prompt, index, end_ids, pad_id)
     forbidden = Forbidden(end_ids, pad_id, min_length, forbidden_ids)
-    reorder = reorder or take_rows
 
     prompt = ops.cast(prompt, "int32")
     batch = prompt.shape[0] or ops.shape(prompt)[0]
@@ -179,7 +101,6 @@ def _search(
         prompt: Any,
         scores: Any,
         state: Any,
-        trace: Any,
         cache: Any,
     ) -> Any:
         totals, counts, ended = state  # (batch, beams) each, the best first
@@ -197,7 +118,6 @@ def _search(
         prompt: Any,
         scores: Any,
         state: Any,
-        trace: Any,
         cache: Any,
     ) -> tuple[Any, ...]:
         totals, counts, ended = state
@@ -250,19 +170,7 @@ def _search(
             of_parents(lengths),
             ops.logical_or(was_ended, is_any(tokens, end_ids)),
         )
-        if is_traced:
-            kept = ops.where(
-                state[0] > IMPOSSIBLE,
-                ops.take_along_axis(ranks, places, axis=1),
-                IMPOSSIBLE,
-            )
-            trace = tuple(
-                with_column(buffer, index, ops.reshape(values, (-1,)))
-                for buffer, values in zip(
-                    trace, (tokens, parents, kept, state[2]), strict=True
-                )
-            )
-        return index + 1, prompt, scores, state, trace, reorder(cache, rows)
+        return index + 1, prompt, scores, state, take_rows(cache, rows)
 
     room = ops.expand_dims(ops.arange(length, dtype="int32") >= start, 0)
     prompt = ops.where(room, pad_id, prompt)
@@ -279,8 +187,7 @@ def _search(
         ops.zeros((batch, beams), "int32"),
         ops.zeros((batch, beams), "bool"),
     )
-    dtypes = ("int32", "int32", "float32", "bool") if is_traced else ()
-    last, prompt, scores, (totals, counts, _), trace, _ = ops.while_loop(
+    _, prompt, scores, (totals, counts, _), _ = ops.while_loop(
         unfinished,
         step,
         (
@@ -288,8 +195,7 @@ def _search(
             prompt,
             ops.zeros_like(prompt, dtype="float32"),
             state,
-            tuple(ops.zeros_like(prompt, dtype=dtype) for dtype in dtypes),
-            () if cache is None else reorder(cache, rows),
+            () if cache is None else take_rows(cache, rows),
         ),
     )
     # False for NaN, which a broken model gives.
@@ -300,14 +206,11 @@ def _search(
         ops.logical_or(exists, ops.logical_not(room)), prompt, pad_id
     )
     scores = ops.where(exists, scores, ops.zeros_like(scores))
-    found = Generated(
+    return Generated(
         by_beam(ids)[:, :n_best],
         ranks[:, :n_best],
         by_beam(scores)[:, :n_best],
     )
-    if not is_traced:
-        return found, None
-    return found, BeamTrace(last - start, *map(by_beam, trace))
 
 
 def take_rows(cache: Any, rows: Any) -> Any:

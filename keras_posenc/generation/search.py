@@ -8,9 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.beam_search import (
-    BeamTrace,
     beam_search,
-    traced_beam_search,
 )
 from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import (
@@ -180,9 +178,7 @@ class Search(NamedArguments, keras.layers.Layer):
     ) -> dict[str, Any]:
         self.check_inputs(inputs)
         if self.beams > 1:
-            found: Any = self._beams(
-                inputs, beam_search, claimed=claimed, tolerance=tolerance
-            )
+            found: Any = self._beams(inputs, beam_search, claimed, tolerance)
             if self.n_best == 1:
                 found = Generated(*(ops.squeeze(x, 1) for x in found))
             return self._outputs(found)
@@ -217,40 +213,14 @@ class Search(NamedArguments, keras.layers.Layer):
             )
         return self._outputs(found)
 
-    def trace(self, inputs: Any) -> tuple[dict[str, Any], BeamTrace]:
-        """Returns the `n_best` beams, and the beams of all steps.
-
-        Args:
-            inputs: As in a call.
-
-        Returns:
-            The outputs of a call, with the axis of `n_best` even for 1, and a
-            `BeamTrace` whose last axis is that of the generated ids.
-
-
-        Raises:
-            ValueError: A search without beams, or as in a call.
-        """
-        if self.beams == 1:
-            raise ValueError(
-                "Only a search with several beams has a trace. Received: "
-                "beams=1"
-            )
-        self.check_inputs(inputs)
-        found, trace = self._beams(inputs, traced_beam_search)
-        steps, *rest = trace
-        rest = (self._after_prompt(x) for x in rest)
-        return self._outputs(found), BeamTrace(steps, *rest)
-
     def _beams(
         self,
         inputs: Any,
         search: Callable[..., Any],
-        *,
-        claimed: Any = None,
-        tolerance: Any = 0,
+        claimed: Any,
+        tolerance: Any,
     ) -> Any:
-        """Returns the output of `beam_search`, traced or not."""
+        """Returns the output of `beam_search`."""
         prompt, start, cache, _, expand = self.begin(inputs)
         return search(
             expand(self.beams),

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import check_bool, check_count, check_index
-from keras_posenc.generation.beam_search import beam_search
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.search import Search
 from keras_posenc.generation.transformers_beams import transformers_beam_search
@@ -89,13 +88,8 @@ class TransformersSearch(Search):
         return {**found, "rules": self.rules} if self.rules else found
 
     def _beams(
-        self, inputs: Any, search: Callable[..., Any], **claim: Any
+        self, inputs: Any, search: Callable[..., Any], *claim: Any
     ) -> Any:
-        if search is not beam_search:
-            raise ValueError(
-                "A checkpoint's beams have no trace. Make a kp.Generator of "
-                "its `model`, with beams"
-            )
         search = functools.partial(
             transformers_beam_search,
             rules=self.rules,
@@ -104,7 +98,7 @@ class TransformersSearch(Search):
             renormalize_logits=self.renormalize_logits,
             before=len(self.prefix_ids),
         )
-        return super()._beams(inputs, search, **claim)
+        return super()._beams(inputs, search, *claim)
 
     def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
         most = self.max_positions

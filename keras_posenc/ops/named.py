@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.ops.foreign_names import argument_advice
 from keras_posenc.ops.recomputable import Recomputable
+from keras_posenc.ops.suggestions import did_you_mean
 
 _PACKAGE = __name__.partition(".")[0]
 _SAVED_BY_KERAS = {"name", "dtype", "trainable"}
@@ -24,8 +24,6 @@ class NamedOptions:
     """
 
     hidden_arguments: ClassVar[frozenset[str]] = frozenset()
-    # Whether it is called on inputs with a width, which needs no argument.
-    takes_vectors: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         # Here, since Functional models do not pass arguments to `__init__`. A
@@ -52,7 +50,6 @@ class NamedArguments(NamedOptions, Recomputable):
     that were given without their names.
     """
 
-    takes_vectors = True
     takes_ragged: ClassVar[bool] = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -117,30 +114,18 @@ def _refuse_unnamed_options(kind: type[NamedOptions], args: Any) -> None:
     places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(args) <= len(places):
         return
-    known, _ = _arguments(kind)
-    name, advice = kind.__name__, ""
+    known = _arguments(kind)
     taken = ", ".join(f"`{each}`" for each in places) or "none"
-    if (
-        not places
-        and kind.takes_vectors
-        and all(type(each) is int for each in args)
-        and not {"d_model", "max_length"} & known
-    ):
-        advice = (
-            "The width is taken from the inputs, and no maximum length is "
-            f"needed: {name}(). "
-        )
     raise TypeError(
-        f"{name} takes these arguments without a name: {taken}. "
-        f"Received: {len(args)}. {advice}"
+        f"{kind.__name__} takes these arguments without a name: {taken}. "
+        f"Received: {len(args)}. "
         f"Give others by name: {', '.join(sorted(known - {*places}))}"
     )
 
 
-def _arguments(kind: type[NamedOptions]) -> tuple[set[str], set[str]]:
-    """Returns what a class's constructors take, and what they require."""
+def _arguments(kind: type[NamedOptions]) -> set[str]:
+    """Returns what a class's constructors take."""
     known: set[str] = set()
-    required: set[str] = set()
     hidden: frozenset[str] = frozenset()
     for each in _constructors(kind):
         parameters = _parameters(each)
@@ -151,7 +136,6 @@ def _arguments(kind: type[NamedOptions]) -> tuple[set[str], set[str]]:
             and p.name not in hidden
         ]
         known |= {p.name for p in named}
-        required |= {p.name for p in named if p.default is p.empty}
         if _is_users(each):
             continue
         hidden = kind.hidden_arguments
@@ -159,12 +143,12 @@ def _arguments(kind: type[NamedOptions]) -> tuple[set[str], set[str]]:
             break
         if not _is_of(_PACKAGE, each):
             break  # Keras's other bases get their arguments from it
-    return known, required
+    return known
 
 
 def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
     """Raises `ValueError` for a name that no constructor of a class takes."""
-    known, required = _arguments(kind)
+    known = _arguments(kind)
     takes_more = _OF_KERAS if issubclass(kind, keras.Layer) else set()
     unknown = next((x for x in given if x not in known | takes_more), None)
     if unknown is None:
@@ -172,12 +156,7 @@ def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
     if unknown in {*_call_names(kind)[0]} - kind.hidden_arguments:
         advice = f" (the call takes it: layer(x, {unknown}=...))"
     else:
-        advice = argument_advice(
-            unknown,
-            known,
-            required=required,
-            takes_vectors=kind.takes_vectors,
-        )
+        advice = did_you_mean(unknown, known)
     raise ValueError(
         f"{kind.__name__} has no argument `{unknown}`{advice}"
         f"{'' if advice.endswith('?') else '.'} "

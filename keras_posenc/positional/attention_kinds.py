@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_posenc.ops.foreign_names import NAMES, misspelt
+from keras_posenc.ops.suggestions import misspelt
 from keras_posenc.positional._token_encoding import TokenEncoding
 from keras_posenc.positional.alibi_bias import AlibiBias
 from keras_posenc.positional.attention_position import AttentionPosition
@@ -62,9 +62,7 @@ def kind_meant(value: Any) -> str | None:
         return None
     known = {name: name for name in ATTENTION_KINDS}
     for name, kind in ATTENTION_KINDS.items():
-        ours = getattr(kind, "__name__", "")
-        known[ours] = name
-        known |= {other: name for other, our in NAMES.items() if our == [ours]}
+        known[getattr(kind, "__name__", "")] = name
     return next((known[each] for each in misspelt(value, known)), None)
 
 

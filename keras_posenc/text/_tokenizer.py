@@ -45,7 +45,6 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     pad_id = 0
     # What `detokenize` leaves out, besides padding and the start.
     skipped_ids: Sequence[int] = ()
-    takes_vectors = False
     unknown_id: int
     start_id: int
     end_id: int

@@ -33,8 +33,6 @@ class Prompt(NamedArguments, keras.Layer):
     'query: how tall is it'
     """
 
-    takes_vectors = False
-
     def __init__(self, prompt: str, **kwargs: Any) -> None:
         if not isinstance(prompt, str):
             raise ValueError(

@@ -10,7 +10,7 @@ and an evaluation for encoders that search.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from keras_posenc.ops.foreign_names import no_such_name
+from keras_posenc.ops.suggestions import no_such_name
 from keras_posenc.training.accuracies import SequenceAccuracy, TokenAccuracy
 from keras_posenc.training.contrastive_loss import ContrastiveLoss
 from keras_posenc.training.matryoshka_loss import MatryoshkaLoss

@@ -61,8 +61,6 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
          [7 3 0 0]]
     """
 
-    takes_vectors = False
-
     def __init__(
         self, *, start_id: int | None = None, pad_id: int = 0, **kwargs: Any
     ) -> None:

@@ -17,8 +17,6 @@ class AfterPrompt(NamedArguments, keras.Layer):
     For texts, whose padding is at the end.
     """
 
-    takes_vectors = False
-
     def __init__(self, count: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.count = count

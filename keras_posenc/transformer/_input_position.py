@@ -8,8 +8,8 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.keras_internals import carried_mask
-from keras_posenc.ops.foreign_names import misspelt
 from keras_posenc.ops.positions import positions_from_mask
+from keras_posenc.ops.suggestions import misspelt
 from keras_posenc.positional._token_encoding import TokenEncoding
 from keras_posenc.positional.attention_kinds import call_of, kind_meant
 from keras_posenc.positional.attention_position import AttentionPosition

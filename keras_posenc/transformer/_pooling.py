@@ -19,8 +19,6 @@ class Pooling1D(NamedArguments, keras.Layer):
     A subclass defines `pool(x, mask)`, whose mask is bool `(batch, seq)`.
     """
 
-    takes_vectors = False  # inputs need an axis `seq`
-
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True

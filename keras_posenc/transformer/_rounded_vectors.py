@@ -35,7 +35,6 @@ class RoundedVectors(NamedArguments, keras.Layer):
     as near to what it is in `outputs`, of this layer's shape, as that.
     """
 
-    takes_vectors = False  # inputs need the axis `dim`
     rounded_dtype: str
 
     def width(self, dim: int) -> int:

@@ -34,7 +34,6 @@ class L2Normalization(NamedArguments, keras.Layer):
      [0.  0. ]]
     """
 
-    takes_vectors = False  # inputs need the axis `dim` after another
     takes_ragged = True
 
     def __init__(self, **kwargs: Any) -> None:

@@ -38,8 +38,6 @@ class Truncation(NamedArguments, keras.Layer):
         - [Kusupati et al., 2022](https://arxiv.org/abs/2205.13147)
     """
 
-    takes_vectors = False  # `dim` is its own
-
     def __init__(self, dim: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dim = check_positive_int("dim", dim)

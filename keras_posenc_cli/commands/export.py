@@ -238,11 +238,10 @@ def _add_onnx(kinds: Commands) -> None:
     _add_model_and_out(parser, "FILE.onnx", "the file")
     parser.add_argument(
         "--quantization",
-        choices=("int8", "int8-static"),
+        choices=("int8",),
         metavar="KIND",
-        help="int8, int8-static",
+        help="int8",
     )
-    _add_representative(parser)
     add_options(parser, "--agreement", "--max-kl", "--max-perplexity")
     _add_shared(parser)
 
@@ -341,7 +340,14 @@ def run_litertlm(options: argparse.Namespace) -> int:
 
 def run_onnx(options: argparse.Namespace) -> int:
     check_out(options.out, ".onnx")
-    return _export(options, "export_onnx", **_quantization(options))
+    return _export(
+        options,
+        "export_onnx",
+        quantization=options.quantization,
+        agreement=options.agreement,
+        max_kl=options.max_kl,
+        max_perplexity_ratio=options.max_perplexity_ratio,
+    )
 
 
 def _quantization(options: argparse.Namespace) -> dict[str, Any]:

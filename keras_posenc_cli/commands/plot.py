@@ -25,14 +25,11 @@ OF_SCHEMES = (
     "winding",
 )
 # Pictures of a generator, with their options besides model and source.
-OF_MODELS = {
-    "attention": ("target", "layer", "head"),
-    "beams": ("beams",),
-}
+OF_MODELS = {"attention": ("target", "layer", "head")}
 PICTURES = (*OF_SCHEMES, *OF_MODELS)
 _OPTIONS = (
     *("scheme", "length", "dim", "num_heads", "head"),
-    *("layer", "source", "target", "beams"),
+    *("layer", "source", "target"),
 )
 _DEFAULT = "sinusoidal"
 
@@ -44,7 +41,7 @@ def add(commands: Commands) -> None:
         run,
         summary="draw a positional encoding, or what a generator does",
         description="Draws a positional encoding, learned ones before training;"
-        " or the attention or the beams of a Generator for one text. Needs "
+        " or the attention of a Generator for one text. Needs "
         "matplotlib: pip install 'keras-posenc[plot]'.",
         usage="PICTURE [MODEL.keras] --out FILE [option ...]",
         example="keras-posenc plot attention dates.keras --source 3/7/24 "
@@ -85,7 +82,6 @@ def add(commands: Commands) -> None:
         ("layer", "N", int, "which layer; by default the mean, as for heads"),
         ("source", "TEXT", str, "input of the model"),
         ("target", "TEXT", str, "its output (default: what it generates)"),
-        ("beams", "N", arguments.length, "how many (default: the model's)"),
     ):
         parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=what)
     add_options(parser, "--import")
@@ -145,9 +141,6 @@ def _of_model(options: argparse.Namespace, given: Mapping[str, Any]) -> Any:
         target = parse_ids(target, "--target")
     with progress(True) as step:
         step(f"Drawing {options.out}")
-        if options.picture == "beams":
-            tree = analysis.beam_tree(model, source, beams=options.beams)
-            return analysis.plot_beams(tree)
         found = analysis.attention_map(model, source, target)
         return analysis.plot_attention(
             found, layer=options.layer, head=options.head

@@ -2,14 +2,11 @@
 
 import argparse
 import json
-import sys
-import types
-from importlib.util import find_spec
 from pathlib import Path
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.checkpoints import is_checkpoint
-from keras_posenc_cli.loading import check_exists
+from keras_posenc_cli.loading import check_exists, without_keras
 from keras_posenc_cli.options import Commands, add_command, add_options
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
@@ -90,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--out must be a folder, and '{out}' is a file")
     if any(Path(each).resolve() == out.resolve() for each in options.inputs):
         raise UsageError("--out must be another folder than --in")
-    _without_keras()
+    without_keras()
     import dataclasses
 
     from keras_posenc.scoring.files import score_files
@@ -114,13 +111,3 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(report)
     return EXIT_OK if report.passed else EXIT_FAILED
-
-
-def _without_keras() -> None:
-    """Lets the package be imported without Keras, which takes seconds."""
-    if "keras_posenc" not in sys.modules:
-        spec = find_spec("keras_posenc")
-        assert spec is not None
-        package = types.ModuleType("keras_posenc")
-        package.__path__ = [*(spec.submodule_search_locations or [])]
-        sys.modules["keras_posenc"] = package

@@ -1,4 +1,4 @@
-"""`keras-posenc verify`: compares an exported file with its .keras model."""
+"""`keras-posenc verify`: checks that an exported file gives its outputs."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ from keras_posenc_cli.loading import (
     load_arrays,
     load_model,
     make_signatures,
+    without_keras,
 )
 from keras_posenc_cli.options import (
     Commands,
@@ -16,7 +17,18 @@ from keras_posenc_cli.options import (
     add_options,
     add_verification,
 )
-from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
+from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
+
+_OF_MODEL = (
+    "signatures",
+    "labels",
+    "quantization",
+    "max_length",
+    "tolerance",
+    "agreement",
+    "max_kl",
+    "max_perplexity_ratio",
+)
 
 
 def add(commands: Commands) -> None:
@@ -24,19 +36,31 @@ def add(commands: Commands) -> None:
         commands,
         "verify",
         run,
-        summary="compare an exported file with its .keras model",
-        description="Runs an exported file in a fresh process without Keras "
-        "and compares its outputs with those of its model.",
-        usage="MODEL.keras EXPORTED_MODEL [option ...]",
-        example="keras-posenc verify judge.keras judge.tflite --samples "
-        "texts.npz",
+        summary="check that an exported file gives its model's outputs",
+        description="Runs the cases that are kept with an exported file in the "
+        "runtimes installed here. With MODEL.keras it computes the outputs "
+        "again.",
+        usage="EXPORTED_MODEL [MODEL.keras] [option ...]",
+        example="keras-posenc verify judge.tflite",
     )
-    add_options(parser, "model")
     add_options(
         parser,
         "exported",
-        help="SavedModel folder, folder of its versions, .tflite, .litertlm or "
-        ".onnx file",
+        help="SavedModel (or folder of versions), .tflite, .litertlm, .onnx",
+    )
+    add_options(
+        parser,
+        "model",
+        nargs="?",
+        help="its model, or a Hugging Face checkpoint; most options need it",
+    )
+    parser.add_argument(
+        "--runtime",
+        dest="runtimes",
+        action="append",
+        metavar="NAME",
+        help="without a model: litert, litert_compiled, onnx, openvino, "
+        "saved_model or litertlm (default: all installed)",
     )
     add_verification(parser)
     add_options(
@@ -60,13 +84,21 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_exists(options.exported)
+    if options.exported.suffix == ".keras":
+        raise UsageError(
+            f"'{options.exported}' is a model: give the exported file first, "
+            f"keras-posenc verify {options.model or 'FILE'} {options.exported}"
+        )
+    if options.model is None:
+        return _replay(options)
     samples = load_arrays("--samples", options.samples)
     model = load_model(options.model, options.imports, options.inputs)
     import keras_posenc as kp
 
     report = kp.verify(
-        model,
         options.exported,
+        model,
+        runtimes=options.runtimes,
         signatures=make_signatures(model, options.signatures, options.inputs),
         labels=options.labels,
         quantization=options.quantization,
@@ -83,4 +115,26 @@ def run(options: argparse.Namespace) -> int:
     else:
         is_short = report.passed and not options.details
         print(report if is_short else report.details())
+    return EXIT_OK if report.passed else EXIT_FAILED
+
+
+def _replay(options: argparse.Namespace) -> int:
+    given = {
+        name: value
+        for name in (*_OF_MODEL, "samples")
+        if (value := getattr(options, name)) is not None and value != {}
+    }
+    without_keras()
+    from keras_posenc.export.verify import verify
+
+    report = verify(
+        options.exported,
+        runtimes=options.runtimes,
+        allow_operators=options.allow_operators,
+        **given,
+    )
+    if options.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        print(report.details() if options.details else report)
     return EXIT_OK if report.passed else EXIT_FAILED

@@ -1,4 +1,4 @@
-"""What a generator attends to, and the beams that it keeps."""
+"""What a generator attends to."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,8 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc import analysis
-from keras_posenc.generation.beam_search import traced_beam_search
-from tests import reference
 from tests.generation.toy import (
-    END,
-    LENGTH,
     SIZES,
-    Toy,
-    compiled,
-    eager,
     shaken,
 )
 
@@ -114,83 +107,6 @@ def test_a_decoder_alone_has_no_source():
     made = generator(decoder, beams=2)
     with pytest.raises(ValueError, match="must be a Generator of a Transform"):
         analysis.attention_map(made, SOURCE)
-    assert len(analysis.beam_tree(made, SOURCE).leaves) == 2
-
-
-# ---- Beams
-
-
-@pytest.mark.parametrize(
-    ("run", "beams", "alpha"),
-    [(eager, 2, 0.0), (compiled, 4, 0.6), (eager, 7, 2.0)],
-)
-def test_a_trace_has_the_beams_of_each_step(run, beams, alpha):
-    """... which are those of a search of plain lists that goes no further."""
-    toy, starts = Toy(), [1, 2, 3]
-
-    def search(prompt):
-        return traced_beam_search(
-            toy.next,
-            prompt,
-            beams=beams,
-            n_best=beams,
-            length_penalty=alpha,
-            cache=toy.cache(prompt),
-            end_ids=[END],
-        )[1]
-
-    trace = run(search)(ops.array(toy.prompt(starts)))
-    steps, ids, parents, scores, ended = map(ops.convert_to_numpy, trace)
-    for row, start in enumerate(starts):
-        paths = [()] * beams
-        for step in range(1, int(steps) + 1):
-            paths = [
-                (*paths[parents[row, beam, step]], int(ids[row, beam, step]))
-                for beam in range(beams)
-            ]
-            expected = reference.beam_search(
-                toy.log_probabilities, [start], step, beams, [END], alpha
-            )
-            for beam, (rank, tokens) in enumerate(expected):
-                assert tuple(i for i in paths[beam] if i) == tokens
-                assert scores[row, beam, step] == pytest.approx(rank, abs=BOUND)
-                assert ended[row, beam, step] == (tokens[-1] == END)
-            # The first step has no more than there are tokens.
-            assert np.all(
-                scores[row, len(expected) :, step] == np.finfo("float32").min
-            )
-    assert int(steps) == LENGTH  # none is left out
-
-
-@pytest.mark.parametrize(
-    "options", [{"n_best": 4}, {"prefix_ids": [7, 8], "length_penalty": 0.6}]
-)
-def test_leaves_are_the_answer(model, options):
-    made = generator(model, beams=4, **options)
-    answer = answers(made)
-    tree = analysis.beam_tree(made, SOURCE)
-    assert tree.n_best == made.search.n_best
-    assert tree.length_penalty == made.search.length_penalty
-    scores = np.atleast_2d(answer["score"])
-    ids = answer["ids"].reshape(1, -1, 6)
-    prefix = list(made.search.prefix_ids)
-    for place in range(tree.n_best):
-        path = [beam.id for beam in tree.beams_to(place)]
-        assert prefix + path == [i for i in ids[0, place].tolist() if i]
-        leaf = tree.leaves[place]
-        assert leaf.score == pytest.approx(scores[0, place], abs=BOUND)
-        assert leaf.ended == (path[-1] == LAST)
-
-
-def test_more_beams_than_the_generator_has(model):
-    greedy = generator(model)
-    with pytest.raises(ValueError, match="Received: beams=1"):
-        analysis.beam_tree(greedy, SOURCE)
-    tree = analysis.beam_tree(greedy, SOURCE, beams=3)
-    expected = answers(generator(model, beams=3))
-    assert tree.leaves[0].score == pytest.approx(
-        float(expected["score"][0]), abs=BOUND
-    )
 
 
 # ---- Tokens

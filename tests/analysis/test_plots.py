@@ -1,6 +1,5 @@
 """Pictures: what they show, in numbers, and that they need no screen."""
 
-import dataclasses
 import io
 import sys
 
@@ -117,20 +116,6 @@ ATTENTION = analysis.AttentionMap(
 )
 
 
-def beam(token, parent, score, ended=False):
-    return analysis.Beam(7 if token else 0, token, parent, score, ended)
-
-
-TREE = analysis.BeamTree(
-    [
-        [beam("a", 0, -0.1), beam("<end>", 0, -2.0, True)],
-        [beam("b", 0, -0.3), beam("c", 0, -1.0), beam("", 1, -2.0, True)],
-        [beam("<end>", 1, -1.1, True), beam("", 2, -2.0, True)],
-    ],
-    n_best=1,
-)
-
-
 def test_attention_has_a_label_for_each_token():
     ax = analysis.plot_attention(ATTENTION, head=1)
     (image,) = ax.get_images()
@@ -143,42 +128,6 @@ def test_attention_has_a_label_for_each_token():
     ax.figure.canvas.draw()  # without a warning of a character
     own = Figure().add_subplot()
     assert analysis.plot_attention(ATTENTION, ax=own) is own
-
-
-def test_beams_are_a_tree():
-    """A line for each beam, from its parent; boxes that have ended are full."""
-    own = Figure().add_subplot()
-    ax = analysis.plot_beams(TREE, ax=own)
-    assert ax is own
-    _, *lines = ax.get_lines()
-    ends = [line.get_xydata().tolist() for line in lines]
-    assert ends == [
-        [[step, kept.parent], [step + 1, place]]
-        for step, beams in enumerate(TREE.steps)
-        for place, kept in enumerate(beams)
-    ]
-    colors = [line.get_color() for line in lines]
-    # The answer is a, c; the one that ended first stays; b is dropped.
-    first, second, dropped = colors[0], colors[1], colors[2]
-    assert len({first, second, dropped}) == 3
-    assert colors == [first, second, dropped, first, second, first, second]
-    boxes = {
-        text.get_position(): text.get_bbox_patch().get_facecolor()[:3]
-        for text in ax.texts
-        if text.get_text() in ("a", "b", "c", "<end>")
-    }
-    white = (1.0, 1.0, 1.0)
-    assert [place for place, face in boxes.items() if face != white] == [
-        (1, 1),
-        (3, 0),
-    ]
-    leaves = [text.get_text() for text in ax.texts if "  " in text.get_text()]
-    assert leaves == ["-1.1  ac", "-2  "]
-    meaning = "scores: sums of log-probabilities"
-    assert ax.get_title(loc="left") == meaning
-    divided = dataclasses.replace(TREE, length_penalty=0.6)
-    title = analysis.plot_beams(divided).get_title(loc="left")
-    assert title == f"{meaning},\nover ((5 + n) / 6) ** 0.6 for n tokens"
 
 
 def test_characters_without_a_font_are_code_points(monkeypatch):
@@ -237,10 +186,6 @@ def test_quantization_fills_the_dots_of_chosen_modes():
         (
             lambda: analysis.plot_attention(None),
             "`attention` must be what `attention_map` returns",
-        ),
-        (
-            lambda: analysis.plot_beams(ATTENTION),
-            "`tree` must be what `beam_tree` returns",
         ),
         (
             lambda: analysis.plot_circle(ENCODING, dim=1),

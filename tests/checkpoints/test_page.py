@@ -96,7 +96,7 @@ def test_code_runs(tmp_path, monkeypatch):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
     (folder / "vocab.txt").write_text("\n".join(tokens))
     add_modules(folder)
-    *blocks, of_pairs, of_questions, of_classes, of_keras_hub = re.findall(
+    *blocks, of_pairs, of_classes, of_keras_hub = re.findall(
         r"(?s)```py\n(.*?)```", PAGE
     )
     names = {}
@@ -111,13 +111,6 @@ def test_code_runs(tmp_path, monkeypatch):
     shutil.copytree(BERT.parents[1] / "pairs" / "bert", "ms-marco-MiniLM-L6-v2")
     exec(of_pairs, names)
     assert names["scores"].shape == (2, 1)
-    shutil.copytree(
-        BERT.parents[1] / "answers" / "roberta", "roberta-base-squad2"
-    )
-    exec(of_questions, names)
-    found = names["found"]
-    assert found["text"] in names["context"]
-    assert Path("questions.keras").is_file()
     fixtures = BERT.parents[1]
     shutil.copytree(fixtures / "encoder_decoders/bart_mnli", "bart-large-mnli")
     for file in ("tokenizer.json", "tokenizer_config.json"):

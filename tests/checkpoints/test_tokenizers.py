@@ -17,7 +17,6 @@ pytest.importorskip("tensorflow_text")
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
 from keras_posenc.text.sentencepiece_model import model_class  # noqa: E402
-from keras_posenc.text.spans import token_spans  # noqa: E402
 from tests.text.files import content  # noqa: E402
 
 FILE = Path(__file__).parents[1] / "fixtures" / "checkpoint_tokenizers.json.gz"
@@ -88,32 +87,6 @@ def test_ids(name, tmp_path):
     expected = name in ("albert", "albert_saved")
     assert any(map(becomes_unknown, found)) == expected
     assert [text for text in found if not becomes_unknown(text)] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "tokens"),
-    [
-        (
-            "albert",
-            "C A F É `` G r ö ß e '' 서울은 ㅠㅠ , 東京の <unk> p a s s",
-        ),
-        (
-            "camembert",
-            "C A F É `` G r öß e ' ' 서울 은 ㅠㅠ , 東京の <unk> p a s s",
-        ),
-        (
-            "deberta",
-            "C A F É `` G r öß e ' ' 서울 은 ㅠㅠ , 東京の < u n k > p a s s",
-        ),
-    ],
-)
-def test_characters_of_tokens(name, tokens, tmp_path):
-    """As the offsets of transformers, with both quotes where it has one."""
-    tokenizer = made(tmp_path, FIXTURE["cases"][name])
-    text = "CAFÉ  ``Größe'' \n서울은 ㅠㅠ, 東京の <unk>  pass"
-    ((_, spans),) = token_spans(tokenizer, [text])
-    found = [text[slice(*span)].strip() for span in spans]
-    assert " ".join(filter(None, found)) == tokens
 
 
 @pytest.mark.parametrize(

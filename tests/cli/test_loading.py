@@ -30,7 +30,7 @@ class TestSamples:
     def refused(self, cli, tmp_path):
         def run(name):
             result = cli(
-                *("verify", "model.keras", "model.tflite"),
+                *("verify", "model.tflite", "model.keras"),
                 *("--max-length", 4, "--samples", tmp_path / name),
             )
             assert result.code == 2
@@ -84,7 +84,7 @@ class TestSamples:
     def test_samples_come_first(self, cli, tmp_path):
         np.savez(tmp_path / "samples.npz", ids=np.array([[1, 2, 3, 4, 5, 6]]))
         result = cli(
-            *("verify", "model.keras", "model.tflite", "--json"),
+            *("verify", "model.tflite", "model.keras", "--json"),
             *("--max-length", 4, "--samples", tmp_path / "samples.npz"),
         )
         assert result.code == 0
@@ -207,7 +207,7 @@ class TestModelsThatDoNotKnowTheirInputs:
         inputs = kp.inspect(path).signatures["serving_default"]["inputs"]
         assert str(inputs["ids"]) == "int32 (None, None)"
         if name == "own":
-            result = cli("verify", f"{name}.keras", path, *given)
+            result = cli("verify", path, f"{name}.keras", *given)
             assert result.code == 0, result.err
             return
         short = ("--signature", "one=ids:1x3", "--no-verify")
@@ -244,7 +244,7 @@ class TestModelsThatDoNotKnowTheirInputs:
         x = keras.Input((4,), name="x")
         keras.Model(x, keras.layers.Dense(2)(x)).save(tmp_path / "m.keras")
         result = cli(
-            *("verify", tmp_path / "m.keras", "model.tflite"),
+            *("verify", "model.tflite", tmp_path / "m.keras"),
             *("--input", "ids:int32:?x?"),
         )
         assert result.code == 2

@@ -336,7 +336,7 @@ def test_onednn_is_on_unless_the_user_says_no(cli, monkeypatch, said, kept):
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [
-        (["verify", "missing.keras", "missing.tflite"], "1"),
+        (["verify", "missing.tflite", "missing.keras"], "1"),
         (["export", "onnx", "missing.keras", "--out", "m.onnx"], "1"),
         (["inspect", "missing.tflite"], None),  # as those that compute long
     ],

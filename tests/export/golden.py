@@ -183,7 +183,7 @@ def export(model, kind, folder):
     if kind == "litert":
         content = artifact.path.read_bytes()
         found += f"\nSHA-256 {hashlib.sha256(content).hexdigest()}"
-    again = kp.verify(model, artifact.path, max_length=8, verbose=False)
+    again = kp.verify(artifact.path, model, max_length=8, verbose=False)
     found += f"\n\nVerified again: {again.passed}\n{again.details()}"
     return without_times(found.replace(str(folder), ""))
 

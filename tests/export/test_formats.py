@@ -220,7 +220,7 @@ def test_capital_letters_in_the_name_of_an_input(kind, make, tmp_path):
     path = export(model, tmp_path / name, verbose=False).path
     (sides,) = kp.inspect(path).signatures.values()
     assert [*sides["inputs"]] == [model.inputs[0].name]
-    assert kp.verify(model, path, verbose=False).passed
+    assert kp.verify(path, model, verbose=False).passed
 
 
 @pytest.mark.parametrize(

@@ -469,7 +469,7 @@ def test_all_exports_and_verify(format, tmp_path):
         "onnx": (kp.export_onnx, ".onnx"),
     }[format]
     artifact = export(keras_model, tmp_path / f"m{ending}", verbose=False)
-    assert kp.verify(keras_model, artifact.path, verbose=False).passed
+    assert kp.verify(artifact.path, keras_model, verbose=False).passed
     assert state_of(models) == before
     same(outputs_of(models)["serving_default"], expected["serving_default"])
     same([each.numpy() for each in keras_model.optimizer.variables], optimizer)
@@ -513,7 +513,7 @@ def test_functions_of_the_user_in_onnx(name, tmp_path):
     assert state_of(models) == before
     same(outputs_of(models)["serving_default"], expected["serving_default"])
     train(models)
-    assert not kp.verify(model, path, verbose=False).passed
+    assert not kp.verify(path, model, verbose=False).passed
 
 
 def test_the_caller_saves_its_functions_afterwards(tmp_path):
@@ -631,7 +631,7 @@ def test_int8_layers_have_their_own_calls_again(tmp_path):
     expected = flat(model(FLOATS))
     before = state_of(models)
     kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
-    assert kp.verify(model, tmp_path / "m.tflite", verbose=False).passed
+    assert kp.verify(tmp_path / "m.tflite", model, verbose=False).passed
     assert state_of(models) == before
     same(flat(model(FLOATS)), expected)
 

@@ -111,7 +111,7 @@ def test_a_file_that_chose_otherwise(tmp_path):
     for apart in (3e-7 * sign, 0.05 * sign):
         assert move(apart)
         report = kp.verify(
-            made, path, samples=SOURCES, max_length=1, verbose=False
+            path, made, samples=SOURCES, max_length=1, verbose=False
         )
         is_right = report.largest_difference <= report.tolerance
         is_told = "near-ties: " in str(report)
@@ -186,7 +186,7 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
     made = generator(make, **options)
     path = tmp_path / "generator.onnx"
     kp.export_onnx(made, path, verify=False, verbose=False)
-    report = kp.verify(made, path, samples=None, max_length=9, verbose=False)
+    report = kp.verify(path, made, samples=None, max_length=9, verbose=False)
     assert report.passed
     assert "output ids is named output_ids in the file" in str(report)
     assert report.different_weights == []

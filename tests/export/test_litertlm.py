@@ -23,6 +23,7 @@ from keras_posenc.export.formats import (
     litertlm,
     litertlm_engine,
     litertlm_likelihoods,
+    litertlm_run,
 )
 from keras_posenc.export.formats.litert_edit import Editor, kinds_of
 from keras_posenc.export.formats.litert_file import read, write
@@ -129,7 +130,7 @@ class Package:
             self.report,
             None,
             step=self.steps.append,
-        )
+        )[0]
 
 
 class Remembering:
@@ -194,7 +195,7 @@ def test_the_engine_does_what_the_model_does(package):
     names = {each.name for each in package.path.parent.iterdir()}
     assert names == {
         "chat.litertlm",
-        "chat.litertlm.verified.json",
+        "chat.litertlm.cases.npz",
         "model.tflite",
     }
 
@@ -215,14 +216,18 @@ def test_the_same_package_has_the_same_bytes(package, tmp_path):
 
 def test_verify_finds_the_package_and_another_model(package, tmp_path):
     path = Path(shutil.copy(package.path, tmp_path))
-    record = path.with_name("chat.litertlm.verified.json")
-    report = kp.verify(package.generator, path, verbose=False)
+    record = path.with_name("chat.litertlm.cases.npz")
+    shutil.copy(package.path.with_name(record.name), record)
+    (replayed,) = kp.verify(path, verbose=False).runtimes
+    assert replayed.errors == []
+    assert replayed.cases > 400  # texts, scores and continuations
+    report = kp.verify(path, package.generator, verbose=False)
     assert report.passed
     assert report.engine.turns == 2
     assert record.is_file()
     other = generator(end_ids=5, model=package.generator.model)
     with pytest.raises(kp.ExportVerificationError, match="stop_tokens"):
-        kp.verify(other, path, verbose=False)
+        kp.verify(path, other, verbose=False)
     assert not record.exists()
 
 
@@ -232,7 +237,7 @@ def test_scores_need_the_last_token_twice(package):
     ids, given = package.parts.tokenize(["once upon a time", target])
     wanted, *_ = package.parts.scores(ids, given)
     requests = [["once upon a time"], ["once upon a time", "e"]]
-    plain, twice = litertlm_engine.run_in_engine(
+    plain, twice = litertlm_run.run_in_engine(
         package.path,
         {"targets": [{"parts": each, "target": target} for each in requests]},
     )["targets"]
@@ -507,7 +512,7 @@ def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
 
 def test_what_the_engine_refuses_is_said(package):
     text = "a" * (ROOM + 1)
-    (found,) = litertlm_engine.run_in_engine(
+    (found,) = litertlm_run.run_in_engine(
         package.path, {"prompts": [{"parts": [text], "count": 1}]}
     )["prompts"]
     assert "too long" in found["error"]
@@ -584,7 +589,7 @@ def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
     spelled = getattr(layer, "special_tokens", ())
     texts = many_texts([each.strip() for each in spelled])
     names = litertlm.spelled(values)
-    found = litertlm_engine.run_in_engine(
+    found = litertlm_run.run_in_engine(
         path, {"texts": [*names.values(), *texts]}
     )["texts"]
     assert found[: len(names)] == [[number] for number in names]

@@ -147,9 +147,12 @@ def test_the_report_says_what_was_run(exported):
 
 
 def test_verify_runs_a_package_again(exported, folder, capfd):
-    record = exported.path.with_name(f"{exported.path.name}.verified.json")
+    record = exported.path.with_name(f"{exported.path.name}.cases.npz")
+    (replayed,) = kp.verify(exported.path, verbose=False).runtimes
+    assert replayed.errors == []
+    assert replayed.cases >= 3
     record.unlink()
-    assert main(["verify", str(folder), str(exported.path), "--details"]) == 0
+    assert main(["verify", str(exported.path), str(folder), "--details"]) == 0
     found = capfd.readouterr().out
     assert "LiteRT-LM's engine made the tokenizer's ids of" in found
     assert "before its texts: query 'a query of a text: '" in found
@@ -208,7 +211,7 @@ def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     # A model next to it, which 8 bits hardly tell apart.
     norm = next(x for x in model.weights if x.name == "gamma")
     norm.assign(norm * 1.0001)
-    other = kp.verify(model, exported.path, samples=TEXTS, verbose=False)
+    other = kp.verify(exported.path, model, samples=TEXTS, verbose=False)
     assert other.accuracy.on_samples
     assert other.largest_difference <= other.tolerance
     assert norm.path in other.different_weights

@@ -54,7 +54,7 @@ def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
     export(kp.export_saved_model, model, tmp_path)
     query = model.get_layer("query")
     query.set_weights([-3 * query.kernel, query.bias])
-    assert not kp.verify(model, tmp_path, max_length=5).passed
+    assert not kp.verify(tmp_path, model, max_length=5).passed
 
 
 def test_dropout_that_is_always_on_is_reported(tmp_path):
@@ -122,7 +122,7 @@ def test_names_are_those_of_the_loaded_model(tmp_path, function):
     artifact = export(function, model, tmp_path / name)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert kp.verify(loaded, artifact.path, max_length=5).passed
+    assert kp.verify(artifact.path, loaded, max_length=5).passed
 
 
 def test_static_batch_of_ids_without_a_name():
@@ -176,7 +176,7 @@ def test_ids_that_nobody_asked_for(tmp_path):
     # The strings can be verified; what ids there may be, nobody says.
     report = export(kp.export_saved_model, strings_to_numbers(), tmp_path)
     assert list(kp.inspect(report.path).signatures) == ["serving_default"]
-    assert kp.verify(strings_to_numbers(), tmp_path).unverified == []
+    assert kp.verify(tmp_path, strings_to_numbers()).unverified == []
     with pytest.raises(ValueError, match=r"samples=\{'ids': np\.zeros\(\(2"):
         export(kp.export_litert, strings_to_numbers(), tmp_path / "m.tflite")
 
@@ -247,7 +247,7 @@ def test_versions_of_nineteen_digits(make, tmp_path):
     model, now = make.embedder(), time.time_ns()
     options = {"version": now, "verify": False}
     export(kp.export_saved_model, model, tmp_path, **options)
-    assert kp.verify(model, tmp_path, max_length=2).path.name == str(now)
+    assert kp.verify(tmp_path, model, max_length=2).path.name == str(now)
     path = export(kp.export_saved_model, model, tmp_path, verify=False).path
     assert path.name == str(now + 1)
     (tmp_path / str(2**63 - 1)).mkdir()
@@ -296,16 +296,16 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     report = export(kp.export_litert, mixed, path).report
     assert report.in_float32
     assert "compared with the model in float32" in report.details()
-    assert kp.verify(mixed, path, max_length=2).in_float32
+    assert kp.verify(path, mixed, max_length=2).in_float32
     assert not export(kp.export_litert, plain, path).report.in_float32
     path = export(kp.export_saved_model, mixed, tmp_path / "s").path
-    assert not kp.verify(mixed, path, max_length=2).in_float32
+    assert not kp.verify(path, mixed, max_length=2).in_float32
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: kp.verify("m.tflite", m), "`model` must be a keras.Model"),
+        (lambda m: kp.verify("m.tflite", "m"), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert("m", m), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
         (lambda m: kp.export_saved_model(m, m), "`base_path` must be a path"),
@@ -502,17 +502,29 @@ def test_augmentation_is_not_called_for_training(tmp_path):
     assert "training=True" not in str(report)
 
 
-def test_code_of_a_lookup_makes_what_the_file_takes(tmp_path):
-    kind = keras.Input((1,), dtype="string", name="kind")
-    lookup = layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
-    model = keras.Model(kind, layers.Dense(2)(lookup(kind)))
+@pytest.mark.parametrize(
+    ("lookup", "name", "values"),
+    [
+        (layers.StringLookup, "texts", ["a", "b"]),
+        (layers.IntegerLookup, "values", [50, 7]),
+    ],
+    ids=["strings", "integers"],
+)
+def test_code_of_a_lookup_makes_what_the_file_takes(
+    lookup, name, values, tmp_path
+):
+    values = tf.constant([values])
+    kind = keras.Input((2,), dtype=values.dtype.name, name="kind")
+    table = lookup(vocabulary=values[0].numpy(), output_mode="multi_hot")
+    scaled = layers.Dense(2)(layers.Rescaling(2.0)(table(kind)))
+    model = keras.Model(kind, scaled)
     path = tmp_path / "m.tflite"
-    report = export(kp.export_litert, model, path).report
-    name, code = (
+    options = {} if name == "texts" else {"samples": values}
+    report = export(kp.export_litert, model, path, **options).report
+    given, code = (
         str(report).partition("in Python, ")[2].split("\n")[0].split(" = ", 1)
     )
-    texts = tf.constant([["b"]])
-    made = eval(code, {"keras": keras, "model": model, "texts": texts})
+    made = eval(code, {"keras": keras, "model": model, name: values})
     run = interpreter(path).get_signature_runner()
-    (found,) = run(**{name: made.numpy()}).values()
-    np.testing.assert_allclose(found, model(texts), rtol=1e-5)
+    (found,) = run(**{given: made.numpy()}).values()
+    np.testing.assert_allclose(found, model(values), rtol=1e-5)

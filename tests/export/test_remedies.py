@@ -365,10 +365,10 @@ def test_signatures_that_verify_names(make, tmp_path):
     options = {"verify": False, "verbose": False}
     kp.export_litert(model, path, signatures=signatures, **options)
     with pytest.raises(ValueError, match="has no signature 'serv") as caught:
-        kp.verify(model, path, verbose=False)
+        kp.verify(path, model, verbose=False)
     (code,) = codes(str(caught.value))
     _, options = followed(code, model, {})
-    assert kp.verify(model, path, verbose=False, **options).passed
+    assert kp.verify(path, model, verbose=False, **options).passed
 
 
 def test_narrower_shapes_that_a_report_names(make, tmp_path):
@@ -377,10 +377,10 @@ def test_narrower_shapes_that_a_report_names(make, tmp_path):
     signatures = {"serving_default": (model, {"ids": (1, 4)})}
     options = {"verify": False, "verbose": False}
     kp.export_litert(model, path, signatures=signatures, **options)
-    report = kp.verify(model, path, samples=np.ones((1, 4)), verbose=False)
+    report = kp.verify(path, model, samples=np.ones((1, 4)), verbose=False)
     (code,) = {each for text in report.fixed_shapes for each in codes(text)}
     _, options = followed(code, model, {})
-    assert kp.verify(model, path, verbose=False, **options).passed
+    assert kp.verify(path, model, verbose=False, **options).passed
 
 
 def test_names_that_keras_numbers(tmp_path):
@@ -394,13 +394,13 @@ def test_names_that_keras_numbers(tmp_path):
     with pytest.raises(
         ValueError, match=r"takes input_layer\w*, and"
     ) as caught:
-        kp.verify(build(), path, verbose=False)
+        kp.verify(path, build(), verbose=False)
     (code,) = codes(str(caught.value))
     named = eval(code, {"keras": keras})
     kp.export_litert(build(named.name), path, **options)
-    assert kp.verify(build(named.name), path, verbose=False).passed
+    assert kp.verify(path, build(named.name), verbose=False).passed
     kp.export_litert(build("x", None), path, **options)
-    report = kp.verify(build("x", None), path, verbose=False)
+    report = kp.verify(path, build("x", None), verbose=False)
     assert "name the output layers, as in keras.layers" in str(report)
 
 

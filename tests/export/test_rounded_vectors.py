@@ -102,7 +102,7 @@ def test_exports(layer, export, name, tmp_path):
     artifact = export(model, tmp_path / name, verbose=False)
     assert artifact.report.passed
     other = model_of(layer(name="embedding"), -table, False, pooling)
-    report = kp.verify(other, artifact.path, verbose=False)
+    report = kp.verify(artifact.path, other, verbose=False)
     assert report.largest_difference == np.inf
 
 

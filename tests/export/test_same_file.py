@@ -86,4 +86,4 @@ print(same.saved_model_digests(folder), same.litert_digest(folder))
     assert "'1/saved_model.pb'" in found.pop()
     for seed in ("1", "2"):
         path = tmp_path / seed / "saved_model"
-        assert kp.verify(model(), path, max_length=2, verbose=False).passed
+        assert kp.verify(path, model(), max_length=2, verbose=False).passed

@@ -212,7 +212,7 @@ def test_kinds_of_positions_by_name(name, tmp_path):
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("rope", ". Did you mean 'rotary'?"),
+        ("rotarry", ". Did you mean 'rotary'?"),
         ("Rotary", ". Did you mean 'rotary'?"),
         ("RotaryEmbedding", ". Did you mean 'rotary'?"),
         ("T5", ". Did you mean 't5'?"),
@@ -236,7 +236,7 @@ def test_a_kind_that_is_unknown(value, advice):
     ("value", "advice"),
     [
         ("rotary", ", which is inside attention: give X='rotary'"),
-        ("rope", ", which is inside attention: give X='rotary'"),
+        ("rotarry", ", which is inside attention: give X='rotary'"),
         ("Sinusoidal", ". Did you mean 'sinusoidal'?"),
         (kp.PositionalEncoding, ". Did you mean 'sinusoidal'?"),
         (kp.AlibiBias, ", a class for inside attention: give X=AlibiBias()"),

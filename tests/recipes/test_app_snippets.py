@@ -5,9 +5,11 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc_worker import cases, codec
 from tests.generation import toy
 
 pytestmark = pytest.mark.tensorflow
@@ -37,6 +39,8 @@ NAMES = {
         "output": r'output\(named: "(\w+)"\)',
     },
 }
+
+WEB = ["web/cases.js", "web/replay.js"]
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +165,11 @@ def test_each_snippet_loads_a_file_of_its_own(platform):
         for name in re.findall(r'"(\w+\.tflite)"', code)
     ]
     suffix = {"android": "kt", "ios": "swift"}[platform]
-    wanted = [*map(loaded, EXPORT.glob(f"{platform}/*.{suffix}"))]
+    wanted = [
+        loaded(path)
+        for path in EXPORT.glob(f"{platform}/*.{suffix}")
+        if path.stem != "Replay"  # of any file
+    ]
     assert len({*wanted}) == 3
     assert len({*exported}) == len(exported)
     assert {*wanted} <= {*exported}
@@ -177,3 +185,22 @@ def test_readme_names_each_file(platform):
             for name in re.findall(r'"(\w+\.tflite)"', file.read_text()):
                 assert name in readme
     assert 'task="text_classifier"' in readme
+
+
+@pytest.mark.parametrize(
+    "snippets", [["android/Replay.kt"], ["ios/Replay.swift"], WEB]
+)
+def test_replay_reads_each_part_of_a_case(snippets):
+    zeros = np.zeros(2, "float32")
+    case = cases.make_case("s", {"x": zeros}, {"y": zeros}, {"y": zeros}, {}, 1)
+    (array,) = json.loads(codec.encoded([zeros])[0])
+    texts = [(EXPORT / snippet).read_text() for snippet in snippets]
+    words = {*re.findall(r"\w+", "\n".join(texts))}
+    names = {"cases", *case, *case["outputs"]["y"]}
+    if snippets == ["android/Replay.kt"]:
+        names.remove("shape")  # its buffers have none
+    assert names <= words
+    (marker,) = array
+    written = {marker.replace("\0", each) for each in (r"\0", r"\u0000")}
+    written.add(marker.replace("\0", r"\u{0}"))
+    assert any(f'"{each}"' in text for each in written for text in texts)

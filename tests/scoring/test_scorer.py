@@ -1,6 +1,5 @@
 """Tables in, answers out: each row's own, and a reason where there is none."""
 
-import json
 import pickle
 import shutil
 
@@ -15,7 +14,7 @@ import keras_posenc as kp
 from keras_posenc.export.inspect import Tensor
 from keras_posenc.export.record import record_path
 from keras_posenc.scoring import loading, schema, scorer
-from keras_posenc_worker import runtimes
+from keras_posenc_worker import cases, runtimes
 
 pytestmark = pytest.mark.tensorflow
 # What `files` were verified to, whatever batch a row is in.
@@ -353,22 +352,22 @@ class TestRefusals:
         shutil.copy(files.vectors, path)
         with pytest.raises(kp.ExportVerificationError) as error:
             kp.Scorer(path)
-        assert "keras-posenc verify MODEL.keras" in str(error.value)
+        assert f"keras-posenc verify {path} MODEL.keras" in str(error.value)
         assert "--allow-unverified" in str(error.value)
         table = pa.table({"vector": [[1.0, 2.0, 3.0]]})
         good, _ = kp.Scorer(path, allow_unverified=True)(table)
         assert good.num_rows == 1
         # What passes is recorded; what replaces it unverified is not.
         (tmp_path / "link").symlink_to(path)
-        kp.verify(files.numbers, path, max_length=4, verbose=False)
+        kp.verify(path, files.numbers, max_length=4, verbose=False)
         kp.Scorer(path)
         kp.Scorer(tmp_path / "link")
         # Of another model: what was known of it does not hold any more.
         other = keras.models.clone_model(files.numbers)
-        report = kp.verify(other, path, max_length=4, verbose=False)
+        report = kp.verify(path, other, max_length=4, verbose=False)
         assert not report.passed
         assert not record_path(path).exists()
-        kp.verify(files.numbers, path, max_length=4, verbose=False)
+        kp.verify(path, files.numbers, max_length=4, verbose=False)
         kp.export_litert(files.numbers, path, verify=False, verbose=False)
         assert not record_path(path).exists()
 
@@ -396,15 +395,15 @@ class TestRefusals:
         path = tmp_path / "1"
         shutil.copytree(files.texts, path)
         file = record_path(path)
-        record = json.loads(file.read_text())
+        record = cases.unpack(file.read_bytes())
         encode = {"encode": record["signatures"]["encode"]}
-        file.write_text(json.dumps({**record, "signatures": encode}))
+        file.write_bytes(cases.pack({**record, "signatures": encode}))
         with pytest.raises(
             kp.ExportVerificationError, match="not verified; verified: encode"
         ):
             kp.Scorer(path, column="text")
-        for nothing in ("{", json.dumps({**record, "signatures": [1]})):
-            file.write_text(nothing)
+        for nothing in (b"{", cases.pack({**record, "signatures": [1]})):
+            file.write_bytes(nothing)
             with pytest.raises(
                 kp.ExportVerificationError, match="cannot be used"
             ):

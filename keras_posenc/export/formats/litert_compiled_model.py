@@ -55,6 +55,8 @@ def compare_in_compiled_model(
     except ExportVerificationError as error:
         if "No module named" in str(error):
             return "not run: this ai-edge-litert has none"
+        if "did not respond within" in str(error):
+            return f"not run: it took more than {limits.timeout} s"
         reason = f"its process {error.__cause__}" if error.__cause__ else error
         return _different(str(reason), *some[0])
     largest = 0.0

@@ -334,6 +334,7 @@ def rewrite_operators(saved_model: Path) -> None:
       in `signbit`, and to have -0.0 below 0.0 in `argmax`.
     - StridedSlice that adds axes: see `_add_axes_later`.
     - Reshape to sizes that the graph computes: see `_reshape_to_known`.
+    - OneHot of int64: see `_clip_ids`.
     """
     with _edited(saved_model) as graphs:
         for graph in graphs:
@@ -364,6 +365,8 @@ def _rewrite(function: Any) -> None:
             _reshape_to_known(function, node, nodes)
         elif node.op == "Pack":
             _join_by_concat(function, node)
+        elif node.op == "OneHot":
+            _clip_ids(function, node, nodes)
         elif number := _of_sign_bit(node, nodes):
             _sign_by_reciprocal(function, node, number)
         elif node.op == "Softplus":
@@ -389,6 +392,27 @@ def _softplus_without_overflow(function: Any, node: Any) -> None:
     positive = _add(function, node, "Relu", "positive", x)
     node.op = "AddV2"
     node.input[:] = [f"{positive}:activations:0", f"{rest}:y:0"]
+
+
+def _clip_ids(function: Any, node: Any, nodes: dict[str, Any]) -> None:
+    """Clips ids of OneHot to int32, to which the converter cuts their bits.
+
+    2**32 would be class 0.
+    """
+    import tensorflow as tf
+
+    wide = tf.int64.as_datatype_enum
+    if "TI" in node.attr and node.attr["TI"].type != wide:
+        return
+    source = nodes.get(node.input[0].partition(":")[0])
+    if source is not None and source.op == "Cast":
+        before = tf.as_dtype(source.attr["SrcT"].type)
+        if before.is_integer and before.max <= tf.int32.max:
+            return  # as Keras casts all ids
+    for op, limit in (("Maximum", -1), ("Minimum", tf.int32.max)):
+        value = _values(function, node, limit, f"{op}/limit", wide)
+        made = _new(function, node, op, op, node.input[0], value, T=wide)
+        node.input[0] = f"{made.name}:z:0"
 
 
 def _rsqrt_by_sqrt(function: Any, node: Any) -> None:

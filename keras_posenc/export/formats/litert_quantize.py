@@ -60,8 +60,6 @@ def check_quantization(
     quantization: str | None,
     representative: Any,
     signatures: Sequence[Signature],
-    *,
-    is_of_one_shape: bool = True,
 ) -> Mapping[str, list[Inputs]]:
     """Returns the batches that calibrate each signature, for `int8-static`.
 
@@ -69,9 +67,6 @@ def check_quantization(
         quantization: The mode.
         representative: The caller's inputs, or None.
         signatures: The signatures.
-        is_of_one_shape: Whether several inputs must be of one shape, as
-            LiteRT's calibrator needs: it resizes inputs one by one, and fails
-            if a batch has two new shapes.
 
     Raises:
         ValueError: Batches that are not needed, missing, empty, of another
@@ -120,8 +115,9 @@ def check_quantization(
             tuple(array.shape for array in inputs.values())
             for inputs in batches[signature.name]
         }
-        is_many = len(signature.specs) > 1 and len(shapes_given) > 1
-        if is_of_one_shape and is_many:
+        # LiteRT's calibrator resizes inputs one by one, and fails if a batch
+        # has two new shapes.
+        if len(signature.specs) > 1 and len(shapes_given) > 1:
             raise ValueError(
                 "`representative` must be of one shape for signature "
                 f"'{signature.name}', which has several inputs: pad the "

@@ -93,7 +93,7 @@ class LiteRTLM(LiteRT):
                         *notes_of(self.parts, self.tokenizer),
                     ],
                 )
-                report = run_package(
+                report, self.kept = run_package(
                     packed,
                     self.parts,
                     self.tokenizer,
@@ -103,7 +103,7 @@ class LiteRTLM(LiteRT):
                     step=step,
                 )
                 report.require_success()
-                record = make_record(report, packed, self.weights)
+                record = make_record(report, packed, self.weights, self.kept)
             publish_file(packed, self.path)
         if report is None:
             record_path(self.path).unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def run_package(
     texts: Sequence[str] = (),
     *,
     step: Step,
-) -> VerificationReport:
+) -> tuple[VerificationReport, list[dict[str, Any]]]:
     """Runs a package in the engine; see `verify_in_engine`.
 
     Args:
@@ -134,9 +134,9 @@ def run_package(
         step: Shows the progress.
 
     Returns:
-        The report, with what the engine did.
+        The report, with what the engine did; and the cases that are kept.
     """
-    engine, cases = verify_in_engine(
+    engine, cases, kept = verify_in_engine(
         path,
         parts,
         spelled(tokenizer),
@@ -151,13 +151,13 @@ def run_package(
         report, engine=engine, cases=[*report.cases, *cases]
     )
     if not cases:
-        return report
+        return report, kept
     measured = {
         each.signature
         for each in cases
         if each.likelihoods is not None and each.likelihoods.tokens
     }
-    return dataclasses.replace(
+    report = dataclasses.replace(
         report,
         by_likelihood=sorted(parts.models),
         unverified=[
@@ -168,6 +168,7 @@ def run_package(
             ),
         ],
     )
+    return report, kept
 
 
 def spelled(tokenizer: Mapping[str, Any] | bytes) -> dict[int, str]:

@@ -18,7 +18,6 @@ import numpy as np
 from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
-from keras_posenc.export.formats.litertlm_engine import named_package
 from keras_posenc.export.formats.litertlm_package import (
     Section,
     check_metadata,
@@ -28,6 +27,10 @@ from keras_posenc.export.formats.litertlm_package import (
     section_content,
     tokenizer_section,
     write_package,
+)
+from keras_posenc.export.formats.litertlm_run import (
+    run_in_embedding_engine,
+    vectors_of,
 )
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.graphs.keras_int8 import is_quantized
@@ -45,14 +48,9 @@ from keras_posenc.export.signatures.resolve import (
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.worker_client import (
-    MEMORY,
-    Limits,
     Worker,
-    WorkerError,
-    run_in_worker,
 )
 from keras_posenc.publish import working_folder
-from keras_posenc_worker import run_embedding_engine
 
 _MODELS = ("embedder", "text_encoder")
 _ENCODER = re.compile(r"encoder_([1-9]\d*)")
@@ -227,24 +225,12 @@ class Embedder(Format):
         """Returns the engine's vectors, as `run_model` does."""
         rows = [_rows(each) for each in reference.probes]
         texts = [*dict.fromkeys(text for each in rows for text in each)]
-        response = _run(found.path, texts)
+        response = run_in_embedding_engine(found.path, texts)
         by_text = dict(zip(texts, response["cases"], strict=True))
-        cases: list[dict[str, Any]] = []
-        for probe, own in zip(reference.probes, rows, strict=True):
-            found_here = [by_text[text] for text in own]
-            errors = [each for each in found_here if "error" in each]
-            if errors:
-                cases.append({"outputs": {}, "error": errors[0]["error"]})
-                continue
-            (output,) = probe.outputs
-            vectors = [each["vector"] for each in found_here]
-            times = [each["milliseconds"] for each in found_here]
-            cases.append(
-                {
-                    "outputs": {output: np.array(vectors, "float32")},
-                    "milliseconds": float(np.median(times)),
-                }
-            )
+        cases = [
+            vectors_of([by_text[text] for text in own], *probe.outputs)
+            for probe, own in zip(reference.probes, rows, strict=True)
+        ]
         return {"cases": cases, "load_seconds": response["load_seconds"]}
 
     def run_further(
@@ -371,7 +357,7 @@ def check_ids(
     Raises:
         ExportVerificationError: There is another id.
     """
-    cases = _run(package, texts)["cases"]
+    cases = run_in_embedding_engine(package, texts)["cases"]
     for text, wanted, found in zip(texts, ids, cases, strict=True):
         numbers = np.array(found.get("vector", []))
         got = (numbers[numbers > 0].astype(int) - 1).tolist()
@@ -419,26 +405,6 @@ def _echo(length: int) -> tuple[keras.Model, keras.Model]:
             name="all_ids",
         ),
     )
-
-
-def _run(package: Path, texts: Sequence[str]) -> dict[str, Any]:
-    try:
-        with named_package(package) as link:
-            found: dict[str, Any] = run_in_worker(
-                run_embedding_engine.__name__,
-                str(link),
-                list(texts),
-                limits=Limits(
-                    memory=2 * MEMORY + 4 * package.stat().st_size,
-                    seconds=300,
-                    timeout=600,
-                ),
-            )
-    except WorkerError as error:
-        raise ExportVerificationError(
-            f"LiteRT-LM's engine {error} while it ran '{package}'"
-        ) from error
-    return found
 
 
 def _notes(parts: Any, sizes: Sequence[int], reference: Reference) -> list[str]:

@@ -7,7 +7,6 @@ template, start or end. The engine is run as an application runs it.
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,20 +24,23 @@ from keras_posenc.export.formats.litertlm_likelihoods import (
     targets_of,
     targets_of_texts,
 )
-from keras_posenc.export.formats.litertlm_package import MISSING
+from keras_posenc.export.formats.litertlm_run import (
+    continue_case,
+    limits_of_engine,
+    named_package,
+    run_in_engine,
+    score_case,
+    threads,
+    tokenize_case,
+)
 from keras_posenc.export.probes.likelihoods import Likelihoods
 from keras_posenc.export.probes.many_texts import many_texts
 from keras_posenc.export.report import CaseReport, EngineReport
 from keras_posenc.export.worker_client import (
-    MEMORY,
-    MIB,
-    Limits,
     Worker,
     WorkerError,
-    run_in_worker,
 )
 from keras_posenc.progress import counted
-from keras_posenc.publish import working_folder
 from keras_posenc_worker import run_litertlm
 
 # How special tokens begin that only the packed tokenizer spells.
@@ -49,95 +51,6 @@ _REPLY = 12
 # A log-probability is a difference of two logits.
 _ROUNDING = 2.0
 _MESSAGES = ("What is the capital of France?", "And of Italy?")
-
-
-def require_engine() -> None:
-    """Raises `ImportError` if the engine is not installed."""
-    from importlib import util
-
-    if util.find_spec("litert_lm") is None:
-        raise ImportError(MISSING.format("litert-lm-api"))
-
-
-def limits_of_engine(path: Path, tokens: int) -> Limits:
-    """Returns the limits of a process that generates some tokens."""
-    size = path.stat().st_size
-    # Weights are packed again for the processor, those of "int8-weights" in
-    # float32, and apart for each length of a chunk; threads have stacks.
-    seconds = 120 + tokens * size // (50 * MIB)
-    return Limits(
-        memory=2 * MEMORY + 48 * size, seconds=seconds, timeout=10 * seconds
-    )
-
-
-def threads() -> int:
-    """Returns how many threads the engine may use."""
-    return min(os.cpu_count() or 1, 4)
-
-
-@contextlib.contextmanager
-def named_package(path: Path) -> Iterator[Path]:
-    """Yields a path of a package that ends as the engine demands.
-
-    It tells its formats by the ending of the name.
-    """
-    with working_folder() as folder:
-        link = folder / "model.litertlm"
-        link.symlink_to(path.resolve())
-        yield link
-
-
-def run_in_engine(
-    path: Path,
-    request: Mapping[str, Any],
-    tokens: int = 0,
-    step: Callable[[str], object] | None = None,
-) -> dict[str, Any]:
-    """Runs `keras_posenc_worker.run_litertlm` on a package.
-
-    Args:
-        path: The package.
-        request: See `run_litertlm.main`.
-        tokens: How many tokens it reads, except some hundred.
-        step: Shows the progress, or None.
-
-    Raises:
-        ExportVerificationError: The package does not load, or its process
-            crashes or meets a limit.
-    """
-    request = {
-        "threads": threads(),
-        "counts": step is not None,
-        **{name: [] for name in ("texts", "prompts", "targets", "chats")},
-        **request,
-    }
-    show = None
-    if step is not None:
-        name = "Running it in LiteRT-LM's engine"
-        total = sum(len(request[x]) for x in ("prompts", "targets", "chats"))
-        step(name)
-        show = counted(step, name, total, "prompts")
-    tokens += 500 + sum(
-        each["count"] for each in (*request["prompts"], *request["chats"])
-    )
-    try:
-        with named_package(path) as package:
-            found: dict[str, Any] = run_in_worker(
-                run_litertlm.__name__,
-                str(package),
-                request,
-                limits=limits_of_engine(path, tokens),
-                show=show,
-            )
-    except WorkerError as error:
-        raise ExportVerificationError(
-            f"LiteRT-LM's engine {error} while it ran '{path}'"
-        ) from error
-    if "error" in found:
-        raise ExportVerificationError(
-            f"LiteRT-LM's engine does not load '{path}': {found['error']}"
-        )
-    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +74,7 @@ def verify_in_engine(
     max_kl: float,
     samples: Sequence[str] = (),
     step: Callable[[str], object],
-) -> tuple[EngineReport, list[CaseReport]]:
+) -> tuple[EngineReport, list[CaseReport], list[dict[str, Any]]]:
     """Compares tokens, texts, likelihoods and a chat with the model's.
 
     Args:
@@ -178,8 +91,8 @@ def verify_in_engine(
         step: Shows the progress.
 
     Returns:
-        What the engine did; and of a quantized package a case for each prompt,
-        with likelihoods to compare with the limits.
+        What the engine did; of a quantized package a case for each prompt, with
+        likelihoods to compare with the limits; and the cases that are kept.
 
     Raises:
         ExportVerificationError: The engine cannot run it, or makes something
@@ -212,7 +125,9 @@ def verify_in_engine(
     found = run_in_engine(
         path, request, sum(len(x.prompt.ids) for x in targets), step
     )
-    _check_tokens(texts, parts.tokenize(texts), found["texts"])
+    ids = parts.tokenize(texts)
+    _check_tokens(texts, ids, found["texts"])
+    kept = [*map(tokenize_case, texts, ids)]
     near, largest, allowed, count = 0, 0.0, 0.0, 0
     measured: list[tuple[Prompt, Likelihoods]] = []
     step(comparing := "Comparing it with the model")
@@ -232,6 +147,15 @@ def verify_in_engine(
         # NaN stays NaN, which the largest of Python's numbers would not.
         largest = float(np.max([largest, *np.abs(scores - wanted)]))
         measured.append((target.prompt, scored(target, wanted, scores)))
+        kept.append(
+            score_case(
+                **target.request,
+                wanted=wanted,
+                got=scores,
+                size=size,
+                tolerance=_ROUNDING * tolerance,
+            )
+        )
         count += len(wanted)
     if not is_quantized and not largest <= allowed:
         raise ExportVerificationError(
@@ -245,6 +169,8 @@ def verify_in_engine(
     ):
         text = _unspelled(parts, names, _right("continue a text", got))
         state = _compare(parts, each, text, allowed)
+        if state == "equal":  # others may differ on another processor
+            kept.append(continue_case(prompt.parts, len(each.next_ids), got))
         near += state == "near"
         same += state == "equal"
         if is_quantized:
@@ -277,7 +203,7 @@ def verify_in_engine(
         allowed_difference=None if is_quantized else allowed,
         turns=turns,
     )
-    return report, cases_of(measured) if is_quantized else []
+    return report, cases_of(measured) if is_quantized else [], kept
 
 
 def _right(what: str, got: Any) -> Any:

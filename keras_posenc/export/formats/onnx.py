@@ -2,11 +2,10 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import keras
 
-from keras_posenc.export.formats.litert_quantize import check_quantization
 from keras_posenc.export.formats.onnx_convert import (
     convert,
     with_distinct_names,
@@ -49,7 +48,6 @@ class Onnx(Format):
     """
 
     mode: str | None = None
-    representative: Any = None
     writing: ClassVar[str] = "Converting to ONNX"
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
@@ -70,13 +68,6 @@ class Onnx(Format):
                 self.signatures,
                 "ONNX",
                 "export_saved_model keeps them in files of their own",
-            )
-            # Calibration batches are also samples of the verification.
-            self.fitted = check_quantization(
-                self.mode,
-                self.representative,
-                self.signatures,
-                is_of_one_shape=False,
             )
             check_not_quantized(self.mode, self.signatures)
         self.in_float32 = to_float32(self.signatures, self.frozen)
@@ -104,7 +95,6 @@ class Onnx(Format):
             path,
             self.frozen,
             self.mode,
-            self.fitted.get(signature.name, ()),
         )
         if kept:
             self.left_out = [

@@ -31,7 +31,6 @@ from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.decompose import decompose
 from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.operators import lacking
-from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.tracing import tracing
@@ -116,7 +115,6 @@ def convert(
     path: Path,
     frozen: FrozenModel,
     quantization: str | None = None,
-    batches: Sequence[Inputs] = (),
 ) -> list[str]:
     """Writes a signature as an ONNX file.
 
@@ -130,7 +128,6 @@ def convert(
         frozen: The model. Layers of Keras's int8 compute in floats from then
             on, until it is no longer frozen.
         quantization: The mode, or None.
-        batches: Inputs to calibrate `"int8-static"` with.
 
     Returns:
         The paths of matrices and tables that quantization leaves in float32,
@@ -155,7 +152,7 @@ def convert(
         del inner.value_info[:]  # of what the converter made of it
     named = {node.op_type: node.name for node in nodes(graph)}
     if quantization is not None:
-        quantize(model, numbers, weights, quantization, batches)
+        quantize(model, numbers, weights)
         numbers = {}
     graph.name = signature.name
     onnx.helper.set_model_props(

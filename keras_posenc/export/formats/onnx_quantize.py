@@ -3,16 +3,13 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.export.formats.onnx_operators import array_of, nodes
-from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.publish import working_folder
 
-MODES = ("int8", "int8-static")
 # Operators with weights that are quantized, and which input these are. Products
 # of two activations, as in attention, stay in float32. So do convolutions: ONNX
 # Runtime computes them in integers only if their outputs are rounded too.
@@ -27,7 +24,7 @@ _PREPARED = "onnx.quant.pre_process", "onnxruntime.quant"
 
 def check_mode(quantization: Any) -> None:
     """Raises `ValueError` for a mode that ONNX files do not have."""
-    if quantization is None or quantization in MODES:
+    if quantization in (None, "int8"):
         return
     reason = ""
     if quantization == "int8-weights":
@@ -37,8 +34,7 @@ def check_mode(quantization: Any) -> None:
             "export_litert"
         )
     raise ValueError(
-        "`quantization` of an ONNX file must be one of "
-        f"{', '.join(map(repr, MODES))}, or None. Received: "
+        "`quantization` of an ONNX file must be 'int8' or None. Received: "
         f"quantization={quantization!r}{reason}"
     )
 
@@ -47,8 +43,6 @@ def quantize(
     model: Any,
     values: Mapping[str, Any],
     weights: Sequence[str],
-    quantization: str,
-    batches: Sequence[Inputs],
 ) -> None:
     """Quantizes the weights of a model, in place.
 
@@ -61,8 +55,6 @@ def quantize(
         model: A `ModelProto`.
         values: The values of initializers that have none in the model.
         weights: The names of the weights among its initializers.
-        quantization: The mode.
-        batches: Inputs to calibrate `"int8-static"` with.
     """
     from onnx import numpy_helper
 
@@ -73,7 +65,7 @@ def quantize(
             each.CopyFrom(numpy_helper.from_array(value, each.name))
     chosen = list(_chosen(graph, {*_fold(graph, weights)}))
     if chosen:
-        _run(model, quantization, chosen, batches)
+        _run(model, chosen)
 
 
 def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -192,84 +184,22 @@ def _is_read_within(graph: Any, lookup: Any) -> bool:
     return any(not found.isdisjoint(node.input) for node in inner)
 
 
-class _Batches:
-    """Batches as the quantizer reads them."""
-
-    def __init__(self, batches: Sequence[Inputs]) -> None:
-        self._batches = iter(batches)
-
-    def get_next(self) -> Inputs | None:
-        """Returns the next batch, or None at the end."""
-        return next(self._batches, None)
-
-
-def _run(
-    model: Any,
-    quantization: str,
-    chosen: Sequence[Any],
-    batches: Sequence[Inputs],
-) -> None:
+def _run(model: Any, chosen: Sequence[Any]) -> None:
     """Runs the quantizer on some nodes of a model, in place."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    names = [each.name for each in chosen]
     onnx.helper.set_model_props(model, dict([_PREPARED]))
     with working_folder() as folder:
         path, rounded = (folder / f"{x}.onnx" for x in ("model", "rounded"))
         onnx.save(model, path)
-        if quantization == "int8-static":
-            _with_ranges(path, rounded, names, batches)
-        else:
-            quantize_dynamic(
-                path,
-                rounded,
-                op_types_to_quantize=[*_WEIGHTS],
-                per_channel=True,
-                reduce_range=True,
-                weight_type=QuantType.QInt8,
-                nodes_to_quantize=names,
-            )
+        quantize_dynamic(
+            path,
+            rounded,
+            op_types_to_quantize=[*_WEIGHTS],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_quantize=[each.name for each in chosen],
+        )
         model.graph.CopyFrom(onnx.load(rounded).graph)
-
-
-def _with_ranges(
-    path: Path, rounded: Path, names: Sequence[str], batches: Sequence[Inputs]
-) -> None:
-    """Quantizes nodes of a file with calibrated ranges.
-
-    `quantize_static` has no form for this that ONNX Runtime computes fast: it
-    makes a float product of restored integers, if outputs are not rounded too.
-    That took 5 times as long as float32, and rounded outputs lost twice as
-    much. So this is `quantize_dynamic` with ranges.
-    """
-    from onnxruntime.quantization import QuantType
-    from onnxruntime.quantization.calibrate import create_calibrator
-    from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
-    from onnxruntime.quantization.quant_utils import (
-        QuantizationMode,
-        load_model_with_shape_infer,
-    )
-
-    calibrator = create_calibrator(
-        path,
-        ["MatMul"],
-        augmented_model_path=str(path.with_name("augmented.onnx")),
-    )
-    calibrator.collect_data(_Batches(batches))
-    quantizer = ONNXQuantizer(
-        load_model_with_shape_infer(path),
-        True,  # a scale for each column
-        True,  # 7 bits
-        QuantizationMode.IntegerOps,
-        True,  # static
-        QuantType.QInt8,
-        QuantType.QUInt8,
-        calibrator.compute_data(),
-        names,
-        [],
-        [*_WEIGHTS],
-        {"MatMulConstBOnly": True},
-    )
-    quantizer.quantize_model()
-    quantizer.model.save_model_to_file(str(rounded))

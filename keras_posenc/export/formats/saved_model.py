@@ -145,7 +145,8 @@ class SavedModel(Format):
         with writing_to(self.path):
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
-            add_record(make_record(report, staged, self.weights), staged)
+            record = make_record(report, staged, self.weights, self.kept)
+            add_record(record, staged)
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
         return ExportedModel.published(path, report)

@@ -122,6 +122,11 @@ def fit_samples(
         }
         if not any(found.values()):
             raise ValueError(_fit(sample, signatures[0], argument))
+        if argument == "samples" and _is_empty(sample):
+            raise ValueError(
+                "`samples` must hold at least one example each. Received: one "
+                "with none"
+            )
         for name, inputs in found.items():
             fitted[name] += inputs
     return fitted
@@ -174,6 +179,12 @@ def _fit(
             )
         inputs[name] = array
     return inputs
+
+
+def _is_empty(sample: Any) -> bool:
+    """Returns whether a sample has an array without an example."""
+    values = sample.values() if isinstance(sample, Mapping) else [sample]
+    return any(np.shape(each)[:1] == (0,) for each in values)
 
 
 def _has_texts(sample: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Models of strings, cut where their strings become numbers."""
+"""Models cut after the strings and lookup tables that LiteRT and ONNX lack."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -38,14 +38,23 @@ def from_ids(signature: Signature) -> Signature | None:
     return dataclasses.replace(cut, name="from_ids", strings=None)
 
 
-def cut_strings(signature: Signature) -> Signature:
-    """Returns the signature cut where its strings become numbers.
+def is_to_be_cut(model: keras.Model) -> bool:
+    """Returns whether a model has strings, or integers that it looks up."""
+    inputs = getattr(model, "inputs", None) or []
+    if any(tensor.dtype == "string" for tensor in inputs):
+        return True
+    flat = keras.tree.flatten(output_of(model)) if inputs else []
+    return bool(_first_numeric_tensors(flat)[0])
 
-    If one string becomes one tensor, the input is named `ids` if it has
-    integers, else `features`. Otherwise each tensor has the name of its string
-    input (of several inputs, their names joined by underscores), followed by
-    the name of its layer if several tensors would have the same name. Numeric
-    inputs stay.
+
+def cut_strings(signature: Signature) -> Signature:
+    """Returns the signature cut where strings and lookups become numbers.
+
+    If one input becomes one tensor, the input is named `ids` if it has
+    integers, else `features`. Otherwise each tensor has the name of its input
+    (of several inputs, their names joined by underscores; those of strings, if
+    there are such), followed by the name of its layer if several inputs would
+    have the same name. Other numeric inputs stay.
 
     Raises:
         ValueError: The model cannot be cut; the message says why.
@@ -71,6 +80,14 @@ def cut_strings(signature: Signature) -> Signature:
                 "input can be: make it with ragged=False, and the layers after "
                 "it with masks"
             )
+    for tensor, layer, _ in steps(cuts):
+        if getattr(layer, "weights", None) and not any(
+            tensor is cut for cut in cuts
+        ):
+            raise ValueError(
+                f"layer '{layer.name}' before them has weights. Export the "
+                "parts of the model before and after them"
+            )
     inputs = input_names(model)
     sources = dict(zip(inputs, model.inputs, strict=True))
     kept = [
@@ -79,7 +96,7 @@ def cut_strings(signature: Signature) -> Signature:
         if any(tensor is each for each in rest)
     ]
     named = sorted(
-        [*_named(cuts, sources), *kept],
+        [*_named(cuts, sources, dict(kept)), *kept],
         key=lambda pair: inputs.index(_roots(pair[1], sources)[0]),
     )
     check_names(signature.name, [name for name, _ in named])
@@ -157,21 +174,20 @@ def limit_of(tokenizer: Any) -> int | None:
 def _named(
     cuts: Sequence[keras.KerasTensor],
     sources: Mapping[str, keras.KerasTensor],
+    kept: Iterable[str],
 ) -> list[tuple[str, keras.KerasTensor]]:
     """Returns the first numeric tensors with their names; see `cut_strings`."""
     if len(cuts) == len(sources) == 1:
         return [("ids" if "int" in cuts[0].dtype else "features", cuts[0])]
-    names = [
-        "_".join(
-            name
-            for name in _roots(cut, sources)
-            if sources[name].dtype == "string"
-        )
-        for cut in cuts
-    ]
+    names = []
+    for cut in cuts:
+        roots = _roots(cut, sources)
+        texts = [name for name in roots if sources[name].dtype == "string"]
+        names.append("_".join(texts or roots))
+    taken = [*names, *kept]
     return [
         (
-            f"{name}_{layer_of(cut).name}" if names.count(name) > 1 else name,
+            f"{name}_{layer_of(cut).name}" if taken.count(name) > 1 else name,
             cut,
         )
         for name, cut in zip(names, cuts, strict=True)
@@ -189,14 +205,16 @@ def _roots(
 def _layers(
     tensors: Mapping[str, keras.KerasTensor],
     sources: Mapping[str, keras.KerasTensor],
-) -> dict[str, str]:
-    """Returns the names of layers that make a tensor from one input alone."""
+) -> dict[str, str | None]:
+    """Returns the layers of `StringModel`."""
     return {
         name: layer.name
-        for name, tensor in tensors.items()
         if isinstance(layer := layer_of(tensor), keras.Layer)
         and len(read := sources_of(tensor)) == 1
         and any(read[0] is each for each in sources.values())
+        else None
+        for name, tensor in tensors.items()
+        if tensor is not sources.get(name)
     }
 
 
@@ -205,11 +223,7 @@ def _reader(
     sources: Mapping[str, keras.KerasTensor],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Returns a function from inputs with strings to those of the cut model."""
-    made = {
-        name: tensor
-        for name, tensor in tensors.items()
-        if tensor is not sources.get(name)
-    }
+    made = {name: tensors[name] for name in _layers(tensors, sources)}
     needed = [
         name
         for name in sources
@@ -233,27 +247,35 @@ def _reader(
 def _first_numeric_tensors(
     outputs: Sequence[keras.KerasTensor],
 ) -> tuple[list[keras.KerasTensor], list[keras.KerasTensor]]:
-    """Returns the numeric tensors of a graph that are made from strings.
+    """Returns the last tensors of a graph that strings or lookups are made to.
 
     Also returns all tensors after those.
     """
     cuts, rest = [], []
-    for tensor, _, sources in steps(outputs, beyond_strings=False):
-        if any(source.dtype == "string" for source in sources):
+    for tensor, operation, sources in steps(outputs, beyond_cuts=False):
+        if _is_cut(operation, sources):
             cuts.append(tensor)
         else:
             rest.append(tensor)
     return cuts, rest
 
 
+def _is_cut(operation: Any, sources: Sequence[keras.KerasTensor]) -> bool:
+    """Returns whether an operation makes numbers of strings, or looks up."""
+    return any(source.dtype == "string" for source in sources) or (
+        isinstance(operation, _LOOKUPS)
+        and not getattr(operation, "invert", False)
+    )
+
+
 def steps(
-    outputs: Sequence[keras.KerasTensor], beyond_strings: bool = True
+    outputs: Sequence[keras.KerasTensor], beyond_cuts: bool = True
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
     """Yields each tensor before the outputs, its operation, and its inputs.
 
     Args:
         outputs: Where to begin.
-        beyond_strings: Whether to continue before a tensor of strings.
+        beyond_cuts: Whether to continue before strings and lookups.
     """
     # Follow the history of the tensors: a layer shared by several models has
     # several outputs.
@@ -264,9 +286,9 @@ def steps(
         if id(tensor) in seen:
             continue
         seen.add(id(tensor))
-        sources = sources_of(tensor)
-        yield tensor, layer_of(tensor), sources
-        if beyond_strings or all(each.dtype != "string" for each in sources):
+        operation, sources = layer_of(tensor), sources_of(tensor)
+        yield tensor, operation, sources
+        if beyond_cuts or not _is_cut(operation, sources):
             remaining.extend(sources)
 
 

@@ -12,6 +12,7 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.signatures.cut_strings import (
     cut_strings,
     from_ids,
+    is_to_be_cut,
     lookups,
 )
 from keras_posenc.export.signatures.embeddings import encode_signature
@@ -138,8 +139,9 @@ def resolve_numeric_signatures(
 ) -> list[Signature]:
     """Returns signatures without strings, for runtimes that cannot tokenize.
 
-    Like `resolve_signatures`, but a model that takes strings is cut after them:
-    see `cut_strings`. Shapes are those of the cut model's inputs.
+    Like `resolve_signatures`, but a model of strings, or of integers that it
+    looks up, is cut after them: see `cut_strings`. Shapes are those of the cut
+    model's inputs.
 
     Raises:
         ValueError: Also for a signature that cannot be cut.
@@ -169,16 +171,16 @@ def resolve_numeric_signatures(
 def _numeric_signature(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> Signature:
-    inputs = getattr(model, "inputs", None) or []
-    if any(tensor.dtype == "string" for tensor in inputs):
+    if is_to_be_cut(model):
         whole = signature_of(name, model, {})
         try:
             cut = cut_strings(whole)
         except ValueError as error:
             hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
             raise ValueError(
-                f"LiteRT and ONNX take no strings, and signature '{name}' "
-                f"cannot be cut after its strings: {error}{hint}"
+                "LiteRT and ONNX take no strings and have no lookup tables, "
+                f"and signature '{name}' cannot be cut after these: "
+                f"{error}{hint}"
             ) from error
         specs = with_shapes(name, model, cut.specs, shapes)
         return dataclasses.replace(cut, specs=specs)

@@ -104,19 +104,19 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class StringModel:
-    """A model of strings from which a signature is cut.
+    """A model of strings or lookups that a signature is cut from.
 
     Attributes:
         signature: The signature of the whole model.
         to_numbers: From its inputs to those of the cut signature, as tensors.
-        layers: The name of the layer that makes an input of the cut signature
-            from an input of strings, by the former. An input for which several
-            operations are needed has none.
+        layers: For each input of the cut signature that is no input of the
+            whole: the name of the layer that makes it from one of these, or
+            None if several operations are needed.
     """
 
     signature: Signature
     to_numbers: Callable[[Mapping[str, Any]], dict[str, Any]]
-    layers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    layers: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     def cut(self, arrays: Arrays) -> Arrays:
         """Returns the inputs of the cut signature, as arrays."""

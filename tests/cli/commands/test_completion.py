@@ -46,7 +46,7 @@ def test_bash(run, tmp_path):
     kinds = ["float16", "int8", "int8-weights", "int8-static", "int4", "auto"]
     assert complete(*litert, "--quantization", "") == kinds
     onnx = ("export", "onnx", "m.keras", "--quantization", "")
-    assert complete(*onnx) == ["int8", "int8-static"]
+    assert complete(*onnx) == ["int8"]
     assert complete("export", "saved-model", "m.keras", "--qu") == []
     assert complete("inspect", "ju") == ["judge.tflite"]
     assert complete(*litert, "--out", "ju") == ["judge.tflite"]

@@ -23,7 +23,7 @@ class TestExport:
         assert result.code == 0
         assert sorted(path.name for path in out.parent.iterdir()) == [
             "m.tflite",
-            "m.tflite.verified.json",
+            "m.tflite.cases.npz",
         ]
         assert result.out.startswith(
             f"{out}: verified: 7 cases, largest difference "
@@ -61,7 +61,7 @@ class TestExport:
             "short": "int32 (1, 3)",
             "three": "int32 (None, 3)",
         }
-        verify = ("verify", "model.keras", out, "--max-length", 4)
+        verify = ("verify", out, "model.keras", "--max-length", 4)
         result = cli(*verify)
         assert result.code == 2
         # The remedy is options to copy.
@@ -123,7 +123,7 @@ class TestExport:
         assert "batch_timeout_micros { value: 50 }" in text
         card = (path / "MODEL_CARD.md").read_text()
         assert "order: yes, no, never; of one score: no, never |" in card
-        result = cli("verify", "model.keras", path, "--labels", labels)
+        result = cli("verify", path, "model.keras", "--labels", labels)
         assert result.code == 0, result.err
         assert "not verified" not in result.out
 

@@ -108,7 +108,7 @@ class TestInspect:
         assert cli("inspect", path).out.splitlines()[1:] == [
             "changed since it was verified: fingerprint.pb"
         ]
-        record = path / "assets.extra" / "verification.json"
+        record = path / "assets.extra" / "cases.npz"
         record.write_bytes(record.read_bytes()[:-2])
         (line,) = cli("inspect", path).out.splitlines()[1:]
         assert line.startswith(f"the record '{record}' cannot be used: ")

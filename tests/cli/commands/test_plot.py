@@ -55,8 +55,6 @@ SLOW = pytest.mark.slow
     [
         "attention texts.keras --source ab --target 한 --layer 1 --head 0",
         pytest.param("attention ids.keras --source 5,6", marks=SLOW),
-        pytest.param("beams texts.keras --source ab", marks=SLOW),
-        "beams ids.keras --source 5,6 --beams 3",
     ],
 )
 def test_pictures_of_a_model(cli, tmp_path, generators, line):
@@ -71,7 +69,6 @@ def test_pictures_of_a_model(cli, tmp_path, generators, line):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("beams ids.keras --source 5", "Received: --beams=1"),
         ("attention texts.keras --source a --layer 2", "from 0 to 1, or None"),
         ("attention model.keras --source a", "is a Transformer, not a Gener"),
         ("attention texts.keras", "attention needs MODEL.keras and --source"),
@@ -112,7 +109,7 @@ def test_size_and_head_of_a_picture(cli, tmp_path):
         ("plot heatmap --length 0 --out a.png", "--length: 0 is not above 0"),
         ("plot heatmap --head 1 --out a.png", "--head is not for heatmap"),
         ("plot heatmap --source a --out a.png", "--source is not for heatm"),
-        ("plot beams --source a --out a.png", "needs MODEL.keras"),
+        ("plot attention --source a --out a.png", "needs MODEL.keras"),
         ("plot heatmap --scheme x --out a.png", "'sinusoidal', 'index', "),
         ("plot heatmap --scheme alibi --out a.png", "encodes its input"),
         ("plot bias --out a.png", "must be an AttentionPosition"),

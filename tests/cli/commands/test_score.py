@@ -15,7 +15,7 @@ MODEL = "model.tflite"
 def data(folder, tmp_path):
     """Two files of ids, with a row that is none of the model's."""
     # What other commands verify leaves a record.
-    (folder / f"{MODEL}.verified.json").unlink(missing_ok=True)
+    (folder / f"{MODEL}.cases.npz").unlink(missing_ok=True)
     for name, rows in (("a", [[1, 2], [3], [99]]), ("b", [[4, 5, 6]])):
         table = pa.table({"ids": rows, "name": [name] * len(rows)})
         pq.write_table(table, tmp_path / f"{name}.parquet")

@@ -3,8 +3,11 @@
 import inspect
 import json
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
@@ -15,7 +18,7 @@ pytestmark = pytest.mark.tensorflow
 
 class TestVerify:
     def test_right_litert(self, cli):
-        result = cli("verify", "model.keras", "model.tflite", "--json")
+        result = cli("verify", "model.tflite", "model.keras", "--json")
         assert result.code == 0
         asked = [case["inputs"] for case in json.loads(result.out)["cases"]]
         assert "ids of shape (3, 512)" in asked  # the default length
@@ -32,7 +35,7 @@ class TestVerify:
         other = bias + np.array([0, 2**-12], "float32")
         tampered = content.replace(bias.tobytes(), other.tobytes())
         (tmp_path / "m.tflite").write_bytes(tampered)
-        arguments = ("verify", "model.keras", tmp_path / "m.tflite")
+        arguments = ("verify", tmp_path / "m.tflite", "model.keras")
         arguments += ("--max-length", 4)
         result = cli(*arguments)
         assert result.code == 1
@@ -53,14 +56,14 @@ class TestVerify:
     def test_every_option_gets_there(self, cli, monkeypatch):
         asked = {}
 
-        def verify(model, path, **options):
+        def verify(path, model, **options):
             asked.update(options)
             return SimpleNamespace(passed=True, to_dict=dict)
 
         _, _, *taken = inspect.signature(kp.verify).parameters
         monkeypatch.setattr(kp, "verify", verify, raising=False)
         line = (
-            "verify model.keras model.tflite --labels a,b "
+            "verify model.tflite model.keras --runtime onnx --labels a,b "
             "--max-length 9 --tolerance 0.5 --agreement 0.9 --allow-op Abc "
             "--max-kl 0.2 --max-perplexity 1.2 "
             "--quantization recipe.json --json"
@@ -68,6 +71,7 @@ class TestVerify:
         result = cli(*line.split())
         assert result.code == 0, result.err
         assert asked == {
+            "runtimes": ["onnx"],
             "signatures": None,
             "labels": ["a", "b"],
             "quantization": "recipe.json",
@@ -84,8 +88,8 @@ class TestVerify:
     def test_highest_version(self, cli, folder, tmp_path):
         base = shutil.copytree(folder / "versions", tmp_path / "versions")
         (base / "2" / "saved_model.pb").write_bytes(b"")
-        arguments = ("verify", "model.keras", "--max-length", 4)
-        result = cli(*arguments, base, "--details")
+        arguments = ("verify", base, "model.keras", "--max-length", 4)
+        result = cli(*arguments, "--details")
         assert result.code == 0, result.out
         assert result.out.startswith(f"{base / '10'}: verified")
         assert "  serving_default, ids of shape (1, 4): " in result.out
@@ -94,7 +98,7 @@ class TestVerify:
     def test_torn_litert(self, cli, folder, tmp_path, kept):
         content = (folder / "model.tflite").read_bytes()
         (tmp_path / "torn.tflite").write_bytes(content[:kept])
-        result = cli("verify", "model.keras", tmp_path / "torn.tflite")
+        result = cli("verify", tmp_path / "torn.tflite", "model.keras")
         assert result.code == 1  # the artifact is wrong, not the arguments
         assert "torn.tflite" in result.err
 
@@ -102,7 +106,7 @@ class TestVerify:
         content = (folder / "versions/2/saved_model.pb").read_bytes()
         (tmp_path / "1").mkdir()
         (tmp_path / "1" / "saved_model.pb").write_bytes(content[:-9])
-        result = cli("verify", "model.keras", tmp_path)
+        result = cli("verify", tmp_path, "model.keras")
         assert result.code == 1
         assert str(tmp_path / "1") in result.err
 
@@ -111,11 +115,53 @@ class TestVerify:
         [
             ("missing.tflite", "'missing.tflite' does not exist"),
             ("nothing", "'nothing' is no SavedModel"),
-            ("model.keras", "'model.keras' is neither a LiteRT"),
+            ("model.keras", "'model.keras' is a model: give the exported"),
         ],
     )
     def test_no_artifact(self, cli, folder, artifact, reason):
         (folder / "nothing").mkdir(exist_ok=True)
-        result = cli("verify", "model.keras", artifact)
+        result = cli("verify", artifact, "model.keras")
         assert result.code == 2
         assert reason in result.err.splitlines()[-1]
+
+
+class TestReplay:
+    """`verify` without a model, and `diff`."""
+
+    def test_needs_no_keras(self, cli, folder, tmp_path):
+        model = keras.models.load_model(folder / "model.keras")
+        path = tmp_path / "m.tflite"
+        kp.export_litert(model, path, max_length=4, verbose=False)
+        code = (
+            "import sys\n"
+            "for name in ('keras', 'tensorflow'): sys.modules[name] = None\n"
+            "import keras_posenc as kp\n"
+            f"assert kp.verify({str(path)!r}, verbose=0).passed\n"
+            "from keras_posenc_cli import main\n"
+            f"sys.exit(main(['verify', {str(path)!r}]))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        first, *runtimes, recorded = done.stdout.splitlines()
+        assert first == f"{path}: verified by its cases"
+        assert [line.split(" 2.")[0] for line in runtimes] == [
+            "  LiteRT's Interpreter",
+            "  LiteRT's CompiledModel",
+        ]
+        assert "recorded with keras " in recorded
+        result = cli("verify", path, "--json", "--runtime", "litert")
+        (found,) = json.loads(result.out)["runtimes"]
+        assert found["cases"] == 7
+        result = cli("verify", path, "--labels", "a,b")
+        assert result.code == 2
+        assert "--labels needs the model" in result.err
+
+    def test_diff(self, cli, folder, tmp_path):
+        path = shutil.copy(folder / "model.tflite", tmp_path)
+        result = cli("diff", path, "model.tflite")
+        assert result.code == 2
+        assert "has no cases" in result.err
+        result = cli("diff", folder / "versions", "missing")
+        assert result.code == 2

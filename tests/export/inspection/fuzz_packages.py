@@ -41,6 +41,7 @@ from keras_posenc.export.formats import (
     litert_convert,
     litertlm_embedder,
     litertlm_engine,
+    litertlm_run,
 )
 from keras_posenc.export.formats.litertlm_package import (
     Section,
@@ -164,7 +165,7 @@ def compute_once(folder):
         references(*given)
     )
     ran = []
-    for module in (litertlm_engine, litertlm_embedder):
+    for module in (litertlm_engine, litertlm_run, litertlm_embedder):
 
         def run(name, *given, real=module.run_in_worker, **named):
             ran.append(name)
@@ -381,7 +382,7 @@ def numbers(kind, path):
         "texts": UNSEEN,
         "targets": [{"parts": [each, "t"], "target": "he"} for each in UNSEEN],
     }
-    found = litertlm_engine.run_in_engine(path, request)
+    found = litertlm_run.run_in_engine(path, request)
     return [*found["texts"], *found["targets"]]
 
 
@@ -402,7 +403,7 @@ def outcome(kind, model, path, expected, *, is_read_only):
         if is_read_only:
             kp.inspect(path)
             return "readable"
-        report = kp.verify(model, path, verbose=False)
+        report = kp.verify(path, model, verbose=False)
         if not report.passed:
             return "failed"
         if are_equal(numbers(kind, path), expected):

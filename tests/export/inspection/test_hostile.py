@@ -120,7 +120,7 @@ def test_folder(folder, spoil):
 def test_folder_is_left_alone_by_verify_too(folder, model):
     link_out(folder)
     with pytest.raises(kp.ExportVerificationError, match="is a link"):
-        kp.verify(model, folder)
+        kp.verify(folder, model)
 
 
 def test_version_that_is_a_link_itself(folder, tmp_path):
@@ -239,7 +239,7 @@ def test_graph_that_does_more_than_compute_is_not_run(
     with pytest.raises(
         kp.ExportVerificationError, match=f"has the operators .*{operator}"
     ):
-        kp.verify(model, path)
+        kp.verify(path, model)
     assert not out.exists()
 
 
@@ -374,8 +374,8 @@ def test_names_are_no_commands_to_a_terminal(make, tmp_path, spoil):
     for allowed in {(), (NAME,) if NAME in found.operators else ()}:
         try:
             report = kp.verify(
-                make.embedder(),
                 path,
+                make.embedder(),
                 max_length=2,
                 allow_operators=allowed,
                 verbose=False,
@@ -502,7 +502,7 @@ def test_vocabulary_that_is_no_asset(vocabulary, model, tmp_path, spoil):
     operators = ["InitializeTableFromTextFileV2"]
     assert kp.inspect(tmp_path / "1").unsafe_operators == operators
     with pytest.raises(kp.ExportVerificationError, match=operators[0]):
-        kp.verify(model, tmp_path / "1")
+        kp.verify(tmp_path / "1", model)
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -549,7 +549,7 @@ def test_runtime_that_never_ends(model, tmp_path, monkeypatch):
         match="The runtime used more than 1 s of processor time while it ran "
         f"'{path}'",
     ):
-        kp.verify(model, path, max_length=1)
+        kp.verify(path, model, max_length=1)
 
 
 def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):
@@ -569,4 +569,4 @@ def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):
         kp.ExportVerificationError,
         match=f"The runtime was killed by SIGSEGV while it ran '{path}'",
     ):
-        kp.verify(model, path, max_length=2)
+        kp.verify(path, model, max_length=2)

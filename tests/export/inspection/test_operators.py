@@ -125,7 +125,7 @@ def test_operator_in_a_function_that_nobody_calls(folder, model):
         match=r"has the operators DumpTensor\. .*allow_operators="
         r"\['DumpTensor'\]` \(--allow-op DumpTensor\)",
     ):
-        kp.verify(model, folder)
+        kp.verify(folder, model)
 
 
 def test_operator_that_is_allowed_by_name(folder, model):
@@ -133,8 +133,8 @@ def test_operator_that_is_allowed_by_name(folder, model):
         graph.graph_def.node.add(name="time", op="Timestamp")
     signatures = {"serving_default": model, "short": (model, {"ids": (1, 4)})}
     report = kp.verify(
-        model,
         folder,
+        model,
         signatures=signatures,
         max_length=2,
         allow_operators=["Timestamp", "Abort"],
@@ -155,7 +155,7 @@ def test_operator_that_is_misspelt(folder, model, name, near):
         graph.graph_def.node.add(name="time", op="Timestamp")
     message = f"Received: '{name}', which .* Did you mean '{near}'"
     with pytest.raises(ValueError, match=message):
-        kp.verify(model, folder, allow_operators=[name])
+        kp.verify(folder, model, allow_operators=[name])
     # Before the work.
     for export, path in (
         (kp.export_saved_model, "no/such"),
@@ -167,7 +167,7 @@ def test_operator_that_is_misspelt(folder, model, name, near):
 
 def test_names_of_operators_are_a_list(folder, model):
     with pytest.raises(ValueError, match="`allow_operators` must be a list"):
-        kp.verify(model, folder, allow_operators="Timestamp")
+        kp.verify(folder, model, allow_operators="Timestamp")
 
 
 def test_function_that_is_not_there(folder):

@@ -98,8 +98,8 @@ def test_arguments_of_other_formats(package, make, name):
     model = make.embedder()
     given = {"signatures": {"a": model}, "max_length": 8}
     with pytest.raises(ValueError, match=f"`{name}` must be None for a Lite"):
-        kp.verify(model, package, **{name: given[name]})
+        kp.verify(package, model, **{name: given[name]})
     with pytest.raises(ValueError, match="must be texts"):
-        kp.verify(model, package, samples=np.ones((1, 4), "int32"))
+        kp.verify(package, model, samples=np.ones((1, 4), "int32"))
     with pytest.raises(kp.ExportVerificationError, match="no package of a lan"):
-        kp.verify(model, package)
+        kp.verify(package, model)

@@ -162,6 +162,14 @@ def test_slices_that_add_axes(tmp_path):
     assert report.passed
 
 
+def test_ids_beyond_int32_have_no_class(tmp_path):
+    """LiteRT's converter cuts their bits: 2**32 + 1 would be class 1."""
+    ids = keras.Input((4,), dtype="int64", name="ids")
+    model = keras.Model(ids, ops.one_hot(ids, 5))
+    given = np.int64([[1, 5, 2**32 + 1, 2**32 - 1], [-1, 4, 2**63 - 1, -4]])
+    kp.export_litert(model, tmp_path / "m.tflite", samples=given, verbose=False)
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -367,7 +375,7 @@ def test_mixed_precision_goes_out_in_float32(
     actual = run_litert(artifact.path)(ids=ids)["scores"]
     np.testing.assert_allclose(actual, twin(ids), rtol=0, atol=1e-6)
     # The model itself is as it was: verified as such too, and as coarse.
-    assert kp.verify(model, artifact.path, max_length=3).passed
+    assert kp.verify(artifact.path, model, max_length=3).passed
     after = [layer.dtype_policy.name for layer in layers_within(model)]
     assert after == before
     assert policy in after
@@ -481,7 +489,7 @@ def test_operators_of_tensorflow_may_be_allowed(make, tmp_path):
     assert found.operators["FlexCumulativeLogsumexp"] == 1
     # The Python packages of TensorFlow 2.20 and later have no Flex delegate.
     try:
-        answer = str(kp.verify(model, path, max_length=3))
+        answer = str(kp.verify(path, model, max_length=3))
     except kp.ExportVerificationError as error:
         answer = str(error)
     assert "FlexCumulativeLogsumexp" in answer
@@ -548,7 +556,7 @@ def test_recurrent_layer_of_any_batch_takes_one(tmp_path):
     assert sum(case.is_sample for case in report.cases) == 2
     (found,) = kp.inspect(path).signatures["serving_default"]["inputs"].values()
     assert found.shape == (1, 6, 4)
-    assert kp.verify(model, path, verbose=False).passed
+    assert kp.verify(path, model, verbose=False).passed
 
 
 def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
@@ -580,12 +588,12 @@ def test_file_and_report(tmp_path, make, contents):
     path = tmp_path / "model.tflite"
     litert = kp.export_litert(make.embedder(), path, verbose=False)
     assert litert.path == litert.report.path == path
-    assert contents(tmp_path) == ["model.tflite", "model.tflite.verified.json"]
-    report = kp.verify(make.embedder(), path, max_length=1, verbose=False)
+    assert contents(tmp_path) == ["model.tflite", "model.tflite.cases.npz"]
+    report = kp.verify(path, make.embedder(), max_length=1, verbose=False)
     assert not report  # of other weights
     assert contents(tmp_path) == ["model.tflite"]
     assert (
-        f"removed the record of an earlier verification: {path}.verified"
+        f"removed the record of an earlier verification: {path}.cases"
         in str(report)
     )
 

@@ -169,17 +169,17 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_verify_knows_the_mode_of_a_file(files, model, mode):
-    report = kp.verify(model, files[mode].path, max_length=8)
+    report = kp.verify(files[mode].path, model, max_length=8)
     assert report.quantization == mode
     assert report.passed
     # Whether it is right is known of what it was calibrated with alone.
     is_coarse = mode in ("int8-static", "int4")
     assert ("--samples" in str(report)) == is_coarse
-    report = kp.verify(model, files[mode].path, max_length=8, samples=batches())
+    report = kp.verify(files[mode].path, model, max_length=8, samples=batches())
     # 4 bits may change more than few samples differ by.
     assert ("--samples" in str(report)) == (mode == "int4")
     assert not kp.verify(
-        model, files[mode].path, max_length=8, tolerance=1e-6
+        files[mode].path, model, max_length=8, tolerance=1e-6
     ).passed
     assert f", {mode}, " in str(kp.inspect(files[mode].path))
 
@@ -270,8 +270,8 @@ def test_recipe_of_the_callers(model, tmp_path, run_litert):
     path = tmp_path / "a.tflite"
     assert path.read_bytes() == (tmp_path / "b.tflite").read_bytes()
     again = kp.verify(
-        model,
         path,
+        model,
         quantization=recipe,
         samples=batches(),
         max_length=17,
@@ -307,7 +307,7 @@ def with_wrong_scales(content, factor):
 def test_wrong_scales_are_found(files, model, mode, tmp_path):
     path = tmp_path / "wrong.tflite"
     path.write_bytes(with_wrong_scales(files[mode].path.read_bytes(), 1.5))
-    assert not kp.verify(model, path, max_length=8).passed
+    assert not kp.verify(path, model, max_length=8).passed
 
 
 def test_allowance_leaves_the_weights_as_they_were(model):
@@ -574,14 +574,14 @@ def test_samples_are_what_a_file_is_held_to(of_words, tmp_path):
     ).path
     assert right.report.passed
     assert right.report.tolerance < 0.1
-    report = kp.verify(model, wrong, **WORDS)
+    report = kp.verify(wrong, model, **WORDS)
     assert not report.passed
     assert report.largest_difference == pytest.approx(0.5, abs=0.01)
     assert right.report.decided == (63, 63)
     line = "in 63 of 63; where it leads by more than "
     assert line in str(right.report)
     # Whatever difference is allowed, each answer is the other one now.
-    other = kp.verify(saturated(-2.0), right.path, tolerance=1.0, **WORDS)
+    other = kp.verify(right.path, saturated(-2.0), tolerance=1.0, **WORDS)
     assert other.largest_difference <= other.tolerance
     assert not other.passed
     assert other.decided == (0, 63)
@@ -625,7 +625,7 @@ def test_agreement_is_of_quantized_files(make, tmp_path):
 def test_samples_that_are_all_alike(of_words):
     model, file = of_words
     samples = {"ids": np.ones((4, 3), "int32")}
-    report = kp.verify(model, file.path, samples=samples, max_length=4)
+    report = kp.verify(file.path, model, samples=samples, max_length=4)
     _, line, *_ = str(report).splitlines()
     assert line.startswith("weak check: over the samples the model's outputs ")
     assert line.endswith(". Give `samples` (--samples) that differ more")
@@ -634,7 +634,7 @@ def test_samples_that_are_all_alike(of_words):
 def test_many_samples_are_a_line_in_the_report(of_words):
     model, file = of_words
     samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(27, 39)]
-    report = kp.verify(model, file.path, samples=samples, max_length=4)
+    report = kp.verify(file.path, model, samples=samples, max_length=4)
     assert report.passed
     assert report.different_weights == []
     assert sum(case.is_sample for case in report.cases) == 12
@@ -868,7 +868,7 @@ def test_vectors_that_the_model_rounds(layer, tmp_path):
     kernel, bias = second.get_weights()
     kernel[:, :8] = kernel[:, 8:16]
     second.set_weights([kernel, bias])
-    report = kp.verify(model, path, **options)
+    report = kp.verify(path, model, **options)
     assert not report.passed
 
 

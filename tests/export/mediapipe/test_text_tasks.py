@@ -542,7 +542,7 @@ def test_what_is_packed_and_verified(made):
         "tokens": tokens,
         "ids": None,
     }
-    report = kp.verify(model, path, max_length=32)
+    report = kp.verify(path, model, max_length=32)
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)
     assert "takes texts of any length" in str(report)
@@ -551,7 +551,7 @@ def test_what_is_packed_and_verified(made):
     assert report.unverified == ["labels"]
     assert "MediaPipe gave the model's outputs for " in report.details()
     assert report.different_weights == []
-    report = kp.verify(model, path, max_length=32, labels=LABELS)
+    report = kp.verify(path, model, max_length=32, labels=LABELS)
     assert report.passed
     assert report.unverified == []
     assert with_metadata(content, task) == path.read_bytes()
@@ -566,7 +566,7 @@ def test_what_is_packed_and_verified(made):
         ]
     )
     with pytest.raises(kp.ExportVerificationError, match="vocabulary in"):
-        kp.verify(stranger, path)
+        kp.verify(path, stranger)
 
 
 @pytest.mark.parametrize(
@@ -585,7 +585,7 @@ def test_labels_that_are_others(made, tmp_path, labels, message):
     with pytest.raises(
         kp.ExportVerificationError, match=re.escape(message)
     ) as caught:
-        kp.verify(model, found, labels=LABELS)
+        kp.verify(found, model, labels=LABELS)
     note = f"; removed the record of an earlier verification: {record}"
     assert str(caught.value).endswith(note) == (labels is not None)
     assert record.exists() == (labels is None)  # it could not be compared
@@ -607,13 +607,13 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
         with_metadata(content, dataclasses.replace(task, labels=None))
     )
     with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
-        kp.verify(model, path, labels=LABELS)
+        kp.verify(path, model, labels=LABELS)
     path.write_bytes(content)
     assert "metadata" not in str(kp.inspect(path))
     record = record_path(path)
     record.write_text("{}")
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
-        kp.verify(model, path, labels=LABELS)
+        kp.verify(path, model, labels=LABELS)
     assert record.exists()  # nothing was compared
 
 
@@ -639,7 +639,7 @@ def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
     path = tmp_path / "m.tflite"
     path.write_bytes(with_metadata(content, task))
     with pytest.raises(kp.ExportVerificationError, match="MediaPipe"):
-        kp.verify(model, path, max_length=8)
+        kp.verify(path, model, max_length=8)
 
 
 def test_metadata_of_another_task_is_named(made, tmp_path, monkeypatch):
@@ -668,7 +668,7 @@ def test_vocabulary_that_grows(made, tmp_path):
     )
     assert found.stat().st_size < 2**20
     with pytest.raises(kp.ExportVerificationError, match="more than 32 MiB"):
-        kp.verify(model, found)
+        kp.verify(found, model)
 
 
 def encrypted(content, end):
@@ -701,7 +701,7 @@ def test_archive_that_is_damaged(made, tmp_path, damage):
     found.write_bytes(damage(path.read_bytes(), end))
     assert "MediaPipe's tasks, which cannot be read: " in str(kp.inspect(found))
     with pytest.raises(kp.ExportVerificationError, match="no readable vocab"):
-        kp.verify(model, found)
+        kp.verify(found, model)
 
 
 class Tokenizer(layers.Layer):

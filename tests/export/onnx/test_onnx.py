@@ -41,7 +41,7 @@ def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
     path = tmp_path / "m.onnx"
     model = keras.Model(x, outputs)
     kp.export_onnx(model, path, verify=False, verbose=False)
-    report = kp.verify(model, path)
+    report = kp.verify(path, model)
     assert report.passed
     assert report.unverified == []
     ((_, sides),) = kp.inspect(path).signatures.items()
@@ -206,7 +206,7 @@ def test_models_of_keras_hub(onnxruntime, tmp_path):
     )
     path = tmp_path / "m.onnx"
     kp.export_onnx(model, path, verify=False, verbose=False)
-    report = kp.verify(model, path, max_length=9)
+    report = kp.verify(path, model, max_length=9)
     assert report.passed
     assert report.unverified == []
 
@@ -260,7 +260,7 @@ def weighed(onnxruntime, tmp_path_factory):
     )
     path = tmp_path_factory.mktemp("onnx") / "m.onnx"
     kp.export_onnx(model, path, verify=False, verbose=False)
-    assert kp.verify(model, path, max_length=4).unverified == []
+    assert kp.verify(path, model, max_length=4).unverified == []
     return model, onnx.load(path)
 
 
@@ -296,7 +296,7 @@ def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     )
     output.type.tensor_type.elem_type = dtype
     onnx.save(message, path)
-    report = kp.verify(model, path, verbose=False)
+    report = kp.verify(path, model, verbose=False)
     assert not report.passed
     assert {case.error for case in report.cases} == {
         f"y has {kind}, and the model's has floats"

@@ -44,18 +44,13 @@ SAMPLES = [
     np.random.default_rng(1).integers(1, VOCABULARY, shape).astype("int32")
     for shape in ((1, 3), (4, 9))
 ]
-OPTIONS = {
-    "int8": {"samples": SAMPLES},
-    "int8-static": {"representative": SAMPLES, "verify": False},
-}
 
 
-@pytest.fixture(scope="module", params=OPTIONS)
-def exported(request, onnx, model, tmp_path_factory):
-    mode = request.param
-    path = tmp_path_factory.mktemp("quantized") / f"{mode}.onnx"
-    options = {"max_length": 5, "verbose": False, **OPTIONS[mode]}
-    return mode, kp.export_onnx(model, path, quantization=mode, **options)
+@pytest.fixture(scope="module")
+def exported(onnx, model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("quantized") / "int8.onnx"
+    options = {"max_length": 5, "verbose": False, "samples": SAMPLES}
+    return kp.export_onnx(model, path, quantization="int8", **options)
 
 
 def weights_of(onnx, path):
@@ -65,7 +60,7 @@ def weights_of(onnx, path):
 
 def test_integers_are_the_nearest_of_each_column(exported, onnx, model):
     """Of 7 bits: two products of 8 and 7 bits fit 16 bits on any processor."""
-    _, file = exported
+    file = exported
     weights = weights_of(onnx, file.path)
     kernels = {each.path: each.numpy() for each in model.weights}
     quantized = [
@@ -97,7 +92,7 @@ def test_integers_are_the_nearest_of_each_column(exported, onnx, model):
 def test_what_is_no_weight_stays_exact(exported, encoding_bound, near):
     import onnxruntime
 
-    _, file = exported
+    file = exported
     run = onnxruntime.InferenceSession(file.path).run
     for shape in ((1, 1), (3, 65), (2, 130)):
         ids = np.ones(shape, "int32")
@@ -113,32 +108,15 @@ def test_what_is_no_weight_stays_exact(exported, encoding_bound, near):
 
 
 def test_report_says_what_stays_in_float32(exported):
-    mode, file = exported
-    if mode == "int8":
-        (note,) = (x for x in file.report.notes if "leaves" in x)
-        assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
-    else:
-        assert file.report is None
+    (note,) = (x for x in exported.report.notes if "leaves" in x)
+    assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantization": "float16"}, "one of 'int8', 'int8-static', or None"),
+        ({"quantization": "float16"}, "must be 'int8' or None"),
         ({"quantization": "int8-weights"}, "which the ONNX standard lacks"),
-        ({"quantization": "int8-static"}, "needs `representative`"),
-        (
-            {"quantization": "int8", "representative": SAMPLES},
-            "to calibrate quantization='int8-static'",
-        ),
-        (
-            {
-                "quantization": "int8-static",
-                "representative": np.zeros((4,), "int32"),
-            },
-            "`representative`: input 'ids' of signature 'serving_default' has "
-            "shape (None, None). Received: (4,)",
-        ),
     ],
 )
 def test_what_does_not_fit_is_named(onnx, model, tmp_path, options, message):

@@ -155,7 +155,7 @@ def test_vectors_that_point_elsewhere_are_refused(tmp_path):
     signs = np.random.default_rng(1).choice([-1, 1], shift.shape)
     shift.assign(shift + 0.12 * signs)
     report = kp.verify(
-        model, exported.path, samples=ids, max_length=9, verbose=False
+        exported.path, model, samples=ids, max_length=9, verbose=False
     )
     # Each number is within what rounding may do to one.
     assert report.largest_difference <= report.tolerance

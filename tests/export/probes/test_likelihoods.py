@@ -141,7 +141,7 @@ def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
     kernel.assign(rng.normal(0, 1, kernel.shape))
     try:
         report = kp.verify(
-            made, path, samples=prompts, max_length=4, verbose=False
+            path, made, samples=prompts, max_length=4, verbose=False
         )
     finally:
         kernel.assign(kept)

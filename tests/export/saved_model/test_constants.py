@@ -46,7 +46,7 @@ def test_each_is_stored_once_and_compared(tmp_path):
     value = weight.numpy()
     value[0, 0] += 1e-6  # less than any test input shows
     weight.assign(value)
-    report = kp.verify(model, exported.path, max_length=4, verbose=False)
+    report = kp.verify(exported.path, model, max_length=4, verbose=False)
     assert not report.passed
     assert report.largest_difference <= report.tolerance
     assert report.different_weights == [weight.path]

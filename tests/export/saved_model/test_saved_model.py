@@ -354,7 +354,7 @@ def foreign(make, tmp_path_factory):
     model = signatures["attention"]
     base = tmp_path_factory.mktemp("foreign")
     export(model, base, signatures=signatures)
-    report = kp.verify(model, base, signatures=signatures, max_length=5)
+    report = kp.verify(base, model, signatures=signatures, max_length=5)
     return signatures, report
 
 

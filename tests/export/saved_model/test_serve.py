@@ -110,7 +110,7 @@ def test_as_keras_has_it(make, tmp_path):
         tf.nest.flatten(own), tf.nest.flatten(others), strict=True
     ):
         np.testing.assert_allclose(found, other, rtol=0, atol=TOLERANCE)
-    report = kp.verify(model, exported.path, verbose=False)
+    report = kp.verify(exported.path, model, verbose=False)
     assert report.passed
     assert report.unverified == []
 
@@ -127,7 +127,7 @@ def test_of_strings_and_labels(text_model, tmp_path):
     assert served.keys() == {"scores", "classes", "label"}
     for known in (labels, None):
         report = kp.verify(
-            text_model, path, labels=known, max_length=9, verbose=False
+            path, text_model, labels=known, max_length=9, verbose=False
         )
         assert report.passed, report
         assert not any("serve " in each for each in report.unverified)

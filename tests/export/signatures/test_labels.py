@@ -52,7 +52,7 @@ def test_each_row_has_every_class_in_the_order_of_its_scores(
 
 def test_verification_compares_labels(text_model, served):
     # Those of the export: without them, the rest.
-    report = kp.verify(text_model, served.path, max_length=2)
+    report = kp.verify(served.path, text_model, max_length=2)
     assert report.passed
     assert report.unverified == [
         f"{signature}/{output}"
@@ -63,7 +63,7 @@ def test_verification_compares_labels(text_model, served):
     assert served.report.passed  # with them
     assert served.report.unverified == []
     report = kp.verify(
-        text_model, served.path, labels=LABELS[::-1], max_length=2
+        served.path, text_model, labels=LABELS[::-1], max_length=2
     )
     assert not report.passed
     assert "classes[0, 0]" in {case.where for case in report.cases}
@@ -73,8 +73,8 @@ def test_verification_compares_labels(text_model, served):
 
 def test_labels_that_the_artifact_does_not_have(model, saved_model):
     report = kp.verify(
-        model,
         saved_model.path,
+        model,
         signatures={"serving_default": model},
         labels=["a", "b", "c"],
         max_length=2,
@@ -84,7 +84,7 @@ def test_labels_that_the_artifact_does_not_have(model, saved_model):
 
 def test_labels_are_not_of_litert(model, litert):
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
-        kp.verify(model, litert.path, labels=["a", "b", "c"])
+        kp.verify(litert.path, model, labels=["a", "b", "c"])
 
 
 def two_heads(make):

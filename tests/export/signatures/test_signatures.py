@@ -409,8 +409,8 @@ def test_model_that_no_one_tensor_cuts_has_one_signature(make_model, reason):
     assert signature.model is model
     if reason is not None:
         message = (
-            "LiteRT and ONNX take no strings, and signature 'serving_default' "
-            f"cannot be cut after its strings: {reason}"
+            "LiteRT and ONNX take no strings and have no lookup tables, and "
+            f"signature 'serving_default' cannot be cut after these: {reason}"
         )
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
             resolve_numeric_signatures(model)
@@ -504,6 +504,28 @@ def test_tensors_of_one_string_are_told_apart_by_their_layers():
     assert set(cut.specs) == {"text_one", "text_two"}
 
 
+def test_lookups_of_integers_are_cut_off():
+    kind, age = (keras.Input((1,), dtype="int32", name=n) for n in "ka")
+    parts = [
+        layers.IntegerLookup(vocabulary=[5], output_mode="one_hot")(kind),
+        layers.HashedCrossing(6, output_mode="one_hot")([kind, age]),
+        layers.Rescaling(0.1)(age),
+        layers.Hashing(4, output_mode="one_hot", name="hash")(age),
+    ]
+    model = keras.Model([kind, age], layers.Concatenate()(parts))
+    (found,) = shapes(resolve_numeric_signatures(model)).values()
+    assert found == {
+        "k": ((None, 2), "float32"),
+        "k_a": ((None, 6), "float32"),
+        "a": ((None, 1), "int32"),
+        "a_hash": ((None, 4), "float32"),
+    }
+    best = ops.argmax(layers.Dense(3, name="before")(parts[0]))
+    late = keras.Model(kind, 2 * layers.IntegerLookup(vocabulary=[5])(best))
+    with pytest.raises(ValueError, match="layer 'before' before them has weig"):
+        resolve_numeric_signatures(late)
+
+
 def test_texts_are_cut_by_one_model(monkeypatch):
     """However many they are: each model of Keras takes its time."""
     (cut,) = resolve_numeric_signatures(functional_of_text())
@@ -530,8 +552,9 @@ def test_model_of_ids_goes_to_litert_as_it_is(make):
 def test_given_signature_of_strings_cannot_go_to_litert(make):
     signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
     message = (
-        "LiteRT and ONNX take no strings, and signature 'raw' cannot be cut "
-        "after its strings: an output is the first numeric tensor itself"
+        "LiteRT and ONNX take no strings and have no lookup tables, and "
+        "signature 'raw' cannot be cut after these: an output is the first "
+        "numeric tensor itself"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         resolve_numeric_signatures(make.embedder(), signatures)

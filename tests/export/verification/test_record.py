@@ -1,10 +1,10 @@
 """A record says what one verification compared, and is read within bounds."""
 
 import argparse
-import json
 import os
 import shutil
 import signal
+import zipfile
 
 import keras
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.record import digests, record_path
+from keras_posenc_worker import cases
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,6 +49,25 @@ def both(model):
     return {"serving_default": model, "other": other}
 
 
+def record_of(path, **changes):
+    """Writes a record of a file as it is, without cases."""
+    record = {
+        "kind": "litert",
+        "files": digests(path),
+        "signatures": {},
+        "weights": [],
+        "quantization": None,
+        "processor": "x",
+        "versions": {},
+        "likelihoods": None,
+        "left_out": 0,
+        "cases": [],
+        **changes,
+    }
+    record_path(path).parent.mkdir(exist_ok=True)
+    record_path(path).write_bytes(cases.pack(record))
+
+
 @pytest.fixture
 def soon():
     """An error, and no wait for ever, where a named pipe is opened."""
@@ -67,12 +87,10 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
     allowed = {"largest_difference": 0.0, "tolerance": 1e-5}
-    record_path(path).parent.mkdir(exist_ok=True)
-    record_path(path).write_text(
-        json.dumps({"files": digests(path), "signatures": {"other": allowed}})
-    )
+    own = cases.unpack(record_path(exported / "numbers.tflite").read_bytes())
+    record_of(path, signatures={"other": allowed}, weights=own["weights"])
     given = {"serving_default": numbers}
-    report = kp.verify(numbers, path, signatures=given, verbose=False)
+    report = kp.verify(path, numbers, signatures=given, verbose=False)
     assert report.passed
     assert report.unverified == ["other"]
     kp.Scorer(path)
@@ -82,7 +100,7 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
     ) as error:
         kp.Scorer(path, signature="other")
     assert "Verify all signatures" in str(error.value)
-    report = kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    report = kp.verify(path, numbers, signatures=both(numbers), verbose=False)
     assert report.unverified == []
     kp.Scorer(path, signature="other")
 
@@ -101,7 +119,8 @@ def sparse(path):
 
 
 def nested(path):
-    path.write_text("[" * 200_000)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(cases.RECORD, "[" * 200_000)
 
 
 def of_bytes(path):
@@ -109,14 +128,45 @@ def of_bytes(path):
 
 
 def of_numbers(path):
-    path.write_text(json.dumps({"files": {"": 1}, "signatures": {"a": 2}}))
+    path.write_bytes(cases.pack({"files": {"": 1}, "signatures": {"a": 2}}))
 
 
 def of_lists(path):
-    path.write_text(json.dumps({"files": [], "signatures": []}))
+    path.write_bytes(cases.pack([]))
 
 
-RECORDS = [fifo, device, sparse, nested, of_bytes, of_numbers, of_lists]
+def compressed(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(cases.RECORD, "{}")
+
+
+def encrypted(path):
+    content = bytearray(cases.pack({"a": np.zeros(1)}))
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+
+
+def endless_array(path):
+    """A header that asks for 8 TB, and no number."""
+    array = np.zeros(0)
+    content = cases.pack({"a": array}).replace(
+        b"(0,)", b"(9" + b"9" * 11 + b",)"
+    )
+    path.write_bytes(content)
+
+
+RECORDS = [
+    fifo,
+    device,
+    sparse,
+    nested,
+    of_bytes,
+    of_numbers,
+    of_lists,
+    compressed,
+    encrypted,
+    endless_array,
+]
 
 
 @pytest.mark.parametrize("spoil", RECORDS, ids=lambda spoil: spoil.__name__)
@@ -136,7 +186,7 @@ def test_named_pipe_gives_way_to_a_record(numbers, exported, tmp_path, soon):
     path = tmp_path / "numbers.tflite"
     shutil.copy(exported / "numbers.tflite", path)
     fifo(record_path(path))
-    assert kp.verify(numbers, path, verbose=False).passed
+    assert kp.verify(path, numbers, verbose=False).passed
     record = record_path(path).rename(tmp_path / "elsewhere")
     record_path(path).symlink_to(record)  # as volumes of Kubernetes do
     kp.Scorer(path)
@@ -168,7 +218,7 @@ def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
     before, size = digests(path), kp.inspect(path).size_bytes
-    assert kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    assert kp.verify(path, numbers, signatures=both(numbers), verbose=False)
     sparse(path / ".DS_Store")
     fifo(path / ".pipe")
     device(path / ".link")
@@ -177,7 +227,7 @@ def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
     assert digests(path) == before
     found = kp.inspect(path).size_bytes
     assert size <= found < size + 10_000  # what the record has
-    assert kp.verify(numbers, path, signatures=both(numbers), verbose=False)
+    assert kp.verify(path, numbers, signatures=both(numbers), verbose=False)
     kp.Scorer(path)
     other = tmp_path / "2"
     shutil.copytree(exported / "numbers" / "1", other)
@@ -197,12 +247,9 @@ def test_names_in_a_record_are_anybodys(numbers, exported, tmp_path):
     strange = {"assets/a\u00a0b.txt": "0", "assets/\x1b[2J": "0"}
     sums = digests(path)
     names = {"other\u00a0one": {}, "serving_default": {}}
-    record_path(path).parent.mkdir(exist_ok=True)
 
     def write(files):
-        record_path(path).write_text(
-            json.dumps({"files": files, "signatures": names})
-        )
+        record_of(path, files=files, signatures=names)
 
     write(sums)
     kp.Scorer(path)
@@ -239,7 +286,7 @@ def test_folder_without_end(numbers, exported, tmp_path):
     os.close(here)
     try:
         with pytest.raises(kp.ExportVerificationError, match="100 deep"):
-            kp.verify(numbers, path, verbose=False)
+            kp.verify(path, numbers, verbose=False)
     finally:
         os.system(f"rm -r '{path}'")
 

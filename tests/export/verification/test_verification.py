@@ -20,6 +20,7 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export import check, units
+from keras_posenc.export.formats import litert_compiled_model
 from keras_posenc.export.probes.compare import (
     SCORES,
     Kind,
@@ -33,6 +34,7 @@ from keras_posenc.export.signatures.resolve import (
     resolve_serving_signatures,
     resolve_signatures,
 )
+from keras_posenc.export.worker_client import Limits
 from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
@@ -155,7 +157,7 @@ def test_report_as_json(artifact):
 
 
 def test_verify_finds_what_the_export_found(model, litert):
-    report = kp.verify(model, str(litert.path), max_length=9)
+    report = kp.verify(str(litert.path), model, max_length=9)
     assert report.passed
     assert report.unverified == ["short"]
     assert "not verified: short" in str(report)
@@ -209,8 +211,8 @@ def scaled(tmp_path_factory):
     for name, (_, after, _) in FACTORS.items():
         models[name].set_weights([np.array([[after]], "float32")])
     return kp.verify(
-        models["same"],
         path,
+        models["same"],
         signatures=models,
         samples=[np.array([[2.0]], "float32"), {"x": [[-2.0], [1.0]]}],
     )
@@ -306,10 +308,10 @@ def test_small_column_of_the_wrong_sign_is_named(tmp_path):
         return model
 
     path = export(two_columns(1e-9), tmp_path / "m.tflite")
-    report = kp.verify(two_columns(1e-9), path)
+    report = kp.verify(path, two_columns(1e-9))
     assert report.passed
     assert report.unchecked_columns == []
-    report = kp.verify(two_columns(-1e-9), path)
+    report = kp.verify(path, two_columns(-1e-9))
     assert report.largest_difference <= report.tolerance
     assert report.unchecked_columns == ["serving_default/y[..., 1]"]
     assert "too small to be checked next to the others: serving" in str(report)
@@ -389,7 +391,7 @@ def test_report_of_a_failure_is_still_json(scaled):
 def test_changed_weight_and_where(litert, model, tmp_path):
     changed = with_other_bias(model)
     path = shutil.copy(litert.path, tmp_path)  # without its record
-    report = kp.verify(changed, path, max_length=9)
+    report = kp.verify(path, changed, max_length=9)
     assert not report.passed
     assert not report
     assert 2e-5 < report.largest_difference < 3e-4
@@ -416,7 +418,7 @@ def test_changed_weight_and_where(litert, model, tmp_path):
 def test_other_weights_are_not_called_rounding(saved_model, model, tmp_path):
     # Of a copy: a failed verification removes the record.
     path = shutil.copytree(saved_model.path, tmp_path / "1")
-    report = kp.verify(with_other_bias(model), path, max_length=2)
+    report = kp.verify(path, with_other_bias(model), max_length=2)
     assert 2e-5 < report.largest_difference < 1e-3
     with pytest.raises(kp.ExportVerificationError) as caught:
         report.require_success()
@@ -429,7 +431,7 @@ def test_tolerance(tmp_path):
     path = tmp_path / "m.tflite"
     kp.export_litert(model, path, verbose=False)
     model.set_weights([np.array([[0.5001]], "float32")])
-    report = kp.verify(model, path, tolerance=3e-4)
+    report = kp.verify(path, model, tolerance=3e-4)
     assert 2e-5 < report.largest_difference <= report.tolerance == 3e-4
     assert report.different_weights == ["m/y/kernel"]  # no tolerance allows it
     assert not report
@@ -448,10 +450,10 @@ def test_integers_must_be_equal(tmp_path, make):
 
     model = argmax()
     path = export(model, tmp_path / "argmax.tflite")
-    assert kp.verify(model, path, max_length=4).largest_difference == 0
+    assert kp.verify(path, model, max_length=4).largest_difference == 0
     (table,) = model.get_weights()
     other = argmax([np.roll(table, 1, axis=1)])
-    report = kp.verify(other, path, max_length=4, tolerance=10.0)
+    report = kp.verify(path, other, max_length=4, tolerance=10.0)
     assert report.largest_difference == math.inf
     assert report.worst.where == "best[0, 0]"
 
@@ -469,7 +471,7 @@ def test_masked_tokens_that_matter_in_the_artifact_alone(tmp_path, make):
     unmasked = averaging(layers.GlobalAveragePooling1D)
     unmasked.set_weights(masked.get_weights())
     path = export(unmasked, tmp_path / "unmasked.tflite")
-    report = kp.verify(masked, path, max_length=5)
+    report = kp.verify(path, masked, max_length=5)
     right = [case for case in report.cases if case.largest_difference <= 1e-5]
     (case,) = right  # one token, and no padding
     assert case.inputs == "ids of shape (1, 1)"
@@ -485,7 +487,7 @@ def test_frozen_length_in_a_litert_file(tmp_path, make):
     )
     assert exported.report.passed
     assert exported.report.fixed_shapes == []
-    report = kp.verify(model, exported.path, max_length=5)
+    report = kp.verify(exported.path, model, max_length=5)
     assert not report.passed
     assert "(--signature serving_default=ids:?x5)" in str(report)
     by_inputs = {case.inputs: case for case in report.cases}
@@ -519,7 +521,7 @@ def test_model_that_is_infinite_throughout(tmp_path):
     path = export(model, tmp_path / "model.tflite")
     kernel, _ = model.get_weights()
     model.set_weights([kernel, np.array([0.0, -np.inf], "float32")])
-    report = kp.verify(model, path)
+    report = kp.verify(path, model)
     assert not report.passed
     assert report.worst.where == "logits[0, 1]"
     assert report.constant_outputs == []
@@ -563,7 +565,7 @@ def test_outputs_of_another_name(litert, make):
     other = make.classifier()
     other.layers[-1].name = "logits"
     other = keras.Model(other.inputs, {"logits": other.outputs[0]})
-    report = kp.verify(other, litert.path, max_length=1)
+    report = kp.verify(litert.path, other, max_length=1)
     assert not report.passed
     assert report.worst.error == (
         "its outputs are scores, and the model's are logits"
@@ -575,7 +577,7 @@ def test_outputs_of_another_shape(litert, make):
     vectors = layers.Embedding(50, 8)(inputs)
     outputs = layers.Dense(4)(ops.mean(vectors, axis=1))
     other = keras.Model(inputs, {"scores": outputs})
-    report = kp.verify(other, litert.path, max_length=1)
+    report = kp.verify(litert.path, other, max_length=1)
     assert not report.passed
     with pytest.raises(kp.ExportVerificationError) as caught:
         report.require_success()
@@ -592,7 +594,7 @@ def test_inputs_of_another_name(litert, make):
         "'serving_default' of the file takes ids, and the model takes tokens"
     )
     with pytest.raises(ValueError, match=message):
-        kp.verify(other, litert.path, max_length=1)
+        kp.verify(litert.path, other, max_length=1)
 
 
 def mean_of(embedding, positions, name):
@@ -634,7 +636,7 @@ def wrong_saved_model(tmp_path_factory):
         model, base, signatures=signatures, verify=False, verbose=False
     )
     return kp.verify(
-        model, base, signatures=dict.fromkeys(signatures, model), max_length=3
+        base, model, signatures=dict.fromkeys(signatures, model), max_length=3
     )
 
 
@@ -713,7 +715,7 @@ def test_what_the_killed_left_is_removed_by_the_next(
     (folder,) = scratch.glob("*.partial")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert "request.json" in contents(folder)
-    kp.verify(model, litert.path, max_length=2)
+    kp.verify(litert.path, model, max_length=2)
     # TensorFlow leaves a file of its own.
     assert list(scratch.glob(".*")) == []
 
@@ -761,7 +763,7 @@ def test_runtime_that_ends(play_worker, model, litert, source, message):
     """In other ways too: see worker/test_worker_client.py."""
     play_worker(source)
     with pytest.raises(kp.ExportVerificationError) as caught:
-        kp.verify(model, litert.path, max_length=1)
+        kp.verify(litert.path, model, max_length=1)
     assert str(caught.value) == f"{message} while it ran '{litert.path}'"
     assert caught.value.report is None
 
@@ -808,7 +810,7 @@ def test_worker_starts_afresh(play_worker, model, litert, monkeypatch):
     with pytest.raises(
         kp.ExportVerificationError, match=r"\(True, '-1', None, None\)$"
     ):
-        kp.verify(model, litert.path, max_length=1)
+        kp.verify(litert.path, model, max_length=1)
 
 
 def test_modules_of_the_working_directory_are_not_imported(
@@ -818,7 +820,7 @@ def test_modules_of_the_working_directory_are_not_imported(
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
     path = os.path.relpath(litert.path, tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert kp.verify(model, path, max_length=1).passed
+    assert kp.verify(path, model, max_length=1).passed
 
 
 # ---- Artifacts that do not load
@@ -836,7 +838,7 @@ def test_saved_model_with_broken_weights(model, saved_model, tmp_path):
     with pytest.raises(
         kp.ExportVerificationError, match="' does not load: "
     ) as caught:
-        kp.verify(model, tmp_path, max_length=1)
+        kp.verify(tmp_path, model, max_length=1)
     assert caught.value.report is None
 
 
@@ -852,7 +854,7 @@ def test_litert_file_that_the_runtime_refuses(model, litert, tmp_path):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     with pytest.raises(kp.ExportVerificationError, match="' does not load: "):
-        kp.verify(model, path, max_length=1)
+        kp.verify(path, model, max_length=1)
 
 
 # ---- Arguments
@@ -866,7 +868,7 @@ def test_signature_that_the_artifact_does_not_have(model, litert):
         "(--signature serving_default=ids:?x? --signature short=ids:1x4)"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.verify(model, litert.path, signatures={"predict": model})
+        kp.verify(litert.path, model, signatures={"predict": model})
 
 
 def test_file_that_cannot_be_read(model, litert, tmp_path):
@@ -875,13 +877,13 @@ def test_file_that_cannot_be_read(model, litert, tmp_path):
     with pytest.raises(
         kp.ExportVerificationError, match="is no readable LiteRT file: "
     ) as caught:
-        kp.verify(model, path)
+        kp.verify(path, model)
     assert caught.value.report is None
 
 
 def test_model_that_is_none(litert):
     with pytest.raises(ValueError, match=r"`model` must be a keras\.Model"):
-        kp.verify("model.keras", litert.path)
+        kp.verify(litert.path, "model.keras")
 
 
 @pytest.mark.parametrize(
@@ -899,7 +901,7 @@ def test_model_that_is_none(litert):
 )
 def test_arguments(model, litert, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        kp.verify(model, litert.path, **options)
+        kp.verify(litert.path, model, **options)
 
 
 class LearnedPositions(layers.Layer):
@@ -1013,7 +1015,7 @@ def test_sample_of_a_length_that_the_model_does_not_take(tmp_path, contents):
 def test_another_backend(function, model, litert, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
     call = {
-        "verify": lambda: kp.verify(model, litert.path),
+        "verify": lambda: kp.verify(litert.path, model),
         "saved_model": lambda: kp.export_saved_model(model, tmp_path),
         "litert": lambda: kp.export_litert(model, tmp_path / "m.tflite"),
     }[function]
@@ -1063,6 +1065,23 @@ def test_samples_that_do_not_fit(model, sample, message):
         assert "(dtype int32) must be whole numbers" in said
 
 
+def test_samples_without_an_example(model):
+    for empty in (np.zeros((0, 4), "int32"), {"ids": np.zeros((0, 4))}):
+        with pytest.raises(ValueError, match="at least one example each"):
+            fit_samples(resolve_signatures(model), [np.ones((1, 4)), empty])
+
+
+def test_a_compiled_model_that_takes_long_is_not_run(litert, monkeypatch):
+    monkeypatch.setattr(litert_compiled_model, "_TIMEOUT", 0)
+    found = litert_compiled_model.compare_in_compiled_model(
+        litert.path,
+        [("serving_default", {"ids": np.ones((1, 4), "int32")})],
+        [{"outputs": {}, "milliseconds": 1.0}],
+        Limits(),
+    )
+    assert found == "not run: it took more than 0 s"
+
+
 def test_sample_of_a_static_signature(model):
     message = (
         "`samples`: input 'ids' of signature 'short' has shape (1, 4). "
@@ -1086,8 +1105,8 @@ def test_array_for_several_inputs():
 
 def test_sample_for_a_signature_of_another_name(model, litert):
     report = kp.verify(
-        model,
         litert.path,
+        model,
         signatures={"short": (model, {"ids": (1, 4)})},
         samples=np.array([[4, 44, 0, 0]]),
         max_length=1,
@@ -1100,8 +1119,8 @@ def test_sample_for_a_signature_of_another_name(model, litert):
 def test_sample_that_fits_one_of_two_signatures(model, litert):
     """Whose order does not matter."""
     report = kp.verify(
-        model,
         litert.path,
+        model,
         signatures={
             "short": (model, {"ids": (1, 4)}),
             "serving_default": model,

@@ -128,8 +128,8 @@ def row_that_no_case_reaches(value):
 def test_changed_weight_is_named(folder, signatures, change):
     change_weight(folder, "right", change)
     report = kp.verify(
-        signatures[DEFAULT],
         folder,
+        signatures[DEFAULT],
         signatures=signatures,
         max_length=1,
         tolerance=100,
@@ -175,7 +175,7 @@ def test_other_outputs_in_python_are_refused(folder, signatures):
         match="differs between servers and Python: signature 'serving_default'",
     ):
         kp.verify(
-            signatures[DEFAULT], folder, signatures=signatures, max_length=1
+            folder, signatures[DEFAULT], signatures=signatures, max_length=1
         )
 
 

@@ -249,7 +249,7 @@ def test_worker_imports_runtimes_alone():
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
             found.add(node.module.partition(".")[0])
-    runtimes = {"tensorflow", "ai_edge_litert", "onnxruntime"}
+    runtimes = {"tensorflow", "ai_edge_litert", "onnxruntime", "openvino"}
     runtimes |= {"numpy", "tensorflow_serving"}
     assert (
         found - set(sys.stdlib_module_names) - {"keras_posenc_worker"}

@@ -1,0 +1,427 @@
+"""Runs the cases that are kept with an exported file, without its model."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export import units
+from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.formats.litertlm_run import run_litertlm_cases
+from keras_posenc.export.inspect import Inspection, inspect_safe, locate
+from keras_posenc.export.record import (
+    changed_files,
+    digests,
+    read_record,
+    record_path,
+)
+from keras_posenc.export.versions import stamp
+from keras_posenc.export.worker_client import MEMORY, MIB, Limits, run_model
+from keras_posenc.progress import printable, printable_lines, progress
+from keras_posenc_worker.cases import compared, difference
+
+_SECONDS = 600  # of a processor, and by the clock, for all cases
+
+Cases = Sequence[Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Runtime:
+    """A runtime: how it is called, what it runs and what it needs."""
+
+    title: str
+    kind: str
+    module: str
+    package: str
+
+
+# The first of a kind is the one that exports are verified in.
+RUNTIMES = {
+    "litert": _Runtime(
+        "LiteRT's Interpreter", "litert", "ai_edge_litert", "ai-edge-litert"
+    ),
+    "litert_compiled": _Runtime(
+        "LiteRT's CompiledModel", "litert", "ai_edge_litert", "ai-edge-litert"
+    ),
+    "onnx": _Runtime("ONNX Runtime", "onnx", "onnxruntime", "onnxruntime"),
+    "openvino": _Runtime("OpenVINO", "onnx", "openvino", "openvino"),
+    "saved_model": _Runtime(
+        "TensorFlow", "saved_model", "tensorflow", "tensorflow"
+    ),
+    "litertlm": _Runtime(
+        "LiteRT-LM's engine", "litertlm", "litert_lm", "litert-lm-api"
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeReport:
+    """What a runtime made of the cases.
+
+    Attributes:
+        runtime: Its name, as `runtimes` of `verify` takes it.
+        version: Its version.
+        cases: How many cases it ran.
+        largest_difference: The largest difference from the model's outputs, as
+            a share of what is allowed in that place: above 1 the file is wrong.
+        where: The output with that difference.
+        errors: What is wrong, as text, the first of each output.
+    """
+
+    runtime: str
+    version: str
+    cases: int
+    largest_difference: float
+    where: str
+    errors: list[str]
+
+    def __str__(self) -> str:
+        name = f"{RUNTIMES[self.runtime].title} {self.version}"
+        if self.errors:
+            first, more = "; ".join(self.errors[:3]), len(self.errors) - 3
+            return f"{name}: DIFFERENT: {first}" + f"; {more} more" * (more > 0)
+        return (
+            f"{name}: equal in {units.count(self.cases, 'case')}, at most "
+            f"{self.largest_difference:.2g} of what is allowed"
+            + f" ({self.where})"
+            * bool(self.where)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayReport:
+    """Result of running the cases that are kept with a file.
+
+    Attributes:
+        path: The file, or the folder of a SavedModel.
+        runtimes: A `RuntimeReport` for each runtime that is installed.
+        recorded: Where and with what versions the file was verified, as text.
+        notes: Further remarks, as text.
+    """
+
+    path: Path
+    runtimes: list[RuntimeReport]
+    recorded: str
+    notes: list[str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether each runtime gave the model's outputs."""
+        return not any(each.errors for each in self.runtimes)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def require_success(self) -> None:
+        """Raises `ExportVerificationError` if a runtime gave other outputs."""
+        if not self.passed:
+            raise ExportVerificationError(str(self), differs=True)
+
+    def details(self) -> str:
+        """Returns the report with everything that is wrong."""
+        errors = [error for each in self.runtimes for error in each.errors]
+        return printable_lines("\n".join([str(self), *errors]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report as a dict that JSON can hold."""
+        return {
+            **dataclasses.asdict(self),
+            "path": str(self.path),
+            "passed": self.passed,
+        }
+
+    def __str__(self) -> str:
+        state = "verified by its cases" if self.passed else "FAILED"
+        lines = [f"{self.path}: {state}"]
+        lines += [f"  {each}" for each in self.runtimes]
+        lines += [f"  {each}" for each in (self.recorded, *self.notes)]
+        return printable_lines("\n".join(lines))
+
+
+def replay(
+    path: str | Path,
+    *,
+    runtimes: Sequence[str] | None = None,
+    allow_operators: Sequence[str] = (),
+    verbose: int = True,
+) -> ReplayReport:
+    """Runs the cases that are kept with a file; see `verify`.
+
+    Raises:
+        ValueError: There is no exported model at the path, it has no cases, or
+            a runtime does not fit it.
+        ImportError: No runtime for it is installed.
+        ExportVerificationError: The file is not the one that was verified, does
+            more than compute, or cannot be run.
+    """
+    path, kind = locate(path)
+    names, missing = _installed(kind, runtimes)
+    with progress(verbose) as step:
+        step(f"Reading {path}")
+        record, found = _read(path, allow_operators)
+        reports = []
+        for name in names:
+            step(f"Running its cases in {RUNTIMES[name].title}")
+            responses = run_cases(name, found, record["cases"])
+            reports.append(
+                _report(name, record["cases"], responses, found.path)
+            )
+    notes = [
+        f"not installed: {RUNTIMES[each].title} (pip install "
+        f"{RUNTIMES[each].package})"
+        for each in missing
+    ]
+    if record["left_out"]:
+        notes.append(
+            f"{units.count(record['left_out'], 'case')} of the verification "
+            "were too large to be kept"
+        )
+    versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
+    recorded = f"recorded with {versions} on {record['processor']}"
+    if record["quantization"]:
+        recorded += f"; its quantization is {record['quantization']}"
+    return ReplayReport(found.path, reports, recorded, notes)
+
+
+def _installed(
+    kind: str, wanted: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Returns the runtimes that run a kind of files, and those missing."""
+    known = [name for name, each in RUNTIMES.items() if each.kind == kind]
+    if wanted is not None:
+        if isinstance(wanted, str) or not wanted or {*wanted} - {*known}:
+            raise ValueError(
+                "`runtimes` (--runtime) must be of "
+                f"{', '.join(map(repr, known))} for such a file. Received: "
+                f"runtimes={wanted!r:.80}"
+            )
+        known = [*wanted]
+    missing = [x for x in known if util.find_spec(RUNTIMES[x].module) is None]
+    if missing and (wanted is not None or len(missing) == len(known)):
+        package = RUNTIMES[missing[0]].package
+        raise ImportError(
+            f"{RUNTIMES[missing[0]].title} is not installed: pip install "
+            f"{package}"
+        )
+    return [name for name in known if name not in missing], missing
+
+
+def _read(
+    path: Path, allow_operators: Sequence[str]
+) -> tuple[dict[str, Any], Inspection]:
+    """Returns a file's record and inspection, once they fit each other."""
+    before = stamp(path)
+    record = read_record(path)
+    if record is None or not record["cases"]:
+        raise ValueError(
+            f"'{path}' has no cases, '{record_path(path)}': nothing to replay. "
+            "Give the model: `verify(path, model)` (keras-posenc verify "
+            f"{path} MODEL.keras)"
+        )
+    if changed := changed_files(record, digests(path)):
+        what = ", ".join(filter(None, changed[:3]))
+        raise ExportVerificationError(
+            f"'{path}' is not the file that its cases are of"
+            + f": {what} changed since" * bool(what)
+            + ". Verify it with its model: `verify(path, model)` (keras-posenc "
+            f"verify {path} MODEL.keras)"
+        )
+    found = inspect_safe(path, allow_operators)
+    if stamp(path) != before:
+        raise ExportError(
+            f"'{path}' was changed while it was read: verify it again when no "
+            "other process writes to it"
+        )
+    return record, found
+
+
+def run_cases(name: str, found: Inspection, cases: Cases) -> list[Any]:
+    """Returns what a runtime gives for each case: `outputs`, or `error`.
+
+    Raises:
+        ExportVerificationError: The file cannot be run there.
+    """
+    if name == "litertlm":
+        return run_litertlm_cases(found.path, cases)
+    inputs = [(each["signature"], each["inputs"]) for each in cases]
+    runtime = found.runtime if name == "litert" else name
+    size = sum(value.nbytes for _, own in inputs for value in own.values())
+    limits = Limits(
+        memory=MEMORY + 1024 * MIB + 24 * found.size_bytes + 64 * size,
+        seconds=_SECONDS,
+        file=2**32,
+        timeout=_SECONDS,
+    )
+    response = run_model(runtime, found.path, inputs, limits, times=1)
+    return list(response["cases"])
+
+
+def _report(
+    name: str, cases: Cases, responses: Sequence[Any], path: Path
+) -> RuntimeReport:
+    largest, where, errors = 0.0, "", dict[str, str]()
+    for case, response in zip(cases, responses, strict=True):
+        for output, off, allowed, error in compared(case, response):
+            place = "/".join(filter(None, [case["signature"], output]))
+            share = off / allowed if allowed else math.inf * (off > 0) or 0.0
+            if not off <= allowed:
+                sizes = ", ".join(
+                    f"{key} {value.shape}"
+                    for key, value in case["inputs"].items()
+                )
+                text = error or f"off by {off:.2g}, allowed {allowed:.2g}"
+                text = printable(f"{place}: {text} ({sizes})")
+                errors.setdefault(place, text)
+            if math.isfinite(share) and share > largest:
+                largest, where = share, place
+    return RuntimeReport(
+        runtime=name,
+        version=metadata.version(RUNTIMES[name].package),
+        cases=len(cases),
+        largest_difference=largest,
+        where=where,
+        errors=[*errors.values()],
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputDifference:
+    """How an output of one file is off from that of another.
+
+    Attributes:
+        output: Signature and name.
+        largest_difference: Relative to the number, or to the output's size if
+            that is larger; of integers and texts the share that differs.
+        sqnr: Of floats: the ratio of signal to noise, in decibels.
+        agreement: Of floats: the share of vectors with the same largest number.
+    """
+
+    output: str
+    largest_difference: float
+    sqnr: float | None
+    agreement: float | None
+
+    def __str__(self) -> str:
+        largest = f"{self.largest_difference:.2g}"
+        text = f"{self.output}: largest difference {largest}"
+        if self.sqnr is not None:
+            text += f", SQNR {self.sqnr:.1f} dB"
+        if self.agreement is not None:
+            text += f", the same largest number in {self.agreement:.2%}"
+        return text
+
+
+def diff(
+    first: str | Path,
+    second: str | Path,
+    *,
+    allow_operators: Sequence[str] = (),
+    verbose: int = True,
+) -> tuple[list[OutputDifference], list[str]]:
+    """Compares two files, of any two formats, on the cases of the first.
+
+    Args:
+        first: A file with cases.
+        second: Another file, with the same names of inputs.
+        allow_operators: As for `export_saved_model`.
+        verbose: Whether to show progress.
+
+    Returns:
+        For each output that both have, how it differs; and what was not
+        compared, as text.
+
+    Raises:
+        ValueError: A file does not exist, or the first has no cases.
+        ExportVerificationError: A file is unsafe, or cannot be run.
+    """
+    (first, kind), (second, other) = locate(first), locate(second)
+    with progress(verbose) as step:
+        step(f"Reading {first}")
+        record, found = _read(first, allow_operators)
+        step(f"Reading {second}")
+        against = inspect_safe(second, allow_operators)
+        cases, notes = _fitting(record["cases"], against)
+        both = []
+        for name, file, own in (
+            (kind, found, record["cases"]),
+            (other, against, [each for _, each in cases]),
+        ):
+            (runtime, *_), _ = _installed(name, None)
+            step(f"Running {file.path} in {RUNTIMES[runtime].title}")
+            both.append(run_cases(runtime, file, own))
+    responses = [both[0][index] for index, _ in cases]
+    pairs: dict[str, list[Any]] = {}
+    for (index, _), one, two in zip(cases, responses, both[1], strict=True):
+        case = record["cases"][index]
+        name = case["signature"]
+        for error in (one.get("error"), two.get("error")):
+            if error:
+                notes.append(f"{name}: {printable(' '.join(error.split()))}")
+        for output, wanted in one["outputs"].items():
+            got, place = two["outputs"].get(output), f"{name}/{output}"
+            if got is None or got.shape != wanted.shape:
+                if "error" not in two:
+                    notes.append(f"{place}: not an output of both, by shape")
+                continue
+            pairs.setdefault(place, []).append((wanted, got))
+    return (
+        [_difference(place, each) for place, each in pairs.items()],
+        [*dict.fromkeys(notes)],
+    )
+
+
+def _fitting(
+    cases: Cases, against: Inspection
+) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
+    """Returns the cases that another file takes, by their index, and notes."""
+    fitting, notes = [], []
+    for index, case in enumerate(cases):
+        name = case["signature"]
+        signature = name
+        if name not in against.signatures and len(against.signatures) == 1:
+            (signature,) = against.signatures
+        specs = against.signatures.get(signature, {}).get("inputs")
+        if specs is None or specs.keys() != case["inputs"].keys():
+            notes.append(
+                f"{name}: '{against.path}' has no signature of that name with "
+                f"the inputs {', '.join(case['inputs'])}"
+            )
+            continue
+        inputs = {
+            key: value.astype(specs[key].dtype)
+            if value.dtype.kind in "iu" and specs[key].dtype in _INTEGERS
+            else value
+            for key, value in case["inputs"].items()
+        }
+        fitting.append(
+            (index, {**case, "signature": signature, "inputs": inputs})
+        )
+    return fitting, [*dict.fromkeys(notes)]
+
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+
+
+def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
+    if "float" not in pairs[0][0].dtype.name:
+        largest = max(difference(x, y, 1.0) for x, y in pairs)
+        return OutputDifference(place, largest, None, None)
+    pairs = [(x.astype("float64"), y.astype("float64")) for x, y in pairs]
+    scale = max(np.max(np.abs(x), initial=0.0) for x, _ in pairs)
+    noise = sum(np.sum((x - y) ** 2) for x, y in pairs)
+    mean = np.mean(np.concatenate([x.ravel() for x, _ in pairs]))
+    signal = sum(np.sum((x - mean) ** 2) for x, _ in pairs)
+    agreement = None
+    if all(x.ndim > 1 and x.shape[-1] > 1 for x, _ in pairs):
+        same = [(x.argmax(-1) == y.argmax(-1)).ravel() for x, y in pairs]
+        agreement = float(np.mean(np.concatenate(same)))
+    return OutputDifference(
+        place,
+        max(difference(x, y, min(max(scale, 0.01), 1.0)) for x, y in pairs),
+        10 * math.log10(signal / noise) if noise and signal else math.inf,
+        agreement,
+    )

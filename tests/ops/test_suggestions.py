@@ -1,0 +1,139 @@
+"""Wrong names of arguments and of public names are explained."""
+
+import pickle
+import re
+
+import keras
+import pytest
+
+import keras_posenc as kp
+from keras_posenc import training
+from keras_posenc.ops.named import NamedOptions
+
+CLASSES = {
+    name: value
+    for module in (kp, training)
+    for name in module.__all__
+    if isinstance(value := getattr(module, name), type)
+    and issubclass(value, NamedOptions)
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
+def test_every_class_lists_its_arguments(kind):
+    with pytest.raises(ValueError, match="has no argument") as caught:
+        kind(no_such_thing=8)
+    start, _, listed = str(caught.value).partition(" It has: ")
+    assert start == f"{kind.__name__} has no argument `no_such_thing`."
+    # That each is taken is in `test_conventions.py`.
+    own = (
+        {*vars(kind)["__init__"].__annotations__}
+        if "__init__" in vars(kind)
+        else set()
+    )
+    assert own - {"return", "args", "kwargs", "options"} - {
+        *kind.hidden_arguments
+    } <= {*listed.split(", ")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "advice"),
+    [
+        (kp.PositionalEncoding, "layot", ". Did you mean `layout`?"),
+        (kp.TransformerEncoder, "num_head", ". Did you mean `num_heads`?"),
+        (kp.TransformerEncoder, "sliding_window", "."),
+        (
+            kp.SelfAttention,
+            "use_causal_mask",
+            " (the call takes it: layer(x, use_causal_mask=...)).",
+        ),
+    ],
+)
+def test_advice(kind, name, advice):
+    with pytest.raises(ValueError, match="has no argument") as caught:
+        kind(**{name: 8})
+    found = str(caught.value).partition(f"`{name}`")[2]
+    assert found.partition(" It has: ")[0] == advice
+
+
+def test_every_class_says_what_it_has():
+    bases = keras.Layer, keras.Loss, keras.Metric
+    for module in (kp, training):
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, bases):
+                assert issubclass(value, NamedOptions), value
+
+
+class Mine(kp.AttentionPosition):
+    def __init__(self, **options):
+        self.max_len = options.pop("max_len")
+        super().__init__(**options)
+
+
+def test_a_subclass_takes_what_it_says():
+    assert Mine(max_len=3, name="mine").max_len == 3
+    with pytest.raises(ValueError, match="sharpness"):
+        Mine(max_len=3, sharpness=2)
+
+
+class HandsOn(kp.PositionalEncoding):
+    def __init__(self, alpha=1, **options):
+        self.beta = options.pop("beta", None)
+        super().__init__(**options)
+
+
+class InOtherPackage(Mine):
+    def __init__(self, **options):
+        super().__init__(max_len=options.pop("max_len") + 1, **options)
+
+
+# Only its dot tells it from a module of the package.
+InOtherPackage.__module__ = "keras_posenc_extra"
+
+
+def test_a_subclass_hands_on_what_it_does_not_take():
+    layer = HandsOn(alpha=2, beta=3, name="mine", dtype="float16")
+    assert (layer.beta, layer.name) == (3, "mine")
+    with pytest.raises(
+        ValueError, match=r"HandsOn has no argument `rate`\. It"
+    ):
+        HandsOn(beta=3, rate=5)
+    with pytest.raises(ValueError, match="'nothing'"):
+        HandsOn(dtype="nothing")
+    assert InOtherPackage(max_len=3).max_len == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "taken"),
+    [
+        (kp.PositionalEncoding, (512,), "none"),
+        (kp.TransformerEncoder, (1, 4, 64), "`num_layers`"),
+        (kp.PositionEmbedding, (5, 8), "`sequence_length`"),
+    ],
+)
+def test_options_without_names(kind, given, taken):
+    with pytest.raises(TypeError, match="without a name") as error:
+        kind(*given)
+    assert str(error.value).startswith(
+        f"{kind.__name__} takes these arguments without a name: {taken}. "
+        f"Received: {len(given)}. Give others by name: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "advice"),
+    [
+        (kp, "load_huggingface", ". Did you mean `load_hugging_face`?"),
+        (kp, "NoamSchedule", ". Did you mean `training.NoamSchedule`?"),
+        (training, "NoamShedule", ". Did you mean `NoamSchedule`?"),
+        (kp, "quite_another_thing", ""),
+        (kp, "_load_huggingface", ""),
+    ],
+)
+def test_names_that_are_not_there(module, name, advice):
+    message = f"module '{module.__name__}' has no attribute '{name}'{advice}"
+    with pytest.raises(AttributeError, match=f"^{re.escape(message)}$"):
+        # Not `getattr`, which finds subpackages that others have imported.
+        vars(module)["__getattr__"](name)
+    assert {*module.__all__} <= {*dir(module)}
+    assert pickle.loads(pickle.dumps(kp.inspect)) is kp.inspect
