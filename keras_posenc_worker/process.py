@@ -43,9 +43,21 @@ def limit(limits: Mapping[str, int]) -> None:
         if name == "CPU" and name in limits:  # counted from the process's start
             used = resource.getrusage(resource.RUSAGE_SELF)
             value += math.ceil(used.ru_utime + used.ru_stime)
+        if name == "DATA" and name in _limited and name in limits:
+            value += _data()  # that earlier requests have left
         if hard == resource.RLIM_INFINITY or value <= hard:
             resource.setrlimit(kind, (value, hard))
     _limited.update(limits)
+
+
+def _data() -> int:
+    """Returns the bytes of data that this process holds; 0 if unknown."""
+    try:
+        with open("/proc/self/status") as file:
+            held = [x.split()[1] for x in file if x.startswith("VmData:")]
+    except OSError:  # not Linux
+        return 0
+    return 1024 * int(held[0])
 
 
 def obey(name: str) -> NoReturn:

@@ -6,6 +6,7 @@ Flex.
 
 import contextlib
 import functools
+import gc
 import os
 import re
 import time
@@ -62,6 +63,7 @@ def main(path: str) -> None:
         _main(path)
     finally:
         _load_saved_model.cache_clear()  # the next one may have the same path
+        gc.collect()  # sessions
 
 
 def _main(path: str) -> None:

@@ -84,7 +84,7 @@ private fun TensorBuffer.write(values: Any) = when (values) {
 /**
  * How far an output is from the one that is wanted: of floats the largest difference,
  * relative to the number or to scale if that is larger; else the share that differs.
- * Of many numbers only some are wanted. NaN must be NaN only in a user's own case.
+ * Of many numbers only some are wanted. NaN and infinity count only in a user's own case.
  */
 private fun TensorBuffer.difference(wanted: Any, scale: Double, isSample: Boolean): Double {
     val (all, some) = when (wanted) {
@@ -95,9 +95,10 @@ private fun TensorBuffer.difference(wanted: Any, scale: Double, isSample: Boolea
         else -> readInt8().asList() to (wanted as ByteArray).asList()
     }
     val apart = some.mapIndexed { index, value ->
-        val found = all[(index.toLong() * all.size / some.size).toInt()]
+        val place = index.toLong() * all.size / some.size
+        val found = all[(place + 7919L * index % (all.size / some.size)).toInt()]
         when {
-            value == found || value is Float && value.isNaN() && !isSample -> 0.0
+            value == found || value is Float && !value.isFinite() && !isSample -> 0.0
             value !is Float || found !is Float -> 1.0
             else -> {
                 val difference = abs(found.toDouble() - value)

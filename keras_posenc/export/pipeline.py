@@ -325,7 +325,7 @@ def _runtime(
     """Starts the worker that loads TensorFlow while the model is run."""
     if format.is_conversion or not format.verify:
         return contextlib.nullcontext()
-    return tensorflow_worker()
+    return tensorflow_worker(is_own=format.path is not None)
 
 
 def _probes(format: Format) -> Probes:

@@ -49,12 +49,15 @@ def verify(
     ...     kp.verify(path, verbose=False).passed
     True
 
-    An output may be off by the tolerance that the verification had, or by twice
-    what it was off by then if that is more, as in a quantized file. The cases
-    are in `assets.extra/cases.npz` of a SavedModel, or next to a file, named
-    after it with `.cases.npz`; see `keras_posenc_worker.cases`. They hold your
-    `samples` only where a signature has no generated inputs, and the texts that
-    a LiteRT-LM package was verified with.
+    The first of these decides whether the file fails, unless `runtimes` names
+    others. An output may be off by the tolerance that the verification had, or
+    by twice what it was off by then if that is more, as in a quantized file.
+    Outputs that were off by a quarter of their size are not compared.
+
+    The cases are in `assets.extra/cases.npz` of a SavedModel, or next to a
+    file, named after it with `.cases.npz`; see `keras_posenc_worker.cases`.
+    They hold your `samples` only where a signature has no generated inputs, and
+    the texts that a LiteRT-LM package was verified with.
 
     With `model` the outputs are computed again. A fresh process, in which
     neither keras nor keras_posenc can be imported (nor TensorFlow, for a LiteRT

@@ -350,9 +350,18 @@ if sys.platform != "win32":
 # ---- Exported models in a worker
 
 
-def tensorflow_worker() -> contextlib.AbstractContextManager[Worker]:
-    """Returns a worker for SavedModels, which imports TensorFlow meanwhile."""
-    return spare_worker(run.__name__, "saved_model")
+def tensorflow_worker(
+    is_own: bool = False,
+) -> contextlib.AbstractContextManager[Worker]:
+    """Returns a worker for SavedModels, which imports TensorFlow meanwhile.
+
+    Args:
+        is_own: Whether this process has written the SavedModel. Then the worker
+            may have run others of it; no other's file shares a worker.
+    """
+    if is_own:
+        return spare_worker(run.__name__, "saved_model")
+    return _start_spare(run.__name__, ["saved_model"])
 
 
 def load_ahead(

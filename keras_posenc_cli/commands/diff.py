@@ -3,11 +3,12 @@
 import argparse
 import dataclasses
 import json
+import math
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists, without_keras
 from keras_posenc_cli.options import Commands, add_command, add_options
-from keras_posenc_cli.process import EXIT_OK
+from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
 
 
 def add(commands: Commands) -> None:
@@ -41,8 +42,15 @@ def run(options: argparse.Namespace) -> int:
         allow_operators=options.allow_operators,
     )
     if options.json:
-        outputs = [dataclasses.asdict(each) for each in found]
+        outputs = [
+            {
+                # JSON has no infinity, the SQNR of equal outputs.
+                key: None if value in (math.inf, math.nan) else value
+                for key, value in dataclasses.asdict(each).items()
+            }
+            for each in found
+        ]
         print(json.dumps({"outputs": outputs, "notes": notes}, indent=2))
     else:
         print(*found, *notes, sep="\n")
-    return EXIT_OK
+    return EXIT_OK if found else EXIT_FAILED  # nothing was compared

@@ -254,7 +254,7 @@ class TestModelsThatDoNotKnowTheirInputs:
 def test_what_is_missing_is_told_at_once(folder, shell):
     """Before Keras and TensorFlow are loaded, which takes seconds."""
     lines = [
-        "verify model.keras missing.tflite",
+        "verify missing.tflite model.keras",
         "inspect missing",
         "import missing",
         "bench missing.tflite",

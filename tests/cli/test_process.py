@@ -97,7 +97,7 @@ class TestStreams:
             "inspect model.tflite --json",
             "inspect model.keras",
             pytest.param(
-                "verify model.keras model.tflite --max-length 4",
+                "verify model.tflite model.keras --max-length 4",
                 marks=pytest.mark.slow,
             ),
         ],

@@ -229,7 +229,7 @@ def main():
             f"export saved-model {model} --out {folder}/table",
             f"export litert {model} --out {folder}/table.tflite --json",
             f"export onnx {model} --out {folder}/table.onnx",
-            f"verify {model} {folder}/table.onnx",
+            f"verify {folder}/table.onnx {model}",
             f"inspect {folder}/table.tflite",
             f"export litert {model} --out {folder}/table.txt",
         ]
