@@ -6,9 +6,9 @@ any program that reads zip files: `cases.js`, `Replay.kt` and `Replay.swift` in
 `export/` do. Each case has a signature, its inputs, and for each output
 what the model gave:
 
-- `values`: the output, or `sampled` numbers of it if it has more. Number k of
-  these is number `k * size // sampled + 7919 * k % (size // sampled)` of the
-  flattened output: 7919 is prime, so no channel is left out;
+- `values`: the output; of more than 4,096 numbers as many, and `places`, where
+  they are in the flattened output: in all rows, or as many as numbers are kept,
+  and likewise in all columns of its last axis;
 - `shape`: the output's shape;
 - `scale`: how large the output's numbers are;
 - `allowed`: the largest difference allowed, relative to the number or to
@@ -30,6 +30,7 @@ RECORD = "record.json"
 MOST_BYTES = 64 * 1024**2  # that are read of a stranger's file
 _BUDGET = 4 * 1024**2  # of a file, unless one case of a signature is larger
 _SAMPLED = 4096  # numbers kept of an output
+_STEP = 2**31 - 1  # a prime
 _MOST_OFF = 0.25
 
 
@@ -122,18 +123,20 @@ def make_case(
         is_sample: Whether a user gave the inputs. Then a NaN must be a NaN.
 
     Returns:
-        The case, without outputs that are off by a quarter of their size, or of
-        which a quarter differs: a limit would say nothing of them.
+        The case. Outputs that are off by a quarter of their size, or of which a
+        quarter differs, are named in `not_compared`: a limit would say nothing
+        of them.
     """
-    outputs = {}
+    outputs, not_compared = {}, []
     for name, value in wanted.items():
         scale = float(scales.get(name, 1.0))
         off = difference(value, got[name], scale, is_sample=is_sample)
         allowed = tolerance if "float" in value.dtype.name else 0.0
-        if off >= _MOST_OFF:  # any file would be as near
+        if off >= _MOST_OFF:
+            not_compared.append(name)
             continue
         outputs[name] = {
-            **_sampled(value),
+            **_some(value),
             "scale": scale,
             "allowed": max(allowed, 2 * off),
         }
@@ -142,6 +145,7 @@ def make_case(
         "is_sample": is_sample,
         "inputs": dict(inputs),
         "outputs": outputs,
+        "not_compared": not_compared,
     }
 
 
@@ -180,16 +184,18 @@ def _size(case: Mapping[str, Any]) -> int:
     )
 
 
-def _sampled(value: Any) -> dict[str, Any]:
+def _some(value: Any) -> dict[str, Any]:
+    """Returns an output as it is kept: see the module's text."""
     import numpy as np
 
     found: dict[str, Any] = {"shape": list(value.shape), "values": value}
     if value.size > _SAMPLED:
-        count = np.arange(_SAMPLED)
-        indices = count * value.size // _SAMPLED
-        indices += 7919 * count % (value.size // _SAMPLED)
-        found["values"] = value.reshape(-1)[indices]
-        found["sampled"] = _SAMPLED
+        count, width = np.arange(_SAMPLED), value.shape[-1]
+        rows = count * (value.size // width) // _SAMPLED
+        # A step that has no divisor in common with a width meets all columns.
+        places = rows * width + count * _STEP % width
+        found["places"] = places.astype("int32")
+        found["values"] = value.reshape(-1)[places]
     return found
 
 
@@ -252,13 +258,29 @@ def compared(
         if kinds[0] != kinds[1]:
             yield name, math.inf, allowed, "{}, and the model {}".format(*kinds)
             continue
+        if "places" in wanted:
+            got = got.reshape(-1)[wanted["places"]]
         off = difference(
             wanted["values"],
-            _sampled(got)["values"],
+            got,
             wanted["scale"],
             is_sample=case["is_sample"],
         )
         yield name, off, allowed, ""
+
+
+def _are_places(output: Mapping[str, Any]) -> bool:
+    """Returns whether the numbers that are kept have a place in the output."""
+    size, values = math.prod(output["shape"]), output["values"]
+    places = output.get("places")
+    if places is None:
+        return bool(values.shape == tuple(output["shape"]))
+    return bool(
+        values.shape == places.shape
+        and places.dtype.name == "int32"
+        and (places >= 0).all()
+        and (places < size).all()
+    )
 
 
 def _kind(dtype: Any) -> str:
@@ -301,12 +323,12 @@ def _is_case(case: Mapping[str, Any]) -> bool:
 
     outputs = case["outputs"].values()
     return (
-        _are(str, [case["signature"]])
+        _are(str, [case["signature"], *case["not_compared"]])
         and _are(bool, [case["is_sample"]])
         and _are(np.ndarray, case["inputs"].values())
         and _are(np.ndarray, [each["values"] for each in outputs])
         and all(
-            each["values"].size == min(math.prod(each["shape"]), _SAMPLED)
+            _are_places(each)
             and 0 <= each["allowed"] < math.inf
             and 0 < each["scale"] < math.inf
             for each in outputs

@@ -23,6 +23,7 @@ from keras_posenc_worker.runtimes import (
     load_litert,
     load_onnx,
     load_openvino,
+    load_saved_model,
 )
 
 
@@ -70,11 +71,11 @@ def _main(path: str) -> None:
     folder = Path(path)
     request = codec.read(folder, "request")
     kind, exported = request["kind"], request["exported"]
-    cases = request["cases"]
+    cases, is_verified = request["cases"], request["times"] > 1
     prepare(kind)
     try:
         response: dict[str, Any] = {}
-        if kind == "saved_model":
+        if kind == "saved_model" and is_verified:
             loaded = _load_saved_model(exported, *request["op_libraries"])
             runners, load_seconds = loaded.runners, loaded.seconds
             response["weights"] = loaded.weights
@@ -83,6 +84,8 @@ def _main(path: str) -> None:
             began = time.perf_counter()
             if kind == "onnx":
                 runners = load_onnx(exported, {name for name, _ in cases})
+            elif kind == "saved_model":
+                runners = load_saved_model(exported, *request["op_libraries"])
             elif kind == "openvino":
                 runners = load_openvino(exported, {name for name, _ in cases})
             elif kind == "litert_compiled":
@@ -104,7 +107,7 @@ def _main(path: str) -> None:
         response["cases"].append(found)
         if request["counts"]:
             respond({"done": len(response["cases"])})
-    if kind == "saved_model":
+    if kind == "saved_model" and is_verified:
         try:
             session.run_python(loaded, cases, response["cases"])
         except Exception as error:
@@ -112,8 +115,7 @@ def _main(path: str) -> None:
                 "error": f"{type(error).__name__}: {error}",
                 "cases": [],
             }
-    is_interpreted = kind in ("litert", "litert_flex")
-    if is_interpreted and request["times"] > 1:  # it is verified
+    if kind in ("litert", "litert_flex") and is_verified:
         run_fresh(load, cases, response["cases"], load_seconds)
     codec.write(folder, "response", response)
 

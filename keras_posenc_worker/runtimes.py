@@ -186,9 +186,8 @@ def load_compiled(exported: str) -> dict[str, Runner]:
             }
             for name, value in inputs.items():
                 flat = np.ascontiguousarray(value).reshape(-1)
-                # Its Python interface has no int64.
-                is_wide = flat.dtype == np.int64
-                given[name].write(flat.view("int32") if is_wide else flat)
+                # As bytes: its Python interface lacks int64 and uint32.
+                given[name].write(flat.view("uint8"))
             made = {
                 name: model.create_output_buffer_by_name(signature, name)
                 for name in outputs
@@ -200,11 +199,9 @@ def load_compiled(exported: str) -> dict[str, Runner]:
 
     def read(buffer: Any) -> Any:
         details = buffer.get_tensor_details()
-        count = math.prod(details["shape"])
-        if details["dtype"] == "int64":
-            found = buffer.read(2 * count, np.int32).view("int64")
-        else:
-            found = buffer.read(count, np.dtype(details["dtype"]))
+        dtype = np.dtype(details["dtype"])
+        count = math.prod(details["shape"]) * dtype.itemsize
+        found = buffer.read(count, np.uint8).view(dtype)
         return found.reshape(details["shape"])
 
     return {

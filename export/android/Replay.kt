@@ -47,7 +47,8 @@ fun replay(context: Context, file: String): Map<String, Double> {
             val output = outputs.getJSONObject(name)
             val wanted = array(output, "values")
             val isSample = case.getBoolean("is_sample")
-            val off = buffer.difference(wanted, output.getDouble("scale"), isSample)
+            val places = if (output.has("places")) array(output, "places") as IntArray else null
+            val off = buffer.difference(wanted, output.getDouble("scale"), isSample, places)
             val share = (off / output.getDouble("allowed")).let { if (it.isNaN()) 0.0 else it }
             largest["$signature/$name"] = maxOf(share, largest["$signature/$name"] ?: 0.0)
         }
@@ -86,7 +87,12 @@ private fun TensorBuffer.write(values: Any) = when (values) {
  * relative to the number or to scale if that is larger; else the share that differs.
  * Of many numbers only some are wanted. NaN and infinity count only in a user's own case.
  */
-private fun TensorBuffer.difference(wanted: Any, scale: Double, isSample: Boolean): Double {
+private fun TensorBuffer.difference(
+    wanted: Any,
+    scale: Double,
+    isSample: Boolean,
+    places: IntArray?,
+): Double {
     val (all, some) = when (wanted) {
         is FloatArray -> readFloat().asList() to wanted.asList()
         is IntArray -> readInt().asList() to wanted.asList()
@@ -95,8 +101,7 @@ private fun TensorBuffer.difference(wanted: Any, scale: Double, isSample: Boolea
         else -> readInt8().asList() to (wanted as ByteArray).asList()
     }
     val apart = some.mapIndexed { index, value ->
-        val place = index.toLong() * all.size / some.size
-        val found = all[(place + 7919L * index % (all.size / some.size)).toInt()]
+        val found = all[places?.get(index) ?: index]
         when {
             value == found || value is Float && !value.isFinite() && !isSample -> 0.0
             value !is Float || found !is Float -> 1.0

@@ -33,8 +33,9 @@ enum Replay {
                 let place = "\(each.signature)/\(output)"
                 let got = try runner.output(named: output)
                 guard got.shape.dimensions == wanted.shape else { throw Refusal.noOutput(place) }
-                let off = try numbers(wanted.values)
-                    .difference(to: got.data, scale: wanted.scale, isSample: each.is_sample)
+                let places = try wanted.places.map { try numbers($0).int32s }
+                let off = try numbers(wanted.values).difference(
+                    to: got.data, scale: wanted.scale, isSample: each.is_sample, places: places)
                 // 0 of 0 is allowed.
                 largest[place] = max(largest[place] ?? 0, off == 0 ? 0 : off / wanted.allowed)
             }
@@ -53,6 +54,7 @@ enum Replay {
 
     private struct Output: Decodable {
         let values: Reference
+        let places: Reference?
         let shape: [Int]
         let scale, allowed: Double
     }
@@ -80,15 +82,25 @@ enum Replay {
             }
         }
 
+        var int32s: [Int] {
+            data.withUnsafeBytes { bytes in
+                (0..<data.count / 4).map {
+                    Int(bytes.load(fromByteOffset: 4 * $0, as: Int32.self))
+                }
+            }
+        }
+
         /// How far an output is from this one: of floats the largest difference, relative
         /// to the number or to scale if that is larger; else the share that differs. Of
         /// many numbers only some are wanted. NaN and infinity count only in a user's own case.
-        func difference(to got: Data, scale: Double, isSample: Bool) -> Double {
+        func difference(
+            to got: Data, scale: Double, isSample: Bool, places: [Int]?
+        ) -> Double {
             let width = Int(type.suffix(1))!
-            let (all, some) = (got.count / width, data.count / width)
+            let some = data.count / width
             var (largest, unequal) = (0.0, 0)
             for index in 0..<some {
-                let place = width * (index * all / some + 7919 * index % (all / some))
+                let place = width * (places?[index] ?? index)
                 if type != "<f4" {
                     let wanted = data[width * index..<width * (index + 1)]
                     unequal += wanted == got[place..<place + width] ? 0 : 1

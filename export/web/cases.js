@@ -67,11 +67,10 @@ function array(bytes) {
  * relative to the number or to scale if that is larger; else the share that differs.
  * Of many numbers only some are wanted. NaN and infinity count only in a user's own case.
  */
-function difference({ type, values }, got, scale, isSample) {
+function difference({ type, values }, got, scale, isSample, places) {
   let [largest, unequal] = [0, 0];
   for (const [index, wanted] of values.entries()) {
-    const place = Math.floor((index * got.length) / values.length);
-    const found = got[place + ((7919 * index) % Math.floor(got.length / values.length))];
+    const found = got[places ? places.values[index] : index];
     if (type[0] !== "f") unequal += found != wanted; // one may be a BigInt
     else if (!Object.is(found, wanted) && (isSample || Number.isFinite(wanted))) {
       const apart = Math.abs(found - wanted) / Math.max(scale, Math.abs(wanted));
@@ -86,6 +85,7 @@ function share(wanted, got, isSample) {
   if (`${got?.shape}` !== `${wanted.shape}`) {
     throw new Error(`shape ${got?.shape}, and the model ${wanted.shape}`);
   }
-  const off = difference(wanted.values, got.values, wanted.scale, isSample);
+  const { values, scale, places } = wanted;
+  const off = difference(values, got.values, scale, isSample, places);
   return off / wanted.allowed || 0; // 0 / 0 is equal
 }

@@ -414,17 +414,17 @@ def kept_cases(
             or (probe.is_sample and probe.signature in generated)
         ):
             continue
-        kept = make_case(
-            probe.signature,
-            probe.inputs,
-            probe.outputs,
-            own["outputs"],
-            reference.scales[probe.signature],
-            reference.tolerance,
-            is_sample=probe.is_sample,
+        found.append(
+            make_case(
+                probe.signature,
+                probe.inputs,
+                probe.outputs,
+                own["outputs"],
+                reference.scales[probe.signature],
+                reference.tolerance,
+                is_sample=probe.is_sample,
+            )
         )
-        if kept["outputs"]:
-            found.append(kept)
     return found
 
 

@@ -33,7 +33,6 @@ from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.record import (
     compared_with_record,
     make_record,
-    record_path,
     remove_record,
     try_to_record,
 )
@@ -211,7 +210,7 @@ class Format:
             record = make_record(report, staged, self.weights, self.kept)
         publish_file(staged, self.path)
         if report is None:  # what an earlier file left is not this one's
-            record_path(self.path).unlink(missing_ok=True)
+            remove_record(self.path)
         else:
             report = try_to_record(report, record, self.path)
         return ExportedModel.published(self.path, report)

@@ -202,11 +202,26 @@ def replay(
             f"{units.count(record['left_out'], 'case')} of the verification "
             "were too large to be kept"
         )
+    if names := _never_compared(record["cases"]):
+        notes.append(
+            f"not compared: {', '.join(names)}, of which the verified file was "
+            "a quarter off"
+        )
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
     recorded = f"recorded with {versions} on {record['processor']}"
     if record["quantization"]:
         recorded += f"; its quantization is {record['quantization']}"
     return ReplayReport(found.path, reports, recorded, notes)
+
+
+def _never_compared(cases: Cases) -> list[str]:
+    """Returns the outputs that no case compares."""
+    both: tuple[dict[str, None], dict[str, None]] = {}, {}
+    for found, part in zip(both, ("not_compared", "outputs"), strict=True):
+        for case in cases:
+            for name in case[part]:
+                found[f"{case['signature']}/{name}"] = None
+    return [name for name in both[0] if name not in both[1]]
 
 
 def _installed(

@@ -1112,7 +1112,10 @@ def _of_nan(probe: Probe) -> str:
     example = describe_example(
         probe.inputs, output, np.argwhere(np.isnan(output))[0]
     )
-    return f"the model itself gives NaN for {example}. {AGAINST_NAN}"
+    remedy = AGAINST_NAN
+    if has_nan(probe.inputs):
+        remedy = "These inputs hold NaN themselves: give numbers as samples"
+    return f"the model itself gives NaN for {example}. {remedy}"
 
 
 def _unquantized(reference: Reference, kind: str) -> str:

@@ -295,9 +295,10 @@ def keep_spare(module: str, *prepare: Any) -> None:
     """Starts a worker that calls `prepare`, for the next `spare_worker`."""
     key = (os.getpid(), module, prepare)
     if key not in _spares:
-        worker = _start_spare(module, prepare)
-        if _spares.setdefault(key, worker) is not worker:  # another thread's
-            worker.end()
+        with contextlib.suppress(OSError):  # who needs it raises it again
+            worker = _start_spare(module, prepare)
+            if _spares.setdefault(key, worker) is not worker:
+                worker.end()  # another thread's is there
 
 
 @contextlib.contextmanager
@@ -318,10 +319,10 @@ def spare_worker(module: str, *prepare: Any) -> Iterator[Worker]:
         worker.call("prepare", *prepare)  # from now on it is in use
         yield worker
         worker.uses += 1
-        if worker.uses < _MOST_USES and key not in _spares:
+        if worker.uses < _MOST_USES:
             worker.rest(prepare)
-            _spares[key] = worker
-            stack.pop_all()
+            if _spares.setdefault(key, worker) is worker:
+                stack.pop_all()
 
 
 def _start_spare(module: str, prepare: Sequence[Any]) -> Worker:

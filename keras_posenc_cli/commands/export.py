@@ -305,10 +305,18 @@ def run_litert(options: argparse.Namespace) -> int:
             "--labels name the scores of --task text_classifier, which is not "
             "given"
         )
+    if options.quantization == "int8-static" and options.representative is None:
+        raise UsageError(
+            "--quantization int8-static needs --representative FILE.npz: some "
+            "hundred real inputs. Write the file in Python, with an array for "
+            "each input by its name: "
+            "np.savez('r.npz', text=np.array(texts[:200]))"
+        )
     return _export(
         options,
         "export_litert",
         **_quantization(options),
+        representative=load_arrays("--representative", options.representative),
         keep=options.keep,
         task=options.task,
         labels=options.labels,
@@ -340,30 +348,13 @@ def run_litertlm(options: argparse.Namespace) -> int:
 
 def run_onnx(options: argparse.Namespace) -> int:
     check_out(options.out, ".onnx")
-    return _export(
-        options,
-        "export_onnx",
-        quantization=options.quantization,
-        agreement=options.agreement,
-        max_kl=options.max_kl,
-        max_perplexity_ratio=options.max_perplexity_ratio,
-    )
+    return _export(options, "export_onnx", **_quantization(options))
 
 
 def _quantization(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments of a quantized file."""
-    if options.quantization == "int8-static" and options.representative is None:
-        raise UsageError(
-            "--quantization int8-static needs --representative FILE.npz: some "
-            "hundred real inputs. Write the file in Python, with an array for "
-            "each input by its name: "
-            "np.savez('r.npz', text=np.array(texts[:200]))"
-        )
     return {
         "quantization": options.quantization,
-        "representative": load_arrays(
-            "--representative", options.representative
-        ),
         "agreement": options.agreement,
         "max_kl": options.max_kl,
         "max_perplexity_ratio": options.max_perplexity_ratio,

@@ -19,17 +19,6 @@ from keras_posenc_cli.options import (
 )
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
-_OF_MODEL = (
-    "signatures",
-    "labels",
-    "quantization",
-    "max_length",
-    "tolerance",
-    "agreement",
-    "max_kl",
-    "max_perplexity_ratio",
-)
-
 
 def add(commands: Commands) -> None:
     parser = add_command(
@@ -89,17 +78,20 @@ def run(options: argparse.Namespace) -> int:
             f"'{options.exported}' is a model: give the exported file first, "
             f"keras-posenc verify {options.model or 'FILE'} {options.exported}"
         )
-    if options.model is None:
-        return _replay(options)
     samples = load_arrays("--samples", options.samples)
-    model = load_model(options.model, options.imports, options.inputs)
-    import keras_posenc as kp
+    model, signatures = None, options.signatures or None
+    if options.model is None:
+        without_keras()
+    else:
+        model = load_model(options.model, options.imports, options.inputs)
+        signatures = make_signatures(model, options.signatures, options.inputs)
+    from keras_posenc.export.verify import verify
 
-    report = kp.verify(
+    report = verify(
         options.exported,
         model,
         runtimes=options.runtimes,
-        signatures=make_signatures(model, options.signatures, options.inputs),
+        signatures=signatures,
         labels=options.labels,
         quantization=options.quantization,
         samples=samples,
@@ -115,26 +107,4 @@ def run(options: argparse.Namespace) -> int:
     else:
         is_short = report.passed and not options.details
         print(report if is_short else report.details())
-    return EXIT_OK if report.passed else EXIT_FAILED
-
-
-def _replay(options: argparse.Namespace) -> int:
-    given = {
-        name: value
-        for name in (*_OF_MODEL, "samples")
-        if (value := getattr(options, name)) is not None and value != {}
-    }
-    without_keras()
-    from keras_posenc.export.verify import verify
-
-    report = verify(
-        options.exported,
-        runtimes=options.runtimes,
-        allow_operators=options.allow_operators,
-        **given,
-    )
-    if options.json:
-        print(json.dumps(report.to_dict(), indent=2))
-    else:
-        print(report.details() if options.details else report)
     return EXIT_OK if report.passed else EXIT_FAILED

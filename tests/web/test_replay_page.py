@@ -71,7 +71,7 @@ def shown(tmp_path_factory):
     ]
     for path in paths:
         kept = cases.unpack(record_path(path).read_bytes())["cases"]
-        assert any("sampled" in x["outputs"]["vectors"] for x in kept)
+        assert any("places" in x["outputs"]["vectors"] for x in kept)
         end = path.suffix
         changed(path, f"vectors{end}", add("vectors", 1e-3))
         changed(path, f"best{end}", add("best", 1))

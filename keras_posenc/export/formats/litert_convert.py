@@ -354,9 +354,19 @@ def _edited(saved_model: Path) -> Iterator[list[Any]]:
     file.write_bytes(message.SerializeToString())
 
 
+# With the operators that are read for these.
+_REWRITTEN = (
+    *("Bitcast", "BitwiseAnd", "Less", "OneHot", "Pack", "Reshape", "Rsqrt"),
+    *("Softplus", "StridedSlice"),
+)
+
+
 def _rewrite(function: Any) -> None:
     renamed: dict[str, str] = {}
     nodes = {node.name: node for node in function.node_def}
+    for node in nodes.values():
+        if node.op in _REWRITTEN:  # they have no effects to wait for
+            node.input[:] = [x for x in node.input if not x.startswith("^")]
     for node in list(nodes.values()):
         if node.op == "StridedSlice":  # while its Pack is one
             _add_axes_later(function, node, nodes)
@@ -424,6 +434,8 @@ def _rsqrt_by_sqrt(function: Any, node: Any) -> None:
 
 def _of_sign_bit(node: Any, nodes: dict[str, Any]) -> str:
     """Returns the float whose sign bit a comparison reads, or ""."""
+    import tensorflow as tf
+
     if node.op != "Less":
         return ""
     bits, zero, *_ = (nodes.get(name.partition(":")[0]) for name in node.input)
@@ -431,6 +443,8 @@ def _of_sign_bit(node: Any, nodes: dict[str, Any]) -> str:
         return ""
     number, mask = (nodes.get(name.partition(":")[0]) for name in bits.input)
     if number is None or number.op != "Bitcast" or _number(mask) != -(2**31):
+        return ""
+    if number.attr["T"].type != tf.float32.as_datatype_enum:
         return ""
     return str(number.input[0])
 

@@ -28,7 +28,7 @@ from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
 from keras_posenc.export.record import (
     make_record,
-    record_path,
+    remove_record,
     try_to_record,
 )
 from keras_posenc.export.report import (
@@ -106,7 +106,7 @@ class LiteRTLM(LiteRT):
                 record = make_record(report, packed, self.weights, self.kept)
             publish_file(packed, self.path)
         if report is None:
-            record_path(self.path).unlink(missing_ok=True)
+            remove_record(self.path)
         else:
             report = try_to_record(report, record, self.path)
         return ExportedModel.published(self.path, report)

@@ -58,8 +58,12 @@ def _call(node: Any, siblings: Mapping[str, Any], library: Any) -> None:
     function, kinds = _FUNCTIONS[node.op]
     attributes = {name: _plain(value) for name, value in node.attr.items()}
     attributes["constants"] = [
-        _constant(siblings.get(name.partition(":")[0])) for name in node.input
+        _constant(siblings.get(name.partition(":")[0]))
+        for name in node.input
+        if not name.startswith("^")
     ]
+    if node.op == "Roll" and attributes["constants"][2] is None:
+        return  # along axes that the graph computes
     specs = [
         # Files leave out attributes that have their default.
         tf.TensorSpec(

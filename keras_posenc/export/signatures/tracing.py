@@ -1,8 +1,11 @@
 """Signatures as graph functions of TensorFlow."""
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 from typing import Any
+
+import keras
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import take_over
@@ -40,15 +43,38 @@ def trace(signature: Signature) -> Any:
 @contextlib.contextmanager
 def tracing(signature: Signature) -> Iterator[None]:
     """Raises errors of the model's own code as an `ExportError`."""
+    # Keras leaves the calls of its layers out, and so which layer it was.
+    is_filtering = keras.config.is_traceback_filtering_enabled()
+    keras.config.disable_traceback_filtering()
     try:
         yield
     except ExportError:
         raise
     except Exception as error:  # of the user's code
+        if "is not a valid scope name" in str(error):
+            remedy = (
+                ". TensorFlow's names have no spaces, and of other characters "
+                "only A-Z, a-z, 0-9, _, ., \\, /, > and -: rename the layer"
+            )
+        else:
+            remedy = _with_sizes(signature)
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
-            f"signature '{signature.name}': {error}{_with_sizes(signature)}"
+            f"signature '{signature.name}'{_where(error)}: {error}{remedy}"
         ) from error
+    finally:
+        if is_filtering:
+            keras.config.enable_traceback_filtering()
+
+
+def _where(error: Exception) -> str:
+    """Returns the innermost layer or other operation that raised an error."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    callers = [frame.f_locals.get("self") for frame in frames]
+    operations = [x for x in callers if isinstance(x, keras.Operation)]
+    if not operations:
+        return ""
+    return f", in {type(operations[-1]).__name__} '{operations[-1].name}'"
 
 
 def _with_sizes(signature: Signature) -> str:

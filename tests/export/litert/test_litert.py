@@ -200,6 +200,9 @@ def test_sizes_are_known_before_a_run(tmp_path, build):
     )
 
 
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint32")
+
+
 def test_compiled_model_that_differs_is_reported(tmp_path):
     """The file is right, and LiteRT's recommended runtime cannot run it."""
     x = keras.Input((None, 8), name="x")
@@ -216,10 +219,21 @@ def test_compiled_model_that_differs_is_reported(tmp_path):
     assert "`signatures={'serving_default': (model, {'x': (" in line
 
 
-def test_compiled_model_that_is_equal_is_reported(litert):
-    assert litert.report.compiled_model.startswith("equal")
-    assert "CompiledModel: equal" in litert.report.details()
-    assert "CompiledModel" not in str(litert.report)
+def test_compiled_model_takes_each_dtype(tmp_path):
+    """Its Python interface has no name for some of them."""
+    ids = {name: np.array([[1], [0]], name) for name in DTYPES}
+    inputs = {n: keras.Input((1,), dtype=n, name=n) for n in DTYPES}
+    floats = {f"{n}s": ops.cast(x, "float32") for n, x in inputs.items()}
+    wide = ops.cast(inputs["int32"], "int64")
+    report = kp.export_litert(
+        keras.Model(inputs, {**floats, "wide": wide}),
+        tmp_path / "m.tflite",
+        samples=ids,
+        verbose=False,
+    ).report
+    assert report.compiled_model.startswith("equal"), report.compiled_model
+    assert "CompiledModel: equal" in report.details()
+    assert "CompiledModel" not in str(report)
 
 
 RUN = """

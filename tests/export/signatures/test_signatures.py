@@ -526,6 +526,29 @@ def test_lookups_of_integers_are_cut_off():
         resolve_numeric_signatures(late)
 
 
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        (
+            layers.UpSampling2D(interpolation="bilinear", name="larger"),
+            "in UpSampling2D 'larger': .*needs sizes that are known, give `sig",
+        ),
+        (
+            layers.Conv2D(1, 1, name="Class Scores"),
+            "in Conv2D 'Class Scores': .*: rename the layer$",
+        ),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_layer_that_cannot_be_traced_is_named(layer, told):
+    image = keras.Input((None, None, 1), name="image")
+    # It is not the only one of its kind.
+    model = keras.Model(image, layer(layers.UpSampling2D()(image)))
+    (signature,) = resolve_signatures(model)
+    with pytest.raises(kp.ExportError, match=f"(?s){told}"):
+        trace(signature)
+
+
 def test_texts_are_cut_by_one_model(monkeypatch):
     """However many they are: each model of Keras takes its time."""
     (cut,) = resolve_numeric_signatures(functional_of_text())

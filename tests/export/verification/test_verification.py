@@ -690,8 +690,8 @@ def all_are_killed(*_, **__):  # as in a container: neither can tidy up
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-export = kp.export_litert  # imports what reads files, which is not killed
-worker_client.run_in_worker = all_are_killed
+export = kp.export_litert
+worker_client.codec.read = all_are_killed  # the worker's response
 model = keras.Sequential([
     keras.Input((None,), dtype="int32", name="ids"),
     keras.layers.Embedding(50, 4),

@@ -21,16 +21,53 @@ def compared(kept, got):
     return found
 
 
-@pytest.mark.parametrize("width", [3, 7, 1000])
-def test_no_channel_of_a_large_output_is_left_out(width):
-    wanted = np.zeros((1, 40, 50, width), "float32")
-    kept = case(wanted)
-    for channel in range(width):
-        got = wanted.copy()
-        got[..., channel] = 1.0
-        _, off, allowed, error = compared(kept, got)
-        assert off > allowed
-        assert error == ""
+def test_all_rows_and_columns_of_a_large_output_are_seen():
+    """... as far as there are 4,096 of them, none is seen twice."""
+    for rows in (1, 3, 255, 1000, 4096, 5000):
+        for width in (*range(2, 300), 997, 1000, 1024, 4096, 7919, 32000):
+            if rows * width <= 4096:
+                continue
+            wanted = np.zeros((rows, width), "int8")
+            places = case(wanted)["outputs"]["y"]["places"]
+            assert len(np.unique(places)) == 4096
+            assert len(np.unique(places // width)) == min(rows, 4096)
+            assert len(np.unique(places % width)) == min(width, 4096)
+
+
+def test_one_wrong_column_of_a_large_output_is_seen():
+    wanted = np.zeros((1, 40, 50, 256), "float32")
+    got = wanted.copy()
+    got[..., 255] = 1.0
+    _, off, allowed, error = compared(case(wanted), got)
+    assert off > allowed
+    assert error == ""
+
+
+@pytest.mark.parametrize("places", [[-1, 0], [0, 8], [[0, 1]], [0.0, 1.0]])
+def test_places_outside_of_an_output_are_refused(places):
+    kept = case(np.ones((2, 4), "float32"))
+    record = {
+        "kind": "onnx",
+        "files": {},
+        "signatures": {},
+        "weights": [],
+        "quantization": None,
+        "processor": "x",
+        "versions": {},
+        "likelihoods": None,
+        "left_out": 0,
+        "cases": [kept],
+    }
+    cases.check(record)
+    places = np.array(places)
+    kept["outputs"]["y"] |= {
+        "values": np.ones(2, "float32"),
+        "places": places.astype("int32")
+        if places.dtype.kind == "i"
+        else places,
+    }
+    with pytest.raises(cases.CasesError):
+        cases.check(record)
 
 
 def test_an_output_that_was_far_off_is_no_case():
