@@ -62,7 +62,7 @@ def load_model(
         _check_module(name, folders)
     with starting():
         import keras_posenc  # registers our layers with Keras
-        from keras_posenc.export.inspect import keras_loader
+        from keras_posenc.export.keras_file import keras_loader
         from keras_posenc.progress import progress
 
     with (

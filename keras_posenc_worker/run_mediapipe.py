@@ -2,14 +2,16 @@
 
 from typing import Any
 
-
-def prepare() -> None:
-    """Imports MediaPipe ahead of time."""
-    from mediapipe.tasks.python import text  # noqa: F401
+from keras_posenc_worker.formats import without_its_init
+from keras_posenc_worker.process import forbid
 
 
 def main(path: str, task: str, texts: list[str]) -> dict[str, Any]:
     """Returns each text's vector, or its scores and their labels."""
+    forbid("tensorflow")
+    # These import Matplotlib and tasks for images and sounds, for seconds.
+    for package in ("mediapipe", "mediapipe.tasks.python"):
+        without_its_init(package)
     from mediapipe.tasks.python import text
     from mediapipe.tasks.python.core.base_options import BaseOptions
 

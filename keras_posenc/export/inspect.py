@@ -2,13 +2,9 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
 import re
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -28,13 +24,12 @@ from keras_posenc.export.worker_client import (
     MEMORY,
     MIB,
     Limits,
-    Worker,
     WorkerError,
     run_in_worker,
 )
 from keras_posenc.progress import printable, printable_errors
 from keras_posenc.publish import as_path
-from keras_posenc_worker import read, read_keras
+from keras_posenc_worker import read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -371,9 +366,7 @@ def _tensors(tensors: dict[str, Any], kind: str) -> dict[str, Tensor]:
     return named
 
 
-_MAX_FILES = 10_000
-
-_MAX_DEPTH = 100
+_MAX_FILES, _MAX_DEPTH = 10_000, 100
 
 # Paths in the folder that TensorFlow, Keras and this package write, and that
 # servers read.
@@ -398,18 +391,42 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
             cannot be read, or files that do not belong to a SavedModel.
     """
     try:
-        for entry in _files(folder):
-            name = Path(entry.path).relative_to(folder).as_posix()
-            if _PARTS.fullmatch(name):
-                yield entry
-            elif not name.startswith(_OF_USERS):
-                raise ValueError(
-                    f"'{folder}' is no readable SavedModel: {_not_a_part(name)}"
-                )
-    except OSError as error:
+        yield from _files(folder)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"'{folder}' is no readable SavedModel: {error.strerror}"
+            f"'{folder}' is no readable SavedModel: {reason}"
         ) from error
+
+
+def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    remaining, count = [folder], 0
+    while remaining:
+        path = remaining.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if path == folder and is_hidden(entry.name):
+                    continue  # of whatever type
+                count += 1
+                if count > _MAX_FILES:
+                    raise ValueError(f"it holds more than {_MAX_FILES} files")
+                name = Path(entry.path).relative_to(folder).as_posix()
+                if name.count("/") > _MAX_DEPTH:
+                    raise ValueError(
+                        f"its folders are nested more than {_MAX_DEPTH} deep"
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    remaining.append(Path(entry.path))
+                elif not entry.is_file(follow_symlinks=False):
+                    kind = "link" if entry.is_symlink() else "device"
+                    raise ValueError(
+                        "it may hold files and folders only, and "
+                        f"'{entry.path}' is a {kind}"
+                    )
+                elif _PARTS.fullmatch(name):
+                    yield entry
+                elif not name.startswith(_OF_USERS):
+                    raise ValueError(_not_a_part(name))
 
 
 def _not_a_part(name: str) -> str:
@@ -422,38 +439,6 @@ def _not_a_part(name: str) -> str:
 def size_of(folder: Path) -> int:
     """Returns the bytes of all files of a version folder."""
     return sum(entry.stat().st_size for entry in files(folder))
-
-
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    remaining, count = [(folder, 1)], 0
-    while remaining:
-        path, depth = remaining.pop()
-        if depth > _MAX_DEPTH:
-            raise ValueError(
-                f"'{folder}' is no readable SavedModel: its folders are "
-                f"nested more than {_MAX_DEPTH} deep"
-            )
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if path == folder and is_hidden(entry.name):
-                    continue  # of whatever type
-                count += 1
-                if count > _MAX_FILES:
-                    raise ValueError(
-                        f"'{folder}' is no readable SavedModel: it holds more "
-                        f"than {_MAX_FILES} files"
-                    )
-                if entry.is_dir(follow_symlinks=False):
-                    remaining.append((Path(entry.path), depth + 1))
-                elif entry.is_file(follow_symlinks=False):
-                    yield entry
-                else:
-                    kind = "link" if entry.is_symlink() else "device"
-                    raise ValueError(
-                        f"'{folder}' is no readable SavedModel: it may hold "
-                        f"files and folders only, and '{entry.path}' is a "
-                        f"{kind}"
-                    )
 
 
 def check_variables(folder: Path, sizes: dict[Path, int]) -> None:
@@ -625,66 +610,3 @@ def inspect_safe(
             f"{', '.join(names)}. {remedy}"
         )
     return inspection
-
-
-# Needs of Keras, its threads on eight cores, and layers without weights.
-_MEMORY = MEMORY + 512 * MIB
-_SECONDS = 20  # of processor time, and one more for each _PER_SECOND bytes
-_PER_SECOND = 4 * MIB
-_TIMES = 16  # times the file's size: weights are held two or three times
-
-
-@contextlib.contextmanager
-def keras_loader(
-    package: str,
-    modules: Sequence[str] = (),
-    folders: Sequence[str] = (),
-) -> Iterator[Callable[[Path], Any]]:
-    """Yields a function that loads a `.keras` file once a worker has loaded it.
-
-    The worker has limits of memory and time, by the file's size.
-
-    Args:
-        package: A package that registers layers.
-        modules: Further modules that register layers. They are trusted: their
-            import has no limits. The caller must have imported them.
-        folders: Folders of these modules, searched after `sys.path`.
-
-    Yields:
-        A function from a file's path to its model. It raises `ValueError` with
-        Keras's reason, or with the limit that was met, and `OSError` if the
-        file cannot be read.
-    """
-    with Worker(read_keras.__name__) as worker:
-        path = [*map(str, sys.path), *folders]
-        worker.call("prepare", path, [package, *modules])
-        yield functools.partial(_load, worker)
-
-
-def _load(worker: Worker, path: Path) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        # A copy, so that the file loaded here is the one that was tried.
-        copy = os.path.join(folder, "model.keras")
-        with open_regular(path) as source, open(copy, "wb") as target:
-            shutil.copyfileobj(source, target, MIB)
-        limits = _limits(os.path.getsize(copy))
-        try:
-            reason = worker.run(copy, limits=limits)
-        except WorkerError as error:
-            raise ValueError(
-                "loading it needs more than a file of its size should: the "
-                f"process that loaded it {error}"
-            ) from error
-        if reason is not None:
-            raise ValueError(reason)
-        return read_keras.load(copy)
-
-
-def _limits(size: int) -> Limits:
-    seconds = _SECONDS + size // _PER_SECOND
-    return Limits(
-        memory=_MEMORY + _TIMES * size,
-        seconds=seconds,
-        file=read_keras.GROWTH * size + 64 * MIB,
-        timeout=60 + 4 * seconds,
-    )

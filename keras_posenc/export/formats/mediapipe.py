@@ -36,7 +36,6 @@ from keras_posenc.export.worker_client import (
     Limits,
     WorkerError,
     run_in_worker,
-    spare_worker,
 )
 from keras_posenc.keras_internals import layer_of, sources_of
 from keras_posenc_worker import read_mediapipe, run_mediapipe
@@ -671,18 +670,17 @@ def verify_in_mediapipe(
         if probe.text is not None and probe.text.isascii()
     ]
     try:
-        # MediaPipe also loads TensorFlow if it is installed.
-        with spare_worker(run_mediapipe.__name__) as worker:
-            found = worker.run(
-                str(file.resolve()),
-                task.name,
-                [probe.text for probe in probes],
-                limits=Limits(
-                    memory=2 * MEMORY + 4 * file.stat().st_size,
-                    seconds=60,
-                    timeout=300,
-                ),
-            )
+        found = run_in_worker(
+            run_mediapipe.__name__,
+            str(file.resolve()),
+            task.name,
+            [probe.text for probe in probes],
+            limits=Limits(
+                memory=2 * MEMORY + 4 * file.stat().st_size,
+                seconds=60,
+                timeout=300,
+            ),
+        )
     except WorkerError as error:
         raise ExportVerificationError(
             f"MediaPipe {error} while it ran '{file}'"

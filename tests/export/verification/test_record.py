@@ -292,7 +292,7 @@ def test_folder_without_end(numbers, exported, tmp_path):
 
 
 def test_options_name_regular_files(tmp_path, soon):
-    from keras_posenc.export.inspect import keras_loader
+    from keras_posenc.export.keras_file import keras_loader
     from keras_posenc_cli.arguments import labels
     from keras_posenc_cli.loading import load_arrays
     from keras_posenc_cli.process import UsageError
