@@ -58,7 +58,7 @@ class Generator(NamedArguments, keras.Model):
         beams: How many partial sequences are kept at each step; 1 takes the
             most likely token each time.
         n_best: How many sequences are returned for each text, up to `beams`.
-        length_penalty: See `beam_search`; the paper uses 0.6.
+        length_penalty: See `Beams`; the paper uses 0.6.
         temperature: If this or one of the next three is given, tokens are
             sampled: see `Sampling`. 0 takes the most likely token each time,
             whatever the next three are.

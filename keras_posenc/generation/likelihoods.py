@@ -15,11 +15,9 @@ from keras import ops
 
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
-    Forbidden,
     is_any,
     log_probabilities,
 )
-from keras_posenc.generation.one_by_one import Allowed
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search
@@ -164,13 +162,7 @@ def _replayed(
         in `rescored`. Of a prefix the numbers have no meaning.
     """
     prefix, has_beams = len(search.prefix_ids), search.beams > 1
-    allowed = Allowed(
-        Forbidden(
-            search.end_ids, search.pad_id, search.least, search.forbidden_ids
-        ),
-        search.repetition_penalty,
-        search.rules,
-    )
+    allowed = search.allowed()
     penalty = max(search.repetition_penalty, 1 / search.repetition_penalty)
     prompt = search.prompt(
         refusable(source, search.model.vocabulary_size, search.model.pad_id)

@@ -9,10 +9,6 @@ from keras_posenc.checks import (
     check_positive_int,
     is_number,
 )
-from keras_posenc.generation.beam_search import (
-    check_length_penalty,
-    check_n_best,
-)
 from keras_posenc.generation.sampling import Sampling, check_temperature
 
 # If any of these is given, tokens are sampled.
@@ -162,3 +158,24 @@ def _check_ids(
             f"sequence. Received: {min(ends)} in prefix_ids={prefix_ids} and "
             f"in end_ids={tuple(end_ids)}"
         )
+
+
+def check_n_best(n_best: Any, beams: int) -> int:
+    """Returns `n_best` if it is of 1 to `beams`, else `ValueError`."""
+    check_positive_int("n_best", n_best)
+    if n_best > beams:
+        raise ValueError(
+            f"`n_best` must be at most the number of beams, {beams}. "
+            f"Received: n_best={n_best}"
+        )
+    return int(n_best)
+
+
+def check_length_penalty(value: Any) -> float:
+    """Returns `value` if it is a finite number from 0, else `ValueError`."""
+    if not is_number(value) or not 0 <= value < float("inf"):
+        raise ValueError(
+            "`length_penalty` must be a finite number of at least 0. "
+            f"Received: length_penalty={value!r}"
+        )
+    return float(value)

@@ -1,23 +1,27 @@
 """Generation from ids to ids, as a layer around a model."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.beam_search import (
-    beam_search,
-)
+from keras_posenc.generation.beams import Beams
 from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
+    Forbidden,
     Generated,
     Next,
     is_any,
 )
-from keras_posenc.generation.one_by_one import greedy_search, sample
+from keras_posenc.generation.loop import (
+    Allowed,
+    Greedy,
+    Sampled,
+    Way,
+    decode,
+)
 from keras_posenc.generation.options import SAMPLING, check_ids, check_options
 from keras_posenc.generation.prompts import align_right, refusable
 from keras_posenc.ops.arguments import check_integers, known_values
@@ -68,7 +72,7 @@ class Search(NamedArguments, keras.layers.Layer):
 
     # Whether generated ids may include the start symbol.
     may_repeat_start = False
-    # Further rules of which tokens may follow, as in `greedy_search`.
+    # Further rules of which tokens may follow, as in `Allowed`.
     rules: Any = None
     # Whether beams may be ranked by likelihoods with a penalty of repetition.
     may_penalize_beams = False
@@ -177,77 +181,50 @@ class Search(NamedArguments, keras.layers.Layer):
         self, inputs: Any, noise: Any, claimed: Any = None, tolerance: Any = 0
     ) -> dict[str, Any]:
         self.check_inputs(inputs)
-        if self.beams > 1:
-            found: Any = self._beams(inputs, beam_search, claimed, tolerance)
-            if self.n_best == 1:
-                found = Generated(*(ops.squeeze(x, 1) for x in found))
-            return self._outputs(found)
-        prompt, start, cache, fixed, _ = self.begin(inputs)
-        next = self.next_with(fixed)
-        options = self._options(cache, start)
-        options["claim"] = self._claim(prompt, claimed, tolerance)
-        if self.draw is None:
-            found = greedy_search(
-                next,
-                prompt,
-                repetition_penalty=self.repetition_penalty,
-                **options,
+        prompt, start, cache, next = self.begin(inputs)
+        if self.draw is not None and noise is None:
+            noise = keras.random.uniform(
+                (ops.shape(inputs)[0], self.max_length),
+                dtype="float32",
+                seed=self.seed_generator,
             )
-        else:
-            if noise is None:
-                noise = keras.random.uniform(
-                    (ops.shape(inputs)[0], self.max_length),
-                    dtype="float32",
-                    seed=self.seed_generator,
-                )
-            found = sample(
-                next,
-                prompt,
-                noise=noise,
-                repetition_penalty=self.repetition_penalty,
-                temperature=self.draw.temperature,
-                top_k=self.draw.top_k,
-                top_p=self.draw.top_p,
-                min_p=self.draw.min_p,
-                **options,
-            )
+        claim = None
+        if claimed is not None:
+            offset = ops.shape(prompt)[1] - self.max_length
+            claim = Claim(claimed, tolerance, offset)
+        found = decode(
+            next,
+            prompt,
+            self.way(
+                noise, claim=claim, end_ids=self.end_ids, pad_id=self.pad_id
+            ),
+            self.allowed(),
+            cache=cache,
+            index=start,
+        )
+        if self.beams > 1 and self.n_best == 1:
+            found = Generated(*(ops.squeeze(x, 1) for x in found))
         return self._outputs(found)
 
-    def _beams(
-        self,
-        inputs: Any,
-        search: Callable[..., Any],
-        claimed: Any,
-        tolerance: Any,
-    ) -> Any:
-        """Returns the output of `beam_search`."""
-        prompt, start, cache, _, expand = self.begin(inputs)
-        return search(
-            expand(self.beams),
-            prompt,
-            beams=self.beams,
-            n_best=self.n_best,
-            length_penalty=self.length_penalty,
-            claim=self._claim(prompt, claimed, tolerance),
-            **self._options(cache, start),
+    def way(self, noise: Any, **options: Any) -> Way:
+        """Returns how tokens are chosen, with arguments that all ways have."""
+        if self.beams > 1:
+            return Beams(
+                self.beams, self.n_best, self.length_penalty, **options
+            )
+        if self.draw is None:
+            return Greedy(**options)
+        return Sampled(self.draw, noise, **options)
+
+    def allowed(self) -> Allowed:
+        """Returns what says which tokens may be chosen."""
+        return Allowed(
+            Forbidden(
+                self.end_ids, self.pad_id, self.least, self.forbidden_ids
+            ),
+            self.repetition_penalty,
+            self.rules,
         )
-
-    def _claim(self, prompt: Any, claimed: Any, tolerance: Any) -> Claim | None:
-        if claimed is None:
-            return None
-        offset = ops.shape(prompt)[1] - self.max_length
-        return Claim(claimed, tolerance, offset)
-
-    def _options(self, cache: Any, start: Any) -> dict[str, Any]:
-        """Returns the arguments that all searches have in common."""
-        return {
-            "cache": cache,
-            "index": start,
-            "end_ids": self.end_ids,
-            "pad_id": self.pad_id,
-            "min_length": self.least,
-            "forbidden_ids": self.forbidden_ids,
-        }
 
     def _outputs(self, found: Generated) -> dict[str, Any]:
         ids = self._after_prompt(found.ids)
@@ -283,9 +260,7 @@ class Search(NamedArguments, keras.layers.Layer):
             return x[:, :, -self.max_length :]
         return x[:, -self.max_length :]
 
-    def begin(
-        self, inputs: Any
-    ) -> tuple[Any, Any, Any, dict[str, Any], Callable[[int], Next]]:
+    def begin(self, inputs: Any) -> tuple[Any, Any, Any, Next]:
         """Returns what a search starts from, with most of the prompt read.
 
         Args:
@@ -293,9 +268,8 @@ class Search(NamedArguments, keras.layers.Layer):
 
         Returns:
             The prompt, with free columns for `max_length` tokens, the prefix
-            included; the index of the first of these; the cache of each row, in
-            two parts: what steps change and what they do not; and a function
-            from a number of beams to the `next` for as many rows of each.
+            included; the index of the first of these; the part of the cache
+            that steps change; and the `next` for `beams` rows of each prompt.
         """
         prompt, start, cache = self.read(inputs)
         batch = ops.shape(prompt)[0]
@@ -305,12 +279,11 @@ class Search(NamedArguments, keras.layers.Layer):
         fixed = {name: cache[name] for name in _FIXED if name in cache}
         moving = {name: cache[name] for name in cache if name not in fixed}
 
-        def expand(beams: int) -> Next:
-            rows = ops.repeat(ops.arange(batch, dtype="int32"), beams)
+        if self.beams > 1:
+            rows = ops.repeat(ops.arange(batch, dtype="int32"), self.beams)
             wide = self.model.reorder_cache(cache, rows)
-            return self.next_with({name: wide[name] for name in fixed})
-
-        return prompt, start, moving, fixed, expand
+            fixed = {name: wide[name] for name in fixed}
+        return prompt, start, moving, self.next_with(fixed)
 
     @property
     def room(self) -> int:

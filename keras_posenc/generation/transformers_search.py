@@ -1,16 +1,15 @@
 """Generation from ids to ids by the rules of the library transformers."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_posenc.checks import check_bool, check_count, check_index
+from keras_posenc.generation.beams import TransformersBeams
+from keras_posenc.generation.loop import Way
 from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.search import Search
-from keras_posenc.generation.transformers_beams import transformers_beam_search
 from keras_posenc.generation.transformers_rules import Rules
 
 
@@ -29,8 +28,8 @@ class TransformersSearch(Search):
             together; None for no limit but the model's own.
         no_repeat_ngram_size: See `Rules`.
         forced_end_id: See `Rules`.
-        early_stopping: See `transformers_beam_search`.
-        renormalize_logits: See `transformers_beam_search`.
+        early_stopping: See `TransformersBeams`.
+        renormalize_logits: See `TransformersBeams`.
         **options: As for `Search`.
     """
 
@@ -83,22 +82,19 @@ class TransformersSearch(Search):
         """Ids that are removed at the end of a prompt."""
         return ()
 
-    def _options(self, cache: Any, start: Any) -> dict[str, Any]:
-        found = super()._options(cache, start)
-        return {**found, "rules": self.rules} if self.rules else found
-
-    def _beams(
-        self, inputs: Any, search: Callable[..., Any], *claim: Any
-    ) -> Any:
-        search = functools.partial(
-            transformers_beam_search,
-            rules=self.rules,
-            repetition_penalty=self.repetition_penalty,
+    def way(self, noise: Any, **options: Any) -> Way:
+        if self.beams == 1:
+            return super().way(noise, **options)
+        return TransformersBeams(
+            beams=self.beams,
+            n_best=self.n_best,
+            length_penalty=self.length_penalty,
             early_stopping=self.early_stopping,
             renormalize_logits=self.renormalize_logits,
             before=len(self.prefix_ids),
+            penalizes=self.repetition_penalty != 1,
+            **options,
         )
-        return super()._beams(inputs, search, *claim)
 
     def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
         most = self.max_positions

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_posenc.generation.beam_search import beam_search
 from keras_posenc.generation.generated import IMPOSSIBLE
-from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.sampling import Sampling
 from tests import reference
+from tests.generation.searches import beam_search, greedy_search, sample
 from tests.generation.toy import (
     END,
     LENGTH,
