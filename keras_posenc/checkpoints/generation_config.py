@@ -12,7 +12,7 @@ from keras_posenc.checks import (
     check_count,
     check_index,
 )
-from keras_posenc.generation.options import check_length_penalty
+from keras_posenc.generation.decoding import check_length_penalty
 from keras_posenc.generation.sampling import Sampling
 from keras_posenc.progress import printable
 from keras_posenc.text.files import shown

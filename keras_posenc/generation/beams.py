@@ -1,11 +1,9 @@
 """Beam search, by its paper and by the rules of the library transformers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
 
-from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     Generated,
@@ -13,7 +11,7 @@ from keras_posenc.generation.generated import (
     log_probabilities,
     with_column,
 )
-from keras_posenc.generation.loop import Chosen, Room
+from keras_posenc.generation.loop import Chosen, Room, Way
 from keras_posenc.ops.reductions import largest, smallest
 
 # What transformers adds to scores that must not be chosen. With its own number
@@ -21,7 +19,7 @@ from keras_posenc.ops.reductions import largest, smallest
 _OUT = -1e9
 
 
-class Beams:
+class Beams(Way):
     """The `beams` best partial sequences of each prompt.
 
     Ranked by their log-likelihood divided by ((5 + n) / 6) ** length_penalty,
@@ -29,43 +27,22 @@ class Beams:
     ended keeps its score, and stays as long as no other is better. The search
     ends when no open beam can still exceed the best that have ended.
 
-    Args:
-        beams: How many partial sequences are kept.
-        n_best: How many are returned.
-        length_penalty: At least 0, which is none; the paper uses 0.6.
-        end_ids: As for `Greedy`.
-        pad_id: As for `Greedy`.
-        claim: As for `Greedy`.
-
     References:
         - Wu et al. 2016, [Google's Neural Machine Translation System](
           https://arxiv.org/abs/1609.08144): the length penalty
     """
 
-    def __init__(
-        self,
-        beams: int,
-        n_best: int = 1,
-        length_penalty: float = 0.0,
-        end_ids: Sequence[int] = (),
-        pad_id: int = 0,
-        claim: Claim | None = None,
-    ) -> None:
-        self.beams, self.n_best = beams, n_best
-        self.length_penalty = length_penalty
-        self.end_ids, self.pad_id, self.claim = end_ids, pad_id, claim
-
     def divided(self, totals: Any, count: Any) -> Any:
         """Returns log-likelihoods as ranks, for sequences of `count` tokens."""
-        count = ops.cast(count, "float32")
-        return totals / ops.power((5.0 + count) / 6.0, self.length_penalty)
+        length = (5.0 + ops.cast(count, "float32")) / 6.0
+        return totals / ops.power(length, self.decoding.length_penalty)
 
     def read(self, logits: Any, logs: Any) -> Any:
         # Scores that are kept from step to step are float32.
         return ops.cast(logs, "float32")
 
     def begin(self, prompt: Any, room: Room) -> Any:
-        shape = room.batch, self.beams
+        shape = room.batch, self.decoding.beams
         return (
             self.alone(room, IMPOSSIBLE),
             ops.zeros(shape, "int32"),
@@ -78,7 +55,7 @@ class Beams:
         reach = self.divided(totals, room.length - room.start)
         reach = largest(ops.where(ended, IMPOSSIBLE, reach), axis=1)
         worst = ops.where(ended, self.divided(totals, counts), IMPOSSIBLE)
-        worst = smallest(worst[:, : self.n_best], axis=1)
+        worst = smallest(worst[:, : self.decoding.n_best], axis=1)
         return ops.any(ops.less(worst, reach))
 
     def choose(
@@ -100,14 +77,14 @@ class Beams:
             ranks = ops.where(totals > IMPOSSIBLE, ranks, IMPOSSIBLE)
             ranks = self.claim.favored_beams(ranks, prompt, index)
         parents, tokens, (ranks, totals, gained) = self.best(
-            room, ranks, self.beams, ranks, totals, gains
+            room, ranks, self.decoding.beams, ranks, totals, gains
         )
         counts, was_ended = (
             ops.take_along_axis(x, parents, axis=1) for x in (counts, ended)
         )
         if self.pad_id < 0:
             tokens = ops.where(was_ended, self.pad_id, tokens)
-        ended = ops.logical_or(was_ended, is_any(tokens, self.end_ids))
+        ended = ops.logical_or(was_ended, is_any(tokens, self.decoding.end_ids))
         return Chosen(
             ops.reshape(tokens, (-1,)),
             ops.reshape(gained, (-1,)),
@@ -124,19 +101,19 @@ class Beams:
 
     def alone(self, room: Room, out: float) -> Any:
         """Returns scores of beams that are equal at first: only one counts."""
-        first = ops.equal(ops.arange(self.beams, dtype="int32"), 0)
+        first = ops.equal(ops.arange(self.decoding.beams, dtype="int32"), 0)
         scores = ops.expand_dims(ops.where(first, 0.0, out), 0)
-        shape = room.batch, self.beams
+        shape = room.batch, self.decoding.beams
         return ops.cast(ops.broadcast_to(scores, shape), "float32")
 
     def by_beam(self, x: Any, room: Room, count: int | None = None) -> Any:
         """Reshapes (batch * count, ...) to (batch, count, ...)."""
-        shape = room.size, count or self.beams, *ops.shape(x)[1:]
+        shape = room.size, count or self.decoding.beams, *ops.shape(x)[1:]
         return ops.reshape(x, shape)
 
     def rows(self, parents: Any, room: Room) -> Any:
         """Returns the rows of beams, `(batch, any)`: `(batch * any,)`."""
-        first = ops.arange(room.batch, dtype="int32") * self.beams
+        first = ops.arange(room.batch, dtype="int32") * self.decoding.beams
         return ops.reshape(ops.expand_dims(first, 1) + parents, (-1,))
 
     def best(
@@ -153,7 +130,7 @@ class Beams:
         vocabulary = ranks.shape[-1]
 
         def flat(x: Any) -> Any:
-            return ops.reshape(x, (room.size, self.beams * vocabulary))
+            return ops.reshape(x, (room.size, self.decoding.beams * vocabulary))
 
         places = ops.cast(ops.top_k(flat(ranks), count)[1], "int32")
         parents = places // vocabulary
@@ -172,7 +149,7 @@ class Beams:
             ops.where(exists, ranks, IMPOSSIBLE),
             ops.where(wide, scores, ops.zeros_like(scores)),
         )
-        return Generated(*(each[:, : self.n_best] for each in found))
+        return Generated(*(each[:, : self.decoding.n_best] for each in found))
 
 
 class TransformersBeams(Beams):
@@ -183,38 +160,16 @@ class TransformersBeams(Beams):
     `n ** length_penalty`, and the search usually ends before it is certain
     that no open sequence becomes better.
 
-    Args:
-        early_stopping: True ends a search with `beams` sequences; "never" only
-            where no open one can become better; False, the default of
-            transformers, if none would be better with its present length.
-        before: How many columns before `index` count as generated.
-        penalizes: Whether `Allowed` penalizes what occurred: token scores are
-            then the model's own.
-        renormalize_logits: Whether probabilities sum to 1 again once some ids
-            are made impossible.
-        **options: As for `Beams`.
+    With a `repetition_penalty` sequences are ranked by penalized
+    log-probabilities; token scores are the model's own.
     """
 
-    def __init__(
-        self,
-        *,
-        early_stopping: bool | str = False,
-        before: int = 0,
-        penalizes: bool = False,
-        renormalize_logits: bool = False,
-        **options: Any,
-    ) -> None:
-        super().__init__(**options)
-        self.early_stopping, self.before = early_stopping, before
-        self.penalizes = penalizes
-        self.renormalize_logits = renormalize_logits
-
     def divided(self, totals: Any, count: Any) -> Any:
-        count = ops.cast(count + self.before, "float32")
-        return totals / ops.power(count, self.length_penalty)
+        count = ops.cast(count + len(self.decoding.prefix_ids), "float32")
+        return totals / ops.power(count, self.decoding.length_penalty)
 
     def begin(self, prompt: Any, room: Room) -> Any:
-        shape = room.batch, self.beams
+        shape = room.batch, self.decoding.beams
         ids = self.by_beam(prompt, room)
         done = (
             ids,
@@ -229,7 +184,7 @@ class TransformersBeams(Beams):
     def goes_on(self, state: Any, index: Any, room: Room) -> Any:
         _, (*_, is_done), possible, goes_on = state
         goes_on = ops.logical_and(goes_on, ops.any(possible))
-        if self.early_stopping is True:
+        if self.decoding.early_stopping is True:
             goes_on = ops.logical_and(
                 goes_on, ops.logical_not(ops.all(is_done))
             )
@@ -239,7 +194,9 @@ class TransformersBeams(Beams):
         self, scores: Any, logs: Any, text: Any, index: Any, room: Room
     ) -> Chosen:
         prompt, token_scores, (totals, done, possible, _) = text
-        if self.renormalize_logits:
+        decoding = self.decoding
+        penalizes = decoding.repetition_penalty != 1
+        if decoding.renormalize_logits:
             scores = log_probabilities(scores)
         gains = self.by_beam(scores, room)
         own = self.by_beam(ops.cast(logs, "float32"), room)
@@ -248,15 +205,15 @@ class TransformersBeams(Beams):
         if self.claim is not None:
             favored = self.claim.favored_beams(favored, prompt, index)
         # Enough that as many as there are beams do not end.
-        most = self.beams * totals.shape[-1]
-        count = min(max(2, 1 + len(self.end_ids)) * self.beams, most)
+        count = max(2, 1 + len(decoding.end_ids)) * decoding.beams
+        count = min(count, decoding.beams * totals.shape[-1])
         parents, tokens, (totals, favored, gained) = self.best(
             room,
             favored,
             count,
-            *(totals, favored, own if self.penalizes else gains),
+            *(totals, favored, own if penalizes else gains),
         )
-        is_end = is_any(tokens, self.end_ids)
+        is_end = is_any(tokens, decoding.end_ids)
         is_end = ops.logical_or(is_end, ops.equal(index, room.length - 1))
         rows = self.rows(parents, room)
         ids, by_token = (
@@ -270,10 +227,10 @@ class TransformersBeams(Beams):
             for buffer, x in ((prompt, tokens), (token_scores, gained))
         )
         # Those that have ended, with the ones before: the best stay.
-        is_among = ops.arange(count, dtype="int32") < self.beams
+        is_among = ops.arange(count, dtype="int32") < decoding.beams
         ends_now = ops.logical_and(is_end, ops.expand_dims(is_among, 0))
         late = ops.logical_not(possible)
-        if self.early_stopping is True:
+        if decoding.early_stopping is True:
             is_full = ops.all(done[3], axis=1, keepdims=True)
             late = ops.logical_or(late, is_full)
         reached = index - room.start + 1
@@ -286,7 +243,7 @@ class TransformersBeams(Beams):
         preferred = every[2]
         if self.claim is not None:
             preferred = self.claim.favored_sequences(every[2], every[0])
-        best = ops.cast(ops.top_k(preferred, self.beams)[1], "int32")
+        best = ops.cast(ops.top_k(preferred, decoding.beams)[1], "int32")
         done = tuple(
             ops.take_along_axis(
                 x, best if len(x.shape) == 2 else ops.expand_dims(best, 2), 1
@@ -295,14 +252,14 @@ class TransformersBeams(Beams):
         )
         # Those that continue.
         kept = ops.cast(
-            ops.top_k(favored + _out(is_end), self.beams)[1], "int32"
+            ops.top_k(favored + _out(is_end), decoding.beams)[1], "int32"
         )
         totals = totals + _out(is_end)
         totals, tokens, gained, parents = (
             ops.take_along_axis(x, kept, axis=1)
             for x in (totals, tokens, gained, parents)
         )
-        if self.early_stopping == "never" and self.length_penalty > 0:
+        if decoding.early_stopping == "never" and decoding.length_penalty > 0:
             reached = room.length - room.start
         reach = self.divided(totals[:, :1], reached)  # (batch, 1)
         least = smallest(done[2], axis=1, keepdims=True)

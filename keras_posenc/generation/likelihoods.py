@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.generation.decoding import Decoding
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     is_any,
@@ -96,9 +97,10 @@ def rescored(
     if len(ids.shape) == 3:
         source = ops.repeat(source, ops.shape(ids)[1], axis=0)
         ids = ops.reshape(ids, (-1, ops.shape(ids)[2]))
-    prefix, pad_id = len(search.prefix_ids), scoring.pad_id
+    decoding = search.decoding
+    prefix, pad_id = len(decoding.prefix_ids), scoring.pad_id
     is_padding = ops.equal(ids, pad_id)
-    is_end = is_any(ids, search.end_ids)
+    is_end = is_any(ids, decoding.end_ids)
     place = ops.arange(ops.shape(ids)[1], dtype="int32")
     is_id = ops.logical_and(ids >= 0, ids < search.vocabulary)
     listed = np.isin(np.arange(search.vocabulary), search.forbidden_ids)
@@ -106,7 +108,9 @@ def rescored(
     is_known = ops.logical_or(ops.logical_and(is_id, is_unlisted), is_padding)
     is_known = ops.concatenate(
         [
-            ops.equal(ids[:, :prefix], ops.array([search.prefix_ids], "int32")),
+            ops.equal(
+                ids[:, :prefix], ops.array([decoding.prefix_ids], "int32")
+            ),
             is_known[:, prefix:],
         ],
         axis=1,
@@ -124,11 +128,11 @@ def rescored(
         )
     )
     count = ops.sum(ops.cast(~is_padding, "float32"), axis=1) - prefix
-    is_listed = search.rules is None
+    is_listed = decoding.rules is None
     divisor = (5 + count) / 6 if is_listed else ops.maximum(count, 1.0)
-    divisor = ops.power(ops.maximum(divisor, 0.5), search.length_penalty)
-    is_own = is_listed or search.length_penalty == 0
-    is_own = is_own and search.repetition_penalty == 1
+    divisor = ops.power(ops.maximum(divisor, 0.5), decoding.length_penalty)
+    is_own = is_listed or decoding.length_penalty == 0
+    is_own = is_own and decoding.repetition_penalty == 1
     is_token = ops.logical_and(~is_padding, place >= prefix)
     ids = ops.where(is_known, ids, pad_id)
     found = _replayed(search, scoring, source, ids, noise)
@@ -140,8 +144,8 @@ def rescored(
         "is_whole": is_whole,
         "is_allowed": ops.all(is_allowed, axis=1),
         "has_end": ops.any(is_end, axis=1),
-        "divisor": divisor if search.beams > 1 else ops.ones_like(divisor),
-        "is_divisor": ops.full_like(is_whole, is_own or search.beams == 1),
+        "divisor": divisor if decoding.beams > 1 else ops.ones_like(divisor),
+        "is_divisor": ops.full_like(is_whole, is_own or decoding.beams == 1),
     }
 
 
@@ -161,9 +165,10 @@ def _replayed(
         `is_allowed`, bool `(rows, max_length)`, and what else is of that shape
         in `rescored`. Of a prefix the numbers have no meaning.
     """
-    prefix, has_beams = len(search.prefix_ids), search.beams > 1
+    decoding = search.decoding
+    prefix, has_beams = len(decoding.prefix_ids), decoding.beams > 1
     allowed = search.allowed()
-    penalty = max(search.repetition_penalty, 1 / search.repetition_penalty)
+    penalty = max(decoding.repetition_penalty, 1 / decoding.repetition_penalty)
     prompt = search.prompt(
         refusable(source, search.model.vocabulary_size, search.model.pad_id)
     )
@@ -192,29 +197,29 @@ def _replayed(
             )
         }
         if has_beams:
-            if getattr(search, "renormalize_logits", False):
+            if getattr(decoding, "renormalize_logits", False):
                 rows = log_probabilities(rows)
-            if search.repetition_penalty == 1:
+            if decoding.repetition_penalty == 1:
                 scores = rows
-        elif search.draw is None:
+        elif decoding.draw is None:
             # A penalty scales what rounding moves too.
             found["lost"] = ops.where(
                 found["is_allowed"], (best - chosen) / penalty, 0.0
             )
         elif "noise" in given:
-            distance = search.draw.distance(
+            distance = decoding.draw.distance(
                 rows, given["noise"], given["tokens"], slack=_SLACK
             )
             # Candidates that are left out come after the last one.
             beyond = 1 - given["noise"]
             distance = ops.where(distance < float("inf"), distance, beyond)
             found["moved"] = 3 * distance**2
-            found["concentration"] = search.draw.concentration(rows)
+            found["concentration"] = decoding.draw.concentration(rows)
         found["token_score"] = of_tokens(scores)
         return found
 
     by_row = {
-        "logits": scoring.logits(source, ids, search.removed_ids),
+        "logits": scoring.logits(source, ids, decoding.removed_ids),
         "tokens": ops.maximum(ids, 0),  # padding may be no id
     }
     if noise is not None:
@@ -283,14 +288,13 @@ def sampler(search: Search, count: int) -> Callable[[Any, Any], Any]:
         A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`,
         that returns the sampled ids, `(batch, count)`.
     """
-    sampled = Search(
-        search.model,
+    decoding = Decoding(
         max_length=count,
         temperature=1.0,
-        start_id=search.start_id,
-        end_ids=search.end_ids,
-        generated_ids=search.generated_ids,
+        start_id=search.decoding.start_id,
+        end_ids=search.decoding.end_ids,
     )
+    sampled = Search(search.model, decoding, generated_ids=search.generated_ids)
     return functools.partial(_ids, sampled)
 
 
@@ -305,4 +309,4 @@ def _invented(search: Search) -> np.ndarray:
     shape = (_TEXTS, 8 if search.has_encoder else 1)
     ids = rng.integers(1, vocabulary, shape, "int32")
     # Nothing follows an end symbol.
-    return np.where(np.isin(ids, search.end_ids), vocabulary - 1, ids)
+    return np.where(np.isin(ids, search.decoding.end_ids), vocabulary - 1, ids)

@@ -1,13 +1,13 @@
 """The one loop over generated tokens, and what a token is chosen by."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive
 from keras_posenc.generation.claim import Claim
+from keras_posenc.generation.decoding import Decoding
 from keras_posenc.generation.generated import (
     Forbidden,
     Generated,
@@ -19,7 +19,6 @@ from keras_posenc.generation.generated import (
     with_column,
 )
 from keras_posenc.generation.repetition import penalize, seen_ids
-from keras_posenc.generation.sampling import Sampling
 from keras_posenc.ops.arguments import check_shape
 
 
@@ -27,22 +26,19 @@ class Allowed:
     """Makes impossible what may not be the next token.
 
     Args:
-        forbidden: The ids that may not be chosen.
-        repetition_penalty: See `penalize`.
-        rules: `rules(logits, prompt, index)` returns the logits of what may
-            follow.
+        decoding: The options.
+        pad_id: The id of padding, which is never chosen.
+        ids: Other ids that are never chosen.
     """
 
     def __init__(
-        self,
-        forbidden: Forbidden,
-        repetition_penalty: float = 1.0,
-        rules: Callable[[Any, Any, Any], Any] | None = None,
+        self, decoding: Decoding, pad_id: int = 0, ids: Sequence[int] = ()
     ) -> None:
-        check_positive("repetition_penalty", repetition_penalty)
-        self.forbidden = forbidden
-        self.repetition_penalty = repetition_penalty
-        self.rules = rules
+        self.forbidden = Forbidden(
+            decoding.end_ids, pad_id, decoding.least, ids
+        )
+        self.repetition_penalty = decoding.repetition_penalty
+        self.rules = decoding.rules
 
     def __call__(
         self, logits: Any, *, prompt: Any, index: Any, start: Any
@@ -81,27 +77,49 @@ class Chosen(NamedTuple):
     rows: Any = None
 
 
-class Way(Protocol):
-    """A way to choose tokens, of `beams` rows for each prompt."""
+class Way:
+    """How tokens are chosen.
 
-    beams: int
+    Args:
+        decoding: The options.
+        pad_id: The id of padding, which follows the end of a row.
+        noise: If tokens are sampled, floats in [0, 1), `(batch, steps)`, with
+            a column for each of the prompt from `index` on. The same noise
+            samples the same tokens.
+        claim: Sequences that decide near-ties; see `Claim`.
+    """
+
+    def __init__(
+        self,
+        decoding: Any,
+        pad_id: int = 0,
+        noise: Any = None,
+        claim: Claim | None = None,
+    ) -> None:
+        self.decoding, self.pad_id = decoding, pad_id
+        self.noise, self.claim = noise, claim
 
     def read(self, logits: Any, logs: Any) -> Any:
         """Returns the scores to choose by, of logits and their logarithms."""
+        raise NotImplementedError
 
     def begin(self, prompt: Any, room: Room) -> Any:
         """Returns the state before the first step."""
+        raise NotImplementedError
 
     def goes_on(self, state: Any, index: Any, room: Room) -> Any:
         """Returns whether another token may change the outcome."""
+        raise NotImplementedError
 
     def choose(
         self, scores: Any, logs: Any, text: Any, index: Any, room: Room
     ) -> Chosen:
         """Chooses; `text` is the prompt, token scores and state so far."""
+        raise NotImplementedError
 
-    def end(self, text: Any, index: Any, room: Room) -> Any:
+    def end(self, text: Any, index: Any, room: Room) -> Generated:
         """Returns the outcome."""
+        raise NotImplementedError
 
 
 def decode(
@@ -112,7 +130,7 @@ def decode(
     *,
     cache: Any = None,
     index: Any = 1,
-) -> Any:
+) -> Generated:
     """Generates tokens until the way to choose them is at its end.
 
     Args:
@@ -142,8 +160,9 @@ def decode(
     free = ops.arange(room.length, dtype="int32") >= room.start
     prompt = ops.where(ops.expand_dims(free, 0), forbidden.pad_id, prompt)
     cache = () if cache is None else cache
-    if way.beams > 1:
-        rows = ops.repeat(ops.arange(room.batch, dtype="int32"), way.beams)
+    beams = way.decoding.beams
+    if beams > 1:
+        rows = ops.repeat(ops.arange(room.batch, dtype="int32"), beams)
         prompt, cache = rows_of((prompt, cache), rows)
 
     def unfinished(index: Any, text: Any, cache: Any) -> Any:
@@ -178,24 +197,8 @@ def rows_of(tree: Any, rows: Any) -> Any:
     )
 
 
-class Greedy:
-    """The most likely token each time, until all rows have ended.
-
-    Args:
-        end_ids: Ids that end a row; padding follows.
-        pad_id: The id of padding.
-        claim: Sequences that decide near-ties; see `Claim`.
-    """
-
-    beams = 1
-
-    def __init__(
-        self,
-        end_ids: Sequence[int] = (),
-        pad_id: int = 0,
-        claim: Claim | None = None,
-    ) -> None:
-        self.end_ids, self.pad_id, self.claim = end_ids, pad_id, claim
+class Greedy(Way):
+    """The most likely token each time, until all rows have ended."""
 
     def read(self, logits: Any, logs: Any) -> Any:
         return logits
@@ -214,7 +217,7 @@ class Greedy:
         gained = ops.squeeze(ops.take_along_axis(logs, at, axis=1), 1)
         tokens = ops.where(text[2], self.pad_id, tokens)
         gained = ops.where(text[2], ops.zeros_like(gained), gained)
-        ended = ops.logical_or(text[2], is_any(tokens, self.end_ids))
+        ended = ops.logical_or(text[2], is_any(tokens, self.decoding.end_ids))
         return Chosen(tokens, gained, ended)
 
     def pick(self, logits: Any, index: Any, room: Room) -> Any:
@@ -230,18 +233,7 @@ class Greedy:
 
 
 class Sampled(Greedy):
-    """Tokens of the model's distribution, drawn with given noise.
-
-    Args:
-        draw: What restricts the distribution.
-        noise: Floats in [0, 1), `(batch, steps)`, with a column for each of
-            the prompt from `index` on. The same noise samples the same tokens.
-        **options: As for `Greedy`.
-    """
-
-    def __init__(self, draw: Sampling, noise: Any, **options: Any) -> None:
-        super().__init__(**options)
-        self.draw, self.noise = draw, ops.convert_to_tensor(noise)
+    """Tokens of the model's distribution, drawn with given noise."""
 
     def begin(self, prompt: Any, room: Room) -> Any:
         sizes = {"batch": prompt.shape[0], "steps": None}
@@ -250,10 +242,10 @@ class Sampled(Greedy):
 
     def pick(self, logits: Any, index: Any, room: Room) -> Any:
         level = ops.take(self.noise, index - room.start, axis=1)
-        tokens = self.draw(logits, level)
+        tokens = self.decoding.draw(logits, level)
         if self.claim is None:
             return tokens
         claimed, most = self.claim.tokens(index), self.claim.tolerance
-        is_near = self.draw.distance(logits, level, claimed) <= most
+        is_near = self.decoding.draw.distance(logits, level, claimed) <= most
         is_claimed = ops.logical_or(is_near, self.claim.is_forced)
         return ops.where(is_claimed, claimed, tokens)

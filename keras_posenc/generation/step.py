@@ -32,8 +32,9 @@ class First(keras.Model):
     @staticmethod
     def key(search: Search) -> Any:
         """Returns what is equal for searches of a model that begin alike."""
-        ids = search.start_id, search.prefix_ids, search.removed_ids
-        return First, *ids, search.least > 0
+        of = search.decoding
+        ids = of.start_id, of.prefix_ids, of.removed_ids
+        return First, *ids, of.least > 0
 
     def __init__(self, search: Search) -> None:
         super().__init__(name=f"{search.name}_first", autocast=False)
@@ -76,11 +77,16 @@ class Step(keras.Model):
     @staticmethod
     def key(search: Search) -> Any:
         """Returns what is equal for searches of a model that step alike."""
-        draw, rules = search.draw, search.rules
+        draw, rules = search.decoding.draw, search.decoding.rules
         return (
-            *(Step, search.end_ids, search.forbidden_ids, search.least),
+            *(
+                Step,
+                search.decoding.end_ids,
+                search.forbidden_ids,
+                search.decoding.least,
+            ),
             (rules.no_repeat_ngram_size, rules.forced_end_id) if rules else (),
-            search.repetition_penalty != 1,
+            search.decoding.repetition_penalty != 1,
             draw and (draw.top_k, draw.top_p < 1, draw.min_p > 0),
         )
 
@@ -96,22 +102,22 @@ class Step(keras.Model):
         found = self.continuing(inputs)
         logits = found.pop("logits")
         score = ops.logsumexp(logits, axis=-1)  # before rules hide a NaN
-        if search.repetition_penalty != 1:
+        if search.decoding.repetition_penalty != 1:
             repeated = seen_ids(seen, logits.shape[-1], before=index)
             penalty = ops.cast(penalty, logits.dtype)
             logits = penalize(logits, repeated, penalty)
-        if search.rules:
-            logits = search.rules(logits, seen, index[0])
-        if search.draw is None:
+        if search.decoding.rules:
+            logits = search.decoding.rules(logits, seen, index[0])
+        if search.decoding.draw is None:
             token = ops.squeeze(ops.top_k(logits, 1)[1], 1)
         else:
             of_draw = [ops.cast(each, logits.dtype) for each in of_draw]
-            token = search.draw(logits, noise, numbers=of_draw)
+            token = search.decoding.draw(logits, noise, numbers=of_draw)
         token = ops.cast(token, "int32")
         return {
             **found,
             "token": token,
-            "ended": is_any(token, search.end_ids),
+            "ended": is_any(token, search.decoding.end_ids),
             "score": score,
         }
 
@@ -121,8 +127,12 @@ def numbers_of(search: Search) -> np.ndarray:
 
     As inputs: another temperature is not traced again.
     """
-    of_draw = (1, 1, 0) if search.draw is None else search.draw.numbers
-    return np.array([[search.repetition_penalty, *of_draw]], "float32")
+    of_draw = (
+        (1, 1, 0)
+        if search.decoding.draw is None
+        else search.decoding.draw.numbers
+    )
+    return np.array([[search.decoding.repetition_penalty, *of_draw]], "float32")
 
 
 def run_on_batch(model: keras.Model, inputs: Any) -> Any:

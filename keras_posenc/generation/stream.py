@@ -55,19 +55,18 @@ class Stream(Iterator[Any]):
         return next(self._handed_on)
 
     def _noise(self, given: Any) -> Any:
-        search = self._search
-        if search.draw is None:
-            return np.zeros((1, search.max_length), "float32")
+        shape = (1, self._search.decoding.max_length)
+        seed = self._search.seed_generator
+        if seed is None:
+            return np.zeros(shape, "float32")
         if given is not None:
             return given
-        drawn = keras.random.uniform(
-            (1, search.max_length), dtype="float32", seed=search.seed_generator
-        )
+        drawn = keras.random.uniform(shape, dtype="float32", seed=seed)
         return ops.convert_to_numpy(drawn)
 
     def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
         search = self._search
-        room = search.room
+        room = search.decoding.room
         prompt = ops.convert_to_numpy(search.prompt(source)[:1])
         start = prompt.shape[1]
         # Of one length: for another, each step would be compiled again.
@@ -79,7 +78,7 @@ class Stream(Iterator[Any]):
             first, {"ids": source, "free": np.zeros((1, room), "int32")}
         )
         numbers = numbers_of(search)
-        for token in search.prefix_ids:
+        for token in search.decoding.prefix_ids:
             self.ids.append(token)
             yield token
         for count in range(room):

@@ -60,7 +60,7 @@ class Beginning(NamedArguments, keras.layers.Layer):
             "token": ops.take(prompt, start - 1, axis=1),
             **_flat(cache, ops.shape(inputs)[0]),
         }
-        if self.search.least:
+        if self.search.decoding.least:
             found["count"] = ops.zeros_like(found["token"])
         return found
 
@@ -109,9 +109,14 @@ class Continuing(NamedArguments, keras.layers.Layer):
             ops.expand_dims(token, 1), cache
         )
         forbidden = Forbidden(
-            search.end_ids, search.pad_id, search.least, search.forbidden_ids
+            search.decoding.end_ids,
+            search.pad_id,
+            search.decoding.least,
+            search.forbidden_ids,
         )
-        count = inputs["count"][0] if search.least else 0  # of all rows
+        count = (
+            inputs["count"][0] if search.decoding.least else 0
+        )  # of all rows
         logits = forbidden(in_full(ops.squeeze(logits, 1)), count)
         logits = ops.where(is_full, float("nan"), logits)
         moving = {
@@ -120,7 +125,7 @@ class Continuing(NamedArguments, keras.layers.Layer):
             if not name.startswith("memory")
         }
         found = {"logits": logits, **_flat(moving, ops.shape(token)[0])}
-        if search.least:
+        if search.decoding.least:
             found["count"] = inputs["count"] + 1
         return found
 

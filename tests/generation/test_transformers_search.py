@@ -49,7 +49,7 @@ def test_streams_have_the_same_ids(models, case):
     )
     for row, expected in zip(case["inputs"], case["ids"], strict=True):
         stream = model.stream(row)
-        is_ended = expected[-1] in model.search.end_ids
+        is_ended = expected[-1] in model.end_ids
         assert [*stream] == (expected[:-1] if is_ended else expected)
         assert stream.ended is is_ended
 
