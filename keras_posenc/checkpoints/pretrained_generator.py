@@ -249,8 +249,6 @@ class PretrainedGenerator(Generator):
             found |= {**self._sampling(), **given}
         elif does_sample is False or found.get("beams", 1) > 1:
             found |= dict.fromkeys((*SAMPLING, "seed"))
-        if does_sample is False or given or does_sample:
-            found["seed"] = self.seed if does_sample or given else None
         if "beams" in found:
             of_beams = {
                 "length_penalty": 0.0,

@@ -15,12 +15,12 @@ from keras_posenc.checks import (
     check_count,
     check_index,
     check_integer,
+    check_not_negative,
     check_positive,
     check_positive_int,
     is_number,
 )
 from keras_posenc.generation.sampling import Sampling, check_temperature
-from keras_posenc.generation.transformers_rules import Rules
 
 # If any of these is given, tokens are sampled.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -91,7 +91,7 @@ class Decoding:
                 "`n_best` must be at most the number of beams, "
                 f"{self.beams}. Received: n_best={self.n_best}"
             )
-        check_length_penalty(self.length_penalty)
+        check_not_negative("length_penalty", self.length_penalty)
         check_positive("repetition_penalty", self.repetition_penalty)
         for name in ("seed", "start_id"):
             if getattr(self, name) is not None:
@@ -229,11 +229,6 @@ class Decoding:
         """Ids that are removed at the end of a prompt: it continues."""
         return tuple(self.end_ids)
 
-    @property
-    def rules(self) -> Rules | None:
-        """Further rules of which tokens may follow."""
-        return None
-
     def get_config(self) -> dict[str, Any]:
         """Returns the options, as Keras saves them."""
         return dataclasses.asdict(self)
@@ -327,10 +322,6 @@ class TransformersDecoding(Decoding):
     def removed_ids(self) -> tuple[int, ...]:
         return ()
 
-    @property
-    def rules(self) -> Rules:
-        return Rules(self.no_repeat_ngram_size, self.forced_end_id)
-
 
 def takes(kind: type[Decoding]) -> Callable[[Any], Any]:
     """Completes a class whose constructor takes `**options` of a `Decoding`.
@@ -400,13 +391,3 @@ def check_ids(name: str, value: Any) -> tuple[int, ...]:
         raise ValueError(
             f"`{name}` must be an id or several. Received: {name}={value!r}"
         ) from None
-
-
-def check_length_penalty(value: Any) -> float:
-    """Returns `value` if it is a finite number from 0, else `ValueError`."""
-    if not is_number(value) or not 0 <= value < float("inf"):
-        raise ValueError(
-            "`length_penalty` must be a finite number of at least 0. "
-            f"Received: length_penalty={value!r}"
-        )
-    return float(value)

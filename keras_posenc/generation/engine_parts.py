@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_posenc.checks import as_integer
 from keras_posenc.generation.engine_steps import engine_models
-from keras_posenc.generation.generated import IMPOSSIBLE, log_probabilities
+from keras_posenc.generation.generated import log_probabilities
 from keras_posenc.generation.likelihoods import sampler
 
 # Sizes of the chunks in which prompts are read.
@@ -169,10 +169,8 @@ class EngineParts:
 
     def _logs(self, logits: Any) -> np.ndarray:
         """Returns log-probabilities `(n, vocabulary)` of what is generated."""
-        step = self.models["decode"].get_layer("step")
         logits = ops.cast(logits[0], "float32")
-        if step.never is not None:
-            logits = ops.where(step.never, IMPOSSIBLE, logits)
+        logits = self.search.allowed().forbid(logits, 0)
         logs: np.ndarray = ops.convert_to_numpy(log_probabilities(logits))
         return logs
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.decoding import Decoding
+from keras_posenc.generation.decoding import TransformersDecoding
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     is_any,
@@ -128,7 +128,7 @@ def rescored(
         )
     )
     count = ops.sum(ops.cast(~is_padding, "float32"), axis=1) - prefix
-    is_listed = decoding.rules is None
+    is_listed = not isinstance(decoding, TransformersDecoding)
     divisor = (5 + count) / 6 if is_listed else ops.maximum(count, 1.0)
     divisor = ops.power(ops.maximum(divisor, 0.5), decoding.length_penalty)
     is_own = is_listed or decoding.length_penalty == 0
@@ -288,7 +288,8 @@ def sampler(search: Search, count: int) -> Callable[[Any, Any], Any]:
         A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`,
         that returns the sampled ids, `(batch, count)`.
     """
-    decoding = Decoding(
+    # Of a checkpoint, a start symbol may be an end symbol too.
+    decoding = type(search.decoding)(
         max_length=count,
         temperature=1.0,
         start_id=search.decoding.start_id,

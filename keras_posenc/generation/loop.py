@@ -6,50 +6,17 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_posenc.generation.allowed import Allowed
 from keras_posenc.generation.claim import Claim
-from keras_posenc.generation.decoding import Decoding
 from keras_posenc.generation.generated import (
-    Forbidden,
     Generated,
     Next,
     check_search,
-    in_full,
     is_any,
     log_probabilities,
     with_column,
 )
-from keras_posenc.generation.repetition import penalize, seen_ids
 from keras_posenc.ops.arguments import check_shape
-
-
-class Allowed:
-    """Makes impossible what may not be the next token.
-
-    Args:
-        decoding: The options.
-        pad_id: The id of padding, which is never chosen.
-        ids: Other ids that are never chosen.
-    """
-
-    def __init__(
-        self, decoding: Decoding, pad_id: int = 0, ids: Sequence[int] = ()
-    ) -> None:
-        self.forbidden = Forbidden(
-            decoding.end_ids, pad_id, decoding.least, ids
-        )
-        self.repetition_penalty = decoding.repetition_penalty
-        self.rules = decoding.rules
-
-    def __call__(
-        self, logits: Any, *, prompt: Any, index: Any, start: Any
-    ) -> Any:
-        """Returns logits `(batch, vocabulary)` to choose the next token by."""
-        logits = in_full(logits)
-        if self.repetition_penalty != 1:
-            seen = seen_ids(prompt, logits.shape[-1], before=index)
-            logits = penalize(logits, seen, self.repetition_penalty)
-        logits = self.forbidden(logits, index - start)
-        return self.rules(logits, prompt, index) if self.rules else logits
 
 
 class Room(NamedTuple):
@@ -148,8 +115,8 @@ def decode(
     Raises:
         ValueError: A prompt without free columns, or an invalid argument.
     """
-    forbidden, prompt = allowed.forbidden, ops.convert_to_tensor(prompt)
-    check_search(prompt, index, forbidden.end_ids, forbidden.pad_id)
+    prompt = ops.convert_to_tensor(prompt)
+    check_search(prompt, index, way.decoding.end_ids, way.pad_id)
     prompt = ops.cast(prompt, "int32")
     # TensorFlow's loops need sizes that are known not to change.
     room = Room(
@@ -158,7 +125,7 @@ def decode(
         prompt.shape[0] or ops.shape(prompt)[0],
     )
     free = ops.arange(room.length, dtype="int32") >= room.start
-    prompt = ops.where(ops.expand_dims(free, 0), forbidden.pad_id, prompt)
+    prompt = ops.where(ops.expand_dims(free, 0), way.pad_id, prompt)
     cache = () if cache is None else cache
     beams = way.decoding.beams
     if beams > 1:
@@ -212,7 +179,7 @@ class Greedy(Way):
     def choose(
         self, scores: Any, logs: Any, text: Any, index: Any, room: Room
     ) -> Chosen:
-        tokens = ops.cast(self.pick(scores, index, room), "int32")
+        tokens = self.pick(scores, index, room.start)
         at = ops.expand_dims(tokens, 1)
         gained = ops.squeeze(ops.take_along_axis(logs, at, axis=1), 1)
         tokens = ops.where(text[2], self.pad_id, tokens)
@@ -220,12 +187,21 @@ class Greedy(Way):
         ended = ops.logical_or(text[2], is_any(tokens, self.decoding.end_ids))
         return Chosen(tokens, gained, ended)
 
-    def pick(self, logits: Any, index: Any, room: Room) -> Any:
-        """Returns a token of each row."""
+    def pick(
+        self, logits: Any, index: Any, start: Any, numbers: Sequence[Any] = ()
+    ) -> Any:
+        """Returns a token of each row, int32 `(batch,)`.
+
+        Args:
+            logits: Floats `(batch, vocabulary)`.
+            index: The column of the token.
+            start: The column of the first token that is generated.
+            numbers: As for `Sampling`.
+        """
         if self.claim is not None:
             logits = self.claim.favored(logits, index)
         # Not argmax: some converters have no operator of its own for it.
-        return ops.squeeze(ops.top_k(logits, 1)[1], 1)
+        return ops.cast(ops.squeeze(ops.top_k(logits, 1)[1], 1), "int32")
 
     def end(self, text: Any, index: Any, room: Room) -> Generated:
         ids, scores, _ = text
@@ -240,12 +216,15 @@ class Sampled(Greedy):
         check_shape("noise", self.noise, ("batch", "steps"), sizes=sizes)
         return super().begin(prompt, room)
 
-    def pick(self, logits: Any, index: Any, room: Room) -> Any:
-        level = ops.take(self.noise, index - room.start, axis=1)
-        tokens = self.decoding.draw(logits, level)
+    def pick(
+        self, logits: Any, index: Any, start: Any, numbers: Sequence[Any] = ()
+    ) -> Any:
+        draw = self.decoding.draw
+        level = ops.take(self.noise, index - start, axis=1)
+        tokens = draw(logits, level, numbers=numbers)
         if self.claim is None:
             return tokens
         claimed, most = self.claim.tokens(index), self.claim.tolerance
-        is_near = self.decoding.draw.distance(logits, level, claimed) <= most
+        is_near = draw.distance(logits, level, claimed) <= most
         is_claimed = ops.logical_or(is_near, self.claim.is_forced)
         return ops.where(is_claimed, claimed, tokens)

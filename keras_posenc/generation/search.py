@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.generation.allowed import Allowed
 from keras_posenc.generation.beams import Beams, TransformersBeams
 from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.decoding import Decoding, TransformersDecoding
@@ -16,7 +17,6 @@ from keras_posenc.generation.generated import (
     is_any,
 )
 from keras_posenc.generation.loop import (
-    Allowed,
     Greedy,
     Sampled,
     Way,
@@ -118,12 +118,8 @@ class Search(NamedArguments, keras.layers.Layer):
     ) -> dict[str, Any]:
         self.check_inputs(inputs)
         prompt, start, cache, next = self.begin(inputs)
-        if self.decoding.draw is not None and noise is None:
-            noise = keras.random.uniform(
-                (ops.shape(inputs)[0], self.decoding.max_length),
-                dtype="float32",
-                seed=self.seed_generator,
-            )
+        if noise is None:
+            noise = self.noise(ops.shape(inputs)[0])
         claim = None
         if claimed is not None:
             offset = ops.shape(prompt)[1] - self.decoding.max_length
@@ -139,6 +135,15 @@ class Search(NamedArguments, keras.layers.Layer):
         if self.decoding.beams > 1 and self.decoding.n_best == 1:
             found = Generated(*(ops.squeeze(x, 1) for x in found))
         return self._outputs(found)
+
+    def noise(self, batch: Any) -> Any:
+        """Returns what a batch is sampled with; None where it is not."""
+        if self.seed_generator is None:
+            return None
+        shape = batch, self.decoding.max_length
+        return keras.random.uniform(
+            shape, dtype="float32", seed=self.seed_generator
+        )
 
     def way(self, noise: Any, claim: Claim | None = None) -> Way:
         """Returns how each token is chosen."""

@@ -46,23 +46,17 @@ class Stream(Iterator[Any]):
         self._steps = steps
         self._settled = settled
         # Now, not at the first token: other streams may draw before it.
-        tokens = self._tokens(source, self._noise(noise))
+        if noise is None:
+            noise = search.noise(1)
+        if noise is None:
+            noise = np.zeros((1, search.decoding.max_length), "float32")
+        tokens = self._tokens(source, ops.convert_to_numpy(noise))
         self._handed_on = (
             tokens if texts is None else self._pieces(texts, tokens)
         )
 
     def __next__(self) -> Any:
         return next(self._handed_on)
-
-    def _noise(self, given: Any) -> Any:
-        shape = (1, self._search.decoding.max_length)
-        seed = self._search.seed_generator
-        if seed is None:
-            return np.zeros(shape, "float32")
-        if given is not None:
-            return given
-        drawn = keras.random.uniform(shape, dtype="float32", seed=seed)
-        return ops.convert_to_numpy(drawn)
 
     def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
         search = self._search

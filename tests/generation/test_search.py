@@ -361,7 +361,7 @@ def test_padding_is_not_what_a_penalty_leaves(search, options):
 
 @pytest.mark.parametrize("penalty", [0.5, 1.5])
 def test_the_penalty_moves_both_signs_the_same_way(penalty):
-    from keras_posenc.generation.repetition import penalize, seen_ids
+    from keras_posenc.generation.allowed import penalize, seen_ids
 
     seen = seen_ids(np.array([[0, 1, 3]]), 4, before=2)
     assert ops.convert_to_numpy(seen).tolist() == [[True, True, False, False]]
