@@ -97,7 +97,7 @@ class _Model:
         if model.beams > 1:
             given["beams"] = 1
         self._model = model.with_options(**given)
-        if options.seed is not None and self._model.search.draw is None:
+        if options.seed is not None and not self._model.is_drawn:
             raise UsageError(
                 f"--seed: '{options.model}' does not sample. Give "
                 "--temperature 0.7, say"

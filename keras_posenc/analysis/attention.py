@@ -1,6 +1,7 @@
 """Attention weights of a Transformer while it writes."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -109,12 +110,14 @@ def attention_map(
             f"source and a target. Received: generator={generator!r}"
         )
     search = generator.search
+    start_id = search.decoding.start_id
     source_ids = ids_of(
         generator.source_tokenizer, source, "source", pad_id=model.pad_id
     )
     if target is None:
         found = search(ops.convert_to_tensor([source_ids], "int32"))["ids"]
-        best = ops.convert_to_numpy(found).reshape(-1, search.max_length)[0]
+        length = search.decoding.max_length
+        best = ops.convert_to_numpy(found).reshape(-1, length)[0]
         written = [int(each) for each in best if each != search.pad_id]
     else:
         written = ids_of(
@@ -124,9 +127,10 @@ def attention_map(
             side="target",
             pad_id=search.pad_id,
         )
-        written = _ended([i for i in written if i != search.start_id], search)
+        written = [each for each in written if each != start_id]
+        written = _ended(written, search.decoding.end_ids)
     # The decoder writes each token at the position of the one before it.
-    read = [search.start_id, *written[:-1]]
+    read = [start_id, *written[:-1]]
     search.check_inputs(np.array([source_ids]))
     _check_target(written, search)
     weights = model.attention_weights(
@@ -150,12 +154,12 @@ def attention_map(
     )
 
 
-def _ended(ids: list[int], search: Any) -> list[int]:
+def _ended(ids: list[int], end_ids: Sequence[int]) -> list[int]:
     """Returns ids up to the first end symbol, which is added if missing."""
     for place, each in enumerate(ids):
-        if each in search.end_ids:
+        if each in end_ids:
             return ids[: place + 1]
-    return [*ids, *search.end_ids[:1]]
+    return [*ids, *end_ids[:1]]
 
 
 def _check_target(ids: list[int], search: Any) -> None:

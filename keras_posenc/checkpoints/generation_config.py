@@ -11,8 +11,8 @@ from keras_posenc.checks import (
     check_bool,
     check_count,
     check_index,
+    check_not_negative,
 )
-from keras_posenc.generation.beam_search import check_length_penalty
 from keras_posenc.generation.sampling import Sampling
 from keras_posenc.progress import printable
 from keras_posenc.text.files import shown
@@ -256,7 +256,8 @@ def _check_together(config: Config, options: Mapping[str, Any]) -> None:
         )
     if beams > 1:
         try:
-            check_length_penalty(options["beam_options"]["length_penalty"])
+            of_beams = options["beam_options"]
+            check_not_negative("length_penalty", of_beams["length_penalty"])
         except ValueError as error:
             raise config.wrong("length_penalty", str(error)) from None
     if options["min_length"] >= most:

@@ -1,6 +1,7 @@
 """A language model from a checkpoint: texts to texts, and chats."""
 
 import contextlib
+import dataclasses
 import threading
 import types
 from collections.abc import Mapping, Sequence
@@ -15,13 +16,18 @@ from keras_posenc.checkpoints.pretrained_model import (
     warn_of_cut,
 )
 from keras_posenc.checks import check_count, check_positive_int
-from keras_posenc.generation.generator import Generator
-from keras_posenc.generation.options import SAMPLING, check_ids, is_zero
+from keras_posenc.generation.decoding import (
+    SAMPLING,
+    Decoding,
+    TransformersDecoding,
+    is_zero,
+    takes,
+)
+from keras_posenc.generation.generator import Generator, default_of
 from keras_posenc.generation.sampling import Sampling
 from keras_posenc.generation.step import First, Step, tracing_quietly
 from keras_posenc.generation.stopping import Reply, check_stop, cut_at
 from keras_posenc.generation.stream import Stream
-from keras_posenc.generation.transformers_search import TransformersSearch
 from keras_posenc.text._tokenizer import reporting_cuts
 from keras_posenc.text.chat_template import render
 
@@ -36,18 +42,16 @@ _NAMES = {
     "forced_eos_token_id": "forced_end_id",
     "suppress_tokens": "suppress_ids",
 }
-_OF_BEAMS = ("length_penalty", "early_stopping")
-_OPTIONS = (
-    *("beams", "n_best", *_OF_BEAMS, *SAMPLING, "repetition_penalty"),
-    *("min_length", "end_ids", "prefix_ids", "suppress_ids"),
-    *("no_repeat_ngram_size", "forced_end_id", "renormalize_logits"),
-)
-_OF_IDS = ("end_ids", "prefix_ids", "suppress_ids")
+# Options that are not for `with_options`, or have another name there.
+_FIXED = ("seed", "max_length", "start_id", "max_positions")
+_OPTIONS = {x.name for x in dataclasses.fields(TransformersDecoding)}
+_OPTIONS.difference_update(_FIXED)
 _OF_CALLS = ("stop", "seed")  # of `generate` and `chat`
 _MOST_KEPT = 8  # generators with other options
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@takes(TransformersDecoding)
 class PretrainedGenerator(Generator):
     """A `Generator` that keeps what a checkpoint says of generating.
 
@@ -67,22 +71,12 @@ class PretrainedGenerator(Generator):
         sampling: `temperature`, `top_k`, `top_p` and `min_p`, where sampled.
         beam_options: `length_penalty` and `early_stopping`, where there are
             beams.
-        suppress_ids: Ids that are never generated.
-        no_repeat_ngram_size: No part of this many tokens comes twice in a
-            prompt and what follows it; 0 for any.
-        forced_end_id: The last of `max_length` tokens, or None for any.
-        early_stopping: With beams: True ends a search once as many sequences
-            as beams have ended; "never" only where no other can become better;
-            False, if none would be better with its present length. None as
-            `beam_options` say.
-        renormalize_logits: With beams: whether probabilities sum to 1 again
-            once some ids are made impossible.
-        max_positions: How many tokens a prompt and what follows it may have
-            together; None for no limit but the model's own.
         origin: As for `PretrainedModel`.
-        **options: As for `Generator`, where `max_length` is the number of
-            tokens that are generated at most, `max_new_tokens` in
-            transformers.
+        source_tokenizer: As for `Generator`.
+        target_tokenizer: As for `Generator`.
+        name: Name of the model.
+        trainable: Whether its weights train.
+        **options: See `TransformersDecoding`.
 
     Example:
         >>> import keras_posenc as kp
@@ -102,12 +96,6 @@ class PretrainedGenerator(Generator):
         do_sample: bool = False,
         sampling: Mapping[str, Any] | None = None,
         beam_options: Mapping[str, Any] | None = None,
-        suppress_ids: Any = (),
-        no_repeat_ngram_size: int = 0,
-        forced_end_id: int | None = None,
-        early_stopping: bool | str | None = None,
-        renormalize_logits: bool = False,
-        max_positions: int | None = None,
         origin: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -115,19 +103,12 @@ class PretrainedGenerator(Generator):
         self.beam_options = dict(beam_options or {})
         if do_sample:
             options |= {**self.sampling, **_given(options, SAMPLING)}
-        of_beams = {"length_penalty": 0.0, **self.beam_options}
         if options.get("beams", 1) > 1:
-            options.setdefault("length_penalty", of_beams["length_penalty"])
-        if early_stopping is None:
-            early_stopping = of_beams.get("early_stopping", False)
-        self._of_search = {
-            "suppress_ids": suppress_ids,
-            "no_repeat_ngram_size": no_repeat_ngram_size,
-            "forced_end_id": forced_end_id,
-            "early_stopping": early_stopping,
-            "renormalize_logits": renormalize_logits,
-            "max_positions": max_positions,
-        }
+            most = self.beam_options.get("length_penalty", 0.0)
+            options.setdefault("length_penalty", most)
+        if options.get("early_stopping") is None:
+            stops = self.beam_options.get("early_stopping", False)
+            options["early_stopping"] = stops
         super().__init__(model, **options)
         self.chat_template = chat_template
         self.special_tokens = dict(special_tokens or {})
@@ -144,9 +125,6 @@ class PretrainedGenerator(Generator):
             drawing=threading.RLock(),
         )
         self._jit_compile: Any = None
-
-    def _make_search(self, model: keras.Model, **options: Any) -> Any:
-        return TransformersSearch(model, **options, **self._of_search)
 
     def compile(
         self, *args: Any, jit_compile: Any = "auto", **kwargs: Any
@@ -200,11 +178,10 @@ class PretrainedGenerator(Generator):
         """
         if not options:
             return self
-        found = self._resolved(options)
-        key = tuple(sorted((name, repr(each)) for name, each in found.items()))
+        decoding = self._resolved(options)
         made: dict[Any, Self] = self._others.by_options
         with self._others.lock:
-            if key not in made:
+            if decoding not in made:
                 if len(made) == _MOST_KEPT:
                     del made[next(iter(made))]
                 new = type(self)(
@@ -213,19 +190,18 @@ class PretrainedGenerator(Generator):
                         **self._own_config(),
                         "source_tokenizer": self.source_tokenizer,
                         "target_tokenizer": self.target_tokenizer,
-                        **self.search.options(),
-                        **found,
+                        **dataclasses.asdict(decoding),
                     },
                 )
                 if self._jit_compile is True:
                     new.compile(jit_compile=True)
                 new._others.steps = self._others.steps
                 new._others.lock = self._others.lock
-                made[key] = new
-            return made[key]
+                made[decoding] = new
+            return made[decoding]
 
-    def _resolved(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns options by the names that the constructor has."""
+    def _resolved(self, options: Mapping[str, Any]) -> Decoding:
+        """Returns what the search has with these options."""
         if "max_length" in options:
             raise ValueError(
                 "`max_length` counts the prompt in transformers, and not here: "
@@ -235,10 +211,6 @@ class PretrainedGenerator(Generator):
         if "max_new_tokens" in options:
             self._check_new_tokens(options["max_new_tokens"])
         found = {_NAMES.get(name, name): options[name] for name in options}
-        for name in _OF_IDS:
-            # As tuples: an array's `repr` leaves ids out. None is the default.
-            if found.get(name) is not None:
-                found[name] = check_ids(name, found[name])
         does_sample = found.pop("do_sample", None)
         known = {*_NAMES.values(), *_OPTIONS}
         for name in found:
@@ -277,8 +249,6 @@ class PretrainedGenerator(Generator):
             found |= {**self._sampling(), **given}
         elif does_sample is False or found.get("beams", 1) > 1:
             found |= dict.fromkeys((*SAMPLING, "seed"))
-        if does_sample is False or given or does_sample:
-            found["seed"] = self.seed if does_sample or given else None
         if "beams" in found:
             of_beams = {
                 "length_penalty": 0.0,
@@ -288,14 +258,19 @@ class PretrainedGenerator(Generator):
             if found["beams"] != 1:
                 of_beams = {**of_beams, **self.beam_options}
             found = {**of_beams, **found}
-        return found
+        if found.get("end_ids", ()) is None:
+            found["end_ids"] = default_of("end_ids", self.target_tokenizer)
+        if found.get("early_stopping", False) is None:
+            stops = self.beam_options.get("early_stopping", False)
+            found["early_stopping"] = stops
+        return dataclasses.replace(self.search.decoding, **found)
 
     def _check_new_tokens(self, count: Any) -> None:
         """Raises `ValueError` for more new tokens than there are positions."""
         check_positive_int("max_new_tokens", count)
         limits = [self.model.max_positions or count]
-        if not self.search.has_encoder and self.search.max_positions:
-            limits.append(self.search.max_positions - 1)  # a prompt has one
+        if not self.search.has_encoder and self.max_positions:
+            limits.append(self.max_positions - 1)  # a prompt has one
         if count > min(limits):
             raise ValueError(
                 f"`max_new_tokens` must be at most {min(limits)}, as the "
@@ -304,9 +279,9 @@ class PretrainedGenerator(Generator):
             )
 
     def _sampling(self) -> dict[str, Any]:
-        if self.search.draw is None:
+        if not self.is_drawn:
             return self.sampling
-        own = {name: getattr(self, name) for name in SAMPLING}
+        own = dataclasses.asdict(self.search.decoding)
         return {**self.sampling, **_given(own, SAMPLING)}
 
     def generate(
@@ -621,11 +596,11 @@ class PretrainedGenerator(Generator):
 
     def _check_streams(self) -> None:
         """Raises `ValueError` for options that single steps do not have."""
-        if self.search.beams > 1:
+        if self.beams > 1:
             raise ValueError(
                 "`beams` must be 1 for a chat or a stream, which is generated "
                 "token by token: the text of beams is known only at the end. "
-                f"Received: beams={self.search.beams}. Give beams=1 to `chat` "
+                f"Received: beams={self.beams}. Give beams=1 to `chat` "
                 "or `stream_chat`; for `stream`, or another model's "
                 "default, use `with_options(beams=1)`"
             )

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_posenc.checks import as_integer
 from keras_posenc.generation.engine_steps import engine_models
-from keras_posenc.generation.generated import IMPOSSIBLE, log_probabilities
+from keras_posenc.generation.generated import log_probabilities
 from keras_posenc.generation.likelihoods import sampler
 
 # Sizes of the chunks in which prompts are read.
@@ -73,7 +73,7 @@ class EngineParts:
     @property
     def end_ids(self) -> Sequence[int]:
         """The ids that end a text."""
-        return tuple(self.search.end_ids)
+        return tuple(self.search.decoding.end_ids)
 
     @property
     def start_id(self) -> int | None:
@@ -155,10 +155,8 @@ class EngineParts:
 
     def _logs(self, logits: Any) -> np.ndarray:
         """Returns log-probabilities `(n, vocabulary)` of what is generated."""
-        step = self.models["decode"].get_layer("step")
         logits = ops.cast(logits[0], "float32")
-        if step.never is not None:
-            logits = ops.where(step.never, IMPOSSIBLE, logits)
+        logits = self.search.allowed().forbid(logits, 0)
         logs: np.ndarray = ops.convert_to_numpy(log_probabilities(logits))
         return logs
 
@@ -190,7 +188,7 @@ def engine_parts(
             "texts: give it its tokenizer, `source_tokenizer=...`, or load the "
             "checkpoint without from_ids=True"
         )
-    if not search.end_ids:
+    if not search.decoding.end_ids:
         raise ValueError(
             "LiteRT-LM needs a token that ends a text. Received: a generator "
             "with end_ids=(). Give the id of one, such as `end_ids=3`"
@@ -202,10 +200,9 @@ def engine_parts(
             f"generator '{generator.name}' of {dtype}. Load it with "
             "dtype='float32'"
         )
-    options = search.options()
+    decoding = search.decoding
     for name, neutral in _NEUTRAL.items():
-        value = options.get(name, neutral)
-        value = tuple(value) if isinstance(value, list) else value
+        value = getattr(decoding, name, neutral)
         if value != neutral:
             raise ValueError(
                 f"LiteRT-LM packages hold no `{name}`. Received: a generator "
@@ -214,9 +211,9 @@ def engine_parts(
             )
     sizes = _check_lengths(search, prefill_lengths, cache_length)
     sampling = None
-    if search.draw is not None:
+    if decoding.draw is not None:
         names = ("temperature", "top_k", "top_p")
-        sampling = {name: getattr(search, name) for name in names}
+        sampling = {name: getattr(decoding, name) for name in names}
     return EngineParts(
         prefill_lengths=sizes[0],
         cache_length=sizes[1],
@@ -240,7 +237,7 @@ def _check_lengths(
         )
     limits = (
         search.model.max_positions,
-        getattr(search, "max_positions", None),
+        getattr(search.decoding, "max_positions", None),
     )
     most = min((each for each in limits if each is not None), default=length)
     if length > most:

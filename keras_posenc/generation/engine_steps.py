@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.generated import IMPOSSIBLE
+from keras_posenc.generation.flat_cache import OF_ENGINES, flat, nested
 from keras_posenc.generation.logit_size import StateSize
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search
@@ -16,7 +16,6 @@ from keras_posenc.ops.named import NamedArguments
 from keras_posenc.transformer._input_position import table_of
 
 TOKENS, PLACES, LOGITS = "tokens", "input_pos", "logits"
-KEYS, VALUES = "kv_cache_k_", "kv_cache_v_"
 
 
 class EngineStep(NamedArguments, keras.layers.Layer):
@@ -50,23 +49,19 @@ class EngineStep(NamedArguments, keras.layers.Layer):
         self.autocast = False
         self.search = search
         self.with_logits = with_logits
-        never = np.zeros(search.vocabulary, bool)
-        ids = [*search.forbidden_ids, *[search.pad_id] * (search.pad_id >= 0)]
-        never[ids] = True
-        self.never = never if ids else None
+        self.forbid = search.allowed().forbid
 
     def build(self, input_shape: Any) -> None:
         self.built = True
 
     def call(self, inputs: Any) -> dict[str, Any]:
         model = self.search.model
-        decoder, dtype = model.decoder, model.decoder.compute_dtype
         tokens = refusable(inputs[TOKENS], model.vocabulary_size, model.pad_id)
         places = inputs[PLACES]
         first = places[0]
         count = ops.arange(tokens.shape[1], dtype="int32")
         is_real = ops.expand_dims(ops.equal(places, first + count), 0)
-        length = inputs[f"{KEYS}0"].shape[2]
+        length = inputs["kv_cache_k_0"].shape[2]
         slots = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
         before = ops.less(slots, first)
         start = first
@@ -85,13 +80,7 @@ class EngineStep(NamedArguments, keras.layers.Layer):
             "slot": start,
             "tokens": before,
             "positions": slots,
-            "blocks": [
-                {
-                    "key": ops.cast(inputs[f"{KEYS}{i}"], dtype),
-                    "value": ops.cast(inputs[f"{VALUES}{i}"], dtype),
-                }
-                for i in range(decoder.num_layers)
-            ],
+            **nested(inputs, OF_ENGINES, model.decoder.compute_dtype),
         }
         position = model.target_input_position
         width = model.target_embedding.output_dim
@@ -102,15 +91,9 @@ class EngineStep(NamedArguments, keras.layers.Layer):
         logits, cache = model.call_with_cache(
             tokens, cache, mask=is_real, write="slice"
         )
-        found = {}
-        for i, block in enumerate(cache["blocks"]):
-            found[f"{KEYS}{i}"] = ops.cast(block["key"], "float32")
-            found[f"{VALUES}{i}"] = ops.cast(block["value"], "float32")
+        found = flat(cache, OF_ENGINES)
         if self.with_logits:
-            logits = ops.cast(logits, "float32")
-            if self.never is not None:
-                logits = ops.where(self.never, IMPOSSIBLE, logits)
-            found[LOGITS] = logits
+            found[LOGITS] = self.forbid(ops.cast(logits, "float32"), 0)
         return found
 
 
@@ -133,8 +116,8 @@ def engine_models(
     model = search.model
     model.check_cacheable(cache_length)
     names = {f"prefill_{n}": n for n in prefill_lengths} | {"decode": 1}
-    caches = {}
-    for i, block in enumerate(model.build_cache(1, cache_length)["blocks"]):
+    cache = model.build_cache(1, cache_length)
+    for i, block in enumerate(cache["blocks"]):
         if "steps" in block:
             raise ValueError(
                 f"Block {i} keeps steps of its tokens in the cache (such as "
@@ -142,8 +125,10 @@ def engine_models(
                 "alone. Use another `attention_position`, or export the "
                 "generator with `export_litert`"
             )
-        caches[f"{KEYS}{i}"] = tuple(block["key"].shape)
-        caches[f"{VALUES}{i}"] = tuple(block["value"].shape)
+    caches = {
+        name: tuple(each.shape)
+        for name, each in flat(cache, OF_ENGINES).items()
+    }
     return {
         name: _model(search, name, count, caches, cache_length)
         for name, count in names.items()

@@ -1,5 +1,6 @@
 """A model from texts to texts."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_posenc.generation.decoding import Decoding, takes
 from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
 from keras_posenc.generation.engine_parts import EngineParts, engine_parts
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
 from keras_posenc.generation.logit_size import LogitSize
-from keras_posenc.generation.options import check_ids
 from keras_posenc.generation.sampling import made_noise
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
@@ -26,6 +27,7 @@ _NAMES = ("text", "noise", "search", "detokenize")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
+@takes(Decoding)
 class Generator(NamedArguments, keras.Model):
     """Generates texts from texts, with a model of the next token.
 
@@ -53,30 +55,7 @@ class Generator(NamedArguments, keras.Model):
         target_tokenizer: The layer whose `detokenize` turns ids into texts; by
             default the source's for a model without an encoder. None returns
             ids.
-        max_length: How many tokens are generated at most, the end symbol and
-            the prefix included.
-        beams: How many partial sequences are kept at each step; 1 takes the
-            most likely token each time.
-        n_best: How many sequences are returned for each text, up to `beams`.
-        length_penalty: See `beam_search`; the paper uses 0.6.
-        temperature: If this or one of the next three is given, tokens are
-            sampled: see `Sampling`. 0 takes the most likely token each time,
-            whatever the next three are.
-        top_k: Samples among this number of the most likely tokens.
-        top_p: Samples among the fewest tokens with this probability together.
-        min_p: Samples among tokens with at least this share of the most likely
-            token's probability.
-        seed: Seed of sampling: two generators with one seed sample the same
-            sequences, call by call.
-        repetition_penalty: Above 1, makes tokens that occurred less likely.
-        min_length: How many tokens at least come before an end symbol, those
-            of the prefix included.
-        start_id: The first id of a `Transformer`'s targets; for a decoder
-            alone, of an empty prompt only. By default the target tokenizer's.
-        end_ids: The id, or several, that end a sequence; by default the target
-            tokenizer's.
-        prefix_ids: The ids that each generated sequence starts with: for
-            example that of a language. They have no score.
+        **options: See `Decoding`.
         name: Name of the model.
         trainable: Whether its weights train.
 
@@ -108,22 +87,9 @@ class Generator(NamedArguments, keras.Model):
         *,
         source_tokenizer: Any = None,
         target_tokenizer: Any = None,
-        max_length: int = 64,
-        beams: int = 1,
-        n_best: int = 1,
-        length_penalty: float = 0.0,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
-        repetition_penalty: float = 1.0,
-        min_length: int = 0,
-        start_id: int | None = None,
-        end_ids: Any = None,
-        prefix_ids: Any = None,
         name: str | None = None,
         trainable: bool = True,
+        **options: Any,
     ) -> None:
         check_model(model)
         has_encoder = hasattr(model, "encode")
@@ -135,26 +101,12 @@ class Generator(NamedArguments, keras.Model):
         _check_vocabulary(
             "target_tokenizer", target_tokenizer, vocabulary_of(model)
         )
-        if start_id is None:
-            start_id = _id_of(target_tokenizer, "start_id")
-        if end_ids is None:
-            end_ids = _id_of(target_tokenizer, "end_id")
-        search = self._make_search(
+        for option in ("start_id", "end_ids"):
+            if options.get(option) is None:
+                options[option] = default_of(option, target_tokenizer)
+        search = Search(
             model,
-            max_length=max_length,
-            beams=beams,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            repetition_penalty=repetition_penalty,
-            min_length=min_length,
-            start_id=start_id,
-            end_ids=check_ids("end_ids", end_ids),
-            prefix_ids=prefix_ids,
+            self.decoding_kind(**options),
             generated_ids=_size_of(target_tokenizer),
             name="search",
         )
@@ -168,7 +120,7 @@ class Generator(NamedArguments, keras.Model):
         if target_tokenizer is not None:
             back = Detokenizing(
                 target_tokenizer,
-                end_ids=search.end_ids,
+                end_ids=search.decoding.end_ids,
                 pad_id=search.pad_id,
                 name="detokenize",
             )
@@ -180,18 +132,13 @@ class Generator(NamedArguments, keras.Model):
         self.supports_masking = True
         self.output_scales = LogitSize(model)
         self.longest_input = search.longest_prompt
-        self.card = described(search)
-        self.is_drawn = search.draw is not None
+        self.card = described(search.decoding)
+        self.is_drawn = search.decoding.draw is not None
         self.search = search
-        for name in search.options():
-            setattr(self, name, getattr(search, name))
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.detokenize = back
-
-    def _make_search(self, model: keras.Model, **options: Any) -> Search:
-        return Search(model, **options)
 
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
@@ -215,7 +162,7 @@ class Generator(NamedArguments, keras.Model):
         Samples are drawn with `noise`, one more input, floats in [0, 1) of
         shape `(batch, max_length)`: so outputs can be reproduced and verified.
         """
-        if self.search.draw is None:
+        if not self.is_drawn:
             default, from_ids = self, self.from_ids
             if self.source_tokenizer is self.detokenize is None:
                 default = from_ids  # the same model: an export runs it once
@@ -302,7 +249,7 @@ class Generator(NamedArguments, keras.Model):
         shape = texts.shape
         ids = self.target_tokenizer(ops.reshape(texts, (-1,)))
         ids = self._scoring.tokens(ops.cast(ids, "int32"))
-        length = self.search.max_length
+        length = self.max_length
         ids = ops.pad(
             ids, ((0, 0), (0, length)), constant_values=self.search.pad_id
         )[:, :length]
@@ -351,9 +298,7 @@ class Generator(NamedArguments, keras.Model):
         return engine_parts(self, prefill_lengths, cache_length)
 
     def _with_noise(self, texts: bool = True) -> keras.Model:
-        noise = keras.Input(
-            (self.search.max_length,), dtype="float32", name="noise"
-        )
+        noise = keras.Input((self.max_length,), dtype="float32", name="noise")
         if texts and self.source_tokenizer is not None:
             inputs = keras.Input((), dtype="string", name="text")
             ids = _tokens(self.source_tokenizer, inputs)
@@ -391,8 +336,8 @@ class Generator(NamedArguments, keras.Model):
     def _scoring(self) -> Scoring:
         return Scoring(
             self.model,
-            start_id=self.search.start_id,
-            end_ids=self.search.end_ids,
+            start_id=self.start_id,
+            end_ids=self.end_ids,
             complete=self.target_tokenizer is not None,
             name="scoring",
         )
@@ -462,7 +407,7 @@ class Generator(NamedArguments, keras.Model):
                 batch_size=batch_size,
                 verbose=verbose,
             )
-        self.search.check_scores(found["score"], of_beams=self.search.beams > 1)
+        self.search.check_scores(found["score"], of_beams=self.beams > 1)
         if self.detokenize is None:
             return found
         return _of_texts(self._texts, found)
@@ -538,10 +483,10 @@ class Generator(NamedArguments, keras.Model):
             >>> len(list(stream)), stream.ended  # it has no end symbol
             (3, False)
         """
-        if self.search.beams > 1:
+        if self.beams > 1:
             raise ValueError(
                 "A stream generates one token at a time. Received: a "
-                f"generator with beams={self.search.beams}; make one of the "
+                f"generator with beams={self.beams}; make one of the "
                 "same model with beams=1"
             )
         if self.source_tokenizer is not None and not isinstance(text, str):
@@ -556,7 +501,7 @@ class Generator(NamedArguments, keras.Model):
         ids = self._ids("text", [text], self.source_tokenizer)
         if noise is not None:
             noise = np.asarray(noise, "float32")
-            if self.search.draw is None or noise.shape != (self.max_length,):
+            if not self.is_drawn or noise.shape != (self.max_length,):
                 raise ValueError(
                     "`noise` must be of shape (max_length,), for a generator "
                     f"that draws. Received: noise of shape {noise.shape}"
@@ -643,7 +588,7 @@ class Generator(NamedArguments, keras.Model):
     def _texts(self, ids: Any) -> np.ndarray:
         """Returns the Python strings of ids `(..., seq)`."""
         assert self.detokenize is not None
-        for each in self.search.end_ids:
+        for each in self.end_ids:
             ids = np.where(ids == each, self.search.pad_id, ids)
         texts = np.asarray(self.target_tokenizer.detokenize(ids))
         decoded = [
@@ -680,7 +625,7 @@ class Generator(NamedArguments, keras.Model):
             "source_tokenizer": serialize(self.source_tokenizer),
             "target_tokenizer": serialize(self.target_tokenizer),
             "same_tokenizer": self.source_tokenizer is self.target_tokenizer,
-            **self.search.options(),
+            **dataclasses.asdict(self.search.decoding),
         }
 
     @classmethod
@@ -771,8 +716,9 @@ def _check_vocabulary(name: str, tokenizer: Any, vocabulary: int) -> None:
         )
 
 
-def _id_of(tokenizer: Any, name: str) -> Any:
-    found = getattr(tokenizer, name, None)
+def default_of(option: str, tokenizer: Any) -> Any:
+    """Returns the id that a tokenizer has for `start_id` or `end_ids`."""
+    found = getattr(tokenizer, option.removesuffix("s"), None)
     return None if found == -1 else found  # a tokenizer without this token
 
 

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_posenc.generation.decoding import TransformersDecoding
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
-    Forbidden,
     is_any,
     log_probabilities,
 )
-from keras_posenc.generation.one_by_one import Allowed
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search
@@ -68,9 +67,10 @@ def rescored(
     if len(ids.shape) == 3:
         source = ops.repeat(source, ops.shape(ids)[1], axis=0)
         ids = ops.reshape(ids, (-1, ops.shape(ids)[2]))
-    prefix, pad_id = len(search.prefix_ids), scoring.pad_id
+    decoding = search.decoding
+    prefix, pad_id = len(decoding.prefix_ids), scoring.pad_id
     is_padding = ops.equal(ids, pad_id)
-    is_end = is_any(ids, search.end_ids)
+    is_end = is_any(ids, decoding.end_ids)
     place = ops.arange(ops.shape(ids)[1], dtype="int32")
     is_id = ops.logical_and(ids >= 0, ids < search.vocabulary)
     listed = np.isin(np.arange(search.vocabulary), search.forbidden_ids)
@@ -78,7 +78,9 @@ def rescored(
     is_known = ops.logical_or(ops.logical_and(is_id, is_unlisted), is_padding)
     is_known = ops.concatenate(
         [
-            ops.equal(ids[:, :prefix], ops.array([search.prefix_ids], "int32")),
+            ops.equal(
+                ids[:, :prefix], ops.array([decoding.prefix_ids], "int32")
+            ),
             is_known[:, prefix:],
         ],
         axis=1,
@@ -96,11 +98,11 @@ def rescored(
         )
     )
     count = ops.sum(ops.cast(~is_padding, "float32"), axis=1) - prefix
-    is_listed = search.rules is None
+    is_listed = not isinstance(decoding, TransformersDecoding)
     divisor = (5 + count) / 6 if is_listed else ops.maximum(count, 1.0)
-    divisor = ops.power(ops.maximum(divisor, 0.5), search.length_penalty)
-    is_own = is_listed or search.length_penalty == 0
-    is_own = is_own and search.repetition_penalty == 1
+    divisor = ops.power(ops.maximum(divisor, 0.5), decoding.length_penalty)
+    is_own = is_listed or decoding.length_penalty == 0
+    is_own = is_own and decoding.repetition_penalty == 1
     is_token = ops.logical_and(~is_padding, place >= prefix)
     ids = ops.where(is_known, ids, pad_id)
     found = _replayed(search, scoring, source, ids)
@@ -112,8 +114,8 @@ def rescored(
         "is_whole": is_whole,
         "is_allowed": ops.all(is_allowed, axis=1),
         "has_end": ops.any(is_end, axis=1),
-        "divisor": divisor if search.beams > 1 else ops.ones_like(divisor),
-        "is_divisor": ops.full_like(is_whole, is_own or search.beams == 1),
+        "divisor": divisor if decoding.beams > 1 else ops.ones_like(divisor),
+        "is_divisor": ops.full_like(is_whole, is_own or decoding.beams == 1),
     }
 
 
@@ -132,15 +134,10 @@ def _replayed(
         `is_allowed`, bool `(rows, max_length)`, and what else is of that shape
         in `rescored`. Of a prefix the numbers have no meaning.
     """
-    prefix, has_beams = len(search.prefix_ids), search.beams > 1
-    allowed = Allowed(
-        Forbidden(
-            search.end_ids, search.pad_id, search.least, search.forbidden_ids
-        ),
-        search.repetition_penalty,
-        search.rules,
-    )
-    penalty = max(search.repetition_penalty, 1 / search.repetition_penalty)
+    decoding = search.decoding
+    prefix, has_beams = len(decoding.prefix_ids), decoding.beams > 1
+    allowed = search.allowed()
+    penalty = max(decoding.repetition_penalty, 1 / decoding.repetition_penalty)
     prompt = search.prompt(
         refusable(source, search.model.vocabulary_size, search.model.pad_id)
     )
@@ -169,11 +166,11 @@ def _replayed(
             )
         }
         if has_beams:
-            if getattr(search, "renormalize_logits", False):
+            if getattr(decoding, "renormalize_logits", False):
                 rows = log_probabilities(rows)
-            if search.repetition_penalty == 1:
+            if decoding.repetition_penalty == 1:
                 scores = rows
-        elif search.draw is None:
+        elif decoding.draw is None:
             # A penalty scales what rounding moves too.
             found["lost"] = ops.where(
                 found["is_allowed"], (best - chosen) / penalty, 0.0
@@ -182,7 +179,7 @@ def _replayed(
         return found
 
     by_row = {
-        "logits": scoring.logits(source, ids, search.removed_ids),
+        "logits": scoring.logits(source, ids, decoding.removed_ids),
         "tokens": ops.maximum(ids, 0),  # padding may be no id
     }
     by_place = {name: ops.swapaxes(x, 0, 1) for name, x in by_row.items()}
@@ -247,14 +244,14 @@ def sampler(search: Search, count: int) -> Callable[[Any, Any], Any]:
         A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`,
         that returns the sampled ids, `(batch, count)`.
     """
-    sampled = Search(
-        search.model,
+    # Of a checkpoint, a start symbol may be an end symbol too.
+    decoding = type(search.decoding)(
         max_length=count,
         temperature=1.0,
-        start_id=search.start_id,
-        end_ids=search.end_ids,
-        generated_ids=search.generated_ids,
+        start_id=search.decoding.start_id,
+        end_ids=search.decoding.end_ids,
     )
+    sampled = Search(search.model, decoding, generated_ids=search.generated_ids)
     return functools.partial(_ids, sampled)
 
 
@@ -269,4 +266,4 @@ def _invented(search: Search) -> np.ndarray:
     shape = (_TEXTS, 8 if search.has_encoder else 1)
     ids = rng.integers(1, vocabulary, shape, "int32")
     # Nothing follows an end symbol.
-    return np.where(np.isin(ids, search.end_ids), vocabulary - 1, ids)
+    return np.where(np.isin(ids, search.decoding.end_ids), vocabulary - 1, ids)

@@ -1,24 +1,27 @@
 """Generation from ids to ids, as a layer around a model."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.beam_search import (
-    beam_search,
-)
+from keras_posenc.generation.allowed import Allowed
+from keras_posenc.generation.beams import Beams, TransformersBeams
 from keras_posenc.generation.claim import Claim
+from keras_posenc.generation.decoding import Decoding, TransformersDecoding
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     Generated,
     Next,
     is_any,
 )
-from keras_posenc.generation.one_by_one import greedy_search, sample
-from keras_posenc.generation.options import SAMPLING, check_ids, check_options
+from keras_posenc.generation.loop import (
+    Greedy,
+    Sampled,
+    Way,
+    decode,
+)
 from keras_posenc.generation.prompts import align_right, refusable
 from keras_posenc.ops.arguments import check_integers, known_values
 from keras_posenc.ops.named import NamedArguments
@@ -33,21 +36,8 @@ class Search(NamedArguments, keras.layers.Layer):
     """Generates ids with a model: `Generator` without its texts.
 
     Args:
-        model: As for `Generator`, and the following ones too.
-        max_length: As for `Generator`.
-        beams: As for `Generator`.
-        n_best: As for `Generator`.
-        length_penalty: As for `Generator`.
-        temperature: As for `Generator`.
-        top_k: As for `Generator`.
-        top_p: As for `Generator`.
-        min_p: As for `Generator`.
-        seed: As for `Generator`.
-        repetition_penalty: As for `Generator`.
-        min_length: As for `Generator`.
-        start_id: As for `Generator`.
-        end_ids: As for `Generator`.
-        prefix_ids: As for `Generator`.
+        model: As for `Generator`.
+        decoding: How tokens are chosen, and when a text ends.
         generated_ids: Only the first this many of the model's ids may be
             generated; by default all.
         **kwargs: Keras's `name` and the like.
@@ -66,31 +56,11 @@ class Search(NamedArguments, keras.layers.Layer):
         sequence that was cut off at `max_length`.
     """
 
-    # Whether generated ids may include the start symbol.
-    may_repeat_start = False
-    # Further rules of which tokens may follow, as in `greedy_search`.
-    rules: Any = None
-    # Whether beams may be ranked by likelihoods with a penalty of repetition.
-    may_penalize_beams = False
-
     def __init__(
         self,
         model: keras.Model,
+        decoding: Decoding,
         *,
-        max_length: int = 64,
-        beams: int = 1,
-        n_best: int = 1,
-        length_penalty: float = 0.0,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        seed: int | None = None,
-        repetition_penalty: float = 1.0,
-        min_length: int = 0,
-        start_id: int | None = None,
-        end_ids: Any = None,
-        prefix_ids: Any = None,
         generated_ids: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -101,53 +71,23 @@ class Search(NamedArguments, keras.layers.Layer):
         # Noise in a low dtype would sample other tokens.
         self.autocast = False
         self.model = model
+        self.decoding = decoding
+        self.generated_ids = generated_ids
         self.has_encoder = hasattr(model, "encode")
         self.vocabulary = vocabulary_of(model)
         self.pad_id = model.target_pad_id
-        self.max_length = max_length
-        self.beams = beams
-        self.n_best = n_best
-        self.length_penalty = length_penalty
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
-        self.min_p = min_p
-        self.seed = seed
-        self.repetition_penalty = repetition_penalty
-        self.min_length = min_length
-        self.start_id = start_id
-        self.end_ids = check_ids("end_ids", end_ids)
-        self.prefix_ids = check_ids("prefix_ids", prefix_ids)
-        self.generated_ids = generated_ids
-        self.draw = check_options(
-            vocabulary=self.vocabulary,
-            max_length=max_length,
-            beams=beams,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            sampling={name: getattr(self, name) for name in SAMPLING},
-            seed=seed,
-            repetition_penalty=repetition_penalty,
-            min_length=min_length,
-            start_id=start_id,
-            end_ids=self.end_ids,
-            prefix_ids=self.prefix_ids,
-            may_repeat_start=self.may_repeat_start,
-            may_penalize_beams=self.may_penalize_beams,
-            pad_id=self.pad_id,
-        )
-        # Python's numbers, which a config can hold.
-        for option in ("max_length", "beams", "n_best", "min_length"):
-            setattr(self, option, int(getattr(self, option)))
-        if self.has_encoder and start_id is None:
+        decoding.check_for(self.vocabulary, self.pad_id)
+        if self.has_encoder and decoding.start_id is None:
             raise ValueError(
                 "`start_id`, the first id of targets, must be given where no "
                 "target tokenizer has one. Received: start_id=None"
             )
         self.seed_generator = (
-            None if self.draw is None else keras.random.SeedGenerator(seed)
+            None
+            if decoding.draw is None
+            else keras.random.SeedGenerator(decoding.seed)
         )
-        model.check_cacheable(max_length)
+        model.check_cacheable(decoding.max_length)
 
     def build(self, input_shape: Any) -> None:
         self.built = True
@@ -177,77 +117,46 @@ class Search(NamedArguments, keras.layers.Layer):
         self, inputs: Any, noise: Any, claimed: Any = None, tolerance: Any = 0
     ) -> dict[str, Any]:
         self.check_inputs(inputs)
-        if self.beams > 1:
-            found: Any = self._beams(inputs, beam_search, claimed, tolerance)
-            if self.n_best == 1:
-                found = Generated(*(ops.squeeze(x, 1) for x in found))
-            return self._outputs(found)
-        prompt, start, cache, fixed, _ = self.begin(inputs)
-        next = self.next_with(fixed)
-        options = self._options(cache, start)
-        options["claim"] = self._claim(prompt, claimed, tolerance)
-        if self.draw is None:
-            found = greedy_search(
-                next,
-                prompt,
-                repetition_penalty=self.repetition_penalty,
-                **options,
-            )
-        else:
-            if noise is None:
-                noise = keras.random.uniform(
-                    (ops.shape(inputs)[0], self.max_length),
-                    dtype="float32",
-                    seed=self.seed_generator,
-                )
-            found = sample(
-                next,
-                prompt,
-                noise=noise,
-                repetition_penalty=self.repetition_penalty,
-                temperature=self.draw.temperature,
-                top_k=self.draw.top_k,
-                top_p=self.draw.top_p,
-                min_p=self.draw.min_p,
-                **options,
-            )
+        prompt, start, cache, next = self.begin(inputs)
+        if noise is None:
+            noise = self.noise(ops.shape(inputs)[0])
+        claim = None
+        if claimed is not None:
+            offset = ops.shape(prompt)[1] - self.decoding.max_length
+            claim = Claim(claimed, tolerance, offset)
+        found = decode(
+            next,
+            prompt,
+            self.way(noise, claim),
+            self.allowed(),
+            cache=cache,
+            index=start,
+        )
+        if self.decoding.beams > 1 and self.decoding.n_best == 1:
+            found = Generated(*(ops.squeeze(x, 1) for x in found))
         return self._outputs(found)
 
-    def _beams(
-        self,
-        inputs: Any,
-        search: Callable[..., Any],
-        claimed: Any,
-        tolerance: Any,
-    ) -> Any:
-        """Returns the output of `beam_search`."""
-        prompt, start, cache, _, expand = self.begin(inputs)
-        return search(
-            expand(self.beams),
-            prompt,
-            beams=self.beams,
-            n_best=self.n_best,
-            length_penalty=self.length_penalty,
-            claim=self._claim(prompt, claimed, tolerance),
-            **self._options(cache, start),
+    def noise(self, batch: Any) -> Any:
+        """Returns what a batch is sampled with; None where it is not."""
+        if self.seed_generator is None:
+            return None
+        shape = batch, self.decoding.max_length
+        return keras.random.uniform(
+            shape, dtype="float32", seed=self.seed_generator
         )
 
-    def _claim(self, prompt: Any, claimed: Any, tolerance: Any) -> Claim | None:
-        if claimed is None:
-            return None
-        offset = ops.shape(prompt)[1] - self.max_length
-        return Claim(claimed, tolerance, offset)
+    def way(self, noise: Any, claim: Claim | None = None) -> Way:
+        """Returns how each token is chosen."""
+        decoding = self.decoding
+        kind: type[Way] = Greedy if decoding.draw is None else Sampled
+        if decoding.beams > 1:
+            is_theirs = isinstance(decoding, TransformersDecoding)
+            kind = TransformersBeams if is_theirs else Beams
+        return kind(decoding, self.pad_id, noise, claim)
 
-    def _options(self, cache: Any, start: Any) -> dict[str, Any]:
-        """Returns the arguments that all searches have in common."""
-        return {
-            "cache": cache,
-            "index": start,
-            "end_ids": self.end_ids,
-            "pad_id": self.pad_id,
-            "min_length": self.least,
-            "forbidden_ids": self.forbidden_ids,
-        }
+    def allowed(self) -> Allowed:
+        """Returns what says which tokens may be chosen."""
+        return Allowed(self.decoding, self.pad_id, self.forbidden_ids)
 
     def _outputs(self, found: Generated) -> dict[str, Any]:
         ids = self._after_prompt(found.ids)
@@ -256,36 +165,23 @@ class Search(NamedArguments, keras.layers.Layer):
             "score": found.score,
             "token_score": self._after_prompt(found.token_score),
         }
-        if self.end_ids:
-            outputs["ended"] = ops.any(is_any(ids, self.end_ids), axis=-1)
+        if end_ids := self.decoding.end_ids:
+            outputs["ended"] = ops.any(is_any(ids, end_ids), axis=-1)
         return outputs
-
-    @property
-    def least(self) -> int:
-        """How many tokens at least come between a prefix and an end symbol."""
-        return max(0, self.min_length - len(self.prefix_ids))
 
     @property
     def forbidden_ids(self) -> tuple[int, ...]:
         """Ids that are never generated, besides padding."""
-        start = () if self.start_id is None else (self.start_id,)
-        if self.generated_ids is None:
-            return start
-        return (*start, *range(self.generated_ids, self.vocabulary))
-
-    @property
-    def removed_ids(self) -> tuple[int, ...]:
-        """Ids that are removed at the end of a prompt: it continues."""
-        return self.end_ids
+        most = self.generated_ids
+        beyond = () if most is None else range(most, self.vocabulary)
+        return (*self.decoding.forbidden_ids, *beyond)
 
     def _after_prompt(self, x: Any) -> Any:
         if len(x.shape) == 3:
-            return x[:, :, -self.max_length :]
-        return x[:, -self.max_length :]
+            return x[:, :, -self.decoding.max_length :]
+        return x[:, -self.decoding.max_length :]
 
-    def begin(
-        self, inputs: Any
-    ) -> tuple[Any, Any, Any, dict[str, Any], Callable[[int], Next]]:
+    def begin(self, inputs: Any) -> tuple[Any, Any, Any, Next]:
         """Returns what a search starts from, with most of the prompt read.
 
         Args:
@@ -293,29 +189,20 @@ class Search(NamedArguments, keras.layers.Layer):
 
         Returns:
             The prompt, with free columns for `max_length` tokens, the prefix
-            included; the index of the first of these; the cache of each row, in
-            two parts: what steps change and what they do not; and a function
-            from a number of beams to the `next` for as many rows of each.
+            included; the index of the first of these; the part of the cache
+            that steps change; and the `next` for `beams` rows of each prompt.
         """
         prompt, start, cache = self.read(inputs)
         batch = ops.shape(prompt)[0]
-        prompt = ops.pad(
-            prompt, ((0, 0), (0, self.room)), constant_values=self.pad_id
-        )
+        free = ((0, 0), (0, self.decoding.room))
+        prompt = ops.pad(prompt, free, constant_values=self.pad_id)
         fixed = {name: cache[name] for name in _FIXED if name in cache}
         moving = {name: cache[name] for name in cache if name not in fixed}
-
-        def expand(beams: int) -> Next:
+        if (beams := self.decoding.beams) > 1:
             rows = ops.repeat(ops.arange(batch, dtype="int32"), beams)
             wide = self.model.reorder_cache(cache, rows)
-            return self.next_with({name: wide[name] for name in fixed})
-
-        return prompt, start, moving, fixed, expand
-
-    @property
-    def room(self) -> int:
-        """How many tokens are generated at most after a prefix."""
-        return self.max_length - len(self.prefix_ids)
+            fixed = {name: wide[name] for name in fixed}
+        return prompt, start, moving, self.next_with(fixed)
 
     def read(
         self, inputs: Any, *, front: int | None = None, room: Any = None
@@ -328,7 +215,7 @@ class Search(NamedArguments, keras.layers.Layer):
             room: How many tokens follow, an integer or a scalar tensor; by
                 default `room`.
         """
-        room = self.room if room is None else room
+        room = self.decoding.room if room is None else room
         inputs = refusable(
             inputs, self.model.vocabulary_size, self.model.pad_id
         )
@@ -349,7 +236,7 @@ class Search(NamedArguments, keras.layers.Layer):
         else:
             # Only the values of prompts tell how many of these are padding.
             cache = self.model.build_cache(
-                batch, length, max_tokens=room + len(self.prefix_ids)
+                batch, length, max_tokens=room + len(self.decoding.prefix_ids)
             )
         if not isinstance(start, int) or start > 1:
             _, cache = self.model.call_with_cache(prompt[:, :-1], cache)
@@ -357,9 +244,9 @@ class Search(NamedArguments, keras.layers.Layer):
 
     def prompt(self, inputs: Any, *, front: int | None = None) -> Any:
         """Returns the ids that the model continues: int32 `(batch, n)`."""
-        ids: tuple[Any, ...] = self.prefix_ids
+        ids: tuple[Any, ...] = self.decoding.prefix_ids
         if self.has_encoder:
-            ids = (self.start_id, *ids)
+            ids = (self.decoding.start_id, *ids)
         rows = ops.broadcast_to(
             ops.expand_dims(ops.array(ids, "int32"), 0),
             (ops.shape(inputs)[0], len(ids)),
@@ -368,8 +255,8 @@ class Search(NamedArguments, keras.layers.Layer):
             return rows
         prompt = align_right(
             inputs,
-            start_id=self.start_id,
-            end_ids=self.removed_ids,
+            start_id=self.decoding.start_id,
+            end_ids=self.decoding.removed_ids,
             pad_id=self.pad_id,
             front=front,
         )
@@ -455,10 +342,12 @@ class Search(NamedArguments, keras.layers.Layer):
             self.model.check_source_length(int(columns[-1:].sum()) + 1)
         elif name != "source":
             tokens = self._longest(values)
+            self.decoding.check_prompt(tokens)
+            most = self.decoding.max_length
             self.model.check_length(
-                tokens + self.max_length - 1,
-                f"a prompt of {tokens} tokens, and max_length="
-                f"{self.max_length} after it, of which the last is not read",
+                tokens + most - 1,
+                f"a prompt of {tokens} tokens, and max_length={most} after it, "
+                "of which the last is not read",
             )
 
     @property
@@ -467,7 +356,10 @@ class Search(NamedArguments, keras.layers.Layer):
         if self.has_encoder:
             return table_size(self.model.input_position)
         most = self.model.max_positions
-        return None if most is None else most - self.max_length + 1
+        if most is not None:
+            most -= self.decoding.max_length - 1
+        known = [most, self.decoding.longest_prompt]
+        return min((each for each in known if each is not None), default=None)
 
     def _longest(self, prompts: np.ndarray) -> int:
         """Returns how many tokens of the longest prompt are continued."""
@@ -475,7 +367,7 @@ class Search(NamedArguments, keras.layers.Layer):
         counts = real.sum(axis=1)
         places = prompts.shape[1] - 1 - real[:, ::-1].argmax(axis=1)
         last = np.take_along_axis(prompts, places[:, np.newaxis], axis=1)
-        counts -= np.isin(last[:, 0], self.removed_ids)  # removed: it continues
+        counts -= np.isin(last[:, 0], self.decoding.removed_ids)
         return max(int(counts.max()), 1)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
@@ -485,14 +377,15 @@ class Search(NamedArguments, keras.layers.Layer):
         self, inputs: Any, *, noise: Any = None
     ) -> dict[str, Any]:
         self.check_inputs(inputs)
-        rows = (inputs.shape[0], *((self.n_best,) if self.n_best > 1 else ()))
-        row = (*rows, self.max_length)
+        several = self.decoding.n_best
+        rows = (inputs.shape[0], *((several,) if several > 1 else ()))
+        row = (*rows, self.decoding.max_length)
         outputs = {
             "ids": keras.KerasTensor(row, "int32"),
             "score": keras.KerasTensor(rows, "float32"),
             "token_score": keras.KerasTensor(row, "float32"),
         }
-        if self.end_ids:
+        if self.decoding.end_ids:
             outputs["ended"] = keras.KerasTensor(rows, "bool")
         return outputs
 
@@ -500,30 +393,15 @@ class Search(NamedArguments, keras.layers.Layer):
         return {
             **super().get_config(),
             "model": keras.saving.serialize_keras_object(self.model),
-            **self.options(),
+            "decoding": keras.saving.serialize_keras_object(self.decoding),
             "generated_ids": self.generated_ids,
-        }
-
-    def options(self) -> dict[str, Any]:
-        """Returns the arguments that it was made with, except the model."""
-        return {
-            "max_length": self.max_length,
-            "beams": self.beams,
-            "n_best": self.n_best,
-            "length_penalty": self.length_penalty,
-            **{name: getattr(self, name) for name in SAMPLING},
-            "seed": self.seed,
-            "repetition_penalty": self.repetition_penalty,
-            "min_length": self.min_length,
-            "start_id": self.start_id,
-            "end_ids": list(self.end_ids),
-            "prefix_ids": list(self.prefix_ids),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Search":
         config = dict(config)
-        config["model"] = keras.saving.deserialize_keras_object(config["model"])
+        for name in ("model", "decoding"):
+            config[name] = keras.saving.deserialize_keras_object(config[name])
         return cls(**config)
 
 

@@ -1,6 +1,7 @@
 """Generating one token, as a compiled function, for streams."""
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +10,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.generated import is_any
-from keras_posenc.generation.repetition import penalize, seen_ids
+from keras_posenc.generation.decoding import SAMPLING
+from keras_posenc.generation.generated import in_full, is_any
 from keras_posenc.generation.search import Search
-from keras_posenc.generation.token_steps import Beginning, Continuing
+from keras_posenc.generation.token_steps import Beginning, advanced
+
+_ANY = 1 << 30  # more than any text has
 
 
 class First(keras.Model):
@@ -32,8 +35,9 @@ class First(keras.Model):
     @staticmethod
     def key(search: Search) -> Any:
         """Returns what is equal for searches of a model that begin alike."""
-        ids = search.start_id, search.prefix_ids, search.removed_ids
-        return First, *ids, search.least > 0
+        of = search.decoding
+        ids = of.start_id, of.prefix_ids, of.removed_ids
+        return First, *ids, of.least > 0
 
     def __init__(self, search: Search) -> None:
         super().__init__(name=f"{search.name}_first", autocast=False)
@@ -71,18 +75,25 @@ class Step(keras.Model):
         # Noise in a low dtype would sample other tokens.
         super().__init__(name=f"{search.name}_step", autocast=False)
         self.search = search
-        self.continuing = Continuing(search, name="step")
 
     @staticmethod
     def key(search: Search) -> Any:
-        """Returns what is equal for searches of a model that step alike."""
-        draw, rules = search.draw, search.rules
-        return (
-            *(Step, search.end_ids, search.forbidden_ids, search.least),
-            (rules.no_repeat_ngram_size, rules.forced_end_id) if rules else (),
-            search.repetition_penalty != 1,
-            draw and (draw.top_k, draw.top_p < 1, draw.min_p > 0),
-        )
+        """Returns what is equal for searches of a model that step alike.
+
+        All options, except numbers that a step is fed: of these, whether they
+        change anything.
+        """
+        decoding = search.decoding
+        draw = decoding.draw
+        fed: dict[str, Any] = dict.fromkeys((*SAMPLING, "seed"))
+        if draw is not None:
+            fed["temperature"], fed["top_k"] = 1.0, draw.top_k
+            fed["top_p"] = 0.5 if draw.top_p < 1 else None
+            fed["min_p"] = 0.5 if draw.min_p > 0 else None
+        if decoding.repetition_penalty != 1:
+            fed["repetition_penalty"] = 2.0
+        decoding = dataclasses.replace(decoding, max_length=_ANY, **fed)
+        return Step, decoding, search.forbidden_ids
 
     def build(self, input_shape: Any) -> None:
         self.built = True
@@ -92,26 +103,22 @@ class Step(keras.Model):
         noise, seen, index, numbers = (
             inputs.pop(name) for name in ("noise", "seen", "index", "numbers")
         )
-        penalty, *of_draw = (numbers[:, i : i + 1] for i in range(4))
-        found = self.continuing(inputs)
-        logits = found.pop("logits")
-        score = ops.logsumexp(logits, axis=-1)  # before rules hide a NaN
-        if search.repetition_penalty != 1:
-            repeated = seen_ids(seen, logits.shape[-1], before=index)
-            penalty = ops.cast(penalty, logits.dtype)
-            logits = penalize(logits, repeated, penalty)
-        if search.rules:
-            logits = search.rules(logits, seen, index[0])
-        if search.draw is None:
-            token = ops.squeeze(ops.top_k(logits, 1)[1], 1)
-        else:
-            of_draw = [ops.cast(each, logits.dtype) for each in of_draw]
-            token = search.draw(logits, noise, numbers=of_draw)
-        token = ops.cast(token, "int32")
+        logits, _, found = advanced(search, inputs)
+        logits, index = in_full(logits), index[0]
+        score = ops.logsumexp(logits, axis=-1)  # before a NaN is hidden
+        start = index - inputs["count"][0] if "count" in inputs else index
+        penalty, *of_draw = (
+            ops.cast(numbers[:, i : i + 1], logits.dtype) for i in range(4)
+        )
+        logits = search.allowed()(
+            logits, prompt=seen, index=index, start=start, penalty=penalty
+        )
+        way: Any = search.way(ops.expand_dims(noise, 1))
+        token = way.pick(logits, 0, 0, of_draw)
         return {
             **found,
             "token": token,
-            "ended": is_any(token, search.end_ids),
+            "ended": is_any(token, search.decoding.end_ids),
             "score": score,
         }
 
@@ -121,8 +128,12 @@ def numbers_of(search: Search) -> np.ndarray:
 
     As inputs: another temperature is not traced again.
     """
-    of_draw = (1, 1, 0) if search.draw is None else search.draw.numbers
-    return np.array([[search.repetition_penalty, *of_draw]], "float32")
+    of_draw = (
+        (1, 1, 0)
+        if search.decoding.draw is None
+        else search.decoding.draw.numbers
+    )
+    return np.array([[search.decoding.repetition_penalty, *of_draw]], "float32")
 
 
 def run_on_batch(model: keras.Model, inputs: Any) -> Any:

@@ -46,7 +46,11 @@ class Stream(Iterator[Any]):
         self._steps = steps
         self._settled = settled
         # Now, not at the first token: other streams may draw before it.
-        tokens = self._tokens(source, self._noise(noise))
+        if noise is None:
+            noise = search.noise(1)
+        if noise is None:
+            noise = np.zeros((1, search.decoding.max_length), "float32")
+        tokens = self._tokens(source, ops.convert_to_numpy(noise))
         self._handed_on = (
             tokens if texts is None else self._pieces(texts, tokens)
         )
@@ -54,20 +58,9 @@ class Stream(Iterator[Any]):
     def __next__(self) -> Any:
         return next(self._handed_on)
 
-    def _noise(self, given: Any) -> Any:
-        search = self._search
-        if search.draw is None:
-            return np.zeros((1, search.max_length), "float32")
-        if given is not None:
-            return given
-        drawn = keras.random.uniform(
-            (1, search.max_length), dtype="float32", seed=search.seed_generator
-        )
-        return ops.convert_to_numpy(drawn)
-
     def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
         search = self._search
-        room = search.room
+        room = search.decoding.room
         prompt = ops.convert_to_numpy(search.prompt(source)[:1])
         start = prompt.shape[1]
         # Of one length: for another, each step would be compiled again.
@@ -79,7 +72,7 @@ class Stream(Iterator[Any]):
             first, {"ids": source, "free": np.zeros((1, room), "int32")}
         )
         numbers = numbers_of(search)
-        for token in search.prefix_ids:
+        for token in search.decoding.prefix_ids:
             self.ids.append(token)
             yield token
         for count in range(room):

@@ -1,21 +1,20 @@
 """A search cut into steps: for streams, and for apps that choose tokens."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.generated import Forbidden, in_full
+from keras_posenc.generation.flat_cache import OF_APPS, flat, nested
+from keras_posenc.generation.generated import in_full
 from keras_posenc.generation.logit_size import StateSize
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search, vocabulary_of
 from keras_posenc.ops.named import NamedArguments
 
-# For each layer's entries of a cache: (name here, path in the cache).
-_OF_LAYERS = (("", "blocks"), ("memory_", "memory"))
 _FLAGS = ("tokens", "memory_tokens")
 
 
@@ -60,7 +59,7 @@ class Beginning(NamedArguments, keras.layers.Layer):
             "token": ops.take(prompt, start - 1, axis=1),
             **_flat(cache, ops.shape(inputs)[0]),
         }
-        if self.search.least:
+        if self.search.decoding.least:
             found["count"] = ops.zeros_like(found["token"])
         return found
 
@@ -98,31 +97,62 @@ class Continuing(NamedArguments, keras.layers.Layer):
 
     def call(self, inputs: Any) -> dict[str, Any]:
         search = self.search
-        token = refusable(
-            inputs["token"], vocabulary_of(search.model), search.pad_id
-        )
-        cache = _nested(inputs, search.model.decoder.compute_dtype)
-        room = ops.shape(cache["tokens"])[1]
-        is_full = ops.greater_equal(cache["slot"], room)
-        cache["slot"] = ops.minimum(cache["slot"], room - 1)
-        logits, cache = search.model.call_with_cache(
-            ops.expand_dims(token, 1), cache
-        )
-        forbidden = Forbidden(
-            search.end_ids, search.pad_id, search.least, search.forbidden_ids
-        )
-        count = inputs["count"][0] if search.least else 0  # of all rows
-        logits = forbidden(in_full(ops.squeeze(logits, 1)), count)
-        logits = ops.where(is_full, float("nan"), logits)
-        moving = {
-            name: value
-            for name, value in cache.items()
-            if not name.startswith("memory")
-        }
-        found = {"logits": logits, **_flat(moving, ops.shape(token)[0])}
-        if search.least:
-            found["count"] = inputs["count"] + 1
-        return found
+        logits, is_full, found = advanced(search, inputs)
+        count = inputs["count"][0] if "count" in inputs else 0  # of all rows
+        logits = search.allowed().forbid(in_full(logits), count)
+        return {"logits": ops.where(is_full, float("nan"), logits), **found}
+
+
+def advanced(
+    search: Search, inputs: Mapping[str, Any]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Reads one token of each row.
+
+    Args:
+        search: The search.
+        inputs: As for `Continuing`.
+
+    Returns:
+        The model's logits `(batch, vocabulary)`; whether the cache was full,
+        bool `()`; and the state that changed.
+    """
+    token = refusable(
+        inputs["token"], vocabulary_of(search.model), search.pad_id
+    )
+    cache = {
+        "slot": inputs["slot"][0],
+        "positions": inputs["positions"],
+        **{x: ops.not_equal(inputs[x], 0) for x in _FLAGS if x in inputs},
+        **nested(inputs, OF_APPS, search.model.decoder.compute_dtype),
+    }
+    room = ops.shape(cache["tokens"])[1]
+    is_full = ops.greater_equal(cache["slot"], room)
+    cache["slot"] = ops.minimum(cache["slot"], room - 1)
+    logits, cache = search.model.call_with_cache(
+        ops.expand_dims(token, 1), cache
+    )
+    moving = {
+        name: value
+        for name, value in cache.items()
+        if not name.startswith("memory")
+    }
+    found = _flat(moving, ops.shape(token)[0])
+    if "count" in inputs:
+        found["count"] = inputs["count"] + 1
+    return ops.squeeze(logits, 1), is_full, found
+
+
+def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
+    """Returns a cache as tensors by name, batch first."""
+    return {
+        "slot": ops.broadcast_to(cache["slot"], (batch,)),
+        **{
+            name: ops.cast(cache[name], "int32")
+            for name in ("positions", *_FLAGS)
+            if name in cache
+        },
+        **flat(cache, OF_APPS),
+    }
 
 
 def step_models(search: Search, name: str) -> dict[str, keras.Model]:
@@ -175,41 +205,3 @@ def _states(
             token = ops.top_k(found["logits"], 1)[1][:, 0]
             found["token"] = ops.cast(token, "int32")
             state = {name: found.get(name, state[name]) for name in state}
-
-
-def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
-    """Returns a cache as tensors by name, batch first."""
-    found = {"slot": ops.broadcast_to(cache["slot"], (batch,))}
-    for name in "tokens", "positions", "memory_tokens":
-        if name in cache:
-            found[name] = ops.cast(cache[name], "int32")
-    for prefix, part in _OF_LAYERS:
-        for i, layer in enumerate(cache.get(part, ())):
-            for name, value in layer.items():
-                found[f"{prefix}{name}_{i}"] = ops.cast(value, "float32")
-    return found
-
-
-def _nested(found: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """Returns the cache of such tensors, in this dtype."""
-    cache: dict[str, Any] = {
-        "slot": found["slot"][0],
-        "positions": found["positions"],
-    }
-    for name in _FLAGS:
-        if name in found:
-            cache[name] = ops.not_equal(found[name], 0)
-    for prefix, part in _OF_LAYERS:
-        layers: list[dict[str, Any]] = []
-        while f"{prefix}key_{len(layers)}" in found:
-            i = len(layers)
-            layer = {
-                name: ops.cast(found[f"{prefix}{name}_{i}"], dtype)
-                for name in ("key", "value")
-            }
-            if f"{prefix}steps_{i}" in found:  # never in a low dtype
-                layer["steps"] = found[f"{prefix}steps_{i}"]
-            layers.append(layer)
-        if layers:
-            cache[part] = layers
-    return cache

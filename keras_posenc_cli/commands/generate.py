@@ -176,9 +176,9 @@ def _of_model(
     ids: Any = _padded(rows, generator.model.pad_id)
     generator.search.check_inputs(ids, lengths=False)
     model, checked = generator.from_ids, ids
-    if generator.search.draw is not None:
+    if generator.is_drawn:
         model = generator.offered_signatures()["from_ids"]
-        length = generator.search.max_length
+        length = generator.max_length
         ids = [ids, draw_noise(len(rows), length, options.seed)]
     try:
         generator.search.check_lengths(checked)
@@ -207,7 +207,7 @@ def _stream(
             "--stream is for .keras files: an exported file returns all at once"
         )
     generator = _load(options)
-    if generator.search.beams > 1:
+    if generator.beams > 1:
         raise UsageError(
             f"--stream: '{options.exported}' has beams: its text is known only "
             "at the end. Make a generator of the same model with beams=1"
@@ -219,7 +219,7 @@ def _stream(
     from keras_posenc_cli.exported_generator import draw_noise
 
     noise: Any = [None] * len(given)
-    if generator.search.draw is not None:
+    if generator.is_drawn:
         noise = draw_noise(len(given), generator.max_length, options.seed)
     cut = 0
     for each, name, drawn in zip(given, names, noise, strict=True):
@@ -260,7 +260,7 @@ def _load(options: argparse.Namespace) -> Any:
                 f"--{option} is for exported files, not .keras files"
             )
     generator = load_generator(options.exported, options.imports)
-    if options.seed is not None and generator.search.draw is None:
+    if options.seed is not None and not generator.is_drawn:
         raise UsageError(f"--seed: '{options.exported}' does not sample")
     return generator
 

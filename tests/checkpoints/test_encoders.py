@@ -155,7 +155,7 @@ def test_public_checkpoint(name, loading):
     if does == "generates":
         assert vocabulary_of(found.model) == config["vocab_size"]
         ends = config["eos_token_id"]
-        assert list(np.ravel(ends)) == list(found.search.end_ids)
+        assert list(np.ravel(ends)) == list(found.end_ids)
         return
     assert found.labels or does != "classifies"
     labels, shape = found.labels, found.output_shape

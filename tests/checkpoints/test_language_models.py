@@ -63,13 +63,13 @@ def test_generation_config_is_the_default(folder):
         eos_token="</s>",
     )
     model = load(folder)
-    assert model.search.end_ids == (3, 4)
+    assert model.end_ids == (3, 4)
     assert (model.start_id, model.max_length, model.min_length) == (1, 7, 2)
     assert (model.temperature, model.top_k, model.min_p) == (0.7, 50, 0.1)
     assert model.repetition_penalty == 1.2
-    assert model.search.suppress_ids == (5, 6)
+    assert model.suppress_ids == (5, 6)
     # As in transformers, max_length has no effect beside max_new_tokens.
-    assert model.search.max_positions == 32
+    assert model.max_positions == 32
     assert model.with_options(do_sample=False).temperature is None
     assert model.with_options(top_p=0.5).temperature == 0.7
     beams = model.with_options(num_beams=3, do_sample=False)
@@ -127,7 +127,7 @@ def test_symbols_beyond_the_vocabulary_are_ignored(folder, values, start, ends):
     write(folder, **values)
     with pytest.warns(UserWarning, match="ignored") as told:
         model = load(folder)
-    assert (model.start_id, model.search.end_ids) == (start, ends)
+    assert (model.start_id, model.end_ids) == (start, ends)
     (warning,) = told
     words = [f"{key}={value}" for key, value in values.items()]
     for word in (*words, str(folder / "generation_config.json"), "[0, 17)"):
@@ -139,7 +139,7 @@ def test_keys_of_sampling_are_unused_without_it(folder):
     model = load(folder)
     assert model.temperature is None
     assert model.sampling["temperature"] == model.sampling["top_p"] == 1.0
-    assert model.search.max_positions == 9
+    assert model.max_positions == 9
 
 
 @pytest.mark.parametrize("size", ["abc", -5, 1.5])
@@ -180,7 +180,7 @@ def test_ids_of_long_arrays_are_told_apart(model):
     found = [np.arange(1, 250).repeat(6) for _ in range(2)]
     found[1][700] = 255
     first, second = (model.with_options(suppress_ids=ids) for ids in found)
-    assert second.search.suppress_ids == (*found[1].tolist(),)
+    assert second.suppress_ids == (*found[1].tolist(),)
     assert first is not second
     ids = found[0].tolist()
     assert model.with_options(suppress_ids=ids) is first
@@ -293,7 +293,7 @@ def test_sampling_has_seeds(model):
     greedy = sampled.with_options(temperature=0, top_p=0.9)
     assert greedy is sampled.with_options(do_sample=False)
     made = kp.PretrainedGenerator(model.model, temperature=0, top_k=3)
-    assert made.search.draw is None
+    assert made.search.decoding.draw is None
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +337,7 @@ def test_texts_that_are_cut_are_reported(short, call, words):
 def test_files_keep_all(model, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.search.options() == model.search.options()
+    assert again.search.decoding == model.search.decoding
     assert again.origin == {"model_type": "llama"}
     assert again.chat_template == TEMPLATE
     assert again.sampling == {"top_k": 50}

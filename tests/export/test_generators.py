@@ -36,7 +36,7 @@ def texts(made):
         source_tokenizer=tokenizers[0],
         target_tokenizer=tokenizers[1],
         max_length=5,
-        min_length=made.search.min_length,
+        min_length=made.search.decoding.min_length,
     )
 
 

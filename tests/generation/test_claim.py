@@ -29,7 +29,7 @@ def numpy(x):
 
 def answered(made):
     inputs = {"ids": SOURCES}
-    if made.search.draw is not None:
+    if made.search.decoding.draw is not None:
         inputs["noise"] = NOISE
     found = made.search(SOURCES, noise=inputs.get("noise"))
     return inputs, {name: numpy(value) for name, value in found.items()}

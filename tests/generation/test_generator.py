@@ -89,13 +89,13 @@ def test_scores_are_those_of_the_parallel_model(make, options):
         of_model["attention_position"] = position()
     model = make(**of_model)
     made = generator(model, **options)
-    by = predicted if made.search.n_best > 1 else answers
+    by = predicted if made.n_best > 1 else answers
     found = by(made, SOURCES)
     ids, each = n_best(found["ids"]), n_best(found["token_score"])
-    assert ids.shape == each.shape == (4, made.search.n_best, 5)
+    assert ids.shape == each.shape == (4, made.n_best, 5)
     score = found["score"].reshape(4, -1)
     np.testing.assert_allclose(each.sum(-1), score, atol=BOUND)
-    prefix = made.search.prefix_ids
+    prefix = made.prefix_ids
     np.testing.assert_array_equal(
         ids[..., : len(prefix)],
         np.broadcast_to(prefix, (4, ids.shape[1], len(prefix))),
@@ -110,7 +110,7 @@ def test_scores_are_those_of_the_parallel_model(make, options):
         np.testing.assert_allclose(each[:, beam], parallel, atol=BOUND)
     ended = np.cumsum(ids == END, axis=-1) - (ids == END) > 0
     np.testing.assert_array_equal(ids == 0, ended)
-    assert np.all(ids[..., : made.search.min_length] != END)
+    assert np.all(ids[..., : made.min_length] != END)
     assert np.all(ids != START)
 
 
@@ -404,7 +404,7 @@ def test_a_file_answers_as_the_generator_did(tmp_path):
     )
     made.save(tmp_path / "generator.keras")
     loaded = keras.saving.load_model(tmp_path / "generator.keras")
-    assert loaded.search.options() == made.search.options()
+    assert loaded.search.decoding == made.search.decoding
     found = answers(loaded, SOURCES)
     for name, value in answers(made, SOURCES).items():
         np.testing.assert_array_equal(found[name], value)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_posenc.generation.beam_search import beam_search
-from keras_posenc.generation.one_by_one import greedy_search
+from tests.generation.searches import beam_search, greedy_search
 from tests.generation.toy import END, Toy
 
 samplers = pytest.importorskip("keras_hub").samplers

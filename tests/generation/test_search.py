@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_posenc.generation.beam_search import beam_search
 from keras_posenc.generation.generated import IMPOSSIBLE
-from keras_posenc.generation.one_by_one import greedy_search, sample
 from keras_posenc.generation.sampling import Sampling
 from tests import reference
+from tests.generation.searches import beam_search, greedy_search, sample
 from tests.generation.toy import (
     END,
     LENGTH,
@@ -77,7 +76,7 @@ def test_greedy_is_the_likeliest_token_each_time(toy, run, ends, least):
 @pytest.mark.parametrize(
     ("run", "beams", "alpha", "ends", "least"),
     [
-        (eager, 1, 0.6, *SETTINGS[0]),
+        (eager, 1, 0.0, *SETTINGS[0]),
         (eager, 2, 0.0, *SETTINGS[1]),
         (eager, 4, 2.0, *SETTINGS[0]),
         (eager, 20, 0.6, *SETTINGS[1]),
@@ -362,7 +361,7 @@ def test_padding_is_not_what_a_penalty_leaves(search, options):
 
 @pytest.mark.parametrize("penalty", [0.5, 1.5])
 def test_the_penalty_moves_both_signs_the_same_way(penalty):
-    from keras_posenc.generation.repetition import penalize, seen_ids
+    from keras_posenc.generation.allowed import penalize, seen_ids
 
     seen = seen_ids(np.array([[0, 1, 3]]), 4, before=2)
     assert ops.convert_to_numpy(seen).tolist() == [[True, True, False, False]]
@@ -402,7 +401,7 @@ def test_what_does_not_fit_is_named(toy, wrong, message):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"temperature": 0}, "`temperature` must be a finite number of at"),
+        ({"temperature": -1}, "`temperature` must be 0, for .* or a finite"),
         ({"top_k": 0}, "`top_k` must be a positive integer"),
         ({"top_p": 0}, r"`top_p` must be a number in \(0, 1\]"),
         ({"min_p": 1}, r"`min_p` must be a number in \[0, 1\)"),

@@ -266,10 +266,10 @@ def test_litert_files_of_steps_stream_what_is_generated(
     assert "weak check" not in str(report)
     weights = sum(weight.numpy().nbytes for weight in model.weights)
     assert path.stat().st_size < 1.4 * weights  # in the file once
-    prefix = list(made.search.prefix_ids)
-    steps = made.search.max_length - len(prefix)
+    prefix = list(made.prefix_ids)
+    steps = made.max_length - len(prefix)
     for ids, right in zip(sources, wanted, strict=True):
-        found = stream(path, ids, made.search.end_ids, steps=steps)
+        found = stream(path, ids, made.end_ids, steps=steps)
         right = right[: np.count_nonzero(right)]
         assert [*prefix, *found] == right.tolist()
 

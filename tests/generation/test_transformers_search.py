@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.generation.likelihoods import sampler
 from tests.text.files import FIXTURES
 
 EXPECTED = json.loads((FIXTURES / "generated.json").read_text())
@@ -49,7 +50,7 @@ def test_streams_have_the_same_ids(models, case):
     )
     for row, expected in zip(case["inputs"], case["ids"], strict=True):
         stream = model.stream(row)
-        is_ended = expected[-1] in model.search.end_ids
+        is_ended = expected[-1] in model.end_ids
         assert [*stream] == (expected[:-1] if is_ended else expected)
         assert stream.ended is is_ended
 
@@ -70,3 +71,14 @@ def test_what_follows_must_have_positions(models):
 def load_gpt2():
     folder = FIXTURES / "language_models" / "gpt2"
     return kp.load_hugging_face(folder, from_ids=True, verbose=False)
+
+
+def test_samples_are_drawn_where_a_start_is_an_end():
+    """As in GPT-2: likelihoods of its exports are measured on samples."""
+    decoder = kp.TransformerDecoderModel(
+        9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+    )
+    made = kp.PretrainedGenerator(decoder, start_id=3, end_ids=3)
+    draw = sampler(made.search, 4)
+    ids = draw(np.array([[5, 7]]), np.full((1, 4), 0.5, "float32"))
+    assert tuple(ids.shape) == (1, 4)

@@ -29,8 +29,8 @@ from keras_posenc.export.report import (
     notes,
 )
 from keras_posenc.export.signatures.resolve import resolve_signatures
+from keras_posenc.generation.decoding import TransformersDecoding, takes
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
-from keras_posenc.generation.transformers_search import TransformersSearch
 from tests.generation.toy import SIZES, shaken, varied
 
 pytestmark = pytest.mark.tensorflow
@@ -237,11 +237,11 @@ ERRORS = {
 }
 
 
+@takes(TransformersDecoding)
 class ByRules(kp.Generator):
-    def _make_search(self, model, **options):
-        return TransformersSearch(
-            model, no_repeat_ngram_size=2, forced_end_id=3, **options
-        )
+    def __init__(self, model, **options):
+        rules = {"no_repeat_ngram_size": 2, "forced_end_id": 3}
+        super().__init__(model, **rules, **options)
 
 
 # Of some seeds a penalty changes no sequence, or only between equal tokens.
