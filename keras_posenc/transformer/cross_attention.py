@@ -14,7 +14,6 @@ from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attending import (
     attend_between,
     rotated,
-    rotated_keys,
 )
 from keras_posenc.transformer._attention_layer import (
     check_heads,
@@ -258,7 +257,7 @@ class CrossAttention(DecodingLayer):
         )
         key, value = ops.split(swap_heads(projected), 2, axis=1)
         key = normalized(self.key_norm, key)
-        key = rotated_keys(self.attention_position, key, keys)
+        key = rotated(self.attention_position, key, keys, "rotate_keys")
         return {"key": key, "value": value}
 
     def read(

@@ -15,7 +15,6 @@ from keras_posenc.transformer._attending import (
     check_causal,
     places_of,
     rotated,
-    rotated_keys,
     steps_of,
 )
 from keras_posenc.transformer._attention_layer import (
@@ -173,7 +172,7 @@ class SelfAttention(AttentionLayer):
         return attend_between(
             self,
             rotated(position, query, context.queries),
-            rotated_keys(position, key, context.keys),
+            rotated(position, key, context.keys, "rotate_keys"),
             value,
             context,
             places=places_of(steps, context.queries, context.keys),
@@ -212,7 +211,7 @@ class SelfAttention(AttentionLayer):
         position, slots = self.attention_position, context.slots
         assert slots is not None
         new = {
-            "key": rotated_keys(position, key, context.queries),
+            "key": rotated(position, key, context.queries, "rotate_keys"),
             "value": value,
         }
         steps = steps_of(position, x, context, self.num_heads)

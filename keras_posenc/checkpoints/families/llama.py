@@ -31,6 +31,8 @@ class Llama(DecoderFamily):
     is_usually_tied = False
     usual_head_dim: int | None = None  # the width, divided by the heads
     usual_activation = "silu"
+    usual_base = 10000.0
+    usual_epsilon = 1e-6
     activation_key = "hidden_act"
 
     def own_options(self, config: Config) -> dict[str, Any]:
@@ -42,7 +44,7 @@ class Llama(DecoderFamily):
             **self.biases(
                 attention, attention, config.expect("mlp_bias", False, True)
             ),
-            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_position": scaled_rotary_of(config, self.usual_base),
         }
 
     def shared_options(self, config: Config) -> dict[str, Any]:
@@ -59,7 +61,7 @@ class Llama(DecoderFamily):
                 self.activation_key, ACTIVATIONS, self.usual_activation
             ),
             "norm": "rms",
-            "norm_epsilon": config.positive("rms_norm_eps", 1e-6),
+            "norm_epsilon": config.positive("rms_norm_eps", self.usual_epsilon),
             "normalize_first": True,
             "use_gate": True,
             "dropout": 0.0,
@@ -72,16 +74,18 @@ class Llama(DecoderFamily):
 class Mistral(Llama):
     """[Jiang et al., 2023](https://arxiv.org/abs/2310.06825)."""
 
+    usual_window: int | None = 4096
+
     def own_options(self, config: Config) -> dict[str, Any]:
-        window = None
-        if config.values.get("sliding_window", 4096) is not None:
+        window = config.values.get("sliding_window", self.usual_window)
+        if window is not None:
             # It counts the token itself.
-            window = config.size("sliding_window", 4096) - 1
+            window = config.size("sliding_window", window) - 1
         else:
-            config.take("sliding_window")
+            config.take("sliding_window", None)
         return {
             **self.shared_options(config),
             **self.biases(False, False, False),
-            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_position": scaled_rotary_of(config, self.usual_base),
             "attention_window": window,
         }

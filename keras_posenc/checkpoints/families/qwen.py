@@ -15,7 +15,7 @@ class Qwen2(Llama):
         return {
             **self.shared_options(config),
             **self.biases(True, False, False),
-            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_position": scaled_rotary_of(config, self.usual_base),
             "attention_window": self.windows(config),
         }
 
