@@ -263,7 +263,8 @@ class Family:
         parts.dense(
             feed_forward.output_projection, ["feed_forward_output"], number
         )
-        parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
+        if block.feed_forward_norm is not None:
+            parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
 
     def prefix_in(self, tensors: Tensors) -> str:
         """Returns what the names of the encoder's tensors start with."""

@@ -31,6 +31,7 @@ from keras_posenc.checkpoints.families.marian import Marian
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
+from keras_posenc.checkpoints.families.olmo2 import Olmo2
 from keras_posenc.checkpoints.families.phi3 import Phi3
 from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
 from keras_posenc.checkpoints.families.roberta import Roberta
@@ -74,6 +75,7 @@ DECODERS: dict[str, type[DecoderFamily]] = {
     "granite": Granite,
     "llama": Llama,
     "mistral": Mistral,
+    "olmo2": Olmo2,
     "phi3": Phi3,
     "qwen2": Qwen2,
     "qwen3": Qwen3,
@@ -118,6 +120,7 @@ _CLASSES = {
     "ModernBert": "modernbert",
     "New": "new",
     "NomicBert": "nomic_bert",
+    "Olmo2": "olmo2",
     "Phi3": "phi3",
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
@@ -140,7 +143,7 @@ _OTHERS: dict[str, str] = {
         falcon_mamba gemma gemma2 gemma3 gemma3n gemma4 gemma4_text glm glm4
         gpt_bigcode gpt_neo gpt_neox gpt_oss gptj internlm3 llama4 llama4_text
         mamba mamba2 ministral ministral3 mistral3 mixtral modernbert-decoder
-        mpt nemotron olmo olmo2 olmo3 openai-gpt opt phi phimoe qwen2_moe
+        mpt nemotron olmo olmo3 openai-gpt opt phi phimoe qwen2_moe
         qwen3_5 qwen3_5_text qwen3_moe qwen3_next recurrent_gemma rwkv stablelm
         starcoder2 xglm
         """.split(),

@@ -86,8 +86,9 @@ def save_hugging_face(
     """
     path = Path(folder).expanduser()
     tokenizer, encoder, after = _parts_of(model)
-    kind = "modernbert" if encoder.normalize_first else "bert"
-    family: Family = ModernBert() if encoder.normalize_first else Bert()
+    is_modern = encoder.norm_at != "after"
+    kind = "modernbert" if is_modern else "bert"
+    family: Family = ModernBert() if is_modern else Bert()
     head = _head_of(after, type(family).__name__)
     values = family.describe(encoder)
     if head.projection is not None:

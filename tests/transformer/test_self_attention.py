@@ -177,7 +177,10 @@ def test_a_window_is_a_mask_of_near_tokens(window):
     [
         ({"attention_window": 0}, "`attention_window` must be a positive int"),
         ({"attention_window": [1]}, "one entry for each of the 2 blocks"),
-        ({"use_first_norm": False}, "needs normalize_first=True"),
+        (
+            {"share_blocks": True, "norm_at": "between"},
+            "`norm_at` that is not 'between'",
+        ),
         (
             {"share_blocks": True, "attention_window": [1, 2]},
             "`share_blocks` needs blocks that are alike",

@@ -53,5 +53,5 @@ class Esm(Bert):
             **self.sizes(config),
             "input_position": None,
             "attention_position": rotary_of(config, 10000.0),
-            "normalize_first": True,
+            "norm_at": "before",
         }

@@ -49,7 +49,7 @@ class Gemma3(Llama):
             **options,
             **self.biases(attention, attention, False),
             "query_key_norm": True,
-            "normalize_outputs": True,
+            "norm_at": "before output",
             "scale_inputs": True,
             "attention_position": [rotary[kind] for kind in kinds],
             "attention_window": windows_of(config, kinds, window),

@@ -62,7 +62,7 @@ class Llama(DecoderFamily):
             ),
             "norm": "rms",
             "norm_epsilon": config.positive("rms_norm_eps", self.usual_epsilon),
-            "normalize_first": True,
+            "norm_at": "before",
             "use_gate": True,
             "dropout": 0.0,
             "input_position": None,

@@ -96,8 +96,7 @@ class ModernBert(Family):
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
             "norm_epsilon": epsilon,
-            "normalize_first": True,
-            "use_first_norm": False,
+            "norm_at": "between",
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,

@@ -94,7 +94,7 @@ class T5(EncoderDecoder):
             "use_gate": is_gated,
             "use_bias": False,
             "dropout": config.rate("dropout_rate", 0.1),
-            "normalize_first": True,
+            "norm_at": "before",
             "norm": "rms",
             "norm_epsilon": config.positive("layer_norm_epsilon", 1e-6),
             "scale_inputs": False,
