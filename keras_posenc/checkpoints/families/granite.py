@@ -2,11 +2,8 @@
 
 from typing import Any
 
-from keras import ops
-
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.llama import Llama
-from keras_posenc.checkpoints.family import Parts
 
 
 class Granite(Llama):
@@ -18,25 +15,11 @@ class Granite(Llama):
         self.residual = config.positive("residual_multiplier", 1.0)
         multiplier = config.positive("attention_multiplier", 1.0)
         self.query = multiplier * options["head_dim"] ** 0.5
-        self.logits = 1 / config.positive("logits_scaling", 1.0)
+        self.output_scale = 1 / config.positive("logits_scaling", 1.0)
         if options["embeddings"] == "tied":  # which are scaled
-            self.logits /= self.embedding_scale
+            self.output_scale /= self.embedding_scale
         return options
 
-    def match(self, model: Any, parts: Any) -> None:
-        super().match(model, parts)
-        if hasattr(model, "decoder"):
-            _scale(model.decoder.final_norm.scale, self.logits)
-
-    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
-        super().fill_block(block, parts, number)
-        width = block.attention.num_heads * block.attention.head_dim
-        _scale(block.attention.query_key_value.kernel, self.query, width)
-        for part in (block.attention, block.feed_forward):
-            _scale(part.output_projection.kernel, self.residual)
-
-
-def _scale(weight: Any, factor: float, columns: int | None = None) -> None:
-    values = ops.convert_to_numpy(weight).astype("float64")
-    values[..., :columns] *= factor
-    weight.assign(values)
+    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
+        outputs = ("attention_output", "feed_forward_output")
+        return {"query": self.query, **dict.fromkeys(outputs, self.residual)}

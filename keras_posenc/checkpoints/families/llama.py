@@ -5,7 +5,8 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.family import ACTIVATIONS, said_sizes
-from keras_posenc.checkpoints.rotary import scaled_rotary_of
+from keras_posenc.checkpoints.rotary import rotary_of
+from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
 class Llama(DecoderFamily):
@@ -44,8 +45,12 @@ class Llama(DecoderFamily):
             **self.biases(
                 attention, attention, config.expect("mlp_bias", False, True)
             ),
-            "attention_position": scaled_rotary_of(config, self.usual_base),
+            "attention_position": self.rotary(config),
         }
+
+    def rotary(self, config: Config) -> RotaryEmbedding:
+        """Returns the positions of all blocks."""
+        return rotary_of(config, self.usual_base)
 
     def shared_options(self, config: Config) -> dict[str, Any]:
         """Returns the options that all descendants of Llama have in common."""
@@ -86,6 +91,6 @@ class Mistral(Llama):
         return {
             **self.shared_options(config),
             **self.biases(False, False, False),
-            "attention_position": scaled_rotary_of(config, self.usual_base),
+            "attention_position": self.rotary(config),
             "attention_window": window,
         }

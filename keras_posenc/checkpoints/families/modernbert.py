@@ -57,12 +57,12 @@ class ModernBert(Family):
             config.expect(key, False)
         for key in (  # of the head, and choices between equal implementations
             "decoder_bias",
-            "max_position_embeddings",
             "reference_compile",
             "repad_logits_with_grad",
         ):
             config.take(key, None)
         config.expect("position_embedding_type", "absolute", "sans_pos")
+        config.expect("rope_scaling", None)
         sizes = said_sizes(config)
         count = sizes["num_layers"]
         every = config.size("global_attn_every_n_layers", 3)

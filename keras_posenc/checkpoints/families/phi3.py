@@ -4,6 +4,8 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.llama import Mistral
+from keras_posenc.checkpoints.rotary import rotary_of
+from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 _APART = ("query", "key", "value", "intermediate", "gate")
 
@@ -29,3 +31,7 @@ class Phi3(Mistral):
         # Of the scaling "longrope", which is refused.
         config.take("original_max_position_embeddings", None)
         return super().own_options(config)
+
+    def rotary(self, config: Config) -> RotaryEmbedding:
+        share = config.positive("partial_rotary_factor", 1.0)
+        return rotary_of(config, self.usual_base, share=share)
