@@ -22,8 +22,8 @@ from keras_posenc.checkpoints.written_parts import WrittenParts
 from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer._sublayers import make_activation
-from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
-from keras_posenc.transformer.masked_average_pooling import (
+from keras_posenc.transformer.pooling import (
+    FirstTokenPooling1D,
     MaskedAveragePooling1D,
 )
 from keras_posenc.transformer.transformer_encoder_model import (

@@ -170,10 +170,6 @@ def _check_positive_or_none(name: str, value: Any) -> int | None:
     return None if value is None else check_positive_int(name, value)
 
 
-def _check_bool_or_all(name: str, value: Any) -> bool | str:
-    return "all" if value == "all" else check_bool(name, value)
-
-
 def _check_bool_or_none(name: str, value: Any) -> bool | None:
     return None if value is None else check_bool(name, value)
 
@@ -202,7 +198,9 @@ OPTIONS = {
     "norm_at": Option("after", lambda name, x: check_choice(name, x, PLACES)),
     "norm": Option("layer", lambda name, x: check_choice(name, x, NORMS)),
     "norm_epsilon": Option(1e-5, check_positive),
-    "query_key_norm": Option(False, _check_bool_or_all),
+    "query_key_norm": Option(
+        False, lambda name, x: x if x == "all" else check_bool(name, x)
+    ),
     "use_bias": Option(True, check_bool),
     "query_key_value_bias": Option(None, _check_bool_or_none),
     "kernel_initializer": Option("glorot_uniform", _INITIALIZER),

@@ -4,9 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.vit import ViT
-from keras_posenc.transformer._first_and_average_pooling import (
-    FirstAndAveragePooling1D,
-)
+from keras_posenc.transformer.pooling import FirstAndAveragePooling1D
 
 
 class DinoV2(ViT):
