@@ -252,7 +252,7 @@ def make_model(kind: str) -> Any:
         LAYERS,
         num_heads=HEADS,
         intermediate_dim=2 * WIDTH,
-        normalize_first=True,
+        norm_at="before",
         use_cross_attention=False,
         attention_position=position,
     )(x, **arguments)

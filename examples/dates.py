@@ -171,7 +171,7 @@ def make_model(vocabulary_size: int, position: Any) -> Any:
         dropout=0.0,
         input_position=None,
         attention_position=position,
-        normalize_first=True,
+        norm_at="before",
         skip_padding=False,
     )
 

@@ -163,7 +163,7 @@ def make_model(name: str, vocabulary_size: int) -> Any:
         num_layers=2,
         num_heads=4,
         intermediate_dim=128,
-        normalize_first=True,
+        norm_at="before",
         attention_position=attention_position,
     )(x)
     x = kp.MaskedAveragePooling1D()(x)

@@ -167,7 +167,7 @@ def make_layers(tokenizer: Any, positions: bool) -> list[Any]:
             num_layers=2,
             num_heads=4,
             intermediate_dim=256,
-            normalize_first=True,
+            norm_at="before",
         ),
         kp.MaskedAveragePooling1D(),
         keras.layers.Dense(2, activation="softmax", name="scores"),

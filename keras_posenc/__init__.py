@@ -53,12 +53,7 @@ def __dir__() -> list[str]:
 # replay of a file's cases runs where Keras is not installed.
 if sys.modules.get("keras", sys) is not None and find_spec("keras"):
     training = importlib.import_module("keras_posenc.training")
-    for _name in (
-        "_after_prompt",
-        "_first_and_average_pooling",
-        "_two_pass_reader",
-    ):
-        importlib.import_module(f"keras_posenc.transformer.{_name}")
+    importlib.import_module("keras_posenc.transformer._two_pass_reader")
     for _name in __all__:
         if not _MODULES[_name].startswith(_LATE):
             __getattr__(_name)

@@ -70,19 +70,17 @@ from keras_posenc.text.predict_texts import predict_texts as predict_texts
 from keras_posenc.text.prompt import Prompt as Prompt
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer as SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer as WordpieceTokenizer
-from keras_posenc.transformer.binary_quantization import BinaryQuantization as BinaryQuantization
-from keras_posenc.transformer.concatenated_pooling import ConcatenatedPooling1D as ConcatenatedPooling1D
 from keras_posenc.transformer.cross_attention import CrossAttention as CrossAttention
 from keras_posenc.transformer.feed_forward import FeedForward as FeedForward
-from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D as FirstTokenPooling1D
-from keras_posenc.transformer.int8_quantization import Int8Quantization as Int8Quantization
-from keras_posenc.transformer.l2_normalization import L2Normalization as L2Normalization
-from keras_posenc.transformer.last_token_pooling import LastTokenPooling1D as LastTokenPooling1D
-from keras_posenc.transformer.masked_average_pooling import MaskedAveragePooling1D as MaskedAveragePooling1D
-from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D as MaskedMaxPooling1D
 from keras_posenc.transformer.patch_embedding import PatchEmbedding as PatchEmbedding
+from keras_posenc.transformer.pooling import ConcatenatedPooling1D as ConcatenatedPooling1D
+from keras_posenc.transformer.pooling import FirstTokenPooling1D as FirstTokenPooling1D
+from keras_posenc.transformer.pooling import LastTokenPooling1D as LastTokenPooling1D
+from keras_posenc.transformer.pooling import MaskedAveragePooling1D as MaskedAveragePooling1D
+from keras_posenc.transformer.pooling import MaskedMaxPooling1D as MaskedMaxPooling1D
+from keras_posenc.transformer.pooling import SqrtLengthPooling1D as SqrtLengthPooling1D
+from keras_posenc.transformer.pooling import WeightedAveragePooling1D as WeightedAveragePooling1D
 from keras_posenc.transformer.self_attention import SelfAttention as SelfAttention
-from keras_posenc.transformer.sqrt_length_pooling import SqrtLengthPooling1D as SqrtLengthPooling1D
 from keras_posenc.transformer.transformer import Transformer as Transformer
 from keras_posenc.transformer.transformer_decoder import TransformerDecoder as TransformerDecoder
 from keras_posenc.transformer.transformer_decoder_block import TransformerDecoderBlock as TransformerDecoderBlock
@@ -90,8 +88,10 @@ from keras_posenc.transformer.transformer_decoder_model import TransformerDecode
 from keras_posenc.transformer.transformer_encoder import TransformerEncoder as TransformerEncoder
 from keras_posenc.transformer.transformer_encoder_block import TransformerEncoderBlock as TransformerEncoderBlock
 from keras_posenc.transformer.transformer_encoder_model import TransformerEncoderModel as TransformerEncoderModel
-from keras_posenc.transformer.truncation import Truncation as Truncation
+from keras_posenc.transformer.vectors import BinaryQuantization as BinaryQuantization
+from keras_posenc.transformer.vectors import Int8Quantization as Int8Quantization
+from keras_posenc.transformer.vectors import L2Normalization as L2Normalization
+from keras_posenc.transformer.vectors import Truncation as Truncation
 from keras_posenc.transformer.vision_transformer_model import VisionTransformerModel as VisionTransformerModel
-from keras_posenc.transformer.weighted_average_pooling import WeightedAveragePooling1D as WeightedAveragePooling1D
 
 __version__: str

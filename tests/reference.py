@@ -899,7 +899,7 @@ def encoder_block(
     x: npt.ArrayLike,
     weights: Mapping[str, Weights],
     num_heads: int,
-    normalize_first: bool = False,
+    norm_at: str = "after",
     *,
     epsilon: float,
     memory: npt.ArrayLike | None = None,
@@ -923,7 +923,7 @@ def encoder_block(
             as `attention_norm`, each of `gamma` and `beta`, or of `gamma`
             alone for RMS normalisation.
         num_heads: Query heads.
-        normalize_first: Pre-norm if true, post-norm otherwise.
+        norm_at: "before" for pre-norm, "after" for post-norm.
         epsilon: Of the normalisations.
         memory: Shape (..., source, hidden), or None.
         activation: See `feed_forward`.
@@ -960,7 +960,7 @@ def encoder_block(
     )
     for name, f in parts.items():
         norm = weights[f"{name}_norm"]
-        if normalize_first:
+        if norm_at == "before":
             y = y + f(_normalize(y, norm, epsilon))
         else:
             y = _normalize(y + f(y), norm, epsilon)
@@ -985,7 +985,7 @@ def transformer(
     target: npt.ArrayLike,
     weights: Mapping[str, Any],
     num_heads: int,
-    normalize_first: bool = False,
+    norm_at: str = "after",
     *,
     epsilon: float,
     activation: str = "relu",
@@ -1008,7 +1008,7 @@ def transformer(
             `logits_kernel`, (d_model, ids), which may be the transpose of a
             table.
         num_heads: Query heads.
-        normalize_first: Pre-norm if true, post-norm otherwise.
+        norm_at: "before" for pre-norm, "after" for post-norm.
         epsilon: Of all normalisations.
         activation: See `feed_forward`.
         num_key_value_heads: See `multi_head_attention`.
@@ -1042,11 +1042,11 @@ def transformer(
             memory,
             block,
             num_heads,
-            normalize_first,
+            norm_at,
             mask=sources,
             **options,
         )
-    if normalize_first:
+    if norm_at == "before":
         memory = _normalize(memory, weights["encoder_norm"], epsilon)
     # Token by token, only real ones are counted, so also at once.
     counted = np.maximum(np.cumsum(target != 0, axis=1) - 1, 0)
@@ -1056,13 +1056,13 @@ def transformer(
             x,
             block,
             num_heads,
-            normalize_first,
+            norm_at,
             memory=memory,
             mask=targets,
             memory_mask=sources,
             **options,
         )
-    if normalize_first:
+    if norm_at == "before":
         x = _normalize(x, weights["decoder_norm"], epsilon)
     return _dense(x, weights, "logits")
 

@@ -29,13 +29,10 @@ class DecoderFamily(Family):
 
     Attributes:
         is_causal: Whether no token of an encoder attends to later ones.
-        query_scale: Factor of the weights of the norm of queries, for scores
-            that are not scaled by `head_dim ** -0.5`.
     """
 
     model: Any = TransformerDecoderModel
     is_causal = True
-    query_scale = 1.0
 
     def as_encoder(self) -> Self:
         """Returns the family of the same checkpoints, read without logits."""
@@ -99,8 +96,10 @@ class DecoderFamily(Family):
             parts.table(model.input_position, "position")
         for number, block in enumerate(stack.blocks):
             self.fill_block(block, parts, number)
-        parts.norm(stack.final_norm, "final_norm")
-        if isinstance(model, TransformerDecoderModel):
+        has_logits = isinstance(model, TransformerDecoderModel)
+        factor = self.output_scale if has_logits else 1.0
+        parts.norm(stack.final_norm, "final_norm", factor=factor)
+        if has_logits:
             parts.head(model)
 
     def fill(self, model: Any, tensors: Tensors) -> None:
@@ -109,6 +108,7 @@ class DecoderFamily(Family):
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         super().fill_block(block, parts, number)
         attention = block.attention
+        factors = self.factors(block, parts, number)
         for norm, part in (
             (attention.query_norm, "query_norm"),
             (attention.key_norm, "key_norm"),
@@ -116,7 +116,7 @@ class DecoderFamily(Family):
             (block.feed_forward_output_norm, "feed_forward_output_norm"),
         ):
             if norm is not None:
-                factor = self.query_scale if part == "query_norm" else 1.0
+                factor = factors.get(part, 1.0)
                 parts.norm(norm, part, number, factor=factor)
 
     def biases(

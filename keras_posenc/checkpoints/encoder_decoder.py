@@ -177,6 +177,7 @@ class EncoderDecoder(Family):
             table = table * self.embedding_scale
         model.embedding.embeddings.assign(table)
         encoder = copy.copy(self)
+        encoder.output_scale = 1.0
         parts = Parts(encoder, tensors, f"{prefix}encoder.")
         if isinstance(model, TransformerEncoderModel):
             norm = model.embedding_norm and model.get_layer("embedding_norm")
@@ -215,14 +216,15 @@ class EncoderDecoder(Family):
         for number, block in enumerate(stack.blocks):
             self.fill_block(block, parts, number)
         if stack.final_norm is not None:
-            parts.norm(stack.final_norm, "final_norm")
+            parts.norm(stack.final_norm, "final_norm", factor=self.output_scale)
 
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         super().fill_block(block, parts, number)
         across = block.cross_attention
         if across is None:
             return
-        parts.dense(across.query, ["cross_query"], number)
+        factors = self.factors(block, parts, number)
+        parts.dense(across.query, ["cross_query"], number, factors=factors)
         parts.dense(across.key_value, ["cross_key", "cross_value"], number)
         parts.dense(across.output_projection, ["cross_output"], number)
         parts.norm(block.cross_attention_norm, "cross_attention_norm", number)

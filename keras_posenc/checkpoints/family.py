@@ -109,6 +109,8 @@ class Family:
     first_position: int = 0
     # What embeddings are multiplied by.
     embedding_scale: float = 1.0
+    # What the outputs of a decoder are multiplied by, before the logits.
+    output_scale: float = 1.0
     # What is added to the weights of norms.
     norm_offset: float = 0.0
     # Whether kernels are (in, out), as ours, and not (out, in).
@@ -237,17 +239,31 @@ class Family:
                 ["embedding_projection"],
             )
 
+    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
+        """Returns factors of the outputs of a block's layers, by part.
+
+        Each is a number, or has one for each feature.
+        """
+        return {}
+
     def fill_block(self, block: Any, parts: "Parts", number: int) -> None:
         """Matches one block."""
         attention, feed_forward = block.attention, block.feed_forward
+        factors = self.factors(block, parts, number)
         fused = "query_key_value" in self.names
         parts.dense(
             attention.query_key_value,
             ["query_key_value"] if fused else ["query", "key", "value"],
             number,
             heads=(attention.num_heads, attention.num_key_value_heads),
+            factors=factors,
         )
-        parts.dense(attention.output_projection, ["attention_output"], number)
+        parts.dense(
+            attention.output_projection,
+            ["attention_output"],
+            number,
+            factors=factors,
+        )
         if block.attention_norm is not None:
             parts.norm(block.attention_norm, "attention_norm", number)
         # Gate and intermediate projection may be halves of one tensor.
@@ -261,9 +277,13 @@ class Family:
             if feed_forward.gate is not None:
                 parts.dense(feed_forward.gate, ["gate"], number)
         parts.dense(
-            feed_forward.output_projection, ["feed_forward_output"], number
+            feed_forward.output_projection,
+            ["feed_forward_output"],
+            number,
+            factors=factors,
         )
-        parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
+        if block.feed_forward_norm is not None:
+            parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
 
     def prefix_in(self, tensors: Tensors) -> str:
         """Returns what the names of the encoder's tensors start with."""
@@ -393,6 +413,7 @@ class Parts:
         parts: Sequence[str],
         number: int | None = None,
         heads: tuple[int, int] | None = None,
+        factors: Mapping[str, Any] | None = None,
     ) -> None:
         """Fills a projection from one tensor, or from several, concatenated.
 
@@ -402,22 +423,17 @@ class Parts:
             number: Of the block.
             heads: How many of queries, and of keys and values, where there are
                 three parts.
+            factors: Of the outputs, by part: see `Family.factors`.
         """
         dim, _ = layer.kernel.shape
         sizes = sizes_of(layer, len(parts), heads)
-        names = [self.name(part, number) for part in parts]
-        self._fill(
-            layer,
-            [
-                self._kernel(name, size, dim)
-                for name, size in zip(names, sizes, strict=True)
-            ],
-            [
-                self._bias(part, name, size)
-                for part, name, size in zip(parts, names, sizes, strict=True)
-                if layer.bias is not None
-            ],
-        )
+        kernels, biases = [], []
+        for part, size in zip(parts, sizes, strict=True):
+            name, factor = self.name(part, number), (factors or {}).get(part)
+            kernels.append(_times(factor, self._kernel(name, size, dim)))
+            if layer.bias is not None:
+                biases.append(_times(factor, self._bias(part, name, size)))
+        self._fill(layer, kernels, biases)
 
     def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
         """Fills two projections of one width from the halves of a tensor."""
@@ -484,3 +500,10 @@ class Parts:
         layer.kernel.assign(np.concatenate(kernels).T)
         if layer.bias is not None:
             layer.bias.assign(np.concatenate(biases))
+
+
+def _times(factor: Any, values: np.ndarray) -> np.ndarray:
+    """Multiplies the outputs, in the first axis of a kernel or a bias."""
+    if factor is None:
+        return values
+    return np.asarray((values.astype("float64").T * factor).T)

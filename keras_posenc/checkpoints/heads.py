@@ -11,9 +11,9 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation, make_norm
-from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
-from keras_posenc.transformer.last_token_pooling import LastTokenPooling1D
-from keras_posenc.transformer.masked_average_pooling import (
+from keras_posenc.transformer.pooling import (
+    FirstTokenPooling1D,
+    LastTokenPooling1D,
     MaskedAveragePooling1D,
 )
 

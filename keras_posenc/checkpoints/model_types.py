@@ -23,6 +23,7 @@ from keras_posenc.checkpoints.families.esm import Esm
 from keras_posenc.checkpoints.families.eurobert import EuroBert
 from keras_posenc.checkpoints.families.gemma3 import Gemma3
 from keras_posenc.checkpoints.families.gpt2 import GPT2
+from keras_posenc.checkpoints.families.granite import Granite
 from keras_posenc.checkpoints.families.gte import Gte, New
 from keras_posenc.checkpoints.families.jina_bert import JinaBert
 from keras_posenc.checkpoints.families.llama import Llama, Mistral
@@ -30,9 +31,12 @@ from keras_posenc.checkpoints.families.marian import Marian
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.mpnet import MPNet
 from keras_posenc.checkpoints.families.nomic_bert import NomicBert
+from keras_posenc.checkpoints.families.olmo2 import Olmo2
+from keras_posenc.checkpoints.families.phi3 import Phi3
 from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.families.roformer import RoFormer
+from keras_posenc.checkpoints.families.smollm3 import SmolLM3
 from keras_posenc.checkpoints.families.t5 import MT5, T5
 from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.checkpoints.family import Family
@@ -68,10 +72,14 @@ FAMILIES: dict[str, type[Family]] = {
 DECODERS: dict[str, type[DecoderFamily]] = {
     "gemma3_text": Gemma3,
     "gpt2": GPT2,
+    "granite": Granite,
     "llama": Llama,
     "mistral": Mistral,
+    "olmo2": Olmo2,
+    "phi3": Phi3,
     "qwen2": Qwen2,
     "qwen3": Qwen3,
+    "smollm3": SmolLM3,
 }
 # Encoders with decoders, which write other texts, such as translations.
 ENCODER_DECODERS: dict[str, type[EncoderDecoder]] = {
@@ -101,6 +109,7 @@ _CLASSES = {
     "Esm": "esm",
     "EuroBert": "eurobert",
     "GPT2": "gpt2",
+    "Granite": "granite",
     "Gte": "gte",
     "Llama": "llama",
     "MBart": "mbart",
@@ -111,10 +120,13 @@ _CLASSES = {
     "ModernBert": "modernbert",
     "New": "new",
     "NomicBert": "nomic_bert",
+    "Olmo2": "olmo2",
+    "Phi3": "phi3",
     "Qwen2": "qwen2",
     "Qwen3": "qwen3",
     "RoFormer": "roformer",
     "Roberta": "roberta",
+    "SmolLM3": "smollm3",
     "T5": "t5",
     "ViT": "vit",
     "XLMRoberta": "xlm-roberta",
@@ -127,13 +139,13 @@ _BOTH = "an encoder and a decoder"
 _OTHERS: dict[str, str] = {
     **dict.fromkeys(
         """
-        bloom codegen cohere cohere2 ctrl deepseek_v2 deepseek_v3 exaone4
-        falcon falcon_mamba gemma gemma2 gemma3 gemma3n gemma4 gemma4_text glm
-        glm4 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj granite internlm3
-        llama4 llama4_text mamba mamba2 ministral ministral3 mistral3 mixtral
-        modernbert-decoder mpt nemotron olmo olmo2 olmo3 openai-gpt opt phi
-        phi3 phimoe qwen2_moe qwen3_5 qwen3_5_text qwen3_moe qwen3_next
-        recurrent_gemma rwkv smollm3 stablelm starcoder2 xglm
+        bloom codegen cohere cohere2 ctrl deepseek_v2 deepseek_v3 exaone4 falcon
+        falcon_mamba gemma gemma2 gemma3 gemma3n gemma4 gemma4_text glm glm4
+        gpt_bigcode gpt_neo gpt_neox gpt_oss gptj internlm3 llama4 llama4_text
+        mamba mamba2 ministral ministral3 mistral3 mixtral modernbert-decoder
+        mpt nemotron olmo olmo3 openai-gpt opt phi phimoe qwen2_moe
+        qwen3_5 qwen3_5_text qwen3_moe qwen3_next recurrent_gemma rwkv stablelm
+        starcoder2 xglm
         """.split(),
         _DECODER,
     ),

@@ -27,9 +27,9 @@ from keras_posenc.keras_internals import trace_texts
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.text._tokenizer import Tokenizer, reporting_cuts
 from keras_posenc.text.prompt import Prompt
-from keras_posenc.transformer._after_prompt import AfterPrompt
-from keras_posenc.transformer.concatenated_pooling import ConcatenatedPooling1D
-from keras_posenc.transformer.weighted_average_pooling import (
+from keras_posenc.transformer.pooling import (
+    AfterPrompt,
+    ConcatenatedPooling1D,
     WeightedAveragePooling1D,
 )
 

@@ -5,178 +5,141 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checks import check_max_wavelength
-from keras_posenc.ops.rotary_scaling import LENGTH, OPTIONAL, REQUIRED
+from keras_posenc.ops.rotary_scaling import LENGTH, OPTIONAL, REQUIRED, SHARE
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.text.files import shown
+
+_KEYS = ("rope_scaling", "rope_parameters")
+# Scalings that do not depend on the length of a text.
+KINDS = ("default", "linear", "llama3", "yarn")
 
 
 def rotary_of(
     config: Config,
     theta: Any,
-    head_dim: int | None = None,
+    *,
+    kinds: tuple[str, ...] = KINDS,
     scaling: Mapping[str, Any] | None = None,
+    head_dim: int = 0,
+    share: float | None = None,
 ) -> RotaryEmbedding:
     """Returns the rotary positions of a model whose blocks all have the same.
 
     Args:
         config: The config.
         theta: The base where the config has none.
-        head_dim: How many features are rotated, for a model that may have the
-            `"ntk"` scaling of older configs.
-        scaling: As `RotaryEmbedding` takes it, by keys of other code; a config
-            with `rope_parameters`, which transformers reads alone, has none.
-    """
-    # There is no table that ends: this is only the length in training.
-    config.take("max_position_embeddings", None)
-    given = config.take("rope_parameters", None)
-    if given is not None:
-        rotary = _rotary(config.part("rope_parameters", given), theta)
-        config.expect("rope_theta", rotary.max_wavelength)  # repeated
-        return rotary
-    older = config.take("rope_scaling", None)
-    rotary = _of_base(config, "rope_theta", theta, scaling)
-    if older is None:
-        return rotary
-    if head_dim is None:
-        raise config.wrong("rope_scaling", f"{shown(older)} is not supported")
-    return _ntk(config.part("rope_scaling", older), rotary, head_dim)
-
-
-def _ntk(
-    scaling: Config, rotary: RotaryEmbedding, head_dim: int
-) -> RotaryEmbedding:
-    """Returns rotary positions with a larger base and all pairs slower.
-
-    Pair `j` turns by `(base * factor) ** (-2 j / dim) / factor ** (2 / dim)`,
-    at any length: [Su, 2023](https://kexue.fm/archives/9706).
-    """
-    scaling.require("type", "ntk")
-    scaling.expect("mixed_b", None)
-    factor = scaling.positive("factor")
-    if factor < 1:
-        raise scaling.wrong("factor", f"it must be at least 1, and is {factor}")
-    scaling.finish()
-    return RotaryEmbedding(
-        max_wavelength=rotary.max_wavelength * factor,
-        scaling={"rope_type": "linear", "factor": factor ** (2 / head_dim)},
-        layout=rotary.layout,
-        name=rotary.name,
-    )
-
-
-def scaled_rotary_of(config: Config, theta: float) -> RotaryEmbedding:
-    """Returns the rotary positions of a decoder, scaled as its config says.
-
-    Args:
-        config: The config.
-        theta: The base where the config has none.
+        kinds: The scalings that the model may have.
+        scaling: That of other code, for a config that has none.
+        head_dim: How many features are rotated, for the scaling `"ntk"`.
+        share: Of the features that are rotated, where the scaling does not
+            say; None for a model that always rotates all.
 
     Raises:
-        ValueError: The scaling is unknown, or depends on the length of a text.
+        ValueError: The scaling is not one of these, or two keys differ.
     """
-    length = config.take("max_position_embeddings", None)
-    base = config.take("rope_theta", theta)
-    older, given = (
-        config.take(key, None, dict, type(None)) or {}
-        for key in ("rope_scaling", "rope_parameters")
-    )
+    older, given = (_taken(config, key) for key in _KEYS)
     if older and given and older != given:
         raise config.wrong(
             "rope_scaling",
             f"{shown(older)} differs from 'rope_parameters', {shown(given)}",
         )
+    if scaling is not None and not (older or given):
+        older, kinds = dict(scaling), (scaling["rope_type"],)
     key = "rope_scaling" if older else "rope_parameters"
     parameters = Config(older or given, f"{config.path}', '{key}")
-    rotary = scaled_rotary(parameters, base, length)
-    if "rope_theta" in config.values and base != rotary.max_wavelength:
-        raise config.wrong(
-            "rope_theta",
-            f"{shown(base)} differs from that of '{key}', "
-            f"{rotary.max_wavelength}",
-        )
-    return rotary
-
-
-def scaled_rotary(
-    parameters: Config, theta: Any, length: Any
-) -> RotaryEmbedding:
-    """Returns rotary positions from the keys of `rope_parameters`.
-
-    Args:
-        parameters: These keys.
-        theta: The base where they have none.
-        length: The length in training, where they have none.
-
-    Raises:
-        ValueError: The scaling is unknown, or depends on the length of a text.
-    """
-    parameters.rename("type", "rope_type")
-    kind = parameters.expect("rope_type", "default", "linear", "llama3", "yarn")
-    rotary = _of_base(parameters, "rope_theta", theta)
-    parameters.expect("partial_rotary_factor", 1.0, None)
-    scaling = {
-        key: parameters.take(key, None)
-        for key in (*REQUIRED[kind], *OPTIONAL.get(kind, ()))
-    }
-    if LENGTH in scaling and scaling[LENGTH] is None:
-        scaling[LENGTH] = length
-    parameters.finish()
-    if kind == "default":
-        return rotary
-    try:
-        return RotaryEmbedding(
-            max_wavelength=rotary.max_wavelength,
-            scaling={"rope_type": kind, **scaling},
-            layout=rotary.layout,
-            name=rotary.name,
-        )
-    except ValueError as error:
-        raise parameters.wrong("rope_type", str(error)) from None
+    length = config.take("max_position_embeddings", None)
+    base = _base(config, "rope_theta", parameters, theta)
+    return _rotary(parameters, base, length, kinds, head_dim, share)
 
 
 def rotary_by_kind(
-    config: Config, kinds: Mapping[str, tuple[str, float]]
+    config: Config, bases: Mapping[str, tuple[str, float]]
 ) -> dict[str, RotaryEmbedding]:
     """Returns rotary positions by kind of block.
 
     Args:
         config: The config.
-        kinds: For each kind, the key of its base in older configs, and the
-            base where the config has none.
+        bases: For each kind, the key of its base in older configs, and the
+            base where the config has none. The first kind is the one that
+            older configs may scale.
     """
-    parameters = config.part("rope_parameters", {})
+    older, given = (_taken(config, key) for key in _KEYS)
+    whole = Config(given, f"{config.path}', 'rope_parameters")
+    length = config.take("max_position_embeddings", None)
     found = {}
-    for kind, (key, theta) in kinds.items():
-        older = _of_base(config, key, theta)
-        given = parameters.take(kind, None)
-        found[kind] = (
-            older
-            if given is None
-            else _rotary(parameters.part(kind, given), theta)
-        )
-    parameters.finish()
+    for kind, (key, theta) in bases.items():
+        values = {**_taken(whole, kind), **older}
+        older = {}
+        parameters = Config(values, f"{whole.path}', '{kind}")
+        base = _base(config, key, parameters, theta)
+        found[kind] = _rotary(parameters, base, length)
+    whole.finish()
     return found
 
 
-def _rotary(parameters: Config, theta: float) -> RotaryEmbedding:
-    parameters.expect("rope_type", "default")
-    rotary = _of_base(parameters, "rope_theta", theta)
-    parameters.finish()
-    return rotary
+def _taken(config: Config, key: str) -> dict[str, Any]:
+    return config.take(key, None, dict, type(None)) or {}
 
 
-def _of_base(
-    config: Config,
-    key: str,
-    theta: float,
-    scaling: Mapping[str, Any] | None = None,
+def _base(config: Config, key: str, parameters: Config, theta: Any) -> float:
+    """Returns the base of a scaling, or of the config itself."""
+    said = config.take(key, None)
+    base = parameters.checked(
+        "rope_theta",
+        lambda _, value: check_max_wavelength(value),
+        theta if said is None else said,
+    )
+    if said not in (None, base):
+        raise config.wrong(
+            key,
+            f"{shown(said)} differs from that of the rotary positions, {base}",
+        )
+    return float(base)
+
+
+def _rotary(
+    parameters: Config,
+    base: float,
+    length: Any,
+    kinds: tuple[str, ...] = KINDS,
+    head_dim: int = 0,
+    share: float | None = None,
 ) -> RotaryEmbedding:
-    base = config.checked(
-        key, lambda _, value: check_max_wavelength(value), theta
-    )
-    return RotaryEmbedding(
-        max_wavelength=base,
-        scaling=scaling,
-        layout="halves",
-        name="rotary_embedding",
-    )
+    """Returns rotary positions from the keys of `rope_parameters`.
+
+    The scaling `"ntk"` has a larger base and all pairs slower: pair `j` turns
+    by `(base * factor) ** (-2 j / dim) / factor ** (2 / dim)`, at any length
+    ([Su, 2023](https://kexue.fm/archives/9706)).
+    """
+    parameters.rename("type", "rope_type")
+    kind = parameters.expect("rope_type", *kinds)
+    if share is None:
+        parameters.expect(SHARE, 1.0, None)
+    else:
+        share = parameters.take(SHARE, share)
+    if kind == "ntk":
+        parameters.expect("mixed_b", None)
+        factor = parameters.positive("factor")
+        if factor < 1:
+            raise parameters.wrong(
+                "factor", f"it must be at least 1, and is {factor}"
+            )
+        base *= factor
+        scaling = {"rope_type": "linear", "factor": factor ** (2 / head_dim)}
+    else:
+        names = (*REQUIRED[kind], *OPTIONAL.get(kind, ()))
+        scaling = {name: parameters.take(name, None) for name in names}
+        if LENGTH in scaling and scaling[LENGTH] is None:
+            scaling[LENGTH] = length
+        scaling["rope_type"] = kind
+    parameters.finish()
+    try:
+        return RotaryEmbedding(
+            max_wavelength=base,
+            scaling=scaling,
+            layout="halves",
+            partial_rotary_factor=1.0 if share is None else share,
+            name="rotary_embedding",
+        )
+    except ValueError as error:
+        raise parameters.wrong("rope_type", str(error)) from None

@@ -22,8 +22,8 @@ from keras_posenc.checkpoints.written_parts import WrittenParts
 from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer._sublayers import make_activation
-from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
-from keras_posenc.transformer.masked_average_pooling import (
+from keras_posenc.transformer.pooling import (
+    FirstTokenPooling1D,
     MaskedAveragePooling1D,
 )
 from keras_posenc.transformer.transformer_encoder_model import (
@@ -86,8 +86,9 @@ def save_hugging_face(
     """
     path = Path(folder).expanduser()
     tokenizer, encoder, after = _parts_of(model)
-    kind = "modernbert" if encoder.normalize_first else "bert"
-    family: Family = ModernBert() if encoder.normalize_first else Bert()
+    is_modern = encoder.norm_at != "after"
+    kind = "modernbert" if is_modern else "bert"
+    family: Family = ModernBert() if is_modern else Bert()
     head = _head_of(after, type(family).__name__)
     values = family.describe(encoder)
     if head.projection is not None:

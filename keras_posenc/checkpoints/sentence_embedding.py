@@ -16,20 +16,20 @@ from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.text.files import shown
-from keras_posenc.transformer.binary_quantization import BinaryQuantization
-from keras_posenc.transformer.concatenated_pooling import ConcatenatedPooling1D
-from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
-from keras_posenc.transformer.int8_quantization import Int8Quantization
-from keras_posenc.transformer.l2_normalization import L2Normalization
-from keras_posenc.transformer.last_token_pooling import LastTokenPooling1D
-from keras_posenc.transformer.masked_average_pooling import (
+from keras_posenc.transformer.pooling import (
+    ConcatenatedPooling1D,
+    FirstTokenPooling1D,
+    LastTokenPooling1D,
     MaskedAveragePooling1D,
-)
-from keras_posenc.transformer.masked_max_pooling import MaskedMaxPooling1D
-from keras_posenc.transformer.sqrt_length_pooling import SqrtLengthPooling1D
-from keras_posenc.transformer.truncation import Truncation
-from keras_posenc.transformer.weighted_average_pooling import (
+    MaskedMaxPooling1D,
+    SqrtLengthPooling1D,
     WeightedAveragePooling1D,
+)
+from keras_posenc.transformer.vectors import (
+    BinaryQuantization,
+    Int8Quantization,
+    L2Normalization,
+    Truncation,
 )
 
 # Modes of pooling, in the order in which their vectors are concatenated where

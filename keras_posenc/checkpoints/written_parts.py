@@ -51,8 +51,9 @@ class WrittenParts(Parts):
         parts: Sequence[str],
         number: int | None = None,
         heads: tuple[int, int] | None = None,
+        factors: Any = None,
     ) -> None:
-        """Writes a projection as one tensor or several."""
+        """Writes a projection; families that scale theirs are not supported."""
         ends = np.cumsum(sizes_of(layer, len(parts), heads))[:-1]
         weights = {"weight": np.split(_array(layer.kernel).T, ends)}
         if layer.bias is not None:

@@ -25,7 +25,7 @@ class Side:
         places: Integers `(batch, length)`: the place of each token among those
             of its row, which windows count in; by default the `index`.
         known: What attention positions keep for the blocks that follow: see
-            `AttentionPosition.rotated`.
+            `AttentionPosition.turned`.
     """
 
     length: Any

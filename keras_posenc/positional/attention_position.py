@@ -1,5 +1,6 @@
 """The base class of positions inside attention, with its hooks."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -17,7 +18,9 @@ class AttentionPosition(NamedArguments, keras.Layer):
 
     - `rotate(x, positions)`: rotates or scales queries and keys,
       `(batch, heads, seq, dim)`, and returns the same shape; or features
-      `widening` times as many, if the class sets that to more than 1.
+      `widening` times as many, if the class sets that to more than 1. With a
+      third argument, `known=None`, it can share work among blocks: `turned`
+      says how.
     - `rotate_keys(x, positions)`: the same for keys alone, where they need
       something else than queries.
     - `bias(query, key, query_positions, key_positions)`: returns a term of the
@@ -98,40 +101,23 @@ class AttentionPosition(NamedArguments, keras.Layer):
     takes_numbers: bool = True
     widening: int = 1
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Has a subclass use its own hook, not what its base keeps of one."""
-        super().__init_subclass__(**options)
-        for hook in ("rotate", "rotate_keys"):
-            kept = hook.replace("rotate", "rotated")
-            names = next(
-                vars(each)
-                for each in cls.__mro__
-                if {hook, kept} & vars(each).keys()
-            )
-            if kept not in names:
-                setattr(cls, kept, getattr(AttentionPosition, kept))
-
-    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
-        """Returns `rotate(x, positions)`, in the same dtype or another.
-
-        A subclass that defines `rotate` alone need not know of this.
+    def turned(self, hook: str, x: Any, positions: Any, known: Any) -> Any:
+        """Returns what a hook of rotation does to `x`, if there is one.
 
         Args:
-            x: As for `rotate`.
-            positions: As for `rotate`.
-            known: A dict that belongs to these positions. What is computed from
-                them alone can be kept there for other blocks, which are called
-                with the same dict.
+            hook: `"rotate"` or `"rotate_keys"`.
+            x: As for the hook.
+            positions: As for the hook.
+            known: A dict that belongs to these positions. A hook with an
+                argument of this name gets it, to keep there what it computes
+                from them alone, for other blocks with the same dict.
         """
-        return x if self.rotate is None else self.rotate(x, positions)
-
-    def rotated_keys(
-        self, x: Any, positions: Any, known: dict[Any, Any]
-    ) -> Any:
-        """Returns `rotate_keys(x, positions)`: see `rotated`."""
-        if self.rotate_keys is None:
-            return self.rotated(x, positions, known)
-        return self.rotate_keys(x, positions)
+        rotate = getattr(self, hook) or self.rotate
+        if rotate is None:
+            return x
+        if "known" in inspect.signature(rotate).parameters:
+            return rotate(x, positions, known)
+        return rotate(x, positions)
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         # A hook is called by another layer, whose autocasting would otherwise

@@ -80,26 +80,18 @@ class CombinedPosition(AttentionPosition):
             input_shape = *outer, width * each.widening
         self.built = True
 
-    def rotate(self, x: Any, positions: Any) -> Any:
-        return CombinedPosition.rotated(self, x, positions, {})
+    def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
+        return self._rotate("rotate", x, positions, known)
 
-    def rotate_keys(self, x: Any, positions: Any) -> Any:
-        return CombinedPosition.rotated_keys(self, x, positions, {})
+    def rotate_keys(self, x: Any, positions: Any, known: Any = None) -> Any:
+        return self._rotate("rotate_keys", x, positions, known)
 
-    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+    def _rotate(self, hook: str, x: Any, positions: Any, known: Any) -> Any:
         # Each in the dtype that it would get alone: xPos chooses by it what
         # queries and keys have in common.
-        dtype = x.dtype
-        for each in self._with("rotate"):
-            x = ops.cast(each.rotated(x, positions, known), dtype)
-        return x
-
-    def rotated_keys(
-        self, x: Any, positions: Any, known: dict[Any, Any]
-    ) -> Any:
-        dtype = x.dtype
+        known, dtype = {} if known is None else known, x.dtype
         for each in self.attention_positions:
-            x = ops.cast(each.rotated_keys(x, positions, known), dtype)
+            x = ops.cast(each.turned(hook, x, positions, known), dtype)
         return x
 
     def bias(

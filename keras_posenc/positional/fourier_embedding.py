@@ -125,10 +125,8 @@ class FourierEmbedding(AttentionPosition):
         )
         self.built = True
 
-    def rotate(self, x: Any, positions: Any) -> Any:
-        return FourierEmbedding.rotated(self, x, positions, {})
-
-    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+    def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
+        known = {} if known is None else known
         heads, dtype = x.shape[1], arithmetic_dtype(x)
         check_built_for(self, "width", self._width, x.shape[-1])
         self._check_heads(heads)

@@ -80,13 +80,7 @@ class PolarEmbedding(AttentionPosition):
         )
         self.built = True
 
-    def rotate(self, x: Any, positions: Any) -> Any:
-        return PolarEmbedding.rotated(self, x, positions, {})
-
-    def rotate_keys(self, x: Any, positions: Any) -> Any:
-        return PolarEmbedding.rotated_keys(self, x, positions, {})
-
-    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+    def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         heads, width = self.phase_bias.shape
         check_built_for(self, "heads", heads, x.shape[1])
         dtype = arithmetic_dtype(x)
@@ -99,19 +93,18 @@ class PolarEmbedding(AttentionPosition):
         wide = ops.cast(x, dtype) * scale
         return polar_vectors(wide, sine=sine, cosine=cosine) / scale
 
-    def rotated_keys(
-        self, x: Any, positions: Any, known: dict[Any, Any]
-    ) -> Any:
+    def rotate_keys(self, x: Any, positions: Any, known: Any = None) -> Any:
         sine, cosine = self._phases(x, positions, known)
         wide = ops.cast(x, arithmetic_dtype(x))
         return polar_vectors(wide, sine=sine, cosine=cosine)
 
     def _phases(
-        self, x: Any, positions: Any, known: dict[Any, Any]
+        self, x: Any, positions: Any, known: dict[Any, Any] | None
     ) -> tuple[Any, Any]:
         """Returns sines and cosines of the positions: (batch, 1, seq, dim)."""
         dtype, width = arithmetic_dtype(x), x.shape[-1]
         check_built_for(self, "width", self.phase_bias.shape[1], width)
+        known = {} if known is None else known
         # The layer itself is kept too: another one could get its id.
         key = id(self), dtype
         if key not in known:

@@ -235,10 +235,8 @@ class RotaryEmbedding(AttentionPosition):
             self._check_width(input_shape[-1])
         self.built = True
 
-    def rotate(self, x: Any, positions: Any) -> Any:
-        return self._turn(x, *self._phases_of_heads(x, positions))
-
-    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
+    def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
+        known = {} if known is None else known
         # Sines take most operators of a block. The layer itself is kept too:
         # another one could get its id.
         key = id(self), x.shape[-1], keras.backend.standardize_dtype(x.dtype)

@@ -88,23 +88,14 @@ class XPosEmbedding(AttentionPosition):
             )
         self.built = True
 
-    def rotate(self, x: Any, positions: Any) -> Any:
-        return self._turned(x, positions, {}, sign=1)
+    def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
+        return self._rotate(x, positions, known, sign=1)
 
-    def rotate_keys(self, x: Any, positions: Any) -> Any:
-        return self._turned(x, positions, {}, sign=-1)
+    def rotate_keys(self, x: Any, positions: Any, known: Any = None) -> Any:
+        return self._rotate(x, positions, known, sign=-1)
 
-    def rotated(self, x: Any, positions: Any, known: dict[Any, Any]) -> Any:
-        return self._turned(x, positions, known, sign=1)
-
-    def rotated_keys(
-        self, x: Any, positions: Any, known: dict[Any, Any]
-    ) -> Any:
-        return self._turned(x, positions, known, sign=-1)
-
-    def _turned(
-        self, x: Any, positions: Any, known: dict[Any, Any], *, sign: int
-    ) -> Any:
+    def _rotate(self, x: Any, positions: Any, known: Any, *, sign: int) -> Any:
+        known = {} if known is None else known
         dtype, width = arithmetic_dtype(x), x.shape[-1]
         is_float16 = keras.backend.standardize_dtype(x.dtype) == "float16"
         # The layer itself is kept too: another one could get its id.

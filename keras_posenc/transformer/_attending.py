@@ -28,25 +28,14 @@ from keras_posenc.transformer._sublayers import project
 _Between = tuple[Side, Side, Any]
 
 
-def rotated(position: AttentionPosition | None, x: Any, side: Side) -> Any:
-    """Rotates queries by the positions of their tokens."""
-    if position is None or position.rotate is None:
-        return x
-    turned = position.rotated(x, side.positions, side.known)
-    return _of_rotation(position, "rotate", turned, x)
-
-
-def rotated_keys(position: AttentionPosition | None, x: Any, side: Side) -> Any:
-    """Rotates keys by the positions of their tokens."""
-    if position is None or position.rotate_keys is None:
-        return rotated(position, x, side)
-    turned = position.rotated_keys(x, side.positions, side.known)
-    return _of_rotation(position, "rotate_keys", turned, x)
-
-
-def _of_rotation(
-    position: AttentionPosition, hook: str, turned: Any, x: Any
+def rotated(
+    position: AttentionPosition | None, x: Any, side: Side, hook: str = "rotate"
 ) -> Any:
+    """Rotates queries, or keys, by the positions of their tokens."""
+    if position is None:
+        return x
+    hook = hook if getattr(position, hook) else "rotate"
+    turned = position.turned(hook, x, side.positions, side.known)
     expected = *x.shape[:-1], x.shape[-1] * position.widening
     turned = _check_hook(position, hook, turned, expected, broadcasts=False)
     return x if turned is None else ops.cast(turned, x.dtype)

@@ -33,14 +33,12 @@ class Block(AttentionLayer):
         attention_position: Position in the self-attention.
         attention_window: Window of the self-attention.
         across: Options of the cross-attention; None for a block without one.
-        has_attention_norm: Whether the self-attention has a norm.
         **options: All of `BlockOptions`.
     """
 
     hidden_arguments = AttentionLayer.hidden_arguments | {
         "attention_window",  # an argument of the encoder's constructor
         "across",
-        "has_attention_norm",
     }
 
     def __init__(
@@ -50,7 +48,6 @@ class Block(AttentionLayer):
         attention_position: AttentionPosition | str | None,
         attention_window: int | None = None,
         across: dict[str, Any] | None = None,
-        has_attention_norm: bool = True,
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__(**for_keras(options))
@@ -94,28 +91,22 @@ class Block(AttentionLayer):
         self.num_key_value_heads = self.attention.num_key_value_heads
         self.attention_position = self.attention.attention_position
 
-        def make_norm_of(part: str) -> keras.Layer:
-            return make_norm(
-                self.norm, self.norm_epsilon, self.dtype_policy, f"{part}_norm"
-            )
-
-        self.attention_norm = None
-        if has_attention_norm:
-            self.attention_norm = make_norm_of("attention")
-        self.feed_forward_norm = make_norm_of("feed_forward")
-        self.cross_attention_norm = None
-        if across is not None:
-            self.cross_attention_norm = make_norm_of("cross_attention")
-        self.attention_output_norm = None
-        self.cross_attention_output_norm = None
-        self.feed_forward_output_norm = None
-        if self.normalize_outputs:
-            self.attention_output_norm = make_norm_of("attention_output")
-            if across is not None:
-                self.cross_attention_output_norm = make_norm_of(
-                    "cross_attention_output"
-                )
-            self.feed_forward_output_norm = make_norm_of("feed_forward_output")
+        is_between = self.norm_at == "between"
+        for part in ("attention", "cross_attention", "feed_forward"):
+            for kind, is_there in (
+                (
+                    "norm",
+                    self.norm_at != "output"
+                    and not (is_between and part == "attention"),
+                ),
+                ("output_norm", "output" in self.norm_at),
+            ):
+                norm, name = None, f"{part}_{kind}"
+                if is_there and getattr(self, part) is not None:
+                    norm = make_norm(
+                        self.norm, self.norm_epsilon, self.dtype_policy, name
+                    )
+                setattr(self, name, norm)
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -178,6 +169,7 @@ class Block(AttentionLayer):
         training: bool | None,
     ) -> Any:
         """Applies the sublayers, each with norm, dropout and residual."""
+        is_after = "after" in self.norm_at
         for part, norm, output_norm in (
             (attention, self.attention_norm, self.attention_output_norm),
             (
@@ -193,12 +185,12 @@ class Block(AttentionLayer):
         ):
             if part is cross_attention and self.cross_attention is None:
                 continue
-            outputs = normalized(norm, x) if self.normalize_first else x
+            outputs = x if is_after else normalized(norm, x)
             if part is self.feed_forward:  # has its own dropout
                 outputs = part(outputs, training=training)
             else:
                 outputs = self.dropout_layer(part(outputs), training=training)
             x = x + normalized(output_norm, outputs)
-            if not self.normalize_first:
+            if is_after:
                 x = normalized(norm, x)
         return x

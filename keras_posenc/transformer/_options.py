@@ -75,14 +75,15 @@ class AttentionOptions(ProjectionOptions, total=False):
         query_key_value_bias: Whether the projections to queries, keys and
             values have biases; by default `use_bias`.
         query_key_norm: Whether each head's queries and keys are normalized, by
-            RMS, before they are rotated. All heads share the weights.
+            RMS, before they are rotated. All heads share the weights. `"all"`
+            normalizes all heads together, as in OLMo 2.
         norm_epsilon: Added to the variance in each norm, above 0.
     """
 
     num_key_value_heads: int | None
     head_dim: int | None
     query_key_value_bias: bool | None
-    query_key_norm: bool
+    query_key_norm: bool | str
     norm_epsilon: float
 
 
@@ -106,15 +107,17 @@ class BlockOptions(FeedForwardOptions, AttentionOptions, total=False):
 
     Args:
         intermediate_dim: Width of the feed-forward part.
-        normalize_first: Pre-norm (True) or post-norm (False, the paper).
-        normalize_outputs: Whether the outputs of each sublayer are normalized
-            too, before they are added to its inputs, as in Gemma 3.
+        norm_at: Where norms are: `"after"` each residual (post-norm, the
+            paper); `"before"` each sublayer (pre-norm); `"between"`, as
+            before without the very first, for inputs that are normalized
+            already, as in ModernBERT; at the `"output"` of each sublayer, as
+            in OLMo 2; `"before output"`, both, as in Gemma 3; or
+            `"after output"`. Except after residuals, a stack ends with a norm.
         norm: `"layer"` or `"rms"`.
     """
 
     intermediate_dim: int
-    normalize_first: bool
-    normalize_outputs: bool
+    norm_at: str
     norm: str
 
 
@@ -171,6 +174,11 @@ def _check_bool_or_none(name: str, value: Any) -> bool | None:
     return None if value is None else check_bool(name, value)
 
 
+#: Where the norms of a block are.
+PLACES = (
+    *("after", "before", "between", "output"),
+    *("before output", "after output"),
+)
 _INITIALIZER, _REGULARIZER = (
     lambda _, value: keras.initializers.get(value),
     lambda _, value: keras.regularizers.get(value),
@@ -187,11 +195,12 @@ OPTIONS = {
     "attention_position": Option(None),
     "activation": Option("relu", lambda _, value: make_activation(value)),
     "use_gate": Option(False, check_bool),
-    "normalize_first": Option(False, check_bool),
-    "normalize_outputs": Option(False, check_bool),
+    "norm_at": Option("after", lambda name, x: check_choice(name, x, PLACES)),
     "norm": Option("layer", lambda name, x: check_choice(name, x, NORMS)),
     "norm_epsilon": Option(1e-5, check_positive),
-    "query_key_norm": Option(False, check_bool),
+    "query_key_norm": Option(
+        False, lambda name, x: x if x == "all" else check_bool(name, x)
+    ),
     "use_bias": Option(True, check_bool),
     "query_key_value_bias": Option(None, _check_bool_or_none),
     "kernel_initializer": Option("glorot_uniform", _INITIALIZER),

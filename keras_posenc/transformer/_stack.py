@@ -20,7 +20,7 @@ from keras_posenc.transformer._sublayers import make_norm
 
 
 class Stack(AttentionLayer):
-    """Base of the stacks: blocks and, if these are pre-norm, a final norm.
+    """Base of the stacks: blocks and, unless these are post-norm, a norm.
 
     Args:
         block: The class of the blocks.
@@ -73,6 +73,9 @@ class Stack(AttentionLayer):
             **keep_options(self, BlockOptions, options),
             **(of_blocks or {}),
         }
+        place = of_blocks.pop("norm_at")
+        others = "before" if place == "between" else place
+        by_block["norm_at"] = [place, *[others] * (count - 1)]
         # A shared block is built, saved and quantized once.
         made = [
             block(
@@ -88,7 +91,7 @@ class Stack(AttentionLayer):
         self.num_heads = self.blocks[0].num_heads
         self.num_key_value_heads = self.blocks[0].num_key_value_heads
         self.final_norm = None
-        if self.normalize_first:
+        if "after" not in self.norm_at:
             self.final_norm = make_norm(
                 self.norm, self.norm_epsilon, self.dtype_policy, "final_norm"
             )

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_posenc.keras_internals import is_compiled_by_xla
+from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.initializers import initializer_of
 
@@ -92,6 +93,28 @@ def make_head_norms(owner: Any) -> tuple[Any, Any]:
         for part in ("query", "key")
     )
     return query, key
+
+
+def build_head_norms(owner: Any, head_dim: int) -> None:
+    """Builds the norms of queries and keys, of each head or of all."""
+    for norm, heads in (
+        (owner.query_norm, owner.num_heads),
+        (owner.key_norm, owner.num_key_value_heads),
+    ):
+        if norm is not None:
+            width = head_dim * (heads if owner.query_key_norm == "all" else 1)
+            norm.build((None, None, width))
+
+
+def normalized_heads(norm: keras.Layer | None, x: Any) -> Any:
+    """Applies a norm of each head or of all: (batch, heads, seq, head_dim)."""
+    _, heads, _, head_dim = x.shape
+    if norm is None or norm.scale.shape[0] == head_dim:
+        return normalized(norm, x)
+    x = swap_heads(x)
+    outer = outer_sizes(x)[:2]
+    x = norm(ops.reshape(x, (*outer, heads * head_dim)))
+    return swap_heads(ops.reshape(x, (*outer, heads, head_dim)))
 
 
 def normalized(norm: keras.Layer | None, x: Any) -> Any:

@@ -14,7 +14,6 @@ from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attending import (
     attend_between,
     rotated,
-    rotated_keys,
 )
 from keras_posenc.transformer._attention_layer import (
     check_heads,
@@ -32,9 +31,10 @@ from keras_posenc.transformer._options import (
     with_options,
 )
 from keras_posenc.transformer._sublayers import (
+    build_head_norms,
     make_dense,
     make_head_norms,
-    normalized,
+    normalized_heads,
     project,
 )
 
@@ -150,9 +150,7 @@ class CrossAttention(DecodingLayer):
         self.key_value.build((batch, None, memory_dim))
         self.output_projection = make_dense(self, dim, "output_projection")
         self.output_projection.build((batch, seq, width))
-        for norm in self.query_norm, self.key_norm:
-            if norm is not None:
-                norm.build((batch, None, seq, head_dim))
+        build_head_norms(self, head_dim)
         position = self.attention_position
         if position is not None and not position.built:
             position.build((batch, self.num_heads, seq, head_dim))
@@ -257,8 +255,8 @@ class CrossAttention(DecodingLayer):
             projected, (batch, source, 2 * kv_heads, head_dim)
         )
         key, value = ops.split(swap_heads(projected), 2, axis=1)
-        key = normalized(self.key_norm, key)
-        key = rotated_keys(self.attention_position, key, keys)
+        key = normalized_heads(self.key_norm, key)
+        key = rotated(self.attention_position, key, keys, "rotate_keys")
         return {"key": key, "value": value}
 
     def read(
@@ -282,7 +280,7 @@ class CrossAttention(DecodingLayer):
                 head_dim,
             ),
         )
-        query = normalized(self.query_norm, swap_heads(query))
+        query = normalized_heads(self.query_norm, swap_heads(query))
         query = query * head_dim**-0.5
         return attend_between(
             self,

@@ -15,7 +15,6 @@ from keras_posenc.transformer._attending import (
     check_causal,
     places_of,
     rotated,
-    rotated_keys,
     steps_of,
 )
 from keras_posenc.transformer._attention_layer import (
@@ -32,9 +31,10 @@ from keras_posenc.transformer._options import (
     with_options,
 )
 from keras_posenc.transformer._sublayers import (
+    build_head_norms,
     make_dense,
     make_head_norms,
-    normalized,
+    normalized_heads,
     project,
 )
 
@@ -144,9 +144,7 @@ class SelfAttention(AttentionLayer):
         self.query_key_value.build((batch, seq, dim))
         self.output_projection = make_dense(self, dim, "output_projection")
         self.output_projection.build((batch, seq, self.num_heads * head_dim))
-        for norm in self.query_norm, self.key_norm:
-            if norm is not None:
-                norm.build((batch, None, seq, head_dim))
+        build_head_norms(self, head_dim)
         position = self.attention_position
         if position is not None and not position.built:
             shape = batch, self.num_heads, seq, head_dim
@@ -173,7 +171,7 @@ class SelfAttention(AttentionLayer):
         return attend_between(
             self,
             rotated(position, query, context.queries),
-            rotated_keys(position, key, context.keys),
+            rotated(position, key, context.keys, "rotate_keys"),
             value,
             context,
             places=places_of(steps, context.queries, context.keys),
@@ -212,7 +210,7 @@ class SelfAttention(AttentionLayer):
         position, slots = self.attention_position, context.slots
         assert slots is not None
         new = {
-            "key": rotated_keys(position, key, context.queries),
+            "key": rotated(position, key, context.queries, "rotate_keys"),
             "value": value,
         }
         steps = steps_of(position, x, context, self.num_heads)
@@ -254,6 +252,6 @@ class SelfAttention(AttentionLayer):
             3 if heads == kv_heads else [heads, heads + kv_heads],
             axis=1,
         )
-        query = normalized(self.query_norm, query)
-        key = normalized(self.key_norm, key)
+        query = normalized_heads(self.query_norm, query)
+        key = normalized_heads(self.key_norm, key)
         return query * head_dim**-0.5, key, value

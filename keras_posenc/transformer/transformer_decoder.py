@@ -26,8 +26,7 @@ from keras_posenc.transformer.transformer_decoder_block import (
 class TransformerDecoder(Stack, DecodingLayer):
     """A stack of `TransformerDecoderBlock`s, as wide as its inputs.
 
-    The defaults are the paper's. With `normalize_first=True` the outputs of
-    the last block are normalized.
+    The defaults are the paper's.
 
     Args:
         num_layers: Number of blocks.

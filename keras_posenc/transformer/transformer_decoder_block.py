@@ -21,7 +21,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Each with a residual and a norm. Post-norm, as in the paper:
-    `x = norm(x + attention(x))`; pre-norm (`normalize_first=True`):
+    `x = norm(x + attention(x))`; pre-norm (`norm_at="before"`):
     `x = x + attention(norm(x))`.
 
     Args:

@@ -19,16 +19,13 @@ from keras_posenc.transformer.transformer_encoder_block import (
 class TransformerEncoder(Stack):
     """A stack of `TransformerEncoderBlock`s, as wide as its inputs.
 
-    The defaults are the paper's. With `normalize_first=True` the outputs of
-    the last block are normalized.
+    The defaults are the paper's.
 
     Args:
         num_layers: Number of blocks.
         attention_window: How many tokens a token sees on either side of
             itself, or None for all: one value, or a list with one for each
             block.
-        use_first_norm: Whether the first block has the norm of its attention.
-            ModernBERT's has none, because its embeddings are normalized.
         share_blocks: Whether all blocks are one, as in ALBERT.
         skip_padding: Whether the blocks skip the padding of masked inputs, so
             that the time of a batch depends on its real tokens. The outputs do
@@ -73,39 +70,28 @@ class TransformerEncoder(Stack):
         num_layers: int = 6,
         *,
         attention_window: int | Sequence[int | None] | None = None,
-        use_first_norm: bool = True,
         share_blocks: bool = False,
         skip_padding: bool = True,
         **options: Unpack[StackOptions],
     ) -> None:
         windows = check_windows(attention_window, num_layers)
-        norms = [True] * len(windows)
-        norms[0] = check_bool("use_first_norm", use_first_norm)
-        alike = all(
-            not isinstance(value, list | tuple)
+        alike = options["norm_at"] != "between" and not any(
+            isinstance(value, list | tuple)
             for value in (options["attention_position"], attention_window)
         )
-        if not norms[0] and not options["normalize_first"]:
-            raise ValueError(
-                "use_first_norm=False needs normalize_first=True: in a "
-                "post-norm block the norm follows the attention. "
-                f"Received: normalize_first={options['normalize_first']!r}"
-            )
-        if check_bool("share_blocks", share_blocks) and not (
-            alike and norms[0]
-        ):
+        if check_bool("share_blocks", share_blocks) and not alike:
             raise ValueError(
                 "`share_blocks` needs blocks that are alike: one "
-                "`attention_position`, one `attention_window` and "
-                "use_first_norm=True. Received: "
+                "`attention_position`, one `attention_window` and a `norm_at` "
+                "that is not 'between'. Received: "
                 f"attention_position={options['attention_position']!r}, "
                 f"attention_window={attention_window!r}, "
-                f"use_first_norm={use_first_norm}"
+                f"norm_at={options['norm_at']!r}"
             )
         super().__init__(
             TransformerEncoderBlock,
             num_layers,
-            by_block={"attention_window": windows, "use_attention_norm": norms},
+            by_block={"attention_window": windows},
             share_blocks=share_blocks,
             skip_padding=skip_padding,
             **options,
@@ -115,5 +101,4 @@ class TransformerEncoder(Stack):
             if isinstance(attention_window, list | tuple)
             else windows[0]
         )
-        self.use_first_norm = use_first_norm
         self.share_blocks = share_blocks

@@ -4,7 +4,6 @@ from typing import Unpack
 
 import keras
 
-from keras_posenc.checks import check_bool
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._block import Block
 from keras_posenc.transformer._options import BlockOptions, with_options
@@ -16,7 +15,7 @@ class TransformerEncoderBlock(Block):
     """Self-attention and feed-forward, each with a residual and a norm.
 
     Post-norm, as in the paper: `x = norm(x + attention(x))`. Pre-norm
-    (`normalize_first=True`), which trains more steadily when deep:
+    (`norm_at="before"`), which trains more steadily when deep:
     `x = x + attention(norm(x))`.
 
     Args:
@@ -26,7 +25,6 @@ class TransformerEncoderBlock(Block):
             `"rotary"`, `"alibi"` or `"t5"`, or None.
         attention_window: How many tokens a token sees on either side of
             itself; None for all.
-        use_attention_norm: Whether the attention has its norm.
         **options: As for `BlockOptions`.
 
     Call arguments: those of `SelfAttention`.
@@ -58,16 +56,12 @@ class TransformerEncoderBlock(Block):
         *,
         attention_position: AttentionPosition | str | None = None,
         attention_window: int | None = None,
-        use_attention_norm: bool = True,
         **options: Unpack[BlockOptions],
     ) -> None:
-        check_bool("use_attention_norm", use_attention_norm)
         super().__init__(
             num_heads,
             attention_position=attention_position,
             attention_window=attention_window,
-            has_attention_norm=use_attention_norm,
             **options,
         )
         self.attention_window = self.attention.attention_window
-        self.use_attention_norm = use_attention_norm

@@ -46,7 +46,6 @@ class TransformerEncoderModel(StackModel):
         attention_window: As `TransformerEncoder` takes it.
         use_causal_mask: Whether no token attends to later ones, as in a
             decoder whose vectors are compared.
-        use_first_norm: As `TransformerEncoder` takes it.
         share_blocks: As `TransformerEncoder` takes it.
         embedding_dim: Width of the embeddings, if they are projected to
             `d_model` after their dropout; None for `d_model` itself.
@@ -94,7 +93,6 @@ class TransformerEncoderModel(StackModel):
         input_position: keras.Layer | str | None = "sinusoidal",
         attention_window: int | Sequence[int | None] | None = None,
         use_causal_mask: bool = False,
-        use_first_norm: bool = True,
         share_blocks: bool = False,
         embedding_dim: int | None = None,
         embedding_norm: bool = False,
@@ -118,7 +116,6 @@ class TransformerEncoderModel(StackModel):
         encoder = TransformerEncoder(
             options["num_layers"],
             attention_window=attention_window,
-            use_first_norm=use_first_norm,
             share_blocks=share_blocks,
             skip_padding=skip_padding,
             **select(StackOptions, options),
@@ -183,7 +180,6 @@ class TransformerEncoderModel(StackModel):
         self.separator_id = separator_id
         self.attention_window = encoder.attention_window
         self.use_causal_mask = use_causal_mask
-        self.use_first_norm = encoder.use_first_norm
         self.share_blocks = encoder.share_blocks
         self.skip_padding = encoder.skip_padding
         self.keep_options_of(encoder, embedding)

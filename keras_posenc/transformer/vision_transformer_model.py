@@ -29,7 +29,7 @@ from keras_posenc.transformer.transformer_encoder import TransformerEncoder
     intermediate_dim=3072,
     dropout=0.0,
     activation="gelu",
-    normalize_first=True,
+    norm_at="before",
     norm_epsilon=1e-6,
 )
 class VisionTransformerModel(StackModel):

@@ -100,6 +100,16 @@ def changed(tmp_path):
             },
         ),
         ("qwen2", {"layer_types": ...}),
+        (
+            "phi3",
+            {
+                "rope_parameters": ...,
+                "rope_theta": 50.0,
+                "rope_scaling": None,
+                "partial_rotary_factor": 0.75,
+                "attention_bias": False,
+            },
+        ),
     ],
 )
 def test_older_keys(changed, name, keys):
@@ -163,6 +173,9 @@ def test_a_head_that_is_stored_though_it_is_tied(changed):
         ("qwen2", {"layer_types": ["full_attention"]}, "each of 2 blocks"),
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "30.0 is not"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "no text"),
+        ("llama", {"partial_rotary_factor": 0.5}, "supported: partial_rotary"),
+        ("phi3", {"rope_scaling": {"type": "longrope"}}, "differs"),
+        ("smollm3", {"no_rope_layers": [1]}, "must have 2 numbers"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "True is not"),
         ("gpt2", {"n_positions": 15}, "must have shape .15, 16."),
     ],

@@ -17,7 +17,9 @@ def test_ntk_as_far_as_gte_says():
         "rope_scaling": {"type": "ntk", "factor": 8.0},
         "rope_theta": 20000,
     }
-    rotary = rotary_of(Config(said, "config.json"), None, 64)
+    rotary = rotary_of(
+        Config(said, "config.json"), None, kinds=("ntk",), head_dim=64
+    )
     positions = np.array([0, 1, 2, 63, 4095, 8191])
     # Of digits, as in the source: 32 of them, each in a base that is larger by
     # one factor, so that the last pair is 8 times slower in all.

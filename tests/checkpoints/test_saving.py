@@ -34,8 +34,7 @@ MODERN_BERT = {
     **BERT,
     "input_position": None,
     "attention_position": "rotary",
-    "normalize_first": True,
-    "use_first_norm": False,
+    "norm_at": "between",
     "use_gate": True,
     "use_bias": False,
     "attention_window": 3,
@@ -183,7 +182,7 @@ REFUSED = [
         },
         "attention_position",
     ),
-    (made, {"options": MODERN_BERT, "use_first_norm": True}, "use_first_norm"),
+    (made, {"options": MODERN_BERT, "norm_at": "before"}, "norm_at"),
 ]
 
 

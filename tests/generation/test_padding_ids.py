@@ -17,7 +17,7 @@ SIZES = {
     "num_layers": 1,
     "num_heads": 2,
     "intermediate_dim": 16,
-    "normalize_first": True,
+    "norm_at": "before",
     "attention_position": "rotary",
     "input_position": None,
 }

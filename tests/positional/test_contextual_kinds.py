@@ -250,9 +250,9 @@ def test_combined_is_one_after_the_other(near):
     query, key = map(ops.convert_to_tensor, (query, key))
     places = ops.expand_dims(ops.arange(SEQ), 0)
     want = softmax.rotate(rotary.rotate(query, places), places)
-    near(combined.rotated(query, places, {}), numpy(want), 0)
+    near(combined.rotate(query, places), numpy(want), 0)
     want = rotary.rotate(key, places)
-    near(combined.rotated_keys(key, places, {}), numpy(want), 0)
+    near(combined.rotate_keys(key, places), numpy(want), 0)
     want = sum(
         numpy(each.bias(query, key, places, places))
         for each in (alibi, combined.attention_positions[3])
@@ -276,9 +276,9 @@ def test_combined_is_each_in_its_own_precision(near):
     xpos, places = kp.XPosEmbedding(8), np.arange(9)[np.newaxis]
     combined = kp.CombinedPosition([kp.AttentionTemperature(), xpos])
     x = ops.cast(draw(1, 1, 9, DIM), "float16")
-    for hook in ("rotated", "rotated_keys"):
-        want = ops.cast(getattr(xpos, hook)(x, places, {}), "float16")
-        near(getattr(combined, hook)(x, places, {}), numpy(want), 0)
+    for hook in ("rotate", "rotate_keys"):
+        want = ops.cast(getattr(xpos, hook)(x, places), "float16")
+        near(getattr(combined, hook)(x, places), numpy(want), 0)
 
 
 # ---- Refusals

@@ -172,8 +172,10 @@ def test_out_of_reach_is_nan(make):
     position = built(make())
     x = ops.convert_to_tensor(draw(1, HEADS, 2, DIM))
     for bad in (np.nan, 2.0**24 + 2):
-        for hook in (position.rotated, position.rotated_keys):
-            outputs = numpy(hook(x, np.array([[1, bad]], "float32"), {}))
+        for hook in ("rotate", "rotate_keys"):
+            outputs = numpy(
+                position.turned(hook, x, np.array([[1, bad]], "float32"), {})
+            )
             assert np.isnan(outputs[0, :, 1]).any()
             assert np.isfinite(outputs[0, :, 0]).all()
 
@@ -200,14 +202,14 @@ def test_a_subclass_has_its_own_hook():
         mine = type("Mine", (kind,), {"rotate": ones})()
         mixed_in = type("Mixed", (type("In", (), {"rotate": ones}), kind), {})()
         for each in (mine, mixed_in):
-            assert numpy(each.rotated(x, places, {})).all() == 1
-            assert np.ptp(numpy(each.rotated(x, places, {}))) == 0
-        assert np.ptp(numpy(kind().rotated(x, places, {}))) > 0
+            assert numpy(each.turned("rotate", x, places, {})).all() == 1
+            assert np.ptp(numpy(each.turned("rotate", x, places, {}))) == 0
+        assert np.ptp(numpy(kind().turned("rotate", x, places, {}))) > 0
     mine = type("Mine", (kp.XPosEmbedding,), {"rotate_keys": ones})()
-    assert np.ptp(numpy(mine.rotated_keys(x, places, {}))) == 0
+    assert np.ptp(numpy(mine.turned("rotate_keys", x, places, {}))) == 0
     mine = type("Mine", (kp.RotaryEmbedding,), {})()
     known = {}
-    mine.rotated(x, places, known)
+    mine.turned("rotate", x, places, known)
     assert known
 
 

@@ -112,7 +112,7 @@ def cases(draw):
         "num_key_value_heads": kv_heads,
         "dim": heads * draw(st.integers(least, max(4, least))),
         "intermediate_dim": draw(st.integers(1, 32)),
-        "normalize_first": draw(st.booleans()),
+        "norm_at": draw(st.sampled_from(["after", "before"])),
         "norm": draw(st.sampled_from(["layer", "rms"])),
         "use_bias": draw(st.booleans()),
         "norm_epsilon": draw(st.sampled_from([1e-6, 1e-5, 1e-3, 0.1])),
@@ -148,7 +148,7 @@ def test_block(case):
         x,
         block_weights(block, dim),
         case["num_heads"],
-        case["normalize_first"],
+        case["norm_at"],
         epsilon=case["norm_epsilon"],
         activation=case["activation"],
         num_key_value_heads=case["num_key_value_heads"],
@@ -237,15 +237,15 @@ def test_pooling(case):
     near(pooling(x), x.astype("float64").mean(axis=1))
 
 
-@pytest.mark.parametrize("normalize_first", [False, True])
-def test_stack_is_its_blocks(normalize_first):
+@pytest.mark.parametrize("norm_at", ["after", "before"])
+def test_stack_is_its_blocks(norm_at):
     rng = np.random.default_rng(0)
     encoder = kp.TransformerEncoder(
         3,
         num_heads=4,
         intermediate_dim=16,
         dropout=0.0,
-        normalize_first=normalize_first,
+        norm_at=norm_at,
     )
     encoder.build((None, None, 8))
     randomised(encoder, rng)
@@ -256,10 +256,10 @@ def test_stack_is_its_blocks(normalize_first):
             expected,
             block_weights(block, 8),
             4,
-            normalize_first,
+            norm_at,
             epsilon=1e-5,
         )
-    if normalize_first:
+    if norm_at == "before":
         expected = ref.layer_norm(
             expected,
             **norm_weights(encoder.final_norm),
@@ -292,7 +292,7 @@ def test_decoder_block(case):
         x,
         block_weights(block, dim),
         case["num_heads"],
-        case["normalize_first"],
+        case["norm_at"],
         epsilon=case["norm_epsilon"],
         memory=memory,
         activation=case["activation"],
@@ -316,7 +316,7 @@ def transformer_weights(model):
             for block in model.decoder.blocks
         ],
     }
-    if model.normalize_first:
+    if model.norm_at == "before":
         weights["encoder_norm"] = norm_weights(model.encoder.final_norm)
         weights["decoder_norm"] = norm_weights(model.decoder.final_norm)
     weights["logits_kernel"] = (
@@ -330,7 +330,7 @@ def transformer_weights(model):
 MODELS = {
     "the-paper": {},
     "pre-rms-grouped-tied": {
-        "normalize_first": True,
+        "norm_at": "before",
         "norm": "rms",
         "num_key_value_heads": 2,
         "embeddings": "tied",
@@ -373,7 +373,7 @@ def test_transformer(options, dtype, tolerance):
         target,
         transformer_weights(model),
         4,
-        model.normalize_first,
+        model.norm_at,
         epsilon=1e-5,
         activation=options.get("activation", "relu"),
         num_key_value_heads=model.num_key_value_heads,

@@ -71,14 +71,13 @@ NORMS = {
     "use_bias": False,
     "query_key_value_bias": True,
     "query_key_norm": True,
-    "normalize_first": True,
-    "normalize_outputs": True,
+    "norm_at": "before output",
     "norm": "rms",
 }
 BLOCKS = {
     "post": {},
     "pre-rms-grouped": {
-        "normalize_first": True,
+        "norm_at": "before",
         "norm": "rms",
         "num_key_value_heads": 2,
         "embeddings": "separate",

@@ -109,7 +109,8 @@ def compare_on_tokens(arrays, case, outputs, dtype):
 def test_block(arrays, peer, norm, dtype):
     case = part(arrays, f"{peer}/{norm}")
     block = kp.TransformerDecoderBlock(
-        **options(case, normalize_first=norm == "pre"), dtype=dtype
+        **options(case, norm_at="before" if norm == "pre" else "after"),
+        dtype=dtype,
     )
     block.build(case["target"].shape)
     load_block(block, case)
@@ -126,7 +127,7 @@ def test_block(arrays, peer, norm, dtype):
 def test_torch_transformer(arrays, dtype):
     case = part(arrays, "torch_transformer/pre")
     encoder, decoder = (
-        stack(2, **options(case, normalize_first=True), dtype=dtype)
+        stack(2, **options(case, norm_at="before"), dtype=dtype)
         for stack in (kp.TransformerEncoder, kp.TransformerDecoder)
     )
     for name, stack in (("encoder", encoder), ("decoder", decoder)):
@@ -221,7 +222,7 @@ def test_llama(arrays):
         use_bias=False,
         norm="rms",
         norm_epsilon=float(case["norm_epsilon"]),
-        normalize_first=True,
+        norm_at="before",
         input_position=None,
         attention_position=kp.RotaryEmbedding(max_wavelength=500),
         embeddings="separate",

@@ -44,7 +44,7 @@ def options(case):
         ).size,
         "dropout": 0.0,
         "activation": str(case["activation"]),
-        "normalize_first": bool(case["normalize_first"]),
+        "norm_at": "before" if case["normalize_first"] else "after",
         "norm_epsilon": float(case["norm_epsilon"]),
     }
 

@@ -46,7 +46,7 @@ def functional_model():
         num_heads=4,
         intermediate_dim=32,
         dropout=0.0,
-        normalize_first=True,
+        norm_at="before",
     )(x)
     return keras.Model(ids, x)
 
@@ -289,7 +289,7 @@ def test_layers_are_listed_by_what_they_are():
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 def test_norm_of_an_encoder_is_saved_by_itself(norm, tmp_path):
     encoder = kp.TransformerEncoder(
-        1, num_heads=2, intermediate_dim=16, normalize_first=True, norm=norm
+        1, num_heads=2, intermediate_dim=16, norm_at="before", norm=norm
     )
     encoder.build((None, None, 8))
     model = keras.Sequential([keras.Input((None, 8)), encoder.final_norm])

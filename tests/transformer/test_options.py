@@ -61,7 +61,7 @@ def test_defaults_of_a_class():
     assert encoder["norm_epsilon"].default == 1e-5
     assert encoder["norm_epsilon"].annotation is float
     assert vision["norm_epsilon"].default == 1e-6
-    assert vision["normalize_first"].default is True
+    assert vision["norm_at"].default == "before"
     assert parameters(kp.SelfAttention)["dropout"].default == 0.0
     assert parameters(kp.TransformerEncoderBlock)["dropout"].default == 0.1
     assert kp.SelfAttention(2).dropout == 0.0

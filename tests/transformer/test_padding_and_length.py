@@ -109,7 +109,7 @@ def encoders(position, kind=kp.TransformerEncoder, *, layers=2, **options):
 
 
 @pytest.mark.parametrize(
-    ("stack", "position", "normalize_first"),
+    ("stack", "position", "is_pre_norm"),
     [
         *(("encoder", name, i % 2 > 0) for i, name in enumerate(POSITIONS)),
         ("encoder", "none", True),
@@ -117,14 +117,14 @@ def encoders(position, kind=kp.TransformerEncoder, *, layers=2, **options):
         ("decoder", "shaw", True),
     ],
 )
-def test_tokens_are_answered_alike(stack, position, normalize_first):
+def test_tokens_are_answered_alike(stack, position, is_pre_norm):
     kind, given = STACKS[stack]
     skipping, dense = encoders(
         POSITIONS[position],
         kind,
         # How blocks hand on what they packed is seen without positions too.
         layers=2 if position == "none" else 1,
-        normalize_first=normalize_first,
+        norm_at="before" if is_pre_norm else "after",
     )
     for mask in (MASK, NOTHING):
         x = with_garbage(inputs(), mask)

@@ -177,7 +177,10 @@ def test_a_window_is_a_mask_of_near_tokens(window):
     [
         ({"attention_window": 0}, "`attention_window` must be a positive int"),
         ({"attention_window": [1]}, "one entry for each of the 2 blocks"),
-        ({"use_first_norm": False}, "needs normalize_first=True"),
+        (
+            {"share_blocks": True, "norm_at": "between"},
+            "`norm_at` that is not 'between'",
+        ),
         (
             {"share_blocks": True, "attention_window": [1, 2]},
             "`share_blocks` needs blocks that are alike",
@@ -204,3 +207,24 @@ def test_a_shared_block_is_kept_once(tmp_path):
     for _ in range(3):
         x = encoder.blocks[0](x)
     near(model(inputs()), x)
+
+
+@pytest.mark.parametrize("kind", [kp.SelfAttention, kp.CrossAttention])
+def test_norm_of_all_heads(kind):
+    layer = kind(HEADS, query_key_norm="all", norm_epsilon=1e-3, use_bias=False)
+    x = inputs()
+    call = {"memory": x} if kind is kp.CrossAttention else {}
+    _, found = layer(x, return_attention_scores=True, **call)
+    kernels = [
+        numpy(each.kernel)
+        for each in (
+            [layer.query, layer.key_value] if call else [layer.query_key_value]
+        )
+    ]
+    projected = x @ np.concatenate(kernels, axis=1)[:, : 2 * DIM]
+    heads = []
+    for part in np.split(projected, 2, axis=-1):
+        part /= np.sqrt(np.mean(part**2, axis=-1, keepdims=True) + 1e-3)
+        heads.append(part.reshape(BATCH, SEQ, HEADS, -1).transpose(0, 2, 1, 3))
+    scores = heads[0] @ heads[1].swapaxes(2, 3) / np.sqrt(DIM / HEADS)
+    near(found, ops.softmax(scores), 2e-6)

@@ -34,7 +34,7 @@ MODELS = {
             "target_attention_position": kp.RotaryEmbedding,
             "cross_attention_position": kp.RelativePositionBias,
             "activation": "gelu",
-            "normalize_first": True,
+            "norm_at": "before",
             "norm_epsilon": 1e-3,
             "norm": "rms",
             "use_bias": False,
@@ -54,7 +54,7 @@ MODELS = {
         {
             "input_position": None,
             "attention_position": kp.RotaryEmbedding,
-            "normalize_first": True,
+            "norm_at": "before",
             "norm": "rms",
             "use_gate": True,
             "activation": "silu",
@@ -74,7 +74,7 @@ ENCODERS = {
             "input_position": None,
             "attention_position": kp.AlibiBias,
             "activation": "gelu",
-            "normalize_first": True,
+            "norm_at": "before",
             "norm_epsilon": 1e-3,
             "norm": "rms",
             "use_bias": False,
@@ -161,7 +161,7 @@ def test_defaults_are_the_paper(kind, more):
         "num_heads": 8,
         "intermediate_dim": 2048,
         "dropout": 0.1,
-        "normalize_first": False,
+        "norm_at": "after",
         "activation": "relu",
         "input_position": "sinusoidal",
         **more,
@@ -181,7 +181,6 @@ def test_the_arguments_of_the_encoder_model():
         "separator_id",
         "share_blocks",
         "use_causal_mask",
-        "use_first_norm",
     }
     assert theirs <= set(inspect.signature(kp.Transformer).parameters)
     ours = set(inspect.signature(kp.TransformerDecoderModel).parameters)

@@ -218,7 +218,7 @@ def test_learns_and_is_saved_with_its_optimizer(tmp_path):
     ids = rng.integers(1, 9, (256, 6))
     labels = ids[:, 0] % 2
     inputs = keras.Input((None,), dtype="int32")
-    encoder = build(d_model=16, dropout=0.0, normalize_first=True)
+    encoder = build(d_model=16, dropout=0.0, norm_at="before")
     x = kp.MaskedAveragePooling1D()(encoder(inputs))
     model = keras.Model(inputs, keras.layers.Dense(2)(x))
     model.compile(

@@ -36,14 +36,14 @@ class Bart(EncoderDecoder):
     classifier = "classification_head.out_proj"
     first_position = 2
     # What other keys say of the norms: nothing else is supported.
-    normalize_first = False
+    norm_at = "after"
     embedding_norm = True
     has_final_norms = False
     usual_start_id: int | None = 2
 
     def own_options(self, config: Config) -> dict[str, Any]:
         for key, value in (
-            ("normalize_before", self.normalize_first),
+            ("normalize_before", self.norm_at == "before"),
             ("normalize_embedding", self.embedding_norm),
             ("add_final_layer_norm", self.has_final_norms),
             ("static_position_embeddings", "position" not in self.names),
@@ -70,7 +70,7 @@ class Bart(EncoderDecoder):
                 "activation_function", ACTIVATIONS, "gelu"
             ),
             "dropout": config.rate("dropout", 0.1),
-            "normalize_first": self.normalize_first,
+            "norm_at": self.norm_at,
             "embedding_norm": self.embedding_norm,
             "scale_inputs": config.expect("scale_embedding", False, True),
             "pad_id": config.index(
@@ -95,6 +95,6 @@ class MBart(Bart):
     """[Liu et al., 2020](https://arxiv.org/abs/2001.08210)."""
 
     names = {**Bart.names, "final_norm": "layer_norm"}
-    normalize_first = True
+    norm_at = "before"
     has_final_norms = True
     usual_start_id = None

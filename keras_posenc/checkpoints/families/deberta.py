@@ -90,6 +90,9 @@ class Deberta(Bert):
         table = parts.take("distances", (2 * buckets, model.d_model))
         self._distances = keras.ops.convert_to_numpy(norm(table))
 
+    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
+        return {"query": _SHARE}
+
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         super().fill_block(block, parts, number)
         attention, position = block.attention, block.attention_position
@@ -108,7 +111,4 @@ class Deberta(Bert):
             )
         )
         position.key_embeddings.assign(key)
-        position.query_embeddings.assign(query * _SHARE)
-        share = np.repeat([_SHARE, 1, 1], len(kernel)).astype("float32")
-        projection.kernel.assign(kernel * share)
-        projection.bias.assign(bias * share)
+        position.query_embeddings.assign(query)

@@ -4,10 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.vit import ViT
-from keras_posenc.checkpoints.family import Parts
-from keras_posenc.transformer._first_and_average_pooling import (
-    FirstAndAveragePooling1D,
-)
+from keras_posenc.transformer.pooling import FirstAndAveragePooling1D
 
 
 class DinoV2(ViT):
@@ -46,11 +43,11 @@ class DinoV2(ViT):
             "norm_epsilon": config.positive("layer_norm_eps", 1e-6),
         }
 
-    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
-        super().fill_block(block, parts, number)
-        for half in ("attention", "feed_forward"):
-            projection = getattr(block, half).output_projection
-            width = projection.bias.shape
-            scale = parts.take(f"{half}_scale", width, number, of=None)
-            projection.kernel.assign(projection.kernel * scale)
-            projection.bias.assign(projection.bias * scale)
+    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
+        shape = block.feed_forward.output_projection.bias.shape
+        return {
+            f"{half}_output": parts.take(
+                f"{half}_scale", shape, number, of=None
+            )
+            for half in ("attention", "feed_forward")
+        }

@@ -52,6 +52,8 @@ class Esm(Bert):
         return {
             **self.sizes(config),
             "input_position": None,
-            "attention_position": rotary_of(config, 10000.0),
-            "normalize_first": True,
+            "attention_position": rotary_of(
+                config, 10000.0, kinds=("default",)
+            ),
+            "norm_at": "before",
         }

@@ -50,7 +50,7 @@ class EuroBert(Family):
             "activation": config.choose("hidden_act", ACTIVATIONS, "silu"),
             "norm": "rms",
             "norm_epsilon": config.positive("rms_norm_eps", 1e-5),
-            "normalize_first": True,
+            "norm_at": "before",
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,

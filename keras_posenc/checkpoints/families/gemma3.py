@@ -5,7 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import WHOLE, WINDOW, windows_of
 from keras_posenc.checkpoints.families.llama import Llama
-from keras_posenc.checkpoints.rotary import scaled_rotary
+from keras_posenc.checkpoints.rotary import rotary_by_kind
 
 # For each kind of block: the key of its base in older configs, and the base.
 _ROTARY = {
@@ -41,7 +41,7 @@ class Gemma3(Llama):
         scalar = config.positive("query_pre_attn_scalar", 256)
         self.query_scale = (options["head_dim"] / scalar) ** 0.5
         kinds = self.kinds(config, options["num_layers"])
-        rotary = self.rotary(config)
+        rotary = rotary_by_kind(config, _ROTARY)
         # Its window counts the token itself; on both sides it is half.
         size = config.size("sliding_window", 4096)
         window = size - 1 if self.is_causal else size // 2
@@ -49,11 +49,14 @@ class Gemma3(Llama):
             **options,
             **self.biases(attention, attention, False),
             "query_key_norm": True,
-            "normalize_outputs": True,
+            "norm_at": "before output",
             "scale_inputs": True,
             "attention_position": [rotary[kind] for kind in kinds],
             "attention_window": windows_of(config, kinds, window),
         }
+
+    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
+        return {"query_norm": self.query_scale}
 
     def kinds(self, config: Config, count: int) -> list[str]:
         """Returns the kind of each block."""
@@ -67,21 +70,3 @@ class Gemma3(Llama):
             ]
         windows_of(config, written, 1)  # checks them
         return written
-
-    def rotary(self, config: Config) -> dict[str, Any]:
-        """Returns the rotary positions of each kind of block."""
-        length = config.take("max_position_embeddings", None)
-        given = config.take("rope_parameters", None, dict, type(None)) or {}
-        parameters = Config(given, f"{config.path}', 'rope_parameters")
-        scaling = config.take("rope_scaling", None, dict, type(None)) or {}
-        found = {}
-        for kind, (key, theta) in _ROTARY.items():
-            base = config.take(key, theta)
-            own = parameters.take(kind, None, dict, type(None)) or {}
-            if kind == WHOLE:
-                own = {**own, **scaling}
-            found[kind] = scaled_rotary(
-                Config(own, f"{parameters.path}', '{kind}"), base, length
-            )
-        parameters.finish()
-        return found

@@ -45,7 +45,7 @@ class GPT2(DecoderFamily):
                 "activation_function", ACTIVATIONS, "gelu_new"
             ),
             "norm_epsilon": config.positive("layer_norm_epsilon", 1e-5),
-            "normalize_first": True,
+            "norm_at": "before",
             "dropout": config.rate("resid_pdrop", 0.1),
             # Padding on the left counts no more than in generation.
             "input_position": PositionEmbedding(

@@ -52,7 +52,10 @@ class Gte(Bert):
             **sizes,
             "input_position": None,
             "attention_position": rotary_of(
-                config, self.usual_base, sizes["d_model"] // sizes["num_heads"]
+                config,
+                self.usual_base,
+                kinds=("default", "ntk"),
+                head_dim=sizes["d_model"] // sizes["num_heads"],
             ),
             "embedding_norm": True,
             "use_gate": True,

@@ -5,7 +5,8 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.family import ACTIVATIONS, said_sizes
-from keras_posenc.checkpoints.rotary import scaled_rotary_of
+from keras_posenc.checkpoints.rotary import rotary_of
+from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
 class Llama(DecoderFamily):
@@ -31,6 +32,8 @@ class Llama(DecoderFamily):
     is_usually_tied = False
     usual_head_dim: int | None = None  # the width, divided by the heads
     usual_activation = "silu"
+    usual_base = 10000.0
+    usual_epsilon = 1e-6
     activation_key = "hidden_act"
 
     def own_options(self, config: Config) -> dict[str, Any]:
@@ -42,8 +45,12 @@ class Llama(DecoderFamily):
             **self.biases(
                 attention, attention, config.expect("mlp_bias", False, True)
             ),
-            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_position": self.rotary(config),
         }
+
+    def rotary(self, config: Config) -> RotaryEmbedding:
+        """Returns the positions of all blocks."""
+        return rotary_of(config, self.usual_base)
 
     def shared_options(self, config: Config) -> dict[str, Any]:
         """Returns the options that all descendants of Llama have in common."""
@@ -59,8 +66,8 @@ class Llama(DecoderFamily):
                 self.activation_key, ACTIVATIONS, self.usual_activation
             ),
             "norm": "rms",
-            "norm_epsilon": config.positive("rms_norm_eps", 1e-6),
-            "normalize_first": True,
+            "norm_epsilon": config.positive("rms_norm_eps", self.usual_epsilon),
+            "norm_at": "before",
             "use_gate": True,
             "dropout": 0.0,
             "input_position": None,
@@ -72,16 +79,18 @@ class Llama(DecoderFamily):
 class Mistral(Llama):
     """[Jiang et al., 2023](https://arxiv.org/abs/2310.06825)."""
 
+    usual_window: int | None = 4096
+
     def own_options(self, config: Config) -> dict[str, Any]:
-        window = None
-        if config.values.get("sliding_window", 4096) is not None:
+        window = config.values.get("sliding_window", self.usual_window)
+        if window is not None:
             # It counts the token itself.
-            window = config.size("sliding_window", 4096) - 1
+            window = config.size("sliding_window", window) - 1
         else:
-            config.take("sliding_window")
+            config.take("sliding_window", None)
         return {
             **self.shared_options(config),
             **self.biases(False, False, False),
-            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_position": self.rotary(config),
             "attention_window": window,
         }

@@ -57,12 +57,12 @@ class ModernBert(Family):
             config.expect(key, False)
         for key in (  # of the head, and choices between equal implementations
             "decoder_bias",
-            "max_position_embeddings",
             "reference_compile",
             "repad_logits_with_grad",
         ):
             config.take(key, None)
         config.expect("position_embedding_type", "absolute", "sans_pos")
+        config.expect("rope_scaling", None)
         sizes = said_sizes(config)
         count = sizes["num_layers"]
         every = config.size("global_attn_every_n_layers", 3)
@@ -96,8 +96,7 @@ class ModernBert(Family):
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
             "norm_epsilon": epsilon,
-            "normalize_first": True,
-            "use_first_norm": False,
+            "norm_at": "between",
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,

@@ -5,7 +5,6 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import WHOLE, WINDOW, windows_of
 from keras_posenc.checkpoints.families.llama import Llama
-from keras_posenc.checkpoints.rotary import scaled_rotary_of
 
 
 class Qwen2(Llama):
@@ -15,7 +14,7 @@ class Qwen2(Llama):
         return {
             **self.shared_options(config),
             **self.biases(True, False, False),
-            "attention_position": scaled_rotary_of(config, 10000.0),
+            "attention_position": self.rotary(config),
             "attention_window": self.windows(config),
         }
 

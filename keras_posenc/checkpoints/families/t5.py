@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from keras import ops
-
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
@@ -47,8 +45,6 @@ class T5(EncoderDecoder):
     may_tie = True
     # Where the config has no such key.
     usual_activation = "relu"
-    # Factor of the decoder's outputs, before the logits.
-    output_scale = 1.0
 
     def own_options(self, config: Config) -> dict[str, Any]:
         width, heads = config.size("d_model"), config.size("num_heads")
@@ -94,7 +90,7 @@ class T5(EncoderDecoder):
             "use_gate": is_gated,
             "use_bias": False,
             "dropout": config.rate("dropout_rate", 0.1),
-            "normalize_first": True,
+            "norm_at": "before",
             "norm": "rms",
             "norm_epsilon": config.positive("layer_norm_epsilon", 1e-6),
             "scale_inputs": False,
@@ -115,12 +111,6 @@ class T5(EncoderDecoder):
         """Returns whether outputs are scaled, where the config does not say."""
         return self.is_tied
 
-    def fill(self, model: Any, tensors: Any) -> None:
-        super().fill(model, tensors)
-        if hasattr(model, "decoder"):
-            norm = model.decoder.final_norm.scale
-            norm.assign(ops.convert_to_tensor(norm) * self.output_scale)
-
     def fill_stack(
         self, stack: Any, position: Any, norm: Any, parts: Parts
     ) -> None:
@@ -129,18 +119,10 @@ class T5(EncoderDecoder):
         table = stack.attention_position.embeddings
         table.assign(parts.take("bias", table.shape))
 
-    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
-        super().fill_block(block, parts, number)
+    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
         # T5 does not divide scores by the root of the width of a head.
-        attention, across = block.attention, block.cross_attention
-        size = attention.num_heads * attention.head_dim
-        kernels = [attention.query_key_value.kernel]
-        if across is not None:
-            kernels.append(across.query.kernel)
-        for kernel in kernels:
-            found = ops.convert_to_numpy(kernel).astype("float64")
-            found[:, :size] *= attention.head_dim**0.5
-            kernel.assign(found)
+        root = block.attention.head_dim**0.5
+        return {"query": root, "cross_query": root}
 
 
 class MT5(T5):

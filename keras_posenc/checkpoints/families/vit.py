@@ -14,7 +14,7 @@ from keras_posenc.checkpoints.family import (
     Parts,
     said_sizes,
 )
-from keras_posenc.transformer.first_token_pooling import FirstTokenPooling1D
+from keras_posenc.transformer.pooling import FirstTokenPooling1D
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )

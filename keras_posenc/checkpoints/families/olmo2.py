@@ -1,0 +1,25 @@
+"""OLMo 2: Llama with norms of the outputs of its sublayers alone."""
+
+from typing import Any
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.llama import Llama
+
+
+class Olmo2(Llama):
+    """[OLMo et al., 2024](https://arxiv.org/abs/2501.00656)."""
+
+    names = Llama.names | {
+        "query_norm": "layers.{}.self_attn.q_norm",
+        "key_norm": "layers.{}.self_attn.k_norm",
+        "attention_output_norm": "layers.{}.post_attention_layernorm",
+        "feed_forward_output_norm": "layers.{}.post_feedforward_layernorm",
+    }
+    usual_epsilon = 1e-5
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        return {
+            **super().own_options(config),
+            "norm_at": "output",
+            "query_key_norm": "all",
+        }
