@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -92,8 +91,6 @@ _UNTYPED = (
     "TokenizersBackend",
     "XLMRoberta",
 )
-# A language, as in mBART ("en_XX") and NLLB ("eng_Latn").
-_LANGUAGE = re.compile("[a-z]{2,3}_[A-Z][A-Za-z]+")
 # Lengths from here on mean that there is no limit.
 _NO_LENGTH = 10**6
 # Defaults and types of values: of a required string, and an optional bool.
@@ -161,8 +158,6 @@ def tokenizer_of(
     *,
     num_separators: int | None = None,
     generates: bool = False,
-    framed: bool = True,
-    language: str | None = None,
     of_targets: bool = False,
 ) -> Tokenizer:
     """Returns a layer that gives the ids that the model was trained on.
@@ -181,9 +176,6 @@ def tokenizer_of(
             `decode(skip_special_tokens=True)` of transformers does; and added
             tokens beyond the model's table of tokens, which texts need not
             have, are left out.
-        framed: Whether texts get the tokens before and after them.
-        language: The language of texts for tokenizers that mark it, such as
-            "en_XX" for mBART; None for the one that the files say.
         of_targets: Whether it is for the texts that a model generates, where
             these have a tokenizer of their own, as in Marian.
 
@@ -227,19 +219,10 @@ def tokenizer_of(
                 )
         if generates:
             named |= _way_back(folder, settings, whole)
-        if not framed:
-            named |= {"start_token": None, "end_token": None}
-        is_marian = folder.has(_SOURCE)
-        if language is not None and (
-            is_marian
-            or whole is None
-            or _kind(whole) not in (UNIGRAM, FALLBACK)
-        ):
-            raise _no_language(language)
-        if is_marian:
+        if folder.has(_SOURCE):
             layer = _marian(folder, settings, encoder, named, of_targets)
         elif whole is not None and _kind(whole) in (UNIGRAM, FALLBACK):
-            layer = _pieces(folder, whole, settings, encoder, named, language)
+            layer = _pieces(folder, whole, settings, encoder, named)
         elif (
             folder.has(PAIRED) and not folder.has(VOCABULARY)
             if whole is None
@@ -248,8 +231,7 @@ def tokenizer_of(
             layer = _byte_pairs(folder, settings, encoder, named)
         else:
             layer = _wordpieces(folder, whole, settings, encoder, named)
-        if framed:
-            _check_frame(folder, settings, layer, generates)
+        _check_frame(folder, settings, layer, generates)
         if whole is not None:
             _check_added(folder, settings, listed)
     except ValueError as error:
@@ -494,7 +476,6 @@ def _pieces(
     settings: Config,
     encoder: Any,
     named: Mapping[str, Any],
-    language: str | None,
 ) -> SentencepieceTokenizer:
     """Returns a tokenizer from `tokenizer.json`."""
     model, options = read_pieces(whole.values, whole.path)
@@ -507,27 +488,6 @@ def _pieces(
     if _lowers(folder) and "lowercase" not in steps:
         options["normalization"] = ["lowercase", *steps]
     ids = vocabulary_of(folder)
-    # Where the file marks the language of a text, if it does.
-    place = next(
-        (
-            key
-            for key in ("start_token", "language_token")
-            if _LANGUAGE.fullmatch(options[key] or "")
-        ),
-        None,
-    )
-    if language is not None:
-        if place is None:
-            raise _no_language(language)
-        if language not in ids or not _LANGUAGE.fullmatch(language):
-            known = [each for each in ids if _LANGUAGE.fullmatch(each)]
-            raise ValueError(
-                f"`language` must be one of {', '.join(sorted(known))}. "
-                f"Received: language={language!r}"
-            )
-        options[place] = language
-    if named.get("end_token", "") is None:
-        options["language_token"] = None
     tokens = {index: token for token, index in ids.items()}
     options["pad_token"] = _padding(tokens, encoder.pad_id)
     if "skipped_tokens" in named:
@@ -580,14 +540,7 @@ def _marian(
         )
     return SentencepieceTokenizer(
         folder.file("target.spm" if of_targets else _SOURCE),
-        **{**named, **options, "end_token": named.get("end_token", end)},
-    )
-
-
-def _no_language(language: str) -> ValueError:
-    return ValueError(
-        "`language` must be None for a tokenizer that does not mark the "
-        f"language of texts. Received: language={language!r}"
+        **{**named, **options},
     )
 
 

@@ -417,44 +417,6 @@ class WordpieceTokenizer(Tokenizer):
         """Returns how many tokens the vocabulary holds."""
         return len(self.vocabulary)
 
-    def token_to_id(self, token: str) -> int:
-        """Returns the id of a token.
-
-        Args:
-            token: the token as the vocabulary spells it.
-
-        Returns:
-            Its id.
-
-        Raises:
-            ValueError: if the vocabulary has no such token.
-        """
-        try:
-            return self.vocabulary.index(token)
-        except ValueError:
-            raise ValueError(
-                f"`token` must be in the vocabulary. Received: token={token!r}."
-            ) from None
-
-    def id_to_token(self, index: int) -> str:
-        """Returns the token of an id.
-
-        Args:
-            index: the id.
-
-        Returns:
-            The token as the vocabulary spells it.
-
-        Raises:
-            ValueError: if no token has this id.
-        """
-        if not 0 <= index < len(self.vocabulary):
-            raise ValueError(
-                f"`index` must be in [0, {len(self.vocabulary)}). "
-                f"Received: index={index}."
-            )
-        return self.vocabulary[index]
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),

@@ -171,25 +171,6 @@ def test_in_a_served_model(made, tmp_path):
 
 
 class TestFrames:
-    def test_language(self, made):
-        (ids,) = ids_of(made("mbart", language="fr_XX"), ["a"])
-        vocabulary = made("mbart").vocabulary
-        assert [vocabulary[i] for i in ids[-2:]] == ["</s>", "fr_XX"]
-        with pytest.raises(ValueError, match=r"one of ar_AR, .*'fr_FR'"):
-            made("mbart", language="fr_FR")
-        for name in ("marian", "gemma", "qwen2"):
-            with pytest.raises(ValueError, match="must be None for a tok"):
-                made(name, language="fr_XX")
-
-    @pytest.mark.parametrize("name", ["llama3", "gemma", "mbart", "marian"])
-    def test_none(self, made, name):
-        framed = made(name)
-        before, after = framed.frame
-        bare = made(name, framed=False)
-        (ids,), (other) = ids_of(framed, ["a b"]), ids_of(bare, ["a b"])
-        assert bare.frame == (0, 0)
-        assert [ids[before : len(ids) - after]] == other
-
     def test_padding_of_sources(self, made):
         assert np.array(made("t5", pad_id=0)(["a b c", ""]))[1, 1] == 0
 
