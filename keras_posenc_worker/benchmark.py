@@ -2,6 +2,7 @@
 
 import math
 import re
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ def main(
 
     Returns:
         `load_seconds`; `peak_bytes`, the most memory of the process; and
-        `runs`, for each length the `shapes` of the inputs, and the `median` and
-        `p95` in milliseconds. Or `error`, what the runtime raised.
+        `runs`, those of `timed` for each length. Or `error`, what the runtime
+        raised.
     """
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
@@ -51,28 +52,39 @@ def main(
         try:
             runner(**inputs)
         except Exception as error:  # whatever the runtime raises
-            shapes = ", ".join(
+            given = ", ".join(
                 f"{n} of shape {v.shape}" for n, v in inputs.items()
             )
-            return {"error": f"{error}, with {shapes}"}
+            return {"error": f"{error}, with {given}"}
         seconds: list[float] = []
         for index in range(repeats + 2):
             began = time.perf_counter()
             runner(**inputs)
             if index >= 2:  # the runs before warm up
                 seconds.append(time.perf_counter() - began)
-        ordered = sorted(seconds)
-        runs.append(
-            {
-                "shapes": {n: list(v.shape) for n, v in inputs.items()},
-                "median": float(np.median(ordered)) * 1e3,
-                "p95": ordered[math.ceil(0.95 * len(ordered)) - 1] * 1e3,
-            }
-        )
+        shapes = {n: list(v.shape) for n, v in inputs.items()}
+        runs.append(timed(signature, shapes, seconds))
     return {
         "load_seconds": load_seconds,
         "peak_bytes": peak_bytes() - before,
         "runs": runs,
+    }
+
+
+def timed(
+    signature: str,
+    shapes: dict[str, list[int]],
+    seconds: list[float],
+    tokens: int | None = None,
+) -> dict[str, Any]:
+    """Returns the numbers of a `Timing` that depend on the runs."""
+    return {
+        "signature": signature,
+        "shapes": shapes,
+        "median_milliseconds": statistics.median(seconds) * 1e3,
+        "p95_milliseconds": 1e3
+        * sorted(seconds)[math.ceil(0.95 * len(seconds)) - 1],
+        "tokens": tokens,
     }
 
 

@@ -1,12 +1,11 @@
 """Times a `.litertlm` package in LiteRT-LM's engine."""
 
-import math
 import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from keras_posenc_worker.benchmark import peak_bytes
+from keras_posenc_worker.benchmark import peak_bytes, timed
 from keras_posenc_worker.run_embedding_engine import NO_CACHE, load_engine
 
 DECODED = 32  # tokens that a language model generates in a run
@@ -32,31 +31,30 @@ def main(
         is_embedder: Whether it makes vectors of texts.
 
     Returns:
-        As `benchmark.main`; each of `runs` has a `name` too, `tokens` per run
-        of a language model, and whether the text `is_cut`. Or `error`, what the
-        engine raised.
+        As `benchmark.main`, and the lengths of texts that are `cut`.
     """
     load_engine()
     before = peak_bytes()
-    find = _of_texts if is_embedder else _of_tokens
+    find, cut = _of_texts if is_embedder else _of_tokens, list[int]()
     try:
-        load_seconds, *runs = find(path, threads, lengths, repeats)
+        load_seconds, *runs = find(path, threads, lengths, repeats, cut)
     except RuntimeError as error:
         return {"error": f"{error}"}
     return {
         "load_seconds": load_seconds,
         "peak_bytes": peak_bytes() - before,
         "runs": runs,
+        "cut": cut,
     }
 
 
 def _of_texts(
-    path: str, threads: int, lengths: list[int], repeats: int
+    path: str, threads: int, lengths: list[int], repeats: int, cut: list[int]
 ) -> Iterator[Any]:
     """Yields the time of loading, and a run for each length."""
     import litert_lm
 
-    whole, cut = (
+    whole, truncated = (
         litert_lm.EmbeddingOptions(input_overflow_strategy=each)
         for each in (
             litert_lm.InputOverflowStrategy.ERROR,
@@ -72,22 +70,20 @@ def _of_texts(
         yield time.perf_counter() - began
         for length in lengths:
             text = " ".join("a" * length)
-            is_cut = False
             try:
                 engine.compute_embedding(text, whole)
             except RuntimeError:  # another one is raised again below
-                is_cut = True
+                cut.append(length)
             seconds = []
             for _ in range(repeats + 3):
                 began = time.perf_counter()
-                engine.compute_embedding(text, cut)
+                engine.compute_embedding(text, truncated)
                 seconds.append(time.perf_counter() - began)
-            found = _run("text", {"words": [length]}, seconds[3:])
-            yield {**found, "is_cut": is_cut}
+            yield timed("text", {"words": [length]}, seconds[3:])
 
 
 def _of_tokens(
-    path: str, threads: int, lengths: list[int], repeats: int
+    path: str, threads: int, lengths: list[int], repeats: int, _: list[int]
 ) -> Iterator[Any]:
     """Yields the time of loading, and runs of the prompt and the reply."""
     import litert_lm
@@ -111,21 +107,4 @@ def _of_tokens(
                 getattr(x, f"last_{name}_tokens_per_second") for x in found
             ]
             seconds = [count / rate for rate in rates]
-            yield _run(name, {"prompt": [length]}, seconds, count)
-
-
-def _run(
-    name: str,
-    shapes: dict[str, list[int]],
-    seconds: list[float],
-    tokens: int | None = None,
-) -> dict[str, Any]:
-    ordered = sorted(seconds)
-    return {
-        "name": name,
-        "shapes": shapes,
-        "tokens": tokens,
-        "is_cut": False,
-        "median": statistics.median(ordered) * 1e3,
-        "p95": ordered[math.ceil(0.95 * len(ordered)) - 1] * 1e3,
-    }
+            yield timed(name, {"prompt": [length]}, seconds, count)

@@ -37,6 +37,8 @@ class Timing:
         shapes: The shape of each input by name; of a package the number of
             `words` of a text, or of tokens of a `prompt`.
         threads: Number of threads that the runtime may use.
+        load_seconds: Time from the path to a runner, in a fresh process.
+        peak_bytes: Most memory that this process used, over all lengths.
         median_milliseconds: Median time of a run.
         p95_milliseconds: 95th percentile of the times.
         tokens: Of a language model's package, the tokens that a run reads or
@@ -46,6 +48,8 @@ class Timing:
     signature: str
     shapes: dict[str, list[int]]
     threads: int
+    load_seconds: float
+    peak_bytes: int
     median_milliseconds: float
     p95_milliseconds: float
     tokens: int | None = None
@@ -59,38 +63,19 @@ class Timing:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loading:
-    """Loading of one signature in a fresh process.
-
-    Attributes:
-        signature: Name of the signature.
-        threads: Number of threads that the runtime may use.
-        load_seconds: Time from the path to a runner.
-        peak_bytes: Most memory that the process used, over all lengths.
-    """
-
-    signature: str
-    threads: int
-    load_seconds: float
-    peak_bytes: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Benchmark:
     """Times and memory of a LiteRT file.
 
     Attributes:
         path: The file.
         size_bytes: Its size.
-        timings: A `Timing` for each signature, length and number of threads.
-        loadings: A `Loading` for each signature and number of threads.
+        timings: A `Timing` for each signature, number of threads and length.
         notes: Of a package, which texts were cut, or which prompts left out.
     """
 
     path: Path
     size_bytes: int
     timings: list[Timing]
-    loadings: list[Loading]
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,46 +87,33 @@ class Benchmark:
         from rich.table import Column, Table
         from rich.text import Text
 
-        def table(*headings: str) -> Table:
-            first, *numbers = headings
-            return Table(
-                Column(first, overflow="fold"),
-                *(Column(heading, justify="right") for heading in numbers),
-            )
-
-        has_tokens = any(each.tokens is not None for each in self.timings)
-        times = table(
-            *("signature", "shape", "threads", "median, ms", "95%, ms"),
-            *(["tokens/s"] * has_tokens),
+        headings = ["shape", "threads", "median, ms", "95%, ms", "load, ms"]
+        headings += ["memory, MB"]
+        if has_tokens := any(each.tokens for each in self.timings):
+            headings += ["tokens/s"]
+        table = Table(
+            Column("signature", overflow="fold"),
+            *(Column(heading, justify="right") for heading in headings),
         )
         for timing in self.timings:
-            times.add_row(
+            numbers = [
+                timing.median_milliseconds,
+                timing.p95_milliseconds,
+                1e3 * timing.load_seconds,
+                timing.peak_bytes / 1e6,
+                *([timing.tokens_per_second] if has_tokens else []),
+            ]
+            table.add_row(
                 Text(printable(timing.signature)),  # from a file: no markup
                 str(tuple(next(iter(timing.shapes.values()), ()))),
                 str(timing.threads),
-                f"{timing.median_milliseconds:.3g}",
-                f"{timing.p95_milliseconds:.3g}",
-                *([f"{timing.tokens_per_second:.3g}"] if has_tokens else []),
-            )
-        loads = table("signature", "threads", "load, ms", "peak memory, MB")
-        for loading in self.loadings:
-            loads.add_row(
-                Text(printable(loading.signature)),
-                str(loading.threads),
-                f"{loading.load_seconds * 1e3:.3g}",
-                f"{loading.peak_bytes / 1e6:.1f}",
+                *(f"{number:.3g}" for number in numbers),
             )
         console = Console(width=None if sys.stdout.isatty() else 100)
         with console.capture() as capture:
-            console.print(
-                f"{self.path}: {units.size(self.size_bytes)}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
-            console.print(times)
-            console.print(loads, end="")
-        return "\n".join([capture.get().rstrip("\n"), *self.notes])
+            console.print(table, end="")
+        size = f"{self.path}: {units.size(self.size_bytes)}"
+        return "\n".join([size, capture.get().rstrip("\n"), *self.notes])
 
 
 def benchmark_litert(
@@ -228,43 +200,26 @@ def benchmark_litert(
                 "`signatures` must be names of the file's own: "
                 f"{', '.join(inspection.signatures)}. Received: {name!r}"
             )
-    timings, loadings = [], []
+    timings = []
     with progress(verbose) as step:
         for name in names:
             inputs = inspection.signatures[name]["inputs"].values()
             is_static = all(
                 None not in (tensor.shape or (None,))[1:] for tensor in inputs
             )
-            for count in threads:
+            for count in map(int, threads):
                 step(f"Timing {name} on {count} thread{'s' * (count > 1)}")
                 found = _run(
                     benchmark.__name__,
                     f"signature '{name}'",
                     str(inspection.path.resolve()),
                     name,
-                    int(count),
+                    count,
                     [1] if is_static else [*map(int, lengths)],
                     int(repeats),
                 )
-                loadings.append(
-                    Loading(
-                        name,
-                        int(count),
-                        found["load_seconds"],
-                        found["peak_bytes"],
-                    )
-                )
-                timings += [
-                    Timing(
-                        name,
-                        run["shapes"],
-                        int(count),
-                        run["median"],
-                        run["p95"],
-                    )
-                    for run in found["runs"]
-                ]
-    return Benchmark(inspection.path, inspection.size_bytes, timings, loadings)
+                timings += _timings(found, count)
+    return Benchmark(inspection.path, inspection.size_bytes, timings)
 
 
 def _check_counts(argument: str, values: Any) -> None:
@@ -312,7 +267,7 @@ def _of_package(
                 f"{benchmark_package.DECODED} more tokens fit into the "
                 f"package's cache. Received: lengths={[*lengths]}"
             )
-    timings, loadings = [], []
+    timings = []
     with progress(verbose) as step, named_package(found.path) as link:
         for count in map(int, threads):
             step(f"Timing it on {count} thread{'s' * (count > 1)}")
@@ -321,36 +276,26 @@ def _of_package(
                 f"'{found.path}'",
                 *(str(link), count, kept, repeats, is_embedder),
             )
-            loadings.append(
-                Loading(
-                    "the package",
-                    count,
-                    response["load_seconds"],
-                    response["peak_bytes"],
-                )
-            )
-            timings += [
-                Timing(
-                    run["name"],
-                    run["shapes"],
-                    count,
-                    run["median"],
-                    run["p95"],
-                    run["tokens"],
-                )
-                for run in response["runs"]
-            ]
-    cut = [
-        str(run["shapes"]["words"][0])
-        for run in response["runs"]
-        if run["is_cut"]
-    ]
-    if cut:
+            timings += _timings(response, count)
+    if cut := ", ".join(map(str, response["cut"])):
         notes = [
-            f"cut: texts of {', '.join(cut)} words, which have more tokens "
-            "than the package takes. Their times are those of its longest text"
+            f"cut: texts of {cut} words, which have more tokens than the "
+            "package takes. Their times are those of its longest text"
         ]
-    return Benchmark(found.path, found.size_bytes, timings, loadings, notes)
+    return Benchmark(found.path, found.size_bytes, timings, notes)
+
+
+def _timings(response: dict[str, Any], threads: int) -> list[Timing]:
+    load_seconds, peak_bytes = response["load_seconds"], response["peak_bytes"]
+    return [
+        Timing(
+            threads=threads,
+            load_seconds=load_seconds,
+            peak_bytes=peak_bytes,
+            **run,
+        )
+        for run in response["runs"]
+    ]
 
 
 def _run(module: str, what: str, *arguments: Any) -> dict[str, Any]:
