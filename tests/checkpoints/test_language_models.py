@@ -190,7 +190,7 @@ def test_seeds_are_of_what_samples(model):
     seeded = kp.PretrainedGenerator(
         model.model, max_length=4, do_sample=True, sampling={"top_k": 5}, seed=3
     )
-    assert seeded.with_options(beams=2).search.seed is None
+    assert seeded.with_options(beams=2).search.decoding.seed is None
     greedy = seeded.with_options(do_sample=False)
     with pytest.raises(ValueError, match="`seed` must be None"):
         greedy.predict([[5, 6]], seed=1, verbose=0)

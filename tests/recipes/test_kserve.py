@@ -142,7 +142,9 @@ def test_generator_answers_texts_ids_and_pairs(served, generator):
     by_column = served._predict({"inputs": texts})["outputs"]
     assert [row["text"] for row in by_row] == wanted["text"]
     assert by_column["text"] == wanted["text"]
-    assert by_column["score"] == pytest.approx(wanted["score"], abs=1e-5)
+    assert by_column["score"] == pytest.approx(
+        wanted["score"], rel=1e-5, abs=1e-5
+    )
     ids = [[2, 4, 5, 6, 3], [2, 3, 2, 2, 2]]  # as servers pad
     found = served._predict(
         {
@@ -150,14 +152,16 @@ def test_generator_answers_texts_ids_and_pairs(served, generator):
             "inputs": {"ids": ids, "lengths": [5, 2]},
         }
     )["outputs"]
-    assert found["score"] == pytest.approx(wanted["score"][:2], abs=1e-5)
+    assert found["score"] == pytest.approx(
+        wanted["score"][:2], rel=1e-5, abs=1e-5
+    )
     pair = {"source": "abc", "target": "ab"}
     (found,) = served._predict(
         {"signature_name": "score", "instances": [pair]}
     )["predictions"]
     pair = {name: tf.constant([text]) for name, text in pair.items()}
     score = generator.scorer(pair)["score"]
-    assert found["score"] == pytest.approx(float(score[0]), abs=1e-5)
+    assert found["score"] == pytest.approx(float(score[0]), rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize(
