@@ -7,10 +7,11 @@ INIT = "__saved_model_init_op"
 
 
 def names_a_file(node: Any) -> bool:
-    """Returns whether a node writes to a file that it names itself."""
-    return node.op == "PrintV2" and bool(
-        node.attr["output_stream"].s.startswith(b"file:")
-    )
+    """Returns whether a node may write to a file that it names itself."""
+    if node.op != "PrintV2":
+        return False
+    stream = node.attr["output_stream"]  # or what a function is called with
+    return bool(stream.placeholder) or stream.s.startswith(b"file:")
 
 
 def node_name(tensor: str) -> str:

@@ -1,7 +1,7 @@
 """Reads what a SavedModel contains."""
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,13 +13,13 @@ from keras_posenc_worker.nodes import (
     node_name,
 )
 
-SAVER = {"SaveV2", "MergeV2Checkpoints", "RestoreV2"}
-_STRING = 7  # types_pb2.DT_STRING
+SAVER = ("SaveV2", "MergeV2Checkpoints", "RestoreV2")
 
 
 def read_saved_model(path: Path) -> dict[str, Any]:
     """Returns the contents of a SavedModel folder."""
     without_its_init("tensorflow")
+    from tensorflow.core.framework import types_pb2
     from tensorflow.core.protobuf import saved_model_pb2
 
     message = saved_model_pb2.SavedModel()
@@ -62,13 +62,15 @@ def read_saved_model(path: Path) -> dict[str, Any]:
         "operators": dict(operators.most_common()),
         # Strings are names of weights, and paths of assets.
         "has_variables": any(
-            node.op == "VarHandleOp" and node.attr["dtype"].type != _STRING
+            node.op == "VarHandleOp"
+            and node.attr["dtype"].type != types_pb2.DT_STRING
             for node in nodes
         ),
         "constant_bytes": sum(
             node.attr["value"].tensor.ByteSize()
             for node in graph.graph_def.node
-            if node.op == "Const" and node.attr["dtype"].type != _STRING
+            if node.op == "Const"
+            and node.attr["dtype"].type != types_pb2.DT_STRING
         ),
         "unsafe": sorted(set(_misplaced(graph, library))),
         "assets": [asset.filename for asset in graph.asset_file_def],
@@ -91,109 +93,56 @@ def _check_assets(graph: Any) -> None:
 
 
 def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
-    """Yields operators on files that are reached where TensorFlow has none.
+    """Yields operators on files where TensorFlow writes none.
 
-    Also yields the names of called functions that are missing. Operators that
-    never may be there are refused by their names, whether reached or not.
+    Also yields the names of called functions that are missing.
     """
-    saver = graph.saver_def
-    main = graph.graph_def.node
-    named = {node_name(tensor) for node in main for tensor in node.input}
-    for signature in graph.signature_def.values():
-        for infos in (signature.inputs, signature.outputs):
-            named.update(map(node_name, _tensors_of(*infos.values())))
-    for collection in graph.collection_def.values():
-        named.update(map(node_name, collection.node_list.value))
-    # A loader feeds the path to these two, and fetches only the second.
-    ends = {node_name(saver.save_tensor_name), saver.restore_op_name} - named
-    objects = graph.object_graph_def.SerializeToString()
-    run = [
-        *(node for node in main if node.name not in ends),
-        # Python may call what its objects name.
-        *(
-            node
-            for name, function in library.items()
-            if name.encode() in objects
-            for node in function.node_def
-        ),
-    ]
-    load = [node for node in main if node.name == saver.restore_op_name]
-    reached = [node.op for node in _closure(run, library)]
-    yield from SAVER & {*reached}
-    restoring = {node.op for node in _closure(load, library)}
-    yield from SAVER & restoring - {"RestoreV2"}
+    allowed = savers(graph, library)
     is_asset = _assets(graph, library)
-    for scope, nodes in _scopes(graph, library):
+    for scope, nodes in [
+        ("", graph.graph_def.node),
+        *((name, function.node_def) for name, function in library.items()),
+    ]:
         for node in nodes:
-            if names_a_file(node) or (
-                node.op.startswith("InitializeTableFromTextFile")
-                and not is_asset(scope, node.input[1])
+            if (
+                (node.op in SAVER and scope not in allowed)
+                or (
+                    node.op.startswith("InitializeTableFromTextFile")
+                    and not is_asset(scope, node.input[1])
+                )
+                or names_a_file(node)
             ):
                 yield node.op
             yield from called_by(node) - library.keys() - {node.op, ""}
 
 
-def _tensors_of(*infos: Any) -> Iterator[str]:
-    """Yields the tensors' names, also of ragged and sparse ones."""
-    for info in infos:
-        sparse = info.coo_sparse
-        yield from (
-            *(info.name, sparse.values_tensor_name),
-            *(sparse.indices_tensor_name, sparse.dense_shape_tensor_name),
-        )
-        yield from _tensors_of(*info.composite_tensor.components)
-
-
-def _closure(nodes: Iterable[Any], library: dict[str, Any]) -> Iterator[Any]:
-    """Yields nodes, and those of all functions that they lead to."""
-    remaining, seen = [*nodes], set[str]()
-    while remaining:
-        node = remaining.pop()
-        yield node
-        for name in (called_by(node) & library.keys()) - seen:
-            seen.add(name)
-            remaining.extend(library[name].node_def)
-
-
-def _scopes(graph: Any, library: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Returns the nodes of the graph, named "", and of each function."""
-    functions = [(name, each.node_def) for name, each in library.items()]
-    return [("", graph.graph_def.node), *functions]
-
-
 def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
     """Returns whether a tensor of a function can only be the path of an asset.
 
-    A server finds that path in a variable of the graph, which it fills on
-    loading; Python finds it among the values captured by the function.
+    A server finds that path in a variable of the graph (named ""), which it
+    fills on loading; Python finds it among the values captured by the function.
     """
-    nodes = [
-        (scope, node)
-        for scope, each in _scopes(graph, library)
-        for node in each
+    nodes = [("", node) for node in graph.graph_def.node] + [
+        (name, node) for name, f in library.items() for node in f.node_def
     ]
     by_name = {(scope, node.name): node for scope, node in nodes}
     assets = {asset.tensor_info.name for asset in graph.asset_file_def}
     for signature in graph.signature_def.values():  # clients may send these
         assets -= {info.name for info in signature.inputs.values()}
-    objects = graph.object_graph_def
 
     def is_asset(scope: str, tensor: str) -> bool:
         name = node_name(tensor)
-        node = by_name.get((scope, name))
-        if node is None:
+        if scope:
             arguments = [arg.name for arg in library[scope].signature.input_arg]
-            return all(passed(scope, arguments.index(name), len(arguments)))
+            if name in arguments:
+                return all(passed(scope, arguments.index(name), len(arguments)))
+        node = by_name[scope, name]
         if node.op == "Identity":
             return is_asset(scope, node.input[0])
-        if node.op == "ReadVariableOp" and not scope:
-            # Whichever variable it is: others of texts are left alone, too.
-            return all(
-                not place and is_asset(place, each.input[1])
-                for place, each in nodes
-                if each.op == "AssignVariableOp"
-                and each.attr["dtype"].type == _STRING
-            )
+        if scope:
+            return False
+        if node.op == "ReadVariableOp":
+            return all(assigned(node_name(node.input[0])))
         # Other placeholders fail when they are run.
         return node.op == "Placeholder" and f"{name}:0" in assets
 
@@ -203,6 +152,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
                 yield node.op in (*CALLS, function) and is_asset(
                     scope, node.input[index]
                 )
+        objects = graph.object_graph_def
         if function in objects.concrete_functions:
             bound = objects.concrete_functions[function].bound_inputs
             place = index - (count - len(bound))  # the last arguments are bound
@@ -211,4 +161,183 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
                 and objects.nodes[bound[place]].WhichOneof("kind") == "asset"
             )
 
+    def assigned(variable: str) -> Iterator[bool]:
+        shared_name = by_name["", variable].attr["shared_name"]
+        handles = [
+            node.name
+            for _, node in nodes
+            if node.op == "VarHandleOp"
+            and node.attr["shared_name"] == shared_name
+        ]
+        yield handles == [variable]
+        for scope, node in nodes:
+            if not scope and variable in map(node_name, node.input):
+                yield node.op in ("ReadVariableOp", "VarIsInitializedOp") or (
+                    node.op == "AssignVariableOp"
+                    and is_asset("", node.input[1])
+                )
+
     return is_asset
+
+
+def savers(graph: Any, library: dict[str, Any]) -> set[str]:
+    """Returns the two functions that only save and restore variables.
+
+    TensorFlow calls each by one node, which `saver_def` names, with the path
+    that a loader feeds. Nothing else leads to these nodes or to the functions:
+    no client, no initializer, and no object that Python would make.
+    """
+    saver = graph.saver_def
+    objects = graph.object_graph_def.SerializeToString()
+    nodes = {node.name: node for node in graph.graph_def.node}
+    path = node_name(saver.filename_tensor_name)
+    ends = {
+        node_name(saver.save_tensor_name): _only_saves,
+        saver.restore_op_name: _only_restores,
+    }
+    callers = collections.Counter(
+        name
+        for each in (
+            *graph.graph_def.node,
+            *(node for f in library.values() for node in f.node_def),
+        )
+        for name in called_by(each)
+    )
+    led_to = {
+        node_name(tensor)
+        for node in graph.graph_def.node
+        for tensor in node.input
+        if node.name not in ends or node_name(tensor) != path
+    }
+    for signature in graph.signature_def.values():
+        for infos in (signature.inputs, signature.outputs):
+            led_to.update(node_name(info.name) for info in infos.values())
+    for collection in graph.collection_def.values():
+        led_to.update(map(node_name, collection.node_list.value))
+    if path not in nodes or nodes[path].op != "Placeholder" or path in led_to:
+        return set()
+    found = set()
+    for name, is_exact in ends.items():
+        node = nodes.get(name)
+        if node is None or node.op not in CALLS or name in led_to:
+            continue
+        function = library.get(node.attr["f"].func.name)
+        if (
+            function is not None
+            and callers[function.signature.name] == 1
+            and function.signature.name.encode() not in objects
+            and node.input[0] in (path, f"{path}:0")
+            and len({_output(tensor) for tensor in node.input})
+            == len(node.input)
+            and is_exact(function)
+        ):
+            found.add(function.signature.name)
+    return found
+
+
+def _only_saves(function: Any) -> bool:
+    """Returns whether a function only writes parts at the path it is given."""
+    body = _Body(function)
+    marks = (b".part", b"_temp/part")  # of object stores, and of disks
+
+    def is_part(tensor: str) -> bool:
+        name = body.of(tensor, "ShardedFilename")
+        if name is None or not all(
+            body.of(each, "Const") for each in name.input[1:]
+        ):
+            return False
+        join = body.of(name.input[0], "StringJoin")
+        if join is None or len(join.input) != 2 or join.attr["separator"].s:
+            return False
+        mark = body.of(join.input[1], "Select", "SelectV2")
+        return (
+            mark is not None
+            and body.is_path(join.input[0])
+            and tuple(map(body.text, mark.input[1:3])) == marks
+        )
+
+    def is_exact(node: Any) -> bool:
+        if node.op == "SaveV2":
+            return is_part(node.input[0])
+        if node.op == "MergeV2Checkpoints":
+            parts = body.of(node.input[0], "Pack")
+            return (
+                parts is not None
+                and all(map(is_part, _data(parts)))
+                and body.is_path(node.input[1])
+            )
+        return node.op in (
+            *("Const", "Identity", "NoOp", "Pack", "Select", "SelectV2"),
+            *("ShardedFilename", "StaticRegexFullMatch", "StringJoin"),
+            *("DisableCopyOnRead", "LookupTableExportV2", "ReadVariableOp"),
+        )
+
+    return all(map(is_exact, function.node_def))
+
+
+def _only_restores(function: Any) -> bool:
+    """Returns whether a function only reads from the path that it is given."""
+    body = _Body(function)
+
+    def is_exact(node: Any) -> bool:
+        if node.op == "RestoreV2":
+            return body.is_path(node.input[0]) and all(
+                body.of(tensor, "Const") for tensor in node.input[1:3]
+            )
+        return node.op in (
+            *("Const", "Identity", "NoOp"),
+            *("AssignVariableOp", "LookupTableImportV2"),
+        )
+
+    targets = [
+        body.source(node.input[0])
+        for node in function.node_def
+        if node.op in ("AssignVariableOp", "LookupTableImportV2")
+    ]
+    # If a variable were restored twice, chance would decide its value.
+    return len(set(targets)) == len(targets) and all(
+        map(is_exact, function.node_def)
+    )
+
+
+class _Body:
+    def __init__(self, function: Any) -> None:
+        arguments = function.signature.input_arg
+        self._path = arguments[0].name if arguments else None
+        self._nodes = {node.name: node for node in function.node_def}
+
+    def of(self, tensor: str, *operators: str) -> Any:
+        """Returns the node that makes a tensor, if it is of these operators."""
+        node = self._nodes.get(node_name(self.source(tensor)))
+        return node if node is not None and node.op in operators else None
+
+    def is_path(self, tensor: str) -> bool:
+        """Returns whether a tensor is the function's first argument."""
+        return self._path is not None and self.source(tensor) == self._path
+
+    def text(self, tensor: str) -> bytes | None:
+        """Returns the string of a constant tensor, or None."""
+        node = self.of(tensor, "Const")
+        texts = [] if node is None else node.attr["value"].tensor.string_val
+        return texts[0] if len(texts) == 1 else None
+
+    def source(self, tensor: str) -> str:
+        seen = set()
+        while (
+            node := self._nodes.get(node_name(tensor))
+        ) is not None and node.op == "Identity":
+            if tensor in seen:  # a circle
+                return ""
+            seen.add(tensor)
+            tensor = node.input[0]
+        return tensor
+
+
+def _data(node: Any) -> list[str]:
+    """Returns a node's inputs, without control inputs."""
+    return [tensor for tensor in node.input if not tensor.startswith("^")]
+
+
+def _output(tensor: str) -> str:
+    """Returns a tensor's name without ":0"."""
+    return tensor.removesuffix(":0")

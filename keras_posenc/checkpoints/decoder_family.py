@@ -100,7 +100,7 @@ class DecoderFamily(Family):
         factor = self.output_scale if has_logits else 1.0
         parts.norm(stack.final_norm, "final_norm", factor=factor)
         if has_logits:
-            parts.head(model)
+            parts.head(model, self.embedding_scale)
 
     def fill(self, model: Any, tensors: Tensors) -> None:
         self.match(model, DecoderParts(self, tensors, self.prefix_in(tensors)))
@@ -144,8 +144,12 @@ class DecoderFamily(Family):
 class DecoderParts(Parts):
     """The tensors of a decoder, by the parts of a model that they fill."""
 
-    def head(self, model: TransformerDecoderModel) -> None:
+    def head(self, model: TransformerDecoderModel, scale: float) -> None:
         """Fills the projection to logits; checks tied ones, which are stored.
+
+        Args:
+            model: The model.
+            scale: What the rows of its table were multiplied by.
 
         Raises:
             ValueError: There are two tables where the config ties them.
@@ -158,7 +162,7 @@ class DecoderParts(Parts):
         if name not in self._tensors:
             return
         table = model.embedding.embeddings
-        stored = ops.cast(self._tensors.take(name, shape), table.dtype)
+        stored = ops.cast(self._tensors.take(name, shape) * scale, table.dtype)
         if not np.array_equal(
             ops.convert_to_numpy(stored), ops.convert_to_numpy(table)
         ):

@@ -116,7 +116,11 @@ def _rotary(
     if share is None:
         parameters.expect(SHARE, 1.0, None)
     else:
-        share = parameters.take(SHARE, share)
+        said, share = share, parameters.take(SHARE, share)
+        if share != said != 1.0:  # which it is where the config says nothing
+            raise parameters.wrong(
+                SHARE, f"{shown(share)} differs from the config's own, {said}"
+            )
     if kind == "ntk":
         parameters.expect("mixed_b", None)
         factor = parameters.positive("factor")

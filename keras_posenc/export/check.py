@@ -366,6 +366,17 @@ def check(
         if "python" in found and _is_right(cases[-1], reference):
             _check_python(probe, found, reference, inspection.path)
     names = {signature.name for signature in reference.signatures}
+    quality = qualities(
+        reference.kinds,
+        (
+            (probe.signature, probe.outputs, found["outputs"])
+            for probe, found in zip(
+                reference.probes, response["cases"], strict=True
+            )
+            if "error" not in found
+            and any(probe is each for each in reference.held)
+        ),
+    )
     return VerificationReport(
         path=inspection.path,
         in_float32=reference.in_float32,
@@ -377,6 +388,12 @@ def check(
             {*inspection.signatures}.difference(names)
             | unknown_labels(reference, inspection)
             | unmeasured(reference, cases)
+            | {
+                f"{name} of {signature} (no number to measure)"
+                for signature, kinds in reference.kinds.items()
+                for name in kinds
+                if f"{signature}/{name}" not in quality
+            }
         ),
         tolerance=reference.tolerance,
         cases=cases,
@@ -387,17 +404,7 @@ def check(
         if reference.quantization or any(case.error for case in cases)
         else list(_unchecked_columns(reference, response)),
         limits=dict(reference.limits),
-        quality=qualities(
-            reference.kinds,
-            (
-                (probe.signature, probe.outputs, found["outputs"])
-                for probe, found in zip(
-                    reference.probes, response["cases"], strict=True
-                )
-                if "error" not in found
-                and any(probe is each for each in reference.held)
-            ),
-        ),
+        quality=quality,
         by_likelihood=sorted(reference.by_likelihood),
         quantization=reference.quantization,
         warmup=response.get("warmup", 0),

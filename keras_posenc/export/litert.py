@@ -11,6 +11,7 @@ from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.litert_auto import check_keep
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
+from keras_posenc.export.probes.tolerance import limits_of
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file
@@ -142,6 +143,8 @@ def export_litert(
     require_tensorflow_backend("export_litert")
     check_model(model)
     keep = check_keep(quantization, keep, samples)
+    if keep is not None:
+        limits_of("int8", limits, tolerance)  # before the search
     check_task(task, labels)
     if task is not None:
         require_schema()

@@ -428,6 +428,7 @@ class VerificationReport:
             "passed": self.passed,
             "largest_difference": jsonable(self.largest_difference),
             "samples_only": self.samples_only,
+            "limits": {name: jsonable(x) for name, x in self.limits.items()},
             "quality": {
                 name: as_jsonable(found) for name, found in self.quality.items()
             },
@@ -777,7 +778,7 @@ def _largest_loss(report: Any) -> str:
     }
     for each in report.quality.values():
         if each.sqnr is not None:
-            one = dataclasses.replace(each, agreement=None, cosine=None)
+            one = Quality(each.rows, each.sqnr)
             measures[one.text(report.limits)] = each.sqnr
     return min(measures, key=measures.__getitem__, default="finite outputs")
 

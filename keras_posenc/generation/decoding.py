@@ -91,8 +91,11 @@ class Decoding:
                 "`n_best` must be at most the number of beams, "
                 f"{self.beams}. Received: n_best={self.n_best}"
             )
-        check_not_negative("length_penalty", self.length_penalty)
-        check_positive("repetition_penalty", self.repetition_penalty)
+        self._keep("length_penalty", check_not_negative)
+        self._keep("repetition_penalty", check_positive)
+        for name in SAMPLING:  # a key of dicts: a NumPy array is none
+            if hasattr(value := getattr(self, name), "item"):
+                object.__setattr__(self, name, value.item())
         for name in ("seed", "start_id"):
             if getattr(self, name) is not None:
                 self._keep(name, check_integer)
@@ -256,7 +259,8 @@ class TransformersDecoding(Decoding):
         forced_end_id: The last of `max_length` tokens, or None for any.
         early_stopping: With beams: True ends a search once as many sequences
             as beams have ended; "never" only where no other can become better;
-            False, if none would be better with its present length.
+            False, if none would be better with its present length. Of a
+            `PretrainedGenerator` by default what `beam_options` say.
         renormalize_logits: With beams: whether probabilities sum to 1 again
             once some ids are made impossible.
         max_positions: How many tokens a prompt and what follows it may have
@@ -352,7 +356,7 @@ def takes(kind: type[Decoding]) -> Callable[[Any], Any]:
         if cls.__doc__:  # not under `python -OO`
             cls.__doc__ = re.sub(
                 r"(?m)^    \*\*options:.*\n(?: {5,}.*\n)*",
-                "".join(_texts(kind)),
+                lambda _: "".join(_texts(kind)),
                 inspect.cleandoc(cls.__doc__) + "\n",
             )
         return cls

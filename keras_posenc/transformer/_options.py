@@ -174,6 +174,14 @@ def _check_bool_or_none(name: str, value: Any) -> bool | None:
     return None if value is None else check_bool(name, value)
 
 
+def _check_bool_or_all(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or value == "all":
+        return value
+    raise ValueError(
+        f"`{name}` must be True, False or 'all'. Received: {name}={value!r}"
+    )
+
+
 #: Where the norms of a block are.
 PLACES = (
     *("after", "before", "between", "output"),
@@ -198,9 +206,7 @@ OPTIONS = {
     "norm_at": Option("after", lambda name, x: check_choice(name, x, PLACES)),
     "norm": Option("layer", lambda name, x: check_choice(name, x, NORMS)),
     "norm_epsilon": Option(1e-5, check_positive),
-    "query_key_norm": Option(
-        False, lambda name, x: x if x == "all" else check_bool(name, x)
-    ),
+    "query_key_norm": Option(False, _check_bool_or_all),
     "use_bias": Option(True, check_bool),
     "query_key_value_bias": Option(None, _check_bool_or_none),
     "kernel_initializer": Option("glorot_uniform", _INITIALIZER),

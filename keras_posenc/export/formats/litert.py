@@ -170,6 +170,8 @@ class LiteRT(Format):
             self.samples = texts[:_VERIFIED]
         self.recipe = self.chosen.recipe or None
         self.mode = mode_of(self.recipe) if self.recipe else None
+        if self.mode is None:
+            self.limits = None  # nothing is quantized
 
     def _measuring(
         self, model: keras.Model, found: Inspection | None

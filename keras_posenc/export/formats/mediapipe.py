@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import io
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -705,7 +706,7 @@ def verify_in_mediapipe(
             "no labels: an application gets numbers instead of names. Give "
             "the export `labels` (--labels)"
         )
-    return len(probes), notes
+    return len(pairs), notes
 
 
 def _check_outputs(
@@ -722,24 +723,24 @@ def _check_outputs(
         pairs: The model's output and MediaPipe's, of each text.
         reference: The model's outputs with their limits.
     """
-    wrong = None
-    if reference.quantization is not None:
-        kind = reference.kinds[signature][name]
-        quality = quality_of(kind, pairs) if pairs else None
+    if not pairs:
+        return
+    wrong, scales = None, reference.scales[signature]
+    is_exact = reference.quantization is None
+    worst = max(
+        (difference({name: x}, {name: y}, scales) for x, y in pairs),
+        key=lambda each: each.largest_difference,
+    )
+    most = reference.tolerance if is_exact else sys.float_info.max
+    if not worst.largest_difference <= most:
+        wrong = (
+            f"largest difference {worst.largest_difference:.3g} (allowed "
+            f"{reference.tolerance:.3g}) in {worst.where}"
+        )
+    elif not is_exact:
+        quality = quality_of(reference.kinds[signature][name], pairs)
         if quality is not None and quality.too_low(reference.limits):
             wrong = quality.text(reference.limits)
-    else:
-        scales = reference.scales[signature]
-        worst = max(
-            (difference({name: x}, {name: y}, scales) for x, y in pairs),
-            key=lambda each: each.largest_difference,
-            default=None,
-        )
-        if worst and not worst.largest_difference <= reference.tolerance:
-            wrong = (
-                f"largest difference {worst.largest_difference:.3g} (allowed "
-                f"{reference.tolerance:.3g}) in {worst.where}"
-            )
     if wrong is not None:
         raise ExportVerificationError(
             f"MediaPipe's outputs differ from the model's: {wrong}",

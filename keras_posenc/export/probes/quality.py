@@ -22,11 +22,14 @@ CLASSES, VECTORS, INTEGERS, BITS = "classes", "vectors", "integers", "bits"
 # Outputs that vary by less than 0.3 of their size hide what is wrong with
 # a file, but also show how each number is rounded: variation counts as no less.
 _LEAST_VARIATION = 0.3
+_WEAK = 0.1  # a variation that is said
 _SMALLEST = 1e-4  # size of numbers that are as good as 0
 _MOST_DB = 200.0
 # Shorter vectors than this share of the longest one are left out: rounding
 # alone may turn them.
 _SHORTEST = 0.05
+# What masks add has at least this size, and this multiple of other numbers'.
+_HIDDEN, _FAR = 1e8, 1e4
 _SLACK = 1e-2  # rounding of probabilities, and of their sum, in float16
 
 
@@ -38,15 +41,19 @@ class Quality:
         rows: Number of vectors, or of classes, that were compared.
         sqnr: Signal to quantization noise in dB: `10 log10(sum (y - mean)**2 /
             sum (y - file)**2)`. None for integers.
-        agreement: Share of classes, or integers, that are equal. None for other
-            outputs, and if the model gives one class for all inputs.
+        agreement: Share of classes that are equal; of integers beyond those
+            that a file would have that always gives the commonest one. None for
+            other outputs, and if the model gives one class for all inputs.
         cosine: Least cosine of a vector with the model's. None for classes.
+        variation: How much outputs differ between inputs, as a share of their
+            size. Where it is small, other files have a high SQNR too.
     """
 
     rows: int
     sqnr: float | None = None
     agreement: float | None = None
     cosine: float | None = None
+    variation: float = 1.0
 
     def too_low(self, limits: Mapping[str, float]) -> list[str]:
         """Returns the names of the numbers that are below their limits."""
@@ -63,14 +70,20 @@ class Quality:
         """Returns the numbers with their limits."""
         parts = []
         if self.sqnr is not None:
+            weak = (
+                ", which shows little: the outputs vary by only "
+                f"{100 * self.variation:.2g}% of their size"
+            ) * (self.variation < _WEAK)
             parts.append(
-                f"SQNR {self.sqnr:.1f} dB (at least {limits['sqnr']:g})"
+                f"SQNR {self.sqnr:.1f} dB (at least {limits['sqnr']:g}){weak}"
             )
         if self.agreement is not None:
+            what = "classes equal"
+            if self.sqnr is None:
+                what = "integers equal, beyond those of a constant file"
             parts.append(
-                f"{100 * self.agreement:.4g}% of "
-                f"{self.rows:,} classes equal (at least "
-                f"{100 * limits['agreement']:.4g}%)"
+                f"{100 * self.agreement:.4g}% of {self.rows:,} {what} (at "
+                f"least {100 * limits['agreement']:.4g}%)"
             )
         if self.cosine is not None:
             parts.append(
@@ -140,10 +153,7 @@ def quality_of(
     if kind == BITS:
         pairs = [(np.unpackbits(x), np.unpackbits(y)) for x, y in pairs]
     if kind in (BITS, INTEGERS):
-        same = np.concatenate([np.ravel(x == y) for x, y in pairs])
-        if not same.size:
-            return None
-        return Quality(same.size, agreement=float(np.mean(same)))
+        return _equality(pairs)
     widths = {x.shape[-1] if x.ndim > 1 else 1 for x, _ in pairs}
     width = widths.pop() if len(widths) == 1 else 1  # a dynamic axis
     if not width:
@@ -152,28 +162,55 @@ def quality_of(
         np.concatenate([x.astype("float64").reshape(-1, width) for x in side])
         for side in zip(*pairs, strict=True)
     )
-    finite = np.isfinite([wanted, got]).all(axis=(0, -1))
-    wanted, got = wanted[finite], got[finite]
-    if not len(wanted):
+    if not wanted.size:
         return None
-    sqnr = _decibels(wanted, got)
+    # Masks give logits of padding, say, a number that would hide all others.
+    sizes = np.abs(wanted)
+    usual = np.median(sizes[np.isfinite(sizes)]) if sizes.size else 0.0
+    limit = np.nanmax([_HIDDEN, _FAR * usual])
+    is_shown = (sizes >= limit) & ~(np.abs(got) >= limit / 10)
+    is_number = sizes < limit
+    wanted, got = (np.where(is_number, each, 0.0) for each in (wanted, got))
+    got[is_shown] = np.nan
+    sqnr, variation = _decibels(wanted, got)
     if kind == CLASSES:
-        return Quality(len(wanted), sqnr, agreement=_agreement(wanted, got))
+        agreement = _agreement(wanted, got)
+        return Quality(len(wanted), sqnr, agreement, variation=variation)
     cosine = _least_cosine(wanted, got) if width > 1 else None
-    return Quality(len(wanted), sqnr, cosine=cosine)
+    return Quality(len(wanted), sqnr, cosine=cosine, variation=variation)
 
 
-def _decibels(wanted: np.ndarray, got: np.ndarray) -> float:
-    power = np.sum(wanted**2)
-    signal = max(
-        np.sum((wanted - wanted.mean(axis=0)) ** 2),
-        _LEAST_VARIATION**2 * power,
-        _SMALLEST**2 * wanted.size,
+def _equality(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> Quality | None:
+    """Returns the share of equal integers, beyond that of a constant file."""
+    wanted, got = (
+        np.concatenate([np.ravel(each) for each in side])
+        for side in zip(*pairs, strict=True)
     )
+    if not wanted.size:
+        return None
+    same = float(np.mean(wanted == got))
+    usual = np.unique(wanted, return_counts=True)[1].max() / wanted.size
+    if usual < 1:
+        same = max((same - usual) / (1 - usual), 0.0)
+    return Quality(wanted.size, agreement=same)
+
+
+def _decibels(wanted: np.ndarray, got: np.ndarray) -> tuple[float, float]:
+    """Returns the SQNR, and the variation as a share of the size."""
+    power = np.sum(wanted**2)
+    varied = np.sum((wanted - wanted.mean(axis=0)) ** 2)
+    signal = max(
+        varied, _LEAST_VARIATION**2 * power, _SMALLEST**2 * wanted.size
+    )
+    variation = math.sqrt(varied / power) if power else 0.0
     noise = np.sum((wanted - got) ** 2)
+    if not np.isfinite(noise):
+        return -math.inf, variation
     if noise <= signal * 10 ** (-_MOST_DB / 10):
-        return _MOST_DB
-    return float(10 * math.log10(signal / noise))
+        return _MOST_DB, variation
+    return 10 * math.log10(signal / noise), variation
 
 
 def _agreement(wanted: np.ndarray, got: np.ndarray) -> float | None:

@@ -250,11 +250,15 @@ class Reference:
     def held(self) -> list[Probe]:
         """The probes that a quantized file is compared on: samples, if any.
 
-        Not those whose likelihoods are compared.
+        Of each signature; not of those whose likelihoods are compared.
         """
-        probes = [each for each in self.probes if each.is_sample] or self.usual
-        names = self.by_likelihood
-        return [each for each in probes if each.signature not in names]
+        sampled = {each.signature for each in self.probes if each.is_sample}
+        return [
+            each
+            for each in self.usual
+            if each.is_sample or each.signature not in sampled
+            if each.signature not in self.by_likelihood
+        ]
 
     @property
     def constant_outputs(self) -> list[str]:

@@ -437,14 +437,9 @@ def assigned_a_second_time(graph):
 
 
 def assigned_by_another_handle(graph):
-    add_path(graph)
     handle = only(graph.graph_def.node, op="VarHandleOp", name="Variable")
-    other = graph.graph_def.node.add()
-    other.CopyFrom(handle)
-    other.name = "other"
-    assign = graph.graph_def.node.add()
-    assign.CopyFrom(only(graph.graph_def.node, op="AssignVariableOp"))
-    assign.name, assign.input[0], assign.input[1] = "again", "other", "path"
+    graph.graph_def.node.add().CopyFrom(handle)
+    graph.graph_def.node[-1].name = "other"
 
 
 def passed_to_its_initializer(graph):

@@ -177,7 +177,7 @@ def test_function_that_is_not_there(folder):
     assert kp.inspect(folder).unsafe_operators == ["ReadFile"]
 
 
-# ---- What saves and restores variables, if anything else leads to it
+# ---- What saves and restores variables, and no more
 
 
 def saver(graph):
@@ -190,6 +190,11 @@ def saver(graph):
         if f.signature.name == node.attr["f"].func.name
     )
     return node, function
+
+
+def only(function, operator):
+    (node,) = (n for n in function.node_def if n.op == operator)
+    return node
 
 
 def by_the_object_graph(graph):
@@ -224,22 +229,69 @@ def by_another_node(graph):
     graph.graph_def.node[-1].name = "again"
 
 
-def by_the_restorer(graph):
-    """What a loader runs to restore calls what saves, too."""
-    node, _ = saver(graph)
-    (restorer,) = (
+def to_another_path(graph):
+    _, function = saver(graph)
+    constant = function.node_def.add(name="path", op="Const")
+    value = tf.make_tensor_proto("/tmp/anywhere")
+    constant.attr["value"].tensor.CopyFrom(value)
+    only(function, "SaveV2").input[0] = "path:output:0"
+
+
+def to_another_ending(graph):
+    _, function = saver(graph)
+    for node in function.node_def:
+        if [*node.attr["value"].tensor.string_val] == [b"_temp/part"]:
+            node.attr["value"].tensor.string_val[0] = b"/../../../anywhere"
+
+
+def merged_elsewhere(graph):
+    _, function = saver(graph)
+    merge = only(function, "MergeV2Checkpoints")
+    merge.input[1] = only(function, "StringJoin").name + ":output:0"
+
+
+def from_another_path(graph):
+    name = graph.saver_def.restore_op_name
+    (node,) = (n for n in graph.graph_def.node if n.name == name)
+    path = graph.graph_def.node.add(name="path", op="Const")
+    value = tf.make_tensor_proto("/tmp/anywhere")
+    path.attr["value"].tensor.CopyFrom(value)
+    path.attr["dtype"].type = value.dtype
+    node.input[0] = "path"
+
+
+def restored(graph):
+    name = graph.saver_def.restore_op_name
+    (node,) = (n for n in graph.graph_def.node if n.name == name)
+    (function,) = (
         each
-        for each in graph.graph_def.node
-        if each.name == graph.saver_def.restore_op_name
+        for each in graph.graph_def.library.function
+        if each.signature.name == node.attr["f"].func.name
     )
-    restorer.input.append(f"^{node.name}")
+    assigned = [n for n in function.node_def if n.op == "AssignVariableOp"]
+    return node, assigned
 
 
-def restored_by_a_client(graph):
-    signature = graph.signature_def["serving_default"]
-    signature.outputs["x"].composite_tensor.components.add(
-        name=f"{graph.saver_def.restore_op_name}:0"
-    )
+def restored_by_chance(graph):
+    """One variable twice, and nobody knows in which order."""
+    _, (one, two, *_) = restored(graph)
+    two.input[0] = one.input[0]
+
+
+def given_one_variable_twice(graph):
+    node, _ = restored(graph)
+    node.input[2] = node.input[1]
+
+
+def with_more_than_it_needs(graph):
+    _, function = saver(graph)
+    function.node_def.add(name="print", op="PrintV2")
+
+
+def fed_by_the_graph(graph):
+    name = graph.saver_def.filename_tensor_name.partition(":")[0]
+    (node,) = (n for n in graph.graph_def.node if n.name == name)
+    node.op = "Const"
 
 
 @pytest.mark.parametrize(
@@ -249,12 +301,18 @@ def restored_by_a_client(graph):
         by_a_client,
         by_the_initializer,
         by_another_node,
-        by_the_restorer,
-        restored_by_a_client,
+        to_another_path,
+        to_another_ending,
+        merged_elsewhere,
+        from_another_path,
+        restored_by_chance,
+        given_one_variable_twice,
+        with_more_than_it_needs,
+        fed_by_the_graph,
     ],
     ids=lambda edit: edit.__name__,
 )
-def test_saver_that_is_reached(folder, edit):
+def test_saver_that_is_not_exactly_tensorflows(folder, edit):
     from keras_posenc_worker import read
 
     assert read.read_saved_model(folder)["unsafe"] == []

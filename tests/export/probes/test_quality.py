@@ -107,10 +107,38 @@ def test_classes_and_labels_agree():
     labels = np.array([1, 2, 3])
     assert quality_of("integers", [(labels, labels)]).agreement == 1
     bits = np.array([[0b1010]], "uint8"), np.array([[0b1000]], "uint8")
-    assert quality_of("bits", [bits]).agreement == 7 / 8
+    # A file of zeros alone would have six of eight.
+    assert quality_of("bits", [bits]).agreement == (7 - 6) / (8 - 6)
+    rare = np.array([0] * 17 + [1] * 3)
+    assert quality_of("integers", [(rare, 0 * rare)]).agreement == 0
     assert quality_of("vectors", [(np.zeros((0, 3)), np.zeros((0, 3)))]) is None
     lost = quality_of("vectors", [(scores, np.zeros_like(scores))])
     assert lost.too_low({"sqnr": 6.0, "cosine": 0.7}) == ["sqnr", "cosine"]
+
+
+@pytest.mark.parametrize("hidden", [-1e9, np.finfo("float32").min, -np.inf])
+def test_masked_numbers_hide_nothing(hidden):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (20, 9))
+    logits[:, [0, 4]] = hidden
+    noise = np.where(logits == hidden, hidden, rng.normal(0, 50, logits.shape))
+    found = quality_of("vectors", [(logits, noise)])
+    assert found.too_low({"sqnr": 4.0, "cosine": 0.7}) == ["sqnr", "cosine"]
+    near = np.where(logits == hidden, hidden, logits + 1e-3)
+    assert quality_of("vectors", [(logits, near)]).sqnr > 60
+    # Large numbers of a regression hide nothing either.
+    found = quality_of(
+        "vectors", [(1e9 * rng.normal(size=(9, 1)), np.ones((9, 1)))]
+    )
+    assert found.too_low({"sqnr": 4.0}) == ["sqnr"]
+    near[0, 0] = 0.0  # no longer hidden
+    assert quality_of("vectors", [(logits, near)]).too_low({"sqnr": 4.0})
+
+
+def test_outputs_that_hardly_vary_are_said():
+    years = np.random.default_rng(0).normal(290, 5, (50, 1))
+    found = quality_of("vectors", [(years, np.full_like(years, 290))])
+    assert "vary by only 1.6% of their size" in found.text({"sqnr": 20.0})
 
 
 @pytest.mark.parametrize(
