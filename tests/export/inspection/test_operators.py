@@ -7,6 +7,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.operators import ALLOWED, BY_PLACE
+from keras_posenc_worker.nodes import names_a_file
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
@@ -321,3 +322,11 @@ def test_saver_that_is_not_exactly_tensorflows(folder, edit):
     found = set(read.read_saved_model(folder)["unsafe"])
     assert found
     assert found <= {"SaveV2", "MergeV2Checkpoints", "RestoreV2"}
+
+
+def test_printing_to_what_a_function_is_called_with():
+    """The file is named by the call: `func.attr` of a node far away."""
+    node = tf.compat.v1.NodeDef(op="PrintV2")
+    assert not names_a_file(node)
+    node.attr["output_stream"].placeholder = "stream"
+    assert names_a_file(node)
