@@ -83,11 +83,16 @@ def test_one_name_for_one_idea(layer):
 SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2}
 SIZES = {
     "AxialPositionalEncoding": {"num_axes": 1, "grid_shape": (5,)},
+    "CombinedPosition": {
+        "attention_positions": ["rotary", kp.ScalableSoftmax()]
+    },
+    "ConcatenatedPooling1D": {"poolings": [kp.LastTokenPooling1D()]},
     "CrossAttention": {"num_heads": 2},
     "FeedForward": {"intermediate_dim": 6},
     "FourierEmbedding": {"training_length": 9},
     "PatchEmbedding": {"patch_size": 2, "d_model": 8},
     "PositionEmbedding": {"sequence_length": 5},
+    "Prompt": {"prompt": "query: "},
     "RandomizedPositions": {"max_position": 9},
     "RelativePositionEmbedding": {"max_distance": 3},
     "SelfAttention": {"num_heads": 2},
@@ -104,6 +109,7 @@ SIZES = {
         "num_heads": 2,
         "input_position": "sinusoidal",
     },
+    "Truncation": {"dim": 4},
     "VisionTransformerModel": {"image_size": 4, "patch_size": 2, **SMALL},
 }
 # What is made from files, tokens or models has tests of its own.
@@ -130,6 +136,20 @@ def test_a_wrong_value_is_refused_by_name(layer):
             (TypeError, ValueError), match=rf"`{name}`|interpret {kind}"
         ):
             layer(**{**SIZES.get(layer.__name__, {}), name: -1.5})
+
+
+def test_files_hold_every_argument():
+    for name, layer in CHECKED.items():
+        made = layer(**SIZES.get(name, {}))
+        wanted = named(layer) - {"kwargs", "unknown"}
+        assert wanted - made.get_config().keys() == set(), name
+        assert {each for each in wanted if not hasattr(made, each)} == set()
+
+
+def test_files_name_the_layers_of_the_package():
+    for name in LAYERS.keys() - {"AttentionPosition"}:  # for subclasses
+        registered = keras.saving.get_registered_name(LAYERS[name])
+        assert registered == f"keras_posenc>{name}"
 
 
 # ---- What is initialized and regularized

@@ -211,7 +211,6 @@ class Entry:
         dropout: Whether it has a dropout.
         pools: Whether it gives one vector for each row.
         mixes: Whether tokens influence one another.
-        own: Whether it is a class of the package, and not one of this file.
         third_derivative: What the third derivatives by weights stay below. A
             sine's, by its frequency, grows with the cube of the position.
         kinks: Whether its gradients jump, as behind a ReLU.
@@ -229,7 +228,6 @@ class Entry:
     third_derivative: float = 100
     kinks: bool = False
     scheme: bool = False
-    own: bool = True
 
 
 ATTENTION = ("positions", "segment_ids", "padding_mask", "attention_mask")
@@ -306,8 +304,7 @@ def attending(
         num_key_value_heads=1,
         attention_position=make,
     )
-    own = layer is kp.SelfAttention
-    return dataclasses.replace(entry, scheme=True, own=own)
+    return dataclasses.replace(entry, scheme=True)
 
 
 def combined(dtype: Any) -> kp.CombinedPosition:
@@ -467,40 +464,33 @@ LAYERS = {
         attention_position=AllHooks,
         use_cross_attention=False,
     ),
-    "decoder-of-memory": dataclasses.replace(
-        attention(SelfReader, 2 * READING_ROUNDINGS, 2, **HEADS, **BLOCK),
-        own=False,
+    "decoder-of-memory": attention(
+        SelfReader, 2 * READING_ROUNDINGS, 2, **HEADS, **BLOCK
     ),
-    "decoder-of-memory-pre-hooks": dataclasses.replace(
-        attention(
-            SelfReader,
-            2 * (READING_ROUNDINGS + 4) + NORM_ROUNDINGS,
-            2,
-            **HEADS,
-            **BLOCK,
-            norm_at="before",
-            num_key_value_heads=2,
-            attention_position=AllHooks,
-        ),
-        own=False,
+    "decoder-of-memory-pre-hooks": attention(
+        SelfReader,
+        2 * (READING_ROUNDINGS + 4) + NORM_ROUNDINGS,
+        2,
+        **HEADS,
+        **BLOCK,
+        norm_at="before",
+        num_key_value_heads=2,
+        attention_position=AllHooks,
     ),
-    "decoder-of-memory-with-norms": dataclasses.replace(
-        attention(
-            SelfReader,
-            # Two sublayers with norms of queries, keys; three of outputs.
-            2 * (READING_ROUNDINGS + 7 * NORM_ROUNDINGS) + NORM_ROUNDINGS,
-            2,
-            **HEADS,
-            **BLOCK,
-            head_dim=6,
-            norm_at="before output",
-            norm="rms",
-            query_key_norm=True,
-            use_bias=False,
-            query_key_value_bias=True,
-            attention_window=[2, None],
-        ),
-        own=False,
+    "decoder-of-memory-with-norms": attention(
+        SelfReader,
+        # Two sublayers with norms of queries, keys; three of outputs.
+        2 * (READING_ROUNDINGS + 7 * NORM_ROUNDINGS) + NORM_ROUNDINGS,
+        2,
+        **HEADS,
+        **BLOCK,
+        head_dim=6,
+        norm_at="before output",
+        norm="rms",
+        query_key_norm=True,
+        use_bias=False,
+        query_key_value_bias=True,
+        attention_window=[2, None],
     ),
     "rotary": rotary(),
     "rotary-yarn-interleaved": rotary(layout="interleaved", scaling=YARN),
@@ -621,27 +611,36 @@ def named(key: str, *values: Any, suffix: tuple[str, ...] = ()) -> Any:
     )
 
 
-WITH_TENSORS = [
-    named(key, entry, names, suffix=names or ("mask-alone",))
-    for key, entry in LAYERS.items()
-    for names in (
-        [(), entry.together, ("start_index",)]
-        if entry.scheme
-        else [(), *((name,) for name in entry.tensors)]
+# Tensors one at a time, which a class takes alike in all its modes.
+ONE_BY_ONE = [
+    named(key, LAYERS[key], (name,), suffix=(name,))
+    for key in (
+        "encoding-add",
+        "encoding-skip-masked",
+        "index-add",
+        "embedding-add",
+        "time-fixed",
+        "attention",
+        "block-post",
+        "encoder-pre-rms-grouped-hooks",
+        "decoder-block-pre-rms-gated-hooks",
+        "decoder-of-memory-pre-hooks",
+        "rotary",
     )
+    for name in LAYERS[key].tensors
 ]
-# For what does not depend on where a mask is found: the tensors all at once.
-TOGETHER = [
-    named(key, entry, names, suffix=names or ("mask-alone",))
-    for key, entry in LAYERS.items()
-    for names in dict.fromkeys([(), entry.together])
-]
-# For what a scheme does alike with counted positions and with given ones.
-ONCE = [
-    each
-    for each, (entry, names) in ((each, each.values) for each in TOGETHER)
-    if names or not entry.scheme
-]
+
+
+def both(entry: Entry) -> list[tuple[str, ...]]:
+    """No tensors, and all that can be given at once."""
+    return list(dict.fromkeys([(), entry.together]))
+
+
+def once(entry: Entry) -> list[tuple[str, ...]]:
+    """... or all alone, for what a scheme does alike at counted positions."""
+    return [entry.together] if entry.scheme else both(entry)
+
+
 # For what a scheme has no part in: one of them, too.
 ONE_SCHEME = [
     named(key, entry)
@@ -839,26 +838,6 @@ def test_config_makes_the_same_layer(entry):
     )
 
 
-def test_every_argument_is_in_the_config(entry):
-    layer = entry.make()
-    arguments = inspect.signature(type(layer).__init__).parameters
-    wanted = {
-        name
-        for name, argument in arguments.items()
-        if argument.kind is not argument.VAR_KEYWORD and name != "self"
-    }
-    assert wanted - set(layer.get_config()) == set()
-    assert {name for name in wanted if not hasattr(layer, name)} == set()
-
-
-def test_registered_under_the_package(entry):
-    layer = entry.make()
-    if not entry.own:
-        pytest.skip("a class of this file")
-    name = keras.saving.get_registered_name(type(layer))
-    assert name == f"keras_posenc>{type(layer).__name__}"
-
-
 def test_keras_file_round_trip(entry, tmp_path):
     model = shared_network(entry, entry.together)
     inputs = feed(model, entry.together)
@@ -944,17 +923,17 @@ def test_builds_from_a_list(entry):
     assert len(layer.weights) == count
 
 
-@pytest.mark.parametrize(("entry", "names"), ONCE)
-def test_of_nothing_comes_nothing(entry, names):
+def test_of_nothing_comes_nothing(entry):
     """... with a mask and without; rows without a token are pooled to 0."""
-    layer = shared(entry)
-    for mask in NOTHING:
-        x, extra = sequences(*mask.shape), tensors(names, mask)
-        # With other tensors the mask is always there.
-        for given in ({}, under(layer, mask))[bool(names) :]:
-            outputs = numpy(layer(x, **given, **extra))
-            assert outputs.shape == layer.compute_output_shape(x.shape)
-            assert not outputs.any()
+    for names in once(entry):
+        layer = shared(entry)
+        for mask in NOTHING:
+            x, extra = sequences(*mask.shape), tensors(names, mask)
+            # With other tensors the mask is always there.
+            for given in ({}, under(layer, mask))[bool(names) :]:
+                outputs = numpy(layer(x, **given, **extra))
+                assert outputs.shape == layer.compute_output_shape(x.shape)
+                assert not outputs.any()
 
 
 # ---- Initial weights
@@ -1092,65 +1071,48 @@ def test_one_function_serves_every_length(everything):
     )
 
 
-POLICIES = ("mixed_float16", "mixed_bfloat16", "bfloat16")
-
-
-@pytest.mark.parametrize(
-    ("entry", "policy"),
-    [
-        pytest.param(
-            entry,
-            policy,
-            id=f"{key}-{policy}",
-            marks=pytest.mark.slow
-            if policy in later[: 1 + entry.scheme] or key in MORE_OF_THE_SAME
-            else (),
-        )
-        for (key, entry), later in zip(
-            LAYERS.items(), itertools.cycle(itertools.permutations(POLICIES, 2))
-        )
-        for policy in POLICIES
-    ],
-)
-def test_precision(entry, policy):
-    dtype = policy.removeprefix("mixed_")
-    layer = built(entry, dtype=policy)
-    layer.set_weights(shared(entry).get_weights())
-    assert {weight.dtype for weight in layer.trainable_weights} <= {
-        layer.variable_dtype
-    }
+def test_precision(entry):
     x = sequences()
-    symbolic = layer.compute_output_spec(keras.KerasTensor(x.shape))
-    assert symbolic.dtype == dtype
-    for names in dict.fromkeys([(), entry.together]):
-        extra = tensors(names, MASK)
-        outputs = layer(x, **under(layer, MASK), **extra)
-        assert keras.backend.standardize_dtype(outputs.dtype) == dtype
-        expected = answered(entry, names)
-        expected = expected if entry.pools else expected[MASK]
-        near(real(outputs, entry), expected, bound(entry, expected, dtype))
+    for policy in ("mixed_float16", "bfloat16"):
+        dtype = policy.removeprefix("mixed_")
+        layer = built(entry, dtype=policy)
+        layer.set_weights(shared(entry).get_weights())
+        assert {weight.dtype for weight in layer.trainable_weights} <= {
+            layer.variable_dtype
+        }
+        symbolic = layer.compute_output_spec(keras.KerasTensor(x.shape))
+        assert symbolic.dtype == dtype
+        for names in both(entry):
+            extra = tensors(names, MASK)
+            outputs = layer(x, **under(layer, MASK), **extra)
+            assert keras.backend.standardize_dtype(outputs.dtype) == dtype
+            expected = answered(entry, names)
+            expected = expected if entry.pools else expected[MASK]
+            near(real(outputs, entry), expected, bound(entry, expected, dtype))
 
 
 # ---- Masks
 
 
-@pytest.mark.parametrize(("entry", "names"), ONCE)
-def test_padding_holds_anything(entry, names):
+def test_padding_holds_anything(entry):
     """Implicit masks: what stands at padded places changes no real token."""
-    model = shared_network(entry, names)
-    embedding = model.get_layer("embedding")
-    (table,) = embedding.get_weights()
-    answers = []
-    for padded, garbage in ((0, 0.0), (1, np.nan), (1, np.inf)):
-        embedding.set_weights([np.vstack([0 * table[:1] + garbage, table[1:]])])
-        outputs = numpy(model(feed(model, names, padded=padded)))
-        # Each by itself, padding may stay what it is.
-        if entry.mixes:
-            assert np.isfinite(outputs).all()
-        answers.append(real(outputs, entry))
-    embedding.set_weights([table])
-    for answer in answers[1:]:
-        np.testing.assert_array_equal(answer, answers[0])
+    for names in once(entry):
+        model = shared_network(entry, names)
+        embedding = model.get_layer("embedding")
+        (table,) = embedding.get_weights()
+        answers = []
+        for padded, garbage in ((0, 0.0), (1, np.nan), (1, np.inf)):
+            embedding.set_weights(
+                [np.vstack([0 * table[:1] + garbage, table[1:]])]
+            )
+            outputs = numpy(model(feed(model, names, padded=padded)))
+            # Each by itself, padding may stay what it is.
+            if entry.mixes:
+                assert np.isfinite(outputs).all()
+            answers.append(real(outputs, entry))
+        embedding.set_weights([table])
+        for answer in answers[1:]:
+            np.testing.assert_array_equal(answer, answers[0])
 
 
 @pytest.mark.parametrize("entry", WITH_POSITIONS)
@@ -1198,23 +1160,39 @@ def test_float64_reads_float32_positions_exactly(entry):
     near(outputs, expected, bound(entry, expected, "float64"))
 
 
-@pytest.mark.parametrize(("entry", "names"), WITH_TENSORS)
-def test_explicit_mask_is_the_implicit_one(entry, names):
-    layer = shared(entry)
+def embedded(entry: Entry) -> tuple[Any, Any]:
+    """The same tensor, with the mask of its embedding and without."""
     x = shared_network(entry, ()).get_layer("embedding")(ids_of(MASK))
-    bare = ops.convert_to_tensor(numpy(x))
+    return x, ops.convert_to_tensor(numpy(x))
+
+
+def test_explicit_mask_is_the_implicit_one(entry):
+    for names in both(entry):
+        layer = shared(entry)
+        x, bare = embedded(entry)
+        extra = tensors(names, MASK)
+        expected = numpy(layer(bare, **under(layer, MASK), **extra))
+        np.testing.assert_array_equal(numpy(layer(x, **extra)), expected)
+        model = shared_network(entry, names)
+        np.testing.assert_array_equal(
+            numpy(model(feed(model, names))), expected
+        )
+        # An explicit mask stands above the one that the inputs carry.
+        everything = np.ones_like(MASK)
+        np.testing.assert_array_equal(
+            numpy(layer(x, **under(layer, everything), **extra)),
+            numpy(layer(bare, **under(layer, everything), **extra)),
+        )
+
+
+@pytest.mark.parametrize(("entry", "names"), ONE_BY_ONE)
+def test_masks_stand_beside_each_tensor(entry, names):
+    layer = shared(entry)
+    x, bare = embedded(entry)
     extra = tensors(names, MASK)
-    expected = numpy(layer(bare, **under(layer, MASK), **extra))
-    np.testing.assert_array_equal(numpy(layer(x, **extra)), expected)
-    if names not in ((), entry.together):
-        return
-    model = shared_network(entry, names)
-    np.testing.assert_array_equal(numpy(model(feed(model, names))), expected)
-    # An explicit mask stands above the one that the inputs carry.
-    everything = np.ones_like(MASK)
     np.testing.assert_array_equal(
-        numpy(layer(x, **under(layer, everything), **extra)),
-        numpy(layer(bare, **under(layer, everything), **extra)),
+        numpy(layer(x, **extra)),
+        numpy(layer(bare, **under(layer, MASK), **extra)),
     )
 
 
@@ -1222,7 +1200,7 @@ def test_explicit_mask_is_the_implicit_one(entry, names):
 def test_mask_passes_on(entry):
     layer, seen = shared(entry), MaskSeen()
     x = keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids_of(MASK))
-    for names in dict.fromkeys([(), entry.together]):
+    for names in both(entry):
         extra = tensors(names, MASK)
         carried = seen(layer(x, **extra))
         given = seen(layer(sequences(), **under(layer, MASK), **extra))
@@ -1236,47 +1214,47 @@ def test_mask_passes_on(entry):
         assert seen(layer(sequences(), **extra)) is None
 
 
-@pytest.mark.parametrize(("entry", "names"), TOGETHER)
-def test_longer_padding_changes_nothing(entry, names):
-    layer, x = shared(entry), sequences()
-    rng = np.random.default_rng(23)
-    more = [(0, 0), (0, 4)]
-    long_mask = np.pad(MASK, more)
-    long_x = np.concatenate([x, rng.normal(size=(BATCH, 4, DIM))], axis=1)
-    short, long = tensors(names, MASK), {}
-    for name, value in short.items():
-        axes = [(0, 4) if size == SEQ else (0, 0) for size in value.shape]
-        long[name] = np.pad(value, axes)
-    expected = answered(entry, names)
-    expected = expected if entry.pools else expected[MASK]
-    outputs = numpy(
-        layer(long_x.astype("float32"), **under(layer, long_mask), **long)
-    )
-    outputs = outputs if entry.pools else outputs[:, :SEQ]
-    near(real(outputs, entry), expected, bound(entry, expected))
-
-
-@pytest.mark.parametrize(("entry", "names"), ONCE)
-def test_rows_are_independent(entry, names):
-    """... of how many there are, and of NaN in the tokens of another."""
-    layer, x = shared(entry), sequences()
-    extra = tensors(names, MASK)
-    together = answered(entry, names)
-    poisoned = x.copy()
-    poisoned[1, -1] = np.nan
-    outputs = numpy(layer(poisoned, **under(layer, MASK), **extra))
-    others = np.arange(BATCH) != 1
-    np.testing.assert_array_equal(outputs[others], together[others])
-    # Its own row knows, unless the layer looks at no inputs.
-    assert np.isnan(outputs[1]).any() or (outputs[1] == together[1]).all()
-    for row in (1, BATCH - 1):
-        one = slice(row, row + 1)
-        alone = layer(
-            x[one],
-            **under(layer, MASK[one]),
-            **{name: value[one] for name, value in extra.items()},
+def test_longer_padding_changes_nothing(entry):
+    for names in both(entry):
+        layer, x = shared(entry), sequences()
+        rng = np.random.default_rng(23)
+        more = [(0, 0), (0, 4)]
+        long_mask = np.pad(MASK, more)
+        long_x = np.concatenate([x, rng.normal(size=(BATCH, 4, DIM))], axis=1)
+        short, long = tensors(names, MASK), {}
+        for name, value in short.items():
+            axes = [(0, 4) if size == SEQ else (0, 0) for size in value.shape]
+            long[name] = np.pad(value, axes)
+        expected = answered(entry, names)
+        expected = expected if entry.pools else expected[MASK]
+        outputs = numpy(
+            layer(long_x.astype("float32"), **under(layer, long_mask), **long)
         )
-        near(numpy(alone), together[one], bound(entry, together))
+        outputs = outputs if entry.pools else outputs[:, :SEQ]
+        near(real(outputs, entry), expected, bound(entry, expected))
+
+
+def test_rows_are_independent(entry):
+    """... of how many there are, and of NaN in the tokens of another."""
+    for names in once(entry):
+        layer, x = shared(entry), sequences()
+        extra = tensors(names, MASK)
+        together = answered(entry, names)
+        poisoned = x.copy()
+        poisoned[1, -1] = np.nan
+        outputs = numpy(layer(poisoned, **under(layer, MASK), **extra))
+        others = np.arange(BATCH) != 1
+        np.testing.assert_array_equal(outputs[others], together[others])
+        # Its own row knows, unless the layer looks at no inputs.
+        assert np.isnan(outputs[1]).any() or (outputs[1] == together[1]).all()
+        for row in (1, BATCH - 1):
+            one = slice(row, row + 1)
+            alone = layer(
+                x[one],
+                **under(layer, MASK[one]),
+                **{name: value[one] for name, value in extra.items()},
+            )
+            near(numpy(alone), together[one], bound(entry, together))
 
 
 def test_mask_of_true_is_no_mask(entry):

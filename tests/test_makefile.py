@@ -30,17 +30,6 @@ def run(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
-def test_web_page_without_a_browser(run):
-    process = run(["make", "test-web", "VENV=none"])
-    assert process.returncode == 2
-    assert "npm is missing" in process.stdout
-    process = run(["make", "test-web", "VENV=none"], "npm")
-    assert process.returncode == 2
-    assert "apt-get install chromium\n" in process.stdout
-    assert not (ROOT / "none").exists()
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
 def test_the_callers_xla_flags_are_kept(run, tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -82,13 +71,3 @@ def test_an_install_that_was_broken_off_is_made_anew(run, tmp_path):
     assert run(command).returncode == 0
     assert "--force-reinstall" not in said.read_text()
     assert [path.name for path in folder.glob(".i*")] == [".installed"]
-
-
-def test_arm_without_qemu(run, tmp_path):
-    script = ROOT / "tests" / "arm" / "make_root.sh"
-    folder = tmp_path / "arm"
-    programs = ("bash", "rm", "mkdir", "id")  # no apt-get
-    process = run(["bash", str(script), str(folder), "python"], *programs)
-    assert process.returncode == 1
-    assert "apt-get install qemu-user-static" in process.stderr
-    assert not (folder / ".installed").exists()

@@ -1,4 +1,4 @@
-"""The oracle itself, held to published figures, mpmath and its properties.
+"""The oracle itself, held to published figures and to mpmath.
 
 Blocks, rotary frequencies and the biases of the papers need no test here:
 layers are held both to the oracle and to other libraries' numbers.
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tests import reference as ref
 
-LAYOUTS = ("interleaved", "halves")
 UNIT = 2.0**-53  # relative rounding error of one float64 operation
 # An entry is sin a cos b + cos a sin b. Sines and cosines good to 4 ulp, each
 # times its partner, the partners adding up to at most sqrt(8): 12 units; the
@@ -25,11 +24,6 @@ ENTRY = 19 * UNIT
 SUMS = 1e-12
 
 FAR = 2**24
-even_widths = st.integers(1, 64).map(lambda half: 2 * half)
-bases = st.sampled_from([100.0, 1000.0, 10000.0, 500000.0])
-layouts = st.sampled_from(LAYOUTS)
-seeds = st.integers(0, 2**32 - 1)
-flags = st.lists(st.booleans(), min_size=1, max_size=12)
 
 property_test = settings(deadline=None, max_examples=50)
 
@@ -107,13 +101,6 @@ def test_printed_frequencies() -> None:
 # Angles and encodings.
 
 
-def test_float32_width_keeps_float64_angles() -> None:
-    """A width cast to float32, as in the first TensorFlow code, is no loss."""
-    angle = ref.get_angles(7, 5, np.float32(6))
-    assert angle.dtype == np.float64
-    assert angle == ref.get_angles(7, 5, 6)
-
-
 MILESTONES = (0, 1, 63, 64, 4095, 4096, 2**18, 12345678, FAR - 1, FAR)
 REAL = (-FAR, -7.25, 0.5, 12345.678, FAR - 0.3)
 
@@ -138,66 +125,7 @@ def test_encoding_against_mpmath(d_model: int, base: float) -> None:
         near(got, want, ENTRY + UNIT)  # UNIT: the rounding of `expected`
 
 
-@property_test
-@given(
-    position=st.integers(-(2**23), 2**23),
-    k=st.integers(-(2**23), 2**23),
-    d_model=even_widths,
-    base=bases,
-    layout=layouts,
-)
-def test_shift_is_linear(
-    position: int, k: int, d_model: int, base: float, layout: str
-) -> None:
-    """PE(pos + k) = M_k PE(pos), M_k a rotation: M_k M_-k = I = M_k M_k^T."""
-    here, there = ref.positional_encoding(
-        np.array([position, position + k]), d_model, base, layout
-    )
-    shift = ref.shift_matrix(k, d_model, base, layout)
-    back = ref.shift_matrix(-k, d_model, base, layout)
-    # Two products of two inexact factors of size 1, and a right-hand side.
-    near(shift @ here, there, 6 * ENTRY)
-    near(shift @ back, np.eye(d_model), 6 * ENTRY)
-    near(back, shift.T, 2 * ENTRY)
-
-
 # Attention.
-
-
-@property_test
-@given(keep=flags.filter(any), seed=seeds)
-def test_masked_keys_do_not_exist(keep: list[bool], seed: int) -> None:
-    """Attention under a mask is attention on the kept keys only."""
-    rng = np.random.default_rng(seed)
-    kept = np.array(keep)
-    query = rng.normal(size=(2, 3, 4))
-    key = rng.normal(size=(2, len(kept), 4))
-    value = rng.normal(size=(2, len(kept), 5))
-    bias = rng.normal(size=(3, len(kept)))
-    output, weights = ref.scaled_dot_product_attention(
-        query, key, value, kept, bias
-    )
-    expected, expected_weights = ref.scaled_dot_product_attention(
-        query, key[:, kept], value[:, kept], bias=bias[:, kept]
-    )
-    near(output, expected, SUMS)
-    near(weights[..., kept], expected_weights, SUMS)
-    assert np.all(weights[..., ~kept] == 0)
-
-
-def test_fully_masked_row_is_uniform() -> None:
-    """A query without keys weighs all alike, whatever scores and bias."""
-    rng = np.random.default_rng(0)
-    query, key, value, bias = 1e3 * rng.normal(size=(4, 4, 4))
-    mask = np.array([[True], [False], [True], [False]])
-    output, weights = ref.scaled_dot_product_attention(
-        query, key, value, mask, bias
-    )
-    assert np.all(np.isfinite(output))
-    near(weights[1::2], np.full((2, 4), 0.25), UNIT)
-    near(output[1], np.mean(value, axis=0), 1e3 * SUMS)
-    free, _ = ref.scaled_dot_product_attention(query, key, value, bias=bias)
-    assert np.array_equal(output[0::2], free[0::2])
 
 
 def test_activations_against_mpmath() -> None:
@@ -254,29 +182,6 @@ def test_printed_alibi_slopes() -> None:
     near(twelve, [*eight, *sixteen[0:8:2]], 4 * UNIT)
 
 
-def test_t5_buckets_as_described() -> None:
-    """Exact to 8, then growing to 128, beyond which all share the last."""
-    buckets = [ref.t5_bucket(-distance) for distance in range(8)]
-    assert buckets == list(range(8))
-    assert [ref.t5_bucket(-d) for d in (8, 11, 12, 16, 127, 128, 10**6)] == [
-        *(8, 8, 9, 10, 15, 15, 15)
-    ]
-    assert [ref.t5_bucket(d) for d in (0, 1, 8, 128)] == [0, 17, 24, 31]
-    assert ref.t5_bucket(5, bidirectional=False) == 0
-
-
-def test_relative_attention_without_tables_is_attention() -> None:
-    """Tables of zeros change nothing; one of ones adds the sum of weights."""
-    rng = np.random.default_rng(0)
-    q, k, v = rng.normal(size=(3, 2, 5, 4))
-    plain, _ = ref.scaled_dot_product_attention(q, k, v)
-    zeros, ones = np.zeros((7, 4)), np.ones((7, 4))
-    got = ref.relative_attention(q, k, v, np.arange(5), zeros, zeros)
-    near(got, plain, SUMS)
-    got = ref.relative_attention(q, k, v, np.arange(5), ones, ones)
-    near(got, plain + 1, SUMS)
-
-
 # ---- Times and grids
 
 
@@ -296,34 +201,3 @@ def test_time_angles_against_mpmath(time, fraction, frequency):
     bound = (3 * math.pi + 8) * UNIT
     assert abs(math.sin(angle) - float(sine)) <= bound
     assert abs(math.cos(angle) - float(cosine)) <= bound
-
-
-def test_axial_encoding_of_one_cell():
-    # Cell (2, 3) of width 8: two pairs for each axis, of base 100: 1 and 0.1.
-    angles = [2.0, 0.2, 3.0, 0.3]
-    want = np.ravel([[math.sin(a), math.cos(a)] for a in angles])
-    got = ref.axial_encoding((4, 5), 8, 100.0)
-    assert got.shape == (4, 5, 8)
-    np.testing.assert_allclose(got[2, 3], want, rtol=0, atol=2 * ENTRY)
-    other = ref.axial_encoding((4, 5), 8, 100.0, last_axis_first=True)
-    np.testing.assert_array_equal(other[2, 3], np.roll(got[2, 3], 4))
-    # What is too many is cut off at the end.
-    np.testing.assert_array_equal(
-        ref.axial_encoding((4, 5), 7, 100.0), got[..., :7]
-    )
-
-
-def test_index_encoding_of_a_row():
-    segments, mask = [[7, 7, 7, 8, 8]], [[1, 1, 0, 1, 1]]
-    index = ref.index_encoding([[0, 1, 2, 0, 1]], segments, mask, True)
-    assert index[..., 0].tolist() == [[0, 0.5, 1, 0, 0.5]]
-    row = ref.index_encoding([[0, 1, 2, 3, 4]], None, mask, True)
-    assert row[..., 0].tolist() == [[0, 0.25, 0.5, 0.75, 1]]
-    assert ref.index_encoding([[3, 4]])[..., 0].tolist() == [[3, 4]]
-
-
-def test_resized_table_of_three_rows():
-    table = [[0.0, 5.0], [2.0, 3.0], [8.0, 1.0]]
-    want = [[0, 5], [1, 4], [2, 3], [5, 2], [8, 1]]
-    assert ref.resized_table(table, 5).tolist() == want
-    assert ref.resized_table(table, 1).tolist() == [[0, 5]]

@@ -1,12 +1,8 @@
-"""What the guides quote and count is what is there."""
+"""What the guides quote is what is there."""
 
 import ast
 import re
 from pathlib import Path
-
-import pytest
-
-from tests.test_readme import blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -49,20 +45,3 @@ def test_lines_of_the_report_are_printed():
         parts = re.split(names, line)
         longest = max(parts, key=len).removesuffix("...").strip(" :,")
         assert longest in printed, line
-
-
-@pytest.mark.parametrize(
-    ("page", "functions"),
-    [("from_tutorials", {"before", "after"})],
-)
-def test_lines_are_counted(page, functions):
-    """Of models and the classes that they need, without blank lines."""
-    text = (DOCS / f"{page}.md").read_text("utf-8")
-    counted = [
-        (len([line for line in block.code.splitlines() if line]))
-        for block in blocks(text)
-        if block.language == "python"
-        and any(f"def {name}" in block.code for name in functions)
-    ]
-    stated = [int(n) for n in re.findall(r"\*\*(\d+) lines\*\*", text)]
-    assert counted == stated

@@ -49,10 +49,18 @@ def test_the_first_layer_written_this_way(near):
 # Against the oracle.
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("max_wavelength", [1, 2.5, 100, 10000, 1e6])
-@pytest.mark.parametrize("d_model", [1, 2, 3, 4, 63, 64])
+@pytest.mark.parametrize(
+    ("d_model", "max_wavelength", "dtype"),
+    [
+        (1, 1, "float16"),
+        (2, 2.5, "bfloat16"),
+        (3, 100, "float32"),
+        (4, 10000, "float64"),
+        (63, 1e6, "float32"),
+        (64, 10000, "bfloat16"),
+    ],
+)
 def test_rounded_once(d_model, max_wavelength, layout, dtype, near, half_ulp):
     got = kp.positional_encoding(
         130,

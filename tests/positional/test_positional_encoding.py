@@ -54,13 +54,6 @@ def test_a_position_has_one_vector_at_any_length():
         assert np.array_equal(encoding_of(length, 8), longest[:length])
 
 
-def test_nothing_is_learned():
-    layer = kp.PositionalEncoding(dropout=0.1)
-    layer(random_inputs(2, 3, 4))
-    assert layer.weights == []
-    assert layer.count_params() == 0
-
-
 # Against the oracle, in every dtype.
 
 
@@ -80,15 +73,9 @@ def expected_sum(inputs, encoding, scale, dtype, half_ulp, bound):
 @pytest.mark.parametrize(
     ("dim", "layout", "policy"),
     [
-        pytest.param(
-            dim,
-            LAYOUTS[(i + j + k) % 2],
-            policy,
-            marks=pytest.mark.slow if k else (),
-        )
+        (dim, LAYOUTS[(i + j) % 2], policy)
         for i, dim in enumerate([1, 2, 3, 64, 512])
         for j, policy in enumerate(POLICIES)
-        for k in range(2)
     ],
 )
 def test_merge_modes(dim, layout, policy, near, encoding_bound, half_ulp):
@@ -260,15 +247,15 @@ STANDINGS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("standing", STANDINGS)
-def test_standings(standing, dtype, near, encoding_bound):
+def test_standings(standing, near, encoding_bound):
     config, call, positions = STANDINGS[standing]
     positions = np.broadcast_to(np.asarray(positions, float), (BATCH, SEQ))
     want = reference.positional_encoding(positions, DIM)
-    bound = encoding_bound(positions, want, dtype)
-    layer = kp.PositionalEncoding(merge_mode=None, dtype=dtype, **config)
-    near(layer(random_inputs(BATCH, SEQ, DIM), **call), want, bound)
+    for dtype in ("float32", "bfloat16"):
+        bound = encoding_bound(positions, want, dtype)
+        layer = kp.PositionalEncoding(merge_mode=None, dtype=dtype, **config)
+        near(layer(random_inputs(BATCH, SEQ, DIM), **call), want, bound)
 
 
 def arrays_of(call):
@@ -397,12 +384,10 @@ def test_dropout_is_active_in_training_alone(near, half_ulp):
     near(outputs, want, np.abs(want) * 4 * 2.0**-24)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_dropout_keeps_the_dtype(policy):
-    layer = kp.PositionalEncoding(dropout=0.1, dtype=policy)
+def test_dropout_keeps_the_dtype():
+    layer = kp.PositionalEncoding(dropout=0.1, dtype="mixed_bfloat16")
     outputs = layer(random_inputs(1, 2, 3), training=True)
-    dtype = keras.backend.standardize_dtype(outputs.dtype)
-    assert dtype == POLICIES[policy]
+    assert keras.backend.standardize_dtype(outputs.dtype) == "bfloat16"
 
 
 @pytest.mark.parametrize("merge_mode", ["concat", None])
@@ -428,28 +413,19 @@ def test_encoding_dim_needs_concat(merge_mode):
         kp.PositionalEncoding(encoding_dim=4, merge_mode=merge_mode)
 
 
-BAD_SHAPES = {
-    "rank-2": (6, 5),
-    "rank-4": (2, 6, 5, 1),
-    "width-0": (2, 6, 0),
-}
-
-
-@pytest.mark.parametrize("shape", BAD_SHAPES.values(), ids=BAD_SHAPES)
-@pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize("built", [False, True])
-def test_inputs_of_bad_shape(shape, symbolic, built):
-    layer = kp.PositionalEncoding(name="where")
-    if built:
-        layer.build((None, None, 5))
-    inputs = keras.KerasTensor(shape) if symbolic else np.zeros(shape, "f4")
+@pytest.mark.parametrize("shape", [(6, 5), (2, 6, 5, 1), (2, 6, 0)])
+def test_inputs_of_bad_shape(shape):
+    new, built = (kp.PositionalEncoding(name="where") for _ in range(2))
+    built.build((None, None, 5))
     message = (
         r"PositionalEncoding 'where' expects inputs of shape "
         r"\(batch, seq, dim\), with dim known and above 0\. "
         rf"Received: inputs of shape \({', '.join(map(str, shape))}\)"
     )
-    with pytest.raises(ValueError, match=message):
-        layer(inputs)
+    for layer in (new, built):
+        for inputs in (np.zeros(shape, "f4"), keras.KerasTensor(shape)):
+            with pytest.raises(ValueError, match=message):
+                layer(inputs)
 
 
 @pytest.mark.parametrize("shape", [(2, 6), (2, 6, None), (2, 6, 0), [1] * 4])
@@ -459,17 +435,15 @@ def test_built_for_a_bad_shape(shape):
 
 
 @pytest.mark.parametrize("dtype", ["int32", "bool"])
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_inputs_of_bad_dtype(dtype, symbolic):
-    inputs = np.zeros((2, 6, 5), dtype)
-    if symbolic:
-        inputs = keras.KerasTensor(inputs.shape, dtype)
+def test_inputs_of_bad_dtype(dtype):
+    shape = (2, 6, 5)
     message = (
         "PositionalEncoding 'where' expects inputs of a float dtype, such as "
         "the output of an Embedding layer. Received: inputs of dtype " + dtype
     )
-    with pytest.raises(ValueError, match=message):
-        kp.PositionalEncoding(name="where")(inputs)
+    for inputs in (np.zeros(shape, dtype), keras.KerasTensor(shape, dtype)):
+        with pytest.raises(ValueError, match=message):
+            kp.PositionalEncoding(name="where")(inputs)
 
 
 SIZES = r"with batch=2, seq=6\. Received: "
@@ -522,21 +496,21 @@ BAD_CALLS = [
 ]
 
 
-@pytest.mark.parametrize("symbolic", [False, True], ids=["eager", "symbolic"])
 @pytest.mark.parametrize(("config", "call", "message"), BAD_CALLS)
-def test_bad_calls(config, call, message, symbolic):
-    layer = kp.PositionalEncoding(**config)
+def test_bad_calls(config, call, message):
     inputs = random_inputs(2, 6, 5)
-    if symbolic:
-        inputs = keras.KerasTensor(inputs.shape)
-        call = {
-            name: keras.KerasTensor(value.shape, value.dtype.name)
-            if isinstance(value, np.ndarray)
-            else value
-            for name, value in call.items()
-        }
-    with pytest.raises(ValueError, match=message):
-        layer(inputs, **call)
+    symbolic = {
+        name: keras.KerasTensor(value.shape, value.dtype.name)
+        if isinstance(value, np.ndarray)
+        else value
+        for name, value in call.items()
+    }
+    for x, arguments in (
+        (inputs, call),
+        (keras.KerasTensor(inputs.shape), symbolic),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kp.PositionalEncoding(**config)(x, **arguments)
 
 
 @pytest.mark.parametrize(

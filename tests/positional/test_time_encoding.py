@@ -268,8 +268,10 @@ def data_of(batch, seq):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("kind", ["fixed", "learned", "time2vec"])
+@pytest.mark.parametrize(
+    ("kind", "jit_compile"),
+    [("fixed", True), ("learned", False), ("time2vec", True)],
+)
 def test_graphs_answer_as_eager_layers_do(kind, jit_compile, near):
     import tensorflow as tf
 

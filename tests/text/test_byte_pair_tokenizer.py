@@ -118,13 +118,14 @@ class TestAsALayer:
         """... take neither a step of Python each, nor a loop at load."""
         ids = {character: i for i, character in enumerate(BYTES)}
         ids |= {"aa": 256, "a" * 50_000: 257}
-        start = time.monotonic()
+        start = time.process_time()
         pairs = BytePairs(ids, ["a a"], False)
         words = ["a" * 12_000, "ab" * 6_000]
         found = pairs.cut(tf.constant(words)).to_list()
         assert found == [[256] * 6_000, [ids["a"], ids["b"]] * 6_000]
-        # 10 s and more at one of the two, by 20 ms for each step.
-        assert time.monotonic() - start < 6
+        # 10 s and more at one of the two, by 20 ms for each step. (Of the
+        # processor: others may use the machine.)
+        assert time.process_time() - start < 6
 
     @pytest.mark.parametrize("order", ["learned", "shuffled"])
     def test_long_words_merge_as_in_the_paper(self, order):

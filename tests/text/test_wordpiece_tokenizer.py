@@ -151,9 +151,9 @@ class TestHardTexts:
     def test_long_words_are_unknown_and_quick(self):
         tokenizer = WordpieceTokenizer([*VOCABULARY, "##a"])
         tokenizer(["a"])
-        began = time.perf_counter()
+        began = time.process_time()
         ids = tokenizer(["a" * 10_000 + " b", "a" * 101, "a" * 100]).numpy()
-        assert time.perf_counter() - began < 1
+        assert time.process_time() - began < 1
         b, a, tail = (tokenizer.vocabulary.index(t) for t in ("b", "a", "##a"))
         assert ids[0, :5].tolist() == [CLS, UNK, b, SEP, PAD]
         assert ids[1, :4].tolist() == [CLS, UNK, SEP, PAD]
@@ -172,9 +172,9 @@ class TestHardTexts:
         text = tf.constant(["Tokens tokenize a b! Tokens tokenize a b!"])
         times = []
         for _ in range(100):
-            began = time.perf_counter()
+            began = time.process_time()
             graph(text)
-            times.append(time.perf_counter() - began)
+            times.append(time.process_time() - began)
         assert min(times) < 1e-3
 
 

@@ -147,48 +147,6 @@ def near(actual, expected, tolerance=FLOAT32):
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"),
-    [
-        (kp.Transformer, {"embeddings": "shared", "scale_inputs": True}),
-        (kp.TransformerEncoderModel, {}),
-    ],
-)
-def test_defaults_are_the_paper(kind, more):
-    arguments = inspect.signature(kind).parameters
-    defaults = {name: a.default for name, a in arguments.items()}
-    wanted = {
-        "d_model": 512,
-        "num_layers": 6,
-        "num_heads": 8,
-        "intermediate_dim": 2048,
-        "dropout": 0.1,
-        "norm_at": "after",
-        "activation": "relu",
-        "input_position": "sinusoidal",
-        **more,
-    }
-    assert {name: defaults[name] for name in wanted} == wanted
-
-
-def test_the_arguments_of_the_encoder_model():
-    theirs = set(inspect.signature(kp.TransformerEncoderModel).parameters)
-    theirs -= {"unknown"}  # whose only use is to name it
-    theirs -= {  # what encoders have that others trained
-        "attention_window",
-        "embedding_dim",
-        "embedding_norm",
-        "keep_inner_padding",
-        "pad_id",
-        "separator_id",
-        "share_blocks",
-        "use_causal_mask",
-    }
-    assert theirs <= set(inspect.signature(kp.Transformer).parameters)
-    ours = set(inspect.signature(kp.TransformerDecoderModel).parameters)
-    assert theirs <= ours
-
-
-@pytest.mark.parametrize(
     "name",
     [
         pytest.param(

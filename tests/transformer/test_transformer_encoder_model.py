@@ -113,14 +113,6 @@ def test_symbolic_shapes(input_position):
     assert model(IDS).shape == (3, 5, width)
 
 
-def test_is_its_parts(input_position):
-    model = randomised(build(input_position=input_position))
-    x = model.embedding(IDS)
-    if model.input_position is not None:
-        x = model.input_position(x)
-    near(model(IDS), model.encoder(x), 0)
-
-
 @pytest.mark.parametrize("name", ["positions", "segment_ids", "padding_mask"])
 def test_no_argument_is_ignored(name):
     model = kp.TransformerEncoderModel(**SIZES)
