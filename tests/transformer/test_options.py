@@ -45,7 +45,7 @@ def test_signature_and_docstring_list_the_same(kind):
 def test_defaults_of_a_class():
     paper = {"d_model": 512, "num_heads": 8, "intermediate_dim": 2048}
     paper |= {"activation": "relu", "input_position": "sinusoidal"}
-    paper |= {"normalize_first": False, "dropout": 0.1, "num_layers": 6}
+    paper |= {"norm_at": "after", "dropout": 0.1, "num_layers": 6}
     for kind in (kp.Transformer, kp.TransformerEncoderModel):
         arguments = parameters(kind)
         assert {name: arguments[name].default for name in paper} == paper
