@@ -196,6 +196,22 @@ def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
             attributes["_called"] = value
 
 
+@contextlib.contextmanager
+def kept_names() -> Iterator[None]:
+    """Ends the scopes of names that an error has left open.
+
+    Keras opens one of its own, and then TensorFlow's, which may refuse it.
+    """
+    from keras.src.backend.common import global_state
+
+    key = "name_scope_stack"
+    before = [*(global_state.get_global_attribute(key) or [])]
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(key, before)
+
+
 def set_policy(layer: Any, policy: Any) -> Any:
     """Sets a layer's dtype policy, and nothing else; returns the old one.
 

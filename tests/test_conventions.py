@@ -141,7 +141,7 @@ def test_a_wrong_value_is_refused_by_name(layer):
 def test_files_hold_every_argument():
     for name, layer in CHECKED.items():
         made = layer(**SIZES.get(name, {}))
-        wanted = named(layer) - {"kwargs", "unknown"}
+        wanted = named(layer) - {"args", "kwargs", "unknown"}
         assert wanted - made.get_config().keys() == set(), name
         assert {each for each in wanted if not hasattr(made, each)} == set()
 

@@ -3,6 +3,7 @@
 A failure here names what a new Keras has changed, and what would break by it.
 """
 
+import contextlib
 import importlib
 
 import keras
@@ -20,6 +21,7 @@ from keras_posenc.keras_internals import (
     is_compiled_by_xla,
     is_exported_by_keras,
     is_in_graph,
+    kept_names,
     layer_of,
     layers_within,
     lent_values,
@@ -96,6 +98,13 @@ def test_a_tensor_knows_whether_xla_compiles_it(jit_compile):
     note(tf.constant(1.0))
     note(ops.ones(()))
     assert found == [False, jit_compile, False, False]
+
+
+def test_an_error_leaves_no_name_open():
+    with contextlib.suppress(ValueError), kept_names():
+        keras.name_scope("open").__enter__()
+        raise ValueError
+    assert keras.Variable(0.0, name="free").path == "free"
 
 
 def test_a_symbolic_tensor_knows_where_it_comes_from():

@@ -11,6 +11,7 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import take_over
 from keras_posenc.export.signatures.from_model import in_code
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import kept_names
 
 
 def trace(signature: Signature) -> Any:
@@ -47,7 +48,8 @@ def tracing(signature: Signature) -> Iterator[None]:
     is_filtering = keras.config.is_traceback_filtering_enabled()
     keras.config.disable_traceback_filtering()
     try:
-        yield
+        with kept_names():
+            yield
     except ExportError:
         raise
     except Exception as error:  # of the user's code

@@ -547,6 +547,10 @@ def test_layer_that_cannot_be_traced_is_named(layer, told):
     (signature,) = resolve_signatures(model)
     with pytest.raises(kp.ExportError, match=f"(?s){told}"):
         trace(signature)
+    # Nothing of it is in the names of what is made next.
+    next_one = layers.Dense(1, name="next")
+    next_one.build((None, 1))
+    assert next_one.kernel.path == "next/kernel"
 
 
 def test_texts_are_cut_by_one_model(monkeypatch):
