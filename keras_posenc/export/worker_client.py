@@ -291,12 +291,12 @@ _spares: dict[tuple[Any, ...], Worker] = {}
 _MOST_USES = 8  # of a worker: what a runtime leaks, and keeps, ends with it
 
 
-def keep_spare(module: str) -> None:
+def keep_spare(module: str, *prepare: Any) -> None:
     """Starts a worker that calls `prepare`, for the next `spare_worker`."""
-    key: tuple[Any, ...] = (os.getpid(), module, ())
+    key = (os.getpid(), module, prepare)
     if key not in _spares:
         with contextlib.suppress(OSError):  # who needs it raises it again
-            worker = _start_spare(module, ())
+            worker = _start_spare(module, prepare)
             if _spares.setdefault(key, worker) is not worker:
                 worker.end()  # another thread's is there
 
