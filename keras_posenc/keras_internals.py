@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _EXPORTERS = ("keras.src.export.onnx", "keras.src.export.openvino")
+_STATE, _NAMES = "keras.src.backend.common.global_state", "name_scope_stack"
 _TO_LITERT = "keras_posenc.export.formats.litert_convert"
 
 
@@ -202,14 +203,12 @@ def kept_names() -> Iterator[None]:
 
     Keras opens one of its own, and then TensorFlow's, which may refuse it.
     """
-    from keras.src.backend.common import global_state
-
-    key = "name_scope_stack"
-    before = [*(global_state.get_global_attribute(key) or [])]
+    state = sys.modules[_STATE]
+    before = [*(state.get_global_attribute(_NAMES) or [])]
     try:
         yield
     finally:
-        global_state.set_global_attribute(key, before)
+        state.set_global_attribute(_NAMES, before)
 
 
 def set_policy(layer: Any, policy: Any) -> Any:
