@@ -391,42 +391,18 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
             cannot be read, or files that do not belong to a SavedModel.
     """
     try:
-        yield from _files(folder)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        for entry in _files(folder):
+            name = Path(entry.path).relative_to(folder).as_posix()
+            if _PARTS.fullmatch(name):
+                yield entry
+            elif not name.startswith(_OF_USERS):
+                raise ValueError(
+                    f"'{folder}' is no readable SavedModel: {_not_a_part(name)}"
+                )
+    except OSError as error:
         raise ValueError(
-            f"'{folder}' is no readable SavedModel: {reason}"
+            f"'{folder}' is no readable SavedModel: {error.strerror}"
         ) from error
-
-
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    remaining, count = [folder], 0
-    while remaining:
-        path = remaining.pop()
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if path == folder and is_hidden(entry.name):
-                    continue  # of whatever type
-                count += 1
-                if count > _MAX_FILES:
-                    raise ValueError(f"it holds more than {_MAX_FILES} files")
-                name = Path(entry.path).relative_to(folder).as_posix()
-                if name.count("/") > _MAX_DEPTH:
-                    raise ValueError(
-                        f"its folders are nested more than {_MAX_DEPTH} deep"
-                    )
-                if entry.is_dir(follow_symlinks=False):
-                    remaining.append(Path(entry.path))
-                elif not entry.is_file(follow_symlinks=False):
-                    kind = "link" if entry.is_symlink() else "device"
-                    raise ValueError(
-                        "it may hold files and folders only, and "
-                        f"'{entry.path}' is a {kind}"
-                    )
-                elif _PARTS.fullmatch(name):
-                    yield entry
-                elif not name.startswith(_OF_USERS):
-                    raise ValueError(_not_a_part(name))
 
 
 def _not_a_part(name: str) -> str:
@@ -439,6 +415,38 @@ def _not_a_part(name: str) -> str:
 def size_of(folder: Path) -> int:
     """Returns the bytes of all files of a version folder."""
     return sum(entry.stat().st_size for entry in files(folder))
+
+
+def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    remaining, count = [(folder, 1)], 0
+    while remaining:
+        path, depth = remaining.pop()
+        if depth > _MAX_DEPTH:
+            raise ValueError(
+                f"'{folder}' is no readable SavedModel: its folders are "
+                f"nested more than {_MAX_DEPTH} deep"
+            )
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if path == folder and is_hidden(entry.name):
+                    continue  # of whatever type
+                count += 1
+                if count > _MAX_FILES:
+                    raise ValueError(
+                        f"'{folder}' is no readable SavedModel: it holds more "
+                        f"than {_MAX_FILES} files"
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    remaining.append((Path(entry.path), depth + 1))
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry
+                else:
+                    kind = "link" if entry.is_symlink() else "device"
+                    raise ValueError(
+                        f"'{folder}' is no readable SavedModel: it may hold "
+                        f"files and folders only, and '{entry.path}' is a "
+                        f"{kind}"
+                    )
 
 
 def check_variables(folder: Path, sizes: dict[Path, int]) -> None:
