@@ -148,9 +148,10 @@ def verify(
               for float16, 20 for int8-weights, 10 for int8, 6 for int8-static,
               4 for int4, and 20 if Keras quantized the model.
             - `"agreement"`: least share of examples with the model's class, for
-              outputs that add up to 1 or are made by a softmax or sigmoid, and
-              of equal integers; 0.6 by default. It is not measured if the
-              model gives one class for all examples.
+              outputs that add up to 1 or are made by a softmax or sigmoid; of
+              integers, the share that is equal beyond those of a file that
+              always gives the commonest one; 0.6 by default. It is not
+              measured if the model gives one class for all examples.
             - `"cosine"`: least cosine of a vector of any other output with the
               model's, 0.7 by default. Of vectors that the model rounds to bits,
               `"agreement"` is of the bits.

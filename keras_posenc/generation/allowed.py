@@ -1,4 +1,4 @@
-"""Which tokens may come next: the one chain of what changes logits."""
+"""Processors of logits: penalties, forbidden tokens and forced ends."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How near a quantized file's outputs are to the model's, in numbers.
+"""SQNR, agreement and cosine of a quantized file's outputs with the model's.
 
 SQNR says how large the error is next to how much outputs vary between inputs:
 20 dB are an error of a tenth of that. Agreement is the share of equal classes,
@@ -22,7 +22,7 @@ CLASSES, VECTORS, INTEGERS, BITS = "classes", "vectors", "integers", "bits"
 # Outputs that vary by less than 0.3 of their size hide what is wrong with
 # a file, but also show how each number is rounded: variation counts as no less.
 _LEAST_VARIATION = 0.3
-_WEAK = 0.1  # a variation that is said
+_WEAK = 0.1  # the report names outputs that vary by less
 _SMALLEST = 1e-4  # size of numbers that are as good as 0
 _MOST_DB = 200.0
 # Shorter vectors than this share of the longest one are left out: rounding
