@@ -6,6 +6,9 @@ const MODULES = "./node_modules";
 
 const byId = (id) => document.getElementById(id);
 
+// WebAssembly may throw numbers.
+const messageOf = (error) => error?.message ?? String(error);
+
 const mapped = (object, change) =>
   Object.fromEntries(
     Object.entries(object).map(([name, each]) => [name, change(each)]),
@@ -78,16 +81,17 @@ async function replay(name, bytes, content) {
   const largest = {}; // of each output, what it is of the allowed difference
   const errors = {};
   for (const { signature, inputs, outputs, is_sample } of record.cases) {
-    let place = signature;
-    try {
-      const found = await run(signature, inputs);
-      for (const [output, wanted] of Object.entries(outputs)) {
-        place = `${signature}/${output}`;
+    const found = await run(signature, inputs).catch((error) => {
+      errors[signature] ??= messageOf(error);
+    });
+    for (const [output, wanted] of Object.entries(found ? outputs : {})) {
+      const place = `${signature}/${output}`;
+      try {
         const now = share(wanted, found[output], is_sample);
         largest[place] = Math.max(largest[place] ?? 0, now);
+      } catch (error) {
+        errors[place] ??= messageOf(error);
       }
-    } catch (error) {
-      errors[place] ??= error.message ?? String(error);
     }
   }
   const places = [...new Set(Object.keys({ ...largest, ...errors }))].sort();
@@ -120,7 +124,7 @@ const chosen = async (file) => new Uint8Array(await file.arrayBuffer());
 
 function showError(error) {
   byId("status").textContent = "";
-  byId("error").textContent = error.message ?? String(error);
+  byId("error").textContent = messageOf(error);
   byId("error").hidden = false;
 }
 

@@ -157,7 +157,8 @@ require("vm").runInThisContext(readFileSync(process.argv[1], "utf8"));
 const { cases } = readCases(new Uint8Array(readFileSync(process.argv[2])));
 console.log(JSON.stringify(cases.map(({ outputs: { x }, got, is_sample }) => {
   const off = difference(x.values, got.values, x.scale, is_sample);
-  return [x.values.type, x.values.shape, `${off}`];
+  const { type, shape, values } = x.values;
+  return [type, shape, [...values].map(String), `${off}`];
 })));
 """
 
@@ -202,7 +203,9 @@ def test_numbers_are_read_and_compared_as_python_does(tmp_path):
         is_sample = case["is_sample"]
         off = cases.difference(wanted, got, 0.5, is_sample=is_sample)
         seen.add(off)
-        dtype, shape, text = found
+        dtype, shape, values, text = found
         assert (dtype, tuple(shape)) == (wanted.dtype.str[1:], wanted.shape)
+        if wanted.dtype.kind in "iub":
+            assert values == [str(int(value)) for value in wanted.flat]
         assert float(text.replace("Infinity", "inf")) == pytest.approx(off)
     assert {0.0, 1.0, np.inf} < seen
