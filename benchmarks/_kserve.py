@@ -41,7 +41,7 @@ def build() -> Any:
                 num_heads=4,
                 intermediate_dim=1024,
             ),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]
     )

@@ -67,7 +67,7 @@ def encoder(vocabulary, width, layers, heads):
                 num_heads=heads,
                 intermediate_dim=4 * width,
             ),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]
     )

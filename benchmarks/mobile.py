@@ -119,7 +119,7 @@ def export(folder: Path) -> tuple[dict[str, Path], Any]:
             keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]
     )

@@ -163,7 +163,7 @@ def classifier(texts: Iterable[bytes]) -> Any:
                 num_heads=4,
                 intermediate_dim=512,
             ),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]
     )
@@ -178,7 +178,7 @@ def speller() -> Any:
     text = keras.Input((), dtype="string", name="text")
     x = kp.CharacterTokenizer("abcdefghijklmnopqrstuvwxyz ")(text)
     x = keras.layers.Embedding(32, 16, mask_zero=True)(x)
-    x = kp.MaskedAveragePooling1D()(kp.PositionalEncoding()(x))
+    x = kp.Pooling1D("mean")(kp.PositionalEncoding()(x))
     x = keras.layers.Dense(2, activation="softmax", name="scores")(x)
     return keras.Model(text, x)
 

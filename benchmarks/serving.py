@@ -60,7 +60,7 @@ def build():
                 num_heads=4,
                 intermediate_dim=1024,
             ),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]
     )

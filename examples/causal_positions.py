@@ -185,7 +185,7 @@ def kinds() -> dict[str, Callable[[], Any]]:
     import keras_posenc as kp
 
     rotary = kp.RotaryEmbedding
-    combined = kp.CombinedPosition
+    combined = kp.positions.CombinedPosition
     scaling = dict[str, Any]
     proportional: scaling = {
         "rope_type": "proportional",
@@ -203,31 +203,35 @@ def kinds() -> dict[str, Callable[[], Any]]:
         "rotary": rotary,
         "proportional": lambda: rotary(scaling=proportional),
         "clipped": lambda: rotary(scaling=clipped),
-        "xpos": lambda: kp.XPosEmbedding(LENGTH // 2),
+        "xpos": lambda: kp.positions.XPosEmbedding(LENGTH // 2),
         "pose": lambda: (
             kp.RandomizedPositions(LENGTHS[-1], draw="skip"),
             rotary(),
         ),
-        "scalable": lambda: combined([rotary(), kp.ScalableSoftmax()]),
+        "scalable": lambda: combined(
+            [rotary(), kp.positions.ScalableSoftmax()]
+        ),
         "interleaved": lambda: [
             rotary(),
-            kp.AttentionTemperature(floor_scale=LENGTH),
+            kp.positions.AttentionTemperature(floor_scale=LENGTH),
         ],
         "alibi": kp.AlibiBias,
         "t5": lambda: kp.RelativePositionBias(
             max_distance=LENGTH, bidirectional=False
         ),
-        "shaw": lambda: kp.RelativePositionEmbedding(max_distance=16),
-        "transformer-xl": kp.TransformerXLBias,
-        "kerple": kp.KerpleBias,
-        "fire": lambda: kp.FireBias(
+        "shaw": lambda: kp.positions.RelativePositionEmbedding(max_distance=16),
+        "transformer-xl": kp.positions.TransformerXLBias,
+        "kerple": kp.positions.KerpleBias,
+        "fire": lambda: kp.positions.FireBias(
             initial_threshold=LENGTH, bidirectional=False
         ),
-        "forgetting": kp.ForgettingBias,
-        "rotary-forgetting": lambda: combined([rotary(), kp.ForgettingBias()]),
-        "fourier": lambda: kp.FourierEmbedding(LENGTH, seed=0),
-        "polar": kp.PolarEmbedding,
-        "contextual": lambda: kp.ContextualBias(LENGTH),
+        "forgetting": kp.positions.ForgettingBias,
+        "rotary-forgetting": lambda: combined(
+            [rotary(), kp.positions.ForgettingBias()]
+        ),
+        "fourier": lambda: kp.positions.FourierEmbedding(LENGTH, seed=0),
+        "polar": kp.positions.PolarEmbedding,
+        "contextual": lambda: kp.positions.ContextualBias(LENGTH),
     }
 
 

@@ -149,7 +149,7 @@ def make_model(name: str, vocabulary_size: int) -> Any:
     )(ids)
     attention_position = None
     if is_index:
-        x = kp.IndexEncoding(name != "index", merge_mode="concat")(x)
+        x = kp.positions.IndexEncoding(name != "index", merge_mode="concat")(x)
     elif name == "randomized":
         positions = kp.RandomizedPositions(MAX_TOKENS)(x)
         x = kp.PositionalEncoding()(x, positions=positions)
@@ -166,7 +166,7 @@ def make_model(name: str, vocabulary_size: int) -> Any:
         norm_at="before",
         attention_position=attention_position,
     )(x)
-    x = kp.MaskedAveragePooling1D()(x)
+    x = kp.Pooling1D("mean")(x)
     return keras.Model(ids, keras.layers.Dense(1, activation="sigmoid")(x))
 
 

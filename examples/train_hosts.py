@@ -61,7 +61,7 @@ def make_model():
         input_position="sinusoidal",
         name="encoder_model",
     )
-    x = kp.MaskedAveragePooling1D(name="pooling")(encoder(ids))
+    x = kp.Pooling1D("mean", name="pooling")(encoder(ids))
     scores = keras.layers.Dense(2, activation="softmax", name="scores")(x)
     return keras.Model(ids, scores, name="judge")
 
@@ -161,7 +161,7 @@ def main():
     )
     # To read the layers takes no weights; Keras would make them later.
     with keras.StatelessScope(initialize_variables=False):
-        layouts = kp.layout_map(make_model(), mesh)
+        layouts = kp.distribution.layout_map(make_model(), mesh)
     keras.utils.clear_session()
     distribution = keras.distribution.ModelParallel(
         layout_map=layouts, batch_dim_name="batch", auto_shard_dataset=False
@@ -178,7 +178,7 @@ def main():
     if is_first:  # what was being saved when a run was killed
         for left in checkpoints.glob("*.orbax-checkpoint-tmp*"):
             shutil.rmtree(left, ignore_errors=True)
-    epoch = kp.restore_checkpoint(model, checkpoints)
+    epoch = kp.distribution.restore_checkpoint(model, checkpoints)
     x, y = make_data(options.rows, options.seed)
     model.fit(
         Batches(
@@ -195,7 +195,7 @@ def main():
         callbacks=[keras.callbacks.OrbaxCheckpoint(str(checkpoints))],
         verbose=2 if is_first else 0,
     )
-    path = kp.save_gathered(model, options.folder / "model.keras")
+    path = kp.distribution.save_gathered(model, options.folder / "model.keras")
     if is_first:
         print(f"Saved {path} behind epoch {options.epochs}")
 

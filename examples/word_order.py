@@ -169,7 +169,7 @@ def make_layers(tokenizer: Any, positions: bool) -> list[Any]:
             intermediate_dim=256,
             norm_at="before",
         ),
-        kp.MaskedAveragePooling1D(),
+        kp.Pooling1D("mean"),
         keras.layers.Dense(2, activation="softmax", name="scores"),
     ]
 

@@ -22,11 +22,12 @@ _LATE = (
     "keras_posenc.checkpoints.hugging_face",
     "keras_posenc.checkpoints.keras_hub",
     "keras_posenc.checkpoints.saving",
-    "keras_posenc.distribution",
     "keras_posenc.export",
     "keras_posenc.scoring",
     "keras_posenc.text.predict_texts",
 )
+# Modules of further names, for "did you mean".
+_GROUPS = ("distribution", "positions", "training", "types")
 __all__ = sorted(name for name in _MODULES if _MODULES[name] != __name__)
 
 
@@ -37,8 +38,14 @@ def __getattr__(name: str) -> Any:
     if module is None:
         from keras_posenc.ops.suggestions import no_such_name
 
-        of_training = (f"training.{each}" for each in training.__all__)
-        raise no_such_name(__name__, name, known=[*of_training, *__all__])
+        # Tools look up names that begin with an underscore.
+        modules = () if name.startswith("_") or not _HAS_KERAS else _GROUPS
+        known = [
+            f"{module}.{each}"
+            for module in modules
+            for each in importlib.import_module(f"{__name__}.{module}").__all__
+        ]
+        raise no_such_name(__name__, name, known=[*known, *__all__])
     value = globals()[name] = getattr(importlib.import_module(module), name)
     return value
 
@@ -51,8 +58,10 @@ def __dir__() -> list[str]:
 # What `.keras` files hold is registered with Keras as it is imported. A worker
 # that scores files loads none, and has forbidden Keras, which takes seconds. A
 # replay of a file's cases runs where Keras is not installed.
-if sys.modules.get("keras", sys) is not None and find_spec("keras"):
+_HAS_KERAS = sys.modules.get("keras", sys) is not None and find_spec("keras")
+if _HAS_KERAS:
     training = importlib.import_module("keras_posenc.training")
+    positions = importlib.import_module("keras_posenc.positions")
     importlib.import_module("keras_posenc.transformer._two_pass_reader")
     for _name in __all__:
         if not _MODULES[_name].startswith(_LATE):

@@ -17,6 +17,8 @@ from keras_posenc.transformer.cross_attention import CrossAttention
 from keras_posenc.transformer.feed_forward import FeedForward
 from keras_posenc.transformer.self_attention import SelfAttention
 
+__all__ = ["layout_map", "restore_checkpoint", "save_gathered"]
+
 # ---- Layouts
 
 
@@ -77,7 +79,7 @@ def layout_map(
     >>> mesh = keras.distribution.DeviceMesh(
     ...     (1, 2), ["batch", "model"], ["cpu:0", "cpu:1"]
     ... )
-    >>> layouts = kp.layout_map(model, mesh)
+    >>> layouts = kp.distribution.layout_map(model, mesh)
     >>> for path, layout in layouts.items():
     ...     if "query" in path:
     ...         print(path, layout.axes)
@@ -244,7 +246,7 @@ def save_gathered(model: Any, path: Any) -> Path:
     >>> import keras_posenc as kp
     >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     >>> folder = tempfile.mkdtemp()
-    >>> kp.save_gathered(model, f"{folder}/model.keras").name
+    >>> kp.distribution.save_gathered(model, f"{folder}/model.keras").name
     'model.keras'
     """
     path = Path(path).expanduser()
@@ -337,7 +339,8 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     >>> import keras_posenc as kp
     >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     >>> model.compile("adam", "mse")
-    >>> kp.restore_checkpoint(model, "checkpoints")  # doctest: +SKIP
+    >>> restore = kp.distribution.restore_checkpoint
+    >>> restore(model, "checkpoints")  # doctest: +SKIP
     0
     """
     directory = _folder(directory)

@@ -21,7 +21,7 @@ keras.Sequential(
         keras.Input((None,), dtype="int32", name="ids"),
         keras.layers.Embedding(20, 8, mask_zero=True),
         kp.PositionalEncoding(),
-        kp.MaskedAveragePooling1D(),
+        kp.Pooling1D("mean"),
         keras.layers.Dense(2, name="scores"),
     ]
 ).save(sys.argv[1])

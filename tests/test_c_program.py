@@ -63,7 +63,7 @@ def model():
             ),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, activation="softmax", name="scores"),
         ]
     )
@@ -146,7 +146,7 @@ def test_every_signature(program, model, version, requests):
         "int32"
     )
     lengths = np.array([ids.shape[1]], "int32")
-    names = set(kp.inspect(version).signatures)
+    names = set(kp.inspect_export(version).signatures)
     assert names == {"serving_default", "from_ids", "encode"}
     refused = [
         ("serving_default", {}),  # nothing is fed

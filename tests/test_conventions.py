@@ -15,7 +15,7 @@ import keras_posenc.ops
 
 LAYERS = {
     name: value
-    for name, value in vars(kp).items()
+    for name, value in {**vars(kp), **vars(kp.positions)}.items()
     if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
 }
 FUNCTIONS = {
@@ -84,14 +84,14 @@ SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2}
 SIZES = {
     "AxialPositionalEncoding": {"num_axes": 1, "grid_shape": (5,)},
     "CombinedPosition": {
-        "attention_positions": ["rotary", kp.ScalableSoftmax()]
+        "attention_positions": ["rotary", kp.positions.ScalableSoftmax()]
     },
-    "ConcatenatedPooling1D": {"poolings": [kp.LastTokenPooling1D()]},
     "CrossAttention": {"num_heads": 2},
     "FeedForward": {"intermediate_dim": 6},
     "FourierEmbedding": {"training_length": 9},
     "PatchEmbedding": {"patch_size": 2, "d_model": 8},
     "PositionEmbedding": {"sequence_length": 5},
+    "Pooling1D": {"kind": "mean"},
     "Prompt": {"prompt": "query: "},
     "RandomizedPositions": {"max_position": 9},
     "RelativePositionEmbedding": {"max_distance": 3},
@@ -120,7 +120,7 @@ CHECKED = {
     and layer
     not in (
         kp.Generator,
-        kp.PretrainedGenerator,
+        kp.types.PretrainedGenerator,
         kp.PretrainedModel,
     )
 }
@@ -206,7 +206,7 @@ def encoder():
 
 
 @pytest.mark.parametrize(
-    "make", [encoder, kp.PositionalEncoding, kp.MaskedAveragePooling1D]
+    "make", [encoder, kp.PositionalEncoding, lambda: kp.Pooling1D("mean")]
 )
 def test_stands_in_a_wrapper_that_hands_on_masks(make):
     """Keras's wrappers give `mask` and `training` by name."""

@@ -14,7 +14,7 @@ SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2, "intermediate_dim": 8}
 OF_VECTORS = [
     kp.PositionalEncoding(),
     kp.PositionalEncoding(merge_mode="concat", layout="halves"),
-    kp.IndexEncoding(normalize=True),
+    kp.positions.IndexEncoding(normalize=True),
     kp.PositionEmbedding(9),
     kp.TimeEncoding(kind="learned"),
     kp.AxialPositionalEncoding(1),
@@ -25,13 +25,15 @@ OF_VECTORS = [
     kp.TransformerEncoder(2, num_heads=2, attention_position="rotary"),
     kp.TransformerDecoder(1, num_heads=2, use_cross_attention=False),
     kp.L2Normalization(),
-    kp.MaskedAveragePooling1D(),
-    kp.MaskedMaxPooling1D(),
-    kp.FirstTokenPooling1D(),
+    kp.Pooling1D("mean"),
+    kp.Pooling1D("max"),
+    kp.Pooling1D("first"),
 ]
 MODELS = [
     kp.TransformerEncoderModel(9, **SMALL),
-    kp.TransformerDecoderModel(9, input_position=kp.IndexEncoding(), **SMALL),
+    kp.TransformerDecoderModel(
+        9, input_position=kp.positions.IndexEncoding(), **SMALL
+    ),
     kp.Transformer(9, **SMALL),
     kp.VisionTransformerModel(4, patch_size=2, **SMALL),
 ]

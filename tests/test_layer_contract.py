@@ -307,13 +307,18 @@ def attending(
     return dataclasses.replace(entry, scheme=True)
 
 
-def combined(dtype: Any) -> kp.CombinedPosition:
+def pooling(kind: Any, roundings: int, **options: Any) -> Entry:
+    make = functools.partial(kp.Pooling1D, kind, **options)
+    return Entry(make, roundings, dropout=False, pools=True)
+
+
+def combined(dtype: Any) -> kp.positions.CombinedPosition:
     """A rotation, a scale of queries alone, and a bias with steps."""
-    return kp.CombinedPosition(
+    return kp.positions.CombinedPosition(
         [
             kp.RotaryEmbedding(dtype=dtype),
-            kp.ScalableSoftmax(dtype=dtype),
-            kp.ForgettingBias(dtype=dtype),
+            kp.positions.ScalableSoftmax(dtype=dtype),
+            kp.positions.ForgettingBias(dtype=dtype),
         ],
         dtype=dtype,
     )
@@ -353,13 +358,13 @@ LAYERS = {
     ),
     "encoding-alone": encoding(merge_mode=None, max_wavelength=100),
     "encoding-skip-masked": encoding("start_index", skip_masked=True),
-    "index-add": encoding(layer=kp.IndexEncoding),
+    "index-add": encoding(layer=kp.positions.IndexEncoding),
     "index-concat-normalized": encoding(
-        layer=kp.IndexEncoding, merge_mode="concat", normalize=True
+        layer=kp.positions.IndexEncoding, merge_mode="concat", normalize=True
     ),
     "index-alone-skip-masked": encoding(
         "start_index",
-        layer=kp.IndexEncoding,
+        layer=kp.positions.IndexEncoding,
         merge_mode=None,
         normalize=True,
         skip_masked=True,
@@ -517,69 +522,66 @@ LAYERS = {
         kp.RelativePositionBias, num_buckets=6, bidirectional=False
     ),
     "attention-disentangled": attending(
-        kp.DisentangledBias, num_buckets=4, max_distance=8
+        kp.positions.DisentangledBias, num_buckets=4, max_distance=8
     ),
     "attention-relative": attending(
-        kp.RelativePositionEmbedding, max_distance=3
+        kp.positions.RelativePositionEmbedding, max_distance=3
     ),
     "attention-relative-keys": attending(
-        kp.RelativePositionEmbedding, max_distance=3, values=False
+        kp.positions.RelativePositionEmbedding, max_distance=3, values=False
     ),
-    "attention-kerple": attending(kp.KerpleBias),
+    "attention-kerple": attending(kp.positions.KerpleBias),
     "attention-kerple-power-causal": attending(
-        kp.KerpleBias, variant="power", bidirectional=False
+        kp.positions.KerpleBias, variant="power", bidirectional=False
     ),
     # Logarithms, their quotient, and a network of two layers.
     "attention-fire": dataclasses.replace(
-        attending(kp.FireBias, roundings=12), kinks=True
+        attending(kp.positions.FireBias, roundings=12), kinks=True
     ),
-    "attention-xl": attending(kp.TransformerXLBias, roundings=8),
+    "attention-xl": attending(kp.positions.TransformerXLBias, roundings=8),
     "attention-xl-narrow": attending(
-        kp.TransformerXLBias, roundings=8, encoding_dim=4, max_wavelength=100
+        kp.positions.TransformerXLBias,
+        roundings=8,
+        encoding_dim=4,
+        max_wavelength=100,
     ),
     # Scales of two sides, and the angles.
     "attention-xpos": attending(
-        kp.XPosEmbedding, 8, CausalAttention, scale_base=8192
+        kp.positions.XPosEmbedding, 8, CausalAttention, scale_base=8192
     ),
     # Softpluses of both sides, the angles, and the bias, which is cut off.
     "attention-polar": dataclasses.replace(
-        attending(kp.PolarEmbedding, roundings=12), kinks=True
+        attending(kp.positions.PolarEmbedding, roundings=12), kinks=True
     ),
     # One pair is rotated, by what coefficients make of its angle, and one not.
     "attention-fourier": attending(
-        kp.FourierEmbedding,
+        kp.positions.FourierEmbedding,
         roundings=8,
         training_length=16,
         num_key_value_heads=1,
     ),
     # Gates with their exponential and logarithm, and sums of them.
-    "attention-forgetting": attending(kp.ForgettingBias, roundings=12),
+    "attention-forgetting": attending(
+        kp.positions.ForgettingBias, roundings=12
+    ),
     # Gates of scores, sums of them, and products with two vectors.
     "attention-contextual": dataclasses.replace(
-        attending(kp.ContextualBias, 16, CausalAttention, max_position=2),
+        attending(
+            kp.positions.ContextualBias, 16, CausalAttention, max_position=2
+        ),
         kinks=True,
     ),
-    "attention-temperature": attending(kp.AttentionTemperature, floor_scale=4),
+    "attention-temperature": attending(
+        kp.positions.AttentionTemperature, floor_scale=4
+    ),
     # Scores of several times the size.
     "attention-combined": attending(combined, roundings=32),
-    "pooling": Entry(kp.MaskedAveragePooling1D, 3, dropout=False, pools=True),
-    "pooling-max": Entry(kp.MaskedMaxPooling1D, 3, dropout=False, pools=True),
-    "pooling-last": Entry(kp.LastTokenPooling1D, 1, dropout=False, pools=True),
-    "pooling-sqrt": Entry(kp.SqrtLengthPooling1D, 3, dropout=False, pools=True),
-    "pooling-weighted": Entry(
-        functools.partial(kp.WeightedAveragePooling1D, start=3),
-        4,
-        dropout=False,
-        pools=True,
-    ),
-    "pooling-several": Entry(
-        lambda **options: kp.ConcatenatedPooling1D(
-            [kp.LastTokenPooling1D(), kp.WeightedAveragePooling1D()], **options
-        ),
-        4,
-        dropout=False,
-        pools=True,
-    ),
+    "pooling": pooling("mean", 3),
+    "pooling-max": pooling("max", 3),
+    "pooling-last": pooling("last", 1),
+    "pooling-sqrt": pooling("mean_sqrt_length", 3),
+    "pooling-weighted": pooling("weighted_mean", 4, start=3),
+    "pooling-several": pooling(["last", "weighted_mean"], 4),
 }
 # Stacks of blocks of the table, and variants of its schemes: every night.
 MORE_OF_THE_SAME = (

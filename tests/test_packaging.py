@@ -199,14 +199,15 @@ brought = {name.split(".")[0] for name in {*sys.modules} - others}
 brought -= sys.stdlib_module_names
 assert brought == {"keras_posenc"}, brought
 print(*keras.saving.get_custom_objects(), sep="\\n")
-late = {*kp._LATE, "keras_posenc.analysis"}
+late = {*kp._LATE, "keras_posenc.types", "keras_posenc.analysis"}
 assert not late & {*sys.modules}, late & {*sys.modules}
 names = [name for name in dir(kp) if not name.startswith("_")]
-assert {"PositionalEncoding", "export_litert", "verify"} <= {*names}, names
+assert {"PositionalEncoding", "export_litert"} <= {*names}, names
 for name in kp._MODULES:
     getattr(kp, name)
-for name in dir(kp.training):
-    getattr(kp.training, name)
+for module in (kp.training, kp.types):
+    for name in dir(module):
+        getattr(module, name)
 assert late <= {*sys.modules}, late - {*sys.modules}
 for module in (kp, kp.training):
     try:

@@ -269,7 +269,7 @@ class TestExports:
         model = keras.Model(ids, attention(x, x))
 
         keras_export(model, tmp_path / "keras.tflite", "litert")
-        foreign = kp.inspect(tmp_path / "keras.tflite").foreign_operators
+        foreign = kp.inspect_export(tmp_path / "keras.tflite").foreign_operators
         still(any(name.startswith("Flex") for name in foreign), "Keras")
         with still_raises((RuntimeError, ValueError), "Keras"):
             runtime(tmp_path / "keras.tflite").allocate_tensors()
@@ -277,7 +277,7 @@ class TestExports:
         artifact = kp.export_litert(
             model, tmp_path / "ours.tflite", verify=False, verbose=False
         )
-        assert kp.inspect(artifact.path).foreign_operators == []
+        assert kp.inspect_export(artifact.path).foreign_operators == []
         batch = np.array([[5, 6, 7, 0]], "int32")
         runner = runtime(artifact.path).get_signature_runner()
         # What the model answers without the roundings of low precision.

@@ -89,8 +89,8 @@ class Family:
         pooler: The layers of a text classifier before its last projection;
             None for images.
         classifier: Name of the last projection of a text classifier.
-        pooling: The layer before the projection of an image classifier, or
-            None.
+        pooling: The kind of `Pooling1D` before the projection of an image
+            classifier, or None.
         model: The class of the model.
     """
 
@@ -104,7 +104,7 @@ class Family:
     unused: Sequence[str] = ()
     pooler: Pooler | None = None
     classifier: str = "classifier"
-    pooling: Any = None
+    pooling: str | list[str] | None = None
     # How many rows of the table of positions no token uses.
     first_position: int = 0
     # What embeddings are multiplied by.

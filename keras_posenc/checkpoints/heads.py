@@ -11,11 +11,7 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation, make_norm
-from keras_posenc.transformer.pooling import (
-    FirstTokenPooling1D,
-    LastTokenPooling1D,
-    MaskedAveragePooling1D,
-)
+from keras_posenc.transformer.pooling import Pooling1D
 
 PROMPTS = "config_sentence_transformers.json"
 _SEVERAL = "multi_label_classification"
@@ -24,12 +20,6 @@ _IMAGE = "ForImageClassification"
 _TASKS = (SEQUENCE, _TOKEN, _IMAGE)
 # Endings of class names whose heads, if any, are not loaded.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
-_CLASSIFIER_POOLINGS = {
-    "first": FirstTokenPooling1D,
-    "mean": MaskedAveragePooling1D,
-    "late": MaskedAveragePooling1D,
-    "last": LastTokenPooling1D,
-}
 IDENTITY = "torch.nn.modules.linear.Identity"
 # Last activations of cross-encoders: Keras's names by PyTorch's.
 _SCORINGS = {
@@ -145,12 +135,12 @@ def classification(
         layers = _pooler(pooler, part, tensors, width)
     if pooler is not None and is_sequence:
         # "late" is the mean of logits, which are linear: those of the mean.
-        place = len(layers) if pooler.pooling == "late" else 0
-        layers.insert(
-            place, _CLASSIFIER_POOLINGS[pooler.pooling](name="pooling")
-        )
+        is_late = pooler.pooling == "late"
+        kind = "mean" if is_late else pooler.pooling
+        place = len(layers) if is_late else 0
+        layers.insert(place, Pooling1D(kind, name="pooling"))
     if is_image:
-        layers.append(family.pooling(name="pooling"))
+        layers.append(Pooling1D(family.pooling, name="pooling"))
         _, width = layers[-1].compute_output_shape((None, None, width))
     logits = _filled(
         tensors, classifier, width, len(labels), None, name="logits"

@@ -27,11 +27,7 @@ from keras_posenc.keras_internals import trace_texts
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.text._tokenizer import Tokenizer, reporting_cuts
 from keras_posenc.text.prompt import Prompt
-from keras_posenc.transformer.pooling import (
-    AfterPrompt,
-    ConcatenatedPooling1D,
-    WeightedAveragePooling1D,
-)
+from keras_posenc.transformer.pooling import AfterPrompt, Pooling1D
 
 # The names of prompts that sentence-transformers looks for, in its order.
 _OF_QUERIES = ("query",)
@@ -501,7 +497,9 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             # the end symbol.
             ids = ops.convert_to_numpy(layers[0]([prompt]))[0]
             start += len(ids) - layers[0].frame[1]
-        layers[pooling] = _counted(layers[pooling], start)
+        if isinstance(layers[pooling], Pooling1D):
+            config = {**layers[pooling].get_config(), "start": start}
+            layers[pooling] = Pooling1D.from_config(config)
         if start > 1:
             layers.insert(pooling, AfterPrompt(start - 1, name="after_prompt"))
         if prompt:
@@ -629,14 +627,3 @@ def _outside() -> int:
     while frame.f_back and frame.f_globals["__name__"].startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _counted(pooling: Any, start: int) -> Any:
-    """Returns a pooling whose weights, if it has some, begin with `start`."""
-    config = pooling.get_config()
-    if isinstance(pooling, WeightedAveragePooling1D):
-        return type(pooling).from_config({**config, "start": start})
-    if isinstance(pooling, ConcatenatedPooling1D):
-        poolings = [_counted(each, start) for each in pooling.poolings]
-        return type(pooling).from_config({**config, "poolings": poolings})
-    return pooling

@@ -22,10 +22,7 @@ from keras_posenc.checkpoints.written_parts import WrittenParts
 from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer._sublayers import make_activation
-from keras_posenc.transformer.pooling import (
-    FirstTokenPooling1D,
-    MaskedAveragePooling1D,
-)
+from keras_posenc.transformer.pooling import Pooling1D
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -37,7 +34,7 @@ _OF_NO_MATTER = frozenset(
     for what in ("initializer", "regularizer", "constraint")
 ) | {"dropout", "dtype", "keep_inner_padding", "name", "skip_padding"}
 _OF_NO_MATTER |= {"trainable", "unknown"}
-_POOLINGS = {FirstTokenPooling1D: "first", MaskedAveragePooling1D: "mean"}
+_POOLINGS = ("first", "mean")
 _PROBLEMS = {
     "linear": "regression",
     "sigmoid": "multi_label_classification",
@@ -210,8 +207,8 @@ def _head_of(layers: Sequence[Any], kind: str) -> _Head:
     activation, pooling = "linear", None
     if type(left[-1]) is keras.layers.Activation:
         activation = left.pop().activation.__name__
-    if left:
-        pooling = _POOLINGS.get(type(left[0]))
+    if left and isinstance(left[0], Pooling1D) and left[0].kind in _POOLINGS:
+        pooling = left[0].kind
     match left[pooling is not None :]:
         case [keras.layers.Dense() as logits]:
             projection = norm = None

@@ -16,15 +16,7 @@ from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.text.files import shown
-from keras_posenc.transformer.pooling import (
-    ConcatenatedPooling1D,
-    FirstTokenPooling1D,
-    LastTokenPooling1D,
-    MaskedAveragePooling1D,
-    MaskedMaxPooling1D,
-    SqrtLengthPooling1D,
-    WeightedAveragePooling1D,
-)
+from keras_posenc.transformer.pooling import Pooling1D
 from keras_posenc.transformer.vectors import (
     BinaryQuantization,
     Int8Quantization,
@@ -35,12 +27,12 @@ from keras_posenc.transformer.vectors import (
 # Modes of pooling, in the order in which their vectors are concatenated where
 # a config has a key for each.
 _POOLINGS = {
-    "cls": FirstTokenPooling1D,
-    "max": MaskedMaxPooling1D,
-    "mean": MaskedAveragePooling1D,
-    "mean_sqrt_len_tokens": SqrtLengthPooling1D,
-    "weightedmean": WeightedAveragePooling1D,
-    "lasttoken": LastTokenPooling1D,
+    "cls": "first",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_length",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last",
 }
 _KEYS = {
     "cls": "pooling_mode_cls_token",
@@ -308,11 +300,8 @@ def _pooling(folder: Folder, path: str, width: int, name: str) -> Any:
             f"'pooling_mode' it chooses {shown(given)}, by other keys "
             f"{', '.join(_KEYS[mode] for mode in chosen) or 'none'}"
         )
-    if len(modes) == 1:
-        return _POOLINGS[modes[0]](name=name)
-    return ConcatenatedPooling1D(
-        [_POOLINGS[mode]() for mode in modes], name=name
-    )
+    kinds = [_POOLINGS[mode] for mode in modes]
+    return Pooling1D(kinds[0] if len(kinds) == 1 else kinds, name=name)
 
 
 def _pooling_config(folder: Folder, path: str) -> Config:

@@ -14,7 +14,7 @@ from keras_posenc.export.formats.litertlm_run import (
     named_package,
     require_engine,
 )
-from keras_posenc.export.inspect import Inspection, inspect, locate
+from keras_posenc.export.inspect import Inspection, inspect_export, locate
 from keras_posenc.export.worker_client import (
     Limits,
     WorkerError,
@@ -116,7 +116,7 @@ class Benchmark:
         return "\n".join([size, capture.get().rstrip("\n"), *self.notes])
 
 
-def benchmark_litert(
+def benchmark_export(
     path: str | Path,
     *,
     signatures: Sequence[str] | None = None,
@@ -157,13 +157,13 @@ def benchmark_litert(
 
     Example:
     >>> import keras_posenc as kp
-    >>> kp.benchmark_litert("no_such_file.tflite")
+    >>> kp.benchmark_export("no_such_file.tflite")
     Traceback (most recent call last):
     ValueError: 'no_such_file.tflite' does not exist
     """
     locate(path)  # else the argument is wrong, not the file
     try:
-        inspection = inspect(path)
+        inspection = inspect_export(path)
     except ValueError as error:
         raise ExportVerificationError(str(error)) from error
     if inspection.kind not in ("litert", "litertlm"):

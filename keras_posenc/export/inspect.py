@@ -169,7 +169,7 @@ class Inspection:
 
 
 @printable_errors()
-def inspect(path: str | Path) -> Inspection:
+def inspect_export(path: str | Path) -> Inspection:
     """Reads what an exported file contains, without running it.
 
     The file may come from anyone: a separate process reads it, with limits of
@@ -190,7 +190,7 @@ def inspect(path: str | Path) -> Inspection:
 
     Example:
     >>> import keras_posenc as kp
-    >>> kp.inspect("no_such_file.tflite")
+    >>> kp.inspect_export("no_such_file.tflite")
     Traceback (most recent call last):
     ValueError: 'no_such_file.tflite' does not exist
     """
@@ -600,7 +600,7 @@ def inspect_safe(
         ExportVerificationError: It cannot be read, or does more than compute.
     """
     try:
-        inspection = inspect(exported)
+        inspection = inspect_export(exported)
     except ValueError as error:  # it exists, but cannot be read
         raise ExportVerificationError(str(error)) from error
     check_known(allow_operators, inspection.operators)

@@ -898,7 +898,7 @@ def _sizes(signature: Signature, reference: Reference) -> Iterator[str]:
 
 AGAINST_NAN = (
     "Change the model so that it gives a number: GlobalAveragePooling1D "
-    "divides by zero where all steps are masked, and MaskedAveragePooling1D "
+    "divides by zero where all steps are masked, and kp.Pooling1D('mean') "
     "gives zeros"
 )
 

@@ -35,7 +35,7 @@ from keras_posenc.publish import as_path, staging_in, writing_to
 _TIMEOUT = 600  # seconds by the clock, and of processor time
 
 
-def rollback(
+def rollback_export(
     base_path: str | Path,
     version: int,
     *,
@@ -55,7 +55,7 @@ def rollback(
         version: The number of the version to return to.
         allow_operators: As for `export_saved_model`.
         verify: Whether to load the version first. Its outputs are not compared:
-            that needs the model, and `kp.verify`.
+            that needs the model, and `kp.verify_export`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
@@ -76,7 +76,7 @@ def rollback(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for _ in range(2):
     ...         _ = kp.export_saved_model(model, folder, verbose=False)
-    ...     kp.rollback(folder, 1, verbose=False).path.name
+    ...     kp.rollback_export(folder, 1, verbose=False).path.name
     '3'
     """
     check_operators(allow_operators)

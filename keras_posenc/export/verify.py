@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # imports Keras, which a replay does not need
     from keras_posenc.export.report import VerificationReport
 
 
-def verify(
+def verify_export(
     path: str | Path,
     model: "keras.Model | None" = None,
     *,
@@ -44,7 +44,7 @@ def verify(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "sum.tflite"
     ...     _ = kp.export_litert(model, path, verbose=False)
-    ...     kp.verify(path, verbose=False).passed
+    ...     kp.verify_export(path, verbose=False).passed
     True
 
     The first of these decides whether the file fails, unless `runtimes` names
@@ -197,8 +197,8 @@ def verify(
         for name, value in needing.items():
             if value is not None:
                 raise ValueError(
-                    f"`{name}` needs the model: `verify(path, model, {name}="
-                    f"...)`. Received: {name}={value!r:.60}, model=None"
+                    f"`{name}` needs the model: `verify_export(path, model, "
+                    f"{name}=...)`. Received: {name}={value!r:.60}, model=None"
                 )
         return replay(
             path,

@@ -166,7 +166,7 @@ def positions_from_mask(mask: Any) -> Any:
     >>> from keras import ops
     >>> import keras_posenc as kp
     >>> mask = ops.convert_to_tensor([[False, False, True, True, True]])
-    >>> ops.convert_to_numpy(kp.positions_from_mask(mask)).tolist()
+    >>> ops.convert_to_numpy(kp.positions.positions_from_mask(mask)).tolist()
     [[0, 0, 0, 1, 2]]
     """
     mask = _check_rows("mask", mask)
@@ -195,7 +195,8 @@ def positions_from_segments(segment_ids: Any) -> Any:
     >>> from keras import ops
     >>> import keras_posenc as kp
     >>> segments = ops.convert_to_tensor([[1, 1, 1, 2, 2, 0]])
-    >>> ops.convert_to_numpy(kp.positions_from_segments(segments)).tolist()
+    >>> positions = kp.positions.positions_from_segments(segments)
+    >>> ops.convert_to_numpy(positions).tolist()
     [[0, 1, 2, 0, 1, 0]]
     """
     if isinstance(segment_ids, keras.KerasTensor):

@@ -37,10 +37,9 @@ class AttentionTemperature(AttentionPosition):
     >>> import numpy as np
     >>> import keras_posenc as kp
     >>> rotary = kp.RotaryEmbedding(max_wavelength=500_000)
+    >>> kinds = 3 * [rotary] + [kp.positions.AttentionTemperature()]
     >>> encoder = kp.TransformerEncoder(
-    ...     4,
-    ...     num_heads=4,
-    ...     attention_position=3 * [rotary] + [kp.AttentionTemperature()],
+    ...     4, num_heads=4, attention_position=kinds
     ... )
     >>> x = np.ones((2, 10, 64), "float32")
     >>> tuple(encoder(x, use_causal_mask=True).shape)

@@ -41,7 +41,8 @@ class CombinedPosition(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> position = kp.CombinedPosition(["rotary", kp.ForgettingBias()])
+    >>> kinds = ["rotary", kp.positions.ForgettingBias()]
+    >>> position = kp.positions.CombinedPosition(kinds)
     >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
     (2, 10, 16)
@@ -147,7 +148,7 @@ def _checked(value: Any, dtype: Any) -> list[AttentionPosition]:
     if len(parts) < 2 or None in parts:
         raise ValueError(
             f"`{name}` must be a list of at least two positions, such as "
-            "['rotary', keras_posenc.ScalableSoftmax()]. "
+            "['rotary', keras_posenc.positions.ScalableSoftmax()]. "
             f"Received: {name}={value!r}"
         )
     if len({id(each) for each in parts}) < len(parts):

@@ -41,7 +41,8 @@ class ContextualBias(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(4, attention_position=kp.ContextualBias())
+    >>> position = kp.positions.ContextualBias()
+    >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> x = np.ones((2, 10, 16), "float32")
     >>> tuple(layer(x, use_causal_mask=True).shape)
     (2, 10, 16)

@@ -48,9 +48,8 @@ class DisentangledBias(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> attention = kp.SelfAttention(
-    ...     4, attention_position=kp.DisentangledBias(16, max_distance=64)
-    ... )
+    >>> position = kp.positions.DisentangledBias(16, max_distance=64)
+    >>> attention = kp.SelfAttention(4, attention_position=position)
     >>> tuple(attention(np.ones((2, 10, 32), "float32")).shape)
     (2, 10, 32)
 

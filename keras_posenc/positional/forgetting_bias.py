@@ -42,7 +42,8 @@ class ForgettingBias(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(4, attention_position=kp.ForgettingBias())
+    >>> position = kp.positions.ForgettingBias()
+    >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
     (2, 10, 16)
 

@@ -55,7 +55,7 @@ class FourierEmbedding(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> position = kp.FourierEmbedding(512, num_key_value_heads=2)
+    >>> position = kp.positions.FourierEmbedding(512, num_key_value_heads=2)
     >>> layer = kp.SelfAttention(
     ...     4, num_key_value_heads=2, attention_position=position
     ... )

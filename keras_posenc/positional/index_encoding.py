@@ -64,7 +64,7 @@ class IndexEncoding(TokenEncoding):
     Example:
     >>> import keras_posenc as kp
     >>> from keras import ops
-    >>> layer = kp.IndexEncoding(normalize=True, merge_mode=None)
+    >>> layer = kp.positions.IndexEncoding(normalize=True, merge_mode=None)
     >>> mask = ops.convert_to_tensor([[True, True, True, True, False]])
     >>> shares = layer(ops.ones((1, 5, 8)), mask=mask)
     >>> ops.convert_to_numpy(shares)[0, :4, 0].tolist()

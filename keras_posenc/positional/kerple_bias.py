@@ -40,7 +40,8 @@ class KerpleBias(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(4, attention_position=kp.KerpleBias())
+    >>> position = kp.positions.KerpleBias()
+    >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
     (2, 10, 16)
 

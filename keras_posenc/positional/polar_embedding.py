@@ -45,7 +45,8 @@ class PolarEmbedding(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(4, attention_position=kp.PolarEmbedding())
+    >>> position = kp.positions.PolarEmbedding()
+    >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
     (2, 10, 16)
 

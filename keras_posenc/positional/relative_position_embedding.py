@@ -42,9 +42,8 @@ class RelativePositionEmbedding(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(
-    ...     num_heads=4, attention_position=kp.RelativePositionEmbedding(16)
-    ... )
+    >>> position = kp.positions.RelativePositionEmbedding(16)
+    >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> tuple(layer(np.ones((2, 10, 64), "float32")).shape)
     (2, 10, 64)
 

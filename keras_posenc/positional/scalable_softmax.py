@@ -34,7 +34,8 @@ class ScalableSoftmax(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> position = kp.CombinedPosition(["rotary", kp.ScalableSoftmax()])
+    >>> kinds = ["rotary", kp.positions.ScalableSoftmax()]
+    >>> position = kp.positions.CombinedPosition(kinds)
     >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> x = np.ones((2, 10, 16), "float32")
     >>> tuple(layer(x, use_causal_mask=True).shape)

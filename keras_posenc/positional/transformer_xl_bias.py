@@ -44,7 +44,8 @@ class TransformerXLBias(AttentionPosition):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(4, attention_position=kp.TransformerXLBias())
+    >>> position = kp.positions.TransformerXLBias()
+    >>> layer = kp.SelfAttention(4, attention_position=position)
     >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
     (2, 10, 16)
 

@@ -59,7 +59,7 @@ def predict_texts(
     ...     keras.Input((), dtype="string", name="text"),
     ...     tokenizer,
     ...     keras.layers.Embedding(40, 8, mask_zero=True),
-    ...     kp.MaskedAveragePooling1D(),
+    ...     kp.Pooling1D("mean"),
     ...     keras.layers.Dense(2, activation="softmax", name="scores"),
     ... ])
     >>> (found,) = kp.predict_texts(

@@ -1,6 +1,6 @@
 """Layers that pool a sequence into one vector."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -17,50 +17,6 @@ from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.reductions import largest, smallest
 
 
-class Pooling1D(NamedArguments, keras.Layer):
-    """Base of `(batch, seq, dim)` -> `(batch, dim)`.
-
-    A subclass defines `pool(x, mask)`, whose mask is bool `(batch, seq)`.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def build(self, input_shape: Any) -> None:
-        check_sequence_shape(self, input_shape)
-        self.built = True
-
-    def pool(self, x: Any, mask: Any) -> Any:
-        raise NotImplementedError
-
-    def call(self, inputs: Any, *, mask: Any = None) -> Any:
-        mask = resolve_mask(mask, inputs)
-        self._check_call(inputs, mask)
-        if mask is None:
-            mask = ops.ones(ops.shape(inputs)[:2], dtype="bool")
-        return ops.cast(self.pool(inputs, mask), self.compute_dtype)
-
-    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-        return None
-
-    def compute_output_spec(self, inputs: Any, *, mask: Any = None) -> Any:
-        self._check_call(inputs, mask)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
-        )
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        batch, _, dim = input_shape
-        return (batch, dim)
-
-    def _check_call(self, inputs: Any, mask: Any) -> None:
-        check_inputs(self, inputs)
-        batch, seq, _ = inputs.shape
-        sizes = {"batch": batch, "seq": seq}
-        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
-
-
 def _sums(x: Any, mask: Any, weights: Any = None) -> tuple[Any, Any]:
     """Returns weighted sums of the tokens, and of their weights, at least 1."""
     x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
@@ -74,14 +30,97 @@ def _sums(x: Any, mask: Any, weights: Any = None) -> tuple[Any, Any]:
     return ops.sum(x, axis=1), ops.maximum(count, ops.ones_like(count))
 
 
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class MaskedAveragePooling1D(Pooling1D):
-    """Averages the unmasked tokens of each row; zeros if there are none.
+def _mean(x: Any, mask: Any, start: int) -> Any:
+    total, count = _sums(x, mask)
+    return total / count
 
-    Keras's `GlobalAveragePooling1D` divides 0 by 0 if a row is all padding.
-    Sums are computed in float32 or higher.
+
+def _mean_sqrt_length(x: Any, mask: Any, start: int) -> Any:
+    total, count = _sums(x, mask)
+    return total / ops.sqrt(count)
+
+
+def _weighted_mean(x: Any, mask: Any, start: int) -> Any:
+    length = ops.shape(x)[1]
+    places = ops.arange(length, dtype="int32")
+    found = ops.where(mask, places, ops.full_like(places, length))
+    places = places - smallest(found, axis=1, keepdims=True) + start
+    weights = ops.where(mask, places, ops.zeros_like(places))
+    total, count = _sums(x, mask, weights)
+    return total / count
+
+
+def _max(x: Any, mask: Any, start: int) -> Any:
+    lowest = ops.full_like(x, float("-inf"))
+    found = largest(ops.where(ops.expand_dims(mask, -1), x, lowest), axis=1)
+    has_tokens = ops.any(mask, axis=1, keepdims=True)
+    return ops.where(has_tokens, found, ops.zeros_like(found))
+
+
+def _first(x: Any, mask: Any, start: int) -> Any:
+    # Equal to `x[:, 0]`, which fails where there is no token.
+    return ops.sum(x[:, :1], axis=1)
+
+
+def _last(x: Any, mask: Any, start: int) -> Any:
+    # A sum with all other tokens hidden: exact, and unlike a gather its
+    # operators are in every runtime.
+    places = ops.arange(ops.shape(x)[1], dtype="int32") + 1
+    places = ops.where(mask, places, ops.zeros_like(places))
+    last = ops.equal(places, largest(places, axis=1, keepdims=True))
+    return ops.sum(hide_padding(x, ops.logical_and(mask, last)), axis=1)
+
+
+def _mean_after_first(x: Any, mask: Any, start: int) -> Any:
+    return _mean(x[:, 1:], mask[:, 1:], start)
+
+
+_KINDS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "mean": _mean,
+    "max": _max,
+    "first": _first,
+    "last": _last,
+    "mean_sqrt_length": _mean_sqrt_length,
+    "weighted_mean": _weighted_mean,
+    "mean_after_first": _mean_after_first,
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class Pooling1D(NamedArguments, keras.Layer):
+    """Pools the unmasked tokens of each row into one vector.
+
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> tokens = np.array([[[1.0], [4.0], [100.0]]], "float32")
+    >>> mask = np.array([[True, True, False]])
+    >>> float(kp.Pooling1D("mean")(tokens, mask=mask)[0, 0])
+    2.5
+    >>> float(kp.Pooling1D("weighted_mean")(tokens, mask=mask)[0, 0])
+    3.0
+    >>> print(np.array(kp.Pooling1D(["first", "max"])(tokens, mask=mask)))
+    [[1. 4.]]
+
+    Padding may be on either side, except for `"first"`. A row without tokens
+    becomes zeros, where Keras's `GlobalAveragePooling1D` divides 0 by 0. Sums
+    are computed in float32 or higher.
 
     Args:
+        kind: How tokens become a vector, or a list of kinds, whose vectors
+            are concatenated:
+
+            - `"mean"`: their average.
+            - `"max"`: the maximum of each feature.
+            - `"first"`: the first token, masked or not: `[CLS]` in BERT.
+            - `"last"`: the last token, which alone knows the whole text in a
+              model that attends only to earlier tokens.
+            - `"mean_sqrt_length"`: their sum, divided by the root of their
+              number (`mean_sqrt_len_tokens` of sentence-transformers).
+            - `"weighted_mean"`: the average with weights 1, 2, 3, ... from
+              the first unmasked token on; a masked token between others keeps
+              its number.
+            - `"mean_after_first"`: the average without the first token.
+        start: The weight of the first unmasked token in `"weighted_mean"`.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -90,252 +129,75 @@ class MaskedAveragePooling1D(Pooling1D):
             the inputs carry; without one every token counts.
 
     Returns:
-        `(batch, dim)` in the compute dtype, without a mask.
+        `(batch, kinds * dim)` in the compute dtype, without a mask.
 
     Raises:
-        ValueError: Inputs are not of rank 3, or the mask does not fit.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> tokens = np.array([[[1.0], [3.0], [100.0]]], "float32")
-    >>> pooling = kp.MaskedAveragePooling1D()
-    >>> float(pooling(tokens, mask=np.array([[True, True, False]]))[0, 0])
-    2.0
-    """
-
-    def pool(self, x: Any, mask: Any) -> Any:
-        total, count = _sums(x, mask)
-        return total / count
-
-
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class SqrtLengthPooling1D(Pooling1D):
-    """Divides the sum of the unmasked tokens by the root of their number.
-
-    Zeros if a row has no token. Sums are computed in float32 or higher.
-    sentence-transformers calls this `mean_sqrt_len_tokens`.
-
-    Args:
-        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Call arguments, outputs and errors: those of `MaskedAveragePooling1D`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> tokens = np.ones((1, 9, 1), "float32")
-    >>> float(kp.SqrtLengthPooling1D()(tokens)[0, 0])
-    3.0
+        ValueError: There is no such kind, inputs are not of rank 3, or the
+            mask does not fit.
 
     References:
-        - [Cer et al., 2018](https://arxiv.org/abs/1803.11175)
+        - [Cer et al., 2018](https://arxiv.org/abs/1803.11175), the root
+        - [Muennighoff, 2022](https://arxiv.org/abs/2202.08904), equation 2,
+          the weights
     """
 
-    def pool(self, x: Any, mask: Any) -> Any:
-        total, count = _sums(x, mask)
-        return total / ops.sqrt(count)
-
-
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class WeightedAveragePooling1D(Pooling1D):
-    """Averages the unmasked tokens of each row with weights 1, 2, 3, ...
-
-    Weights are counted from the first unmasked token, so padding may be on
-    either side; a masked token between others keeps its number. Zeros if a row
-    has no token. Sums are computed in float32 or higher. In models that attend
-    only to earlier tokens, later ones know more of the text.
-
-    Args:
-        start: The weight of the first unmasked token.
-        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Call arguments, outputs and errors: those of `MaskedAveragePooling1D`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> tokens = np.array([[[1.0], [4.0], [100.0]]], "float32")
-    >>> pooling = kp.WeightedAveragePooling1D()
-    >>> float(pooling(tokens, mask=np.array([[True, True, False]]))[0, 0])
-    3.0
-
-    References:
-        - [Muennighoff, 2022](https://arxiv.org/abs/2202.08904), equation 2
-    """
-
-    def __init__(self, *, start: int = 1, **kwargs: Any) -> None:
+    def __init__(
+        self, kind: str | list[str], *, start: int = 1, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.start = check_positive_int("start", start)
-
-    def pool(self, x: Any, mask: Any) -> Any:
-        length = ops.shape(x)[1]
-        places = ops.arange(length, dtype="int32")
-        found = ops.where(mask, places, ops.full_like(places, length))
-        places = places - smallest(found, axis=1, keepdims=True) + self.start
-        weights = ops.where(mask, places, ops.zeros_like(places))
-        total, count = _sums(x, mask, weights)
-        return total / count
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
-
-
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class MaskedMaxPooling1D(Pooling1D):
-    """Takes the maximum of each feature over the unmasked tokens of a row.
-
-    Zeros if a row has none. Keras's `GlobalMaxPooling1D` includes padding.
-
-    Args:
-        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Call arguments, outputs and errors: those of `MaskedAveragePooling1D`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> tokens = np.array([[[1.0], [3.0], [100.0]]], "float32")
-    >>> pooling = kp.MaskedMaxPooling1D()
-    >>> float(pooling(tokens, mask=np.array([[True, True, False]]))[0, 0])
-    3.0
-    """
-
-    def pool(self, x: Any, mask: Any) -> Any:
-        lowest = ops.full_like(x, float("-inf"))
-        found = largest(ops.where(ops.expand_dims(mask, -1), x, lowest), axis=1)
-        has_tokens = ops.any(mask, axis=1, keepdims=True)
-        return ops.where(has_tokens, found, ops.zeros_like(found))
-
-
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class FirstTokenPooling1D(Pooling1D):
-    """The vector of the first token of each row, `[CLS]` in BERT.
-
-    Expects padding at the end: the first token is taken, masked or not. If the
-    sequence is empty, returns zeros. The mask has no effect.
-
-    Args:
-        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Call arguments, outputs and errors: those of `MaskedAveragePooling1D`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> tokens = np.array([[[1.0], [3.0], [100.0]]], "float32")
-    >>> float(kp.FirstTokenPooling1D()(tokens)[0, 0])
-    1.0
-    """
-
-    def pool(self, x: Any, mask: Any) -> Any:
-        # Equal to `x[:, 0]`, which fails where there is no token.
-        return ops.sum(x[:, :1], axis=1)
-
-
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class LastTokenPooling1D(Pooling1D):
-    """The vector of the last unmasked token of each row; zeros without any.
-
-    Padding may be on either side. Models that attend only to earlier tokens,
-    as decoders do, know the whole text at its last token alone.
-
-    Args:
-        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Call arguments, outputs and errors: those of `MaskedAveragePooling1D`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> tokens = np.array([[[1.0], [3.0], [100.0]]], "float32")
-    >>> pooling = kp.LastTokenPooling1D()
-    >>> float(pooling(tokens, mask=np.array([[True, True, False]]))[0, 0])
-    3.0
-    """
-
-    def pool(self, x: Any, mask: Any) -> Any:
-        # A sum with all other tokens hidden: exact, and unlike a gather its
-        # operators are in every runtime.
-        places = ops.arange(ops.shape(x)[1], dtype="int32") + 1
-        places = ops.where(mask, places, ops.zeros_like(places))
-        last = ops.equal(places, largest(places, axis=1, keepdims=True))
-        return ops.sum(hide_padding(x, ops.logical_and(mask, last)), axis=1)
-
-
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class FirstAndAveragePooling1D(Pooling1D):
-    """`(batch, 1 + patches, dim)` -> `(batch, 2 * dim)`, without a mask."""
-
-    def pool(self, x: Any, mask: Any) -> Any:
-        return ops.concatenate([x[:, 0], ops.mean(x[:, 1:], axis=1)], axis=-1)
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        batch, _, dim = input_shape
-        return (batch, 2 * dim)
-
-
-@keras.saving.register_keras_serializable(package="keras_posenc")
-class ConcatenatedPooling1D(Pooling1D):
-    """Pools a sequence in several ways, and concatenates the vectors.
-
-    Args:
-        poolings: Layers of this package that pool a sequence, such as
-            `MaskedAveragePooling1D`; at least one.
-        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Call arguments: those of `MaskedAveragePooling1D`.
-
-    Returns:
-        `(batch, poolings * dim)` in the compute dtype, without a mask.
-
-    Raises:
-        ValueError: There is no pooling, or something else among them; inputs
-            are not of rank 3, or the mask does not fit.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> tokens = np.array([[[1.0], [3.0]]], "float32")
-    >>> poolings = [kp.MaskedAveragePooling1D(), kp.MaskedMaxPooling1D()]
-    >>> print(np.array(kp.ConcatenatedPooling1D(poolings)(tokens)))
-    [[2. 3.]]
-    """
-
-    def __init__(self, poolings: Sequence[Any], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        are_several = isinstance(poolings, list | tuple) and bool(poolings)
-        self.poolings = [
-            keras.saving.deserialize_keras_object(each)
-            if isinstance(each, dict)
-            else each
-            for each in (poolings if are_several else [])
-        ]
-        if not are_several or not all(
-            isinstance(each, Pooling1D) for each in self.poolings
+        kinds = [kind] if isinstance(kind, str) else kind
+        if (
+            not isinstance(kinds, list | tuple)
+            or not kinds
+            or any(each not in [*_KINDS] for each in kinds)
         ):
             raise ValueError(
-                "`poolings` must be a list of pooling layers of keras_posenc, "
-                "such as [kp.FirstTokenPooling1D(), "
-                "kp.MaskedAveragePooling1D()]. Received: "
-                f"poolings={poolings!r}"
+                "`kind` must be one of "
+                f"{', '.join(map(repr, _KINDS))}, or a list of some. "
+                f"Received: kind={kind!r}"
             )
+        self.kind = kind if isinstance(kind, str) else list(kinds)
+        self.start = check_positive_int("start", start)
+        self._kinds = tuple(kinds)
+        self.supports_masking = True
 
-    def pool(self, x: Any, mask: Any) -> Any:
-        found = [each.pool(x, mask) for each in self.poolings]
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        self.built = True
+
+    def call(self, inputs: Any, *, mask: Any = None) -> Any:
+        mask = resolve_mask(mask, inputs)
+        self._check_call(inputs, mask)
+        if mask is None:
+            mask = ops.ones(ops.shape(inputs)[:2], dtype="bool")
         # Means are float32 where a maximum has the dtype of the inputs.
-        return ops.concatenate(
-            [ops.cast(each, self.compute_dtype) for each in found], axis=-1
+        found = [
+            ops.cast(_KINDS[kind](inputs, mask, self.start), self.compute_dtype)
+            for kind in self._kinds
+        ]
+        return found[0] if len(found) == 1 else ops.concatenate(found, axis=-1)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+        return None
+
+    def compute_output_spec(self, inputs: Any, *, mask: Any = None) -> Any:
+        self._check_call(inputs, mask)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        shapes = [
-            each.compute_output_shape(input_shape) for each in self.poolings
-        ]
-        return (shapes[0][0], sum(width for _, width in shapes))
+        batch, _, dim = input_shape
+        return (batch, len(self._kinds) * dim)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **config_of(self)}
+
+    def _check_call(self, inputs: Any, mask: Any) -> None:
+        check_inputs(self, inputs)
+        batch, seq, _ = inputs.shape
+        sizes = {"batch": batch, "seq": seq}
+        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

@@ -53,7 +53,7 @@ class TransformerEncoder(Stack):
     ...     keras.layers.Embedding(1000, 64, mask_zero=True),
     ...     kp.PositionalEncoding(),
     ...     kp.TransformerEncoder(num_layers=2, num_heads=4),
-    ...     kp.MaskedAveragePooling1D(),
+    ...     kp.Pooling1D("mean"),
     ... ])
     >>> model.output_shape
     (None, 64)

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     check_exists(options.exported)
     import keras_posenc as kp
 
-    found = kp.benchmark_litert(
+    found = kp.benchmark_export(
         options.exported,
         signatures=options.signatures,
         lengths=[*chain.from_iterable(options.lengths)],

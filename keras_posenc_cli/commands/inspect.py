@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         return _of_checkpoint(options)
     check_exists(options.exported)
     from keras_posenc.export.errors import ExportVerificationError
-    from keras_posenc.export.inspect import inspect, locate
+    from keras_posenc.export.inspect import inspect_export, locate
     from keras_posenc.export.record import (
         changes,
         digests,
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
     locate(options.exported)  # else the argument is wrong, not the file
     try:
-        inspection = inspect(options.exported)
+        inspection = inspect_export(options.exported)
     except ValueError as error:
         raise ExportVerificationError(str(error)) from error
     changed, unusable, likelihoods = None, None, None

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     check_exists(options.base)
     import keras_posenc as kp
 
-    path = kp.rollback(
+    path = kp.rollback_export(
         options.base,
         options.version,
         verify=not options.no_verify,

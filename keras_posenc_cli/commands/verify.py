@@ -79,9 +79,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         model = load_model(options.model, options.imports, options.inputs)
         signatures = make_signatures(model, options.signatures, options.inputs)
-    from keras_posenc.export.verify import verify
+    from keras_posenc.export.verify import verify_export
 
-    report = verify(
+    report = verify_export(
         options.exported,
         model,
         runtimes=options.runtimes,

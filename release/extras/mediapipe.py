@@ -12,7 +12,7 @@ model = keras.Sequential(
         tokenizer,
         keras.layers.Embedding(tokenizer.vocabulary_size(), 8, mask_zero=True),
         kp.PositionalEncoding(),
-        kp.MaskedAveragePooling1D(),
+        kp.Pooling1D("mean"),
         keras.layers.Dense(2, activation="softmax", name="scores"),
     ]
 )

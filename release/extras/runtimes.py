@@ -16,7 +16,7 @@ model = keras.Sequential(
         keras.layers.Embedding(20, 8),
         kp.PositionalEncoding(),
         kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16),
-        kp.MaskedAveragePooling1D(),
+        kp.Pooling1D("mean"),
     ]
 )
 ids = np.array([[3, 4, 5]], dtype="int32")

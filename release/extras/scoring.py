@@ -10,7 +10,7 @@ model = keras.Sequential(
         keras.Input((None,), dtype="int32", name="ids"),
         keras.layers.Embedding(20, 8, mask_zero=True),
         kp.PositionalEncoding(),
-        kp.MaskedAveragePooling1D(),
+        kp.Pooling1D("mean"),
     ]
 )
 kp.export_litert(model, "judge.tflite")

@@ -86,7 +86,7 @@ def test_learned_table_is_no_function_of_the_distance():
 
 
 def test_index_grows_and_every_step_is_alike():
-    found = analysis.properties(kp.IndexEncoding(), 10, 4)
+    found = analysis.properties(kp.positions.IndexEncoding(), 10, 4)
     assert found.neighbour_distance == 2  # of 1 in each of 4 columns
     assert found.neighbour_spread == 0
     assert found.norm == 9  # the mean of 0 ... 18
@@ -114,7 +114,9 @@ def test_similarity_of_alibi():
 
 def test_keys_may_be_scaled_otherwise():
     """xPos: scores of ones fall by the decays of the pairs, here of two."""
-    scores = analysis.score_matrix(kp.XPosEmbedding(1), 4, 4, num_heads=1)
+    scores = analysis.score_matrix(
+        kp.positions.XPosEmbedding(1), 4, 4, num_heads=1
+    )
     decays = np.array([0.4, 0.9]) / 1.4
     rates = np.array([1.0, 0.01])
     want = np.sum(decays**2 * 2 * np.cos(2 * rates)) / 2
@@ -154,22 +156,22 @@ def test_schemes_are_every_public_one():
     known = {type(analysis.make_scheme(name, 8)) for name in analysis.SCHEMES}
     others = {
         kp.AttentionPosition,
-        kp.AttentionTemperature,
+        kp.positions.AttentionTemperature,
         kp.AxialPositionalEncoding,
-        kp.CombinedPosition,
-        kp.ContextualBias,
-        kp.DisentangledBias,
-        kp.ForgettingBias,
-        kp.FourierEmbedding,
+        kp.positions.CombinedPosition,
+        kp.positions.ContextualBias,
+        kp.positions.DisentangledBias,
+        kp.positions.ForgettingBias,
+        kp.positions.FourierEmbedding,
         kp.GridPositions,
-        kp.PolarEmbedding,
+        kp.positions.PolarEmbedding,
         kp.RandomizedPositions,
-        kp.ScalableSoftmax,
-        kp.XPosEmbedding,
+        kp.positions.ScalableSoftmax,
+        kp.positions.XPosEmbedding,
     }
     public = {
         value
-        for value in vars(kp).values()
+        for value in [*vars(kp).values(), *vars(kp.positions).values()]
         if isinstance(value, type)
         and value.__module__.startswith("keras_posenc.positional")
     }
@@ -212,7 +214,7 @@ def test_rows_and_columns_count_by_their_differences():
             r"length=4, dim=4. Received: encoding=an array of shape \(4, 3\)",
         ),
         (
-            lambda: analysis.properties(kp.ForgettingBias(), 4, 4),
+            lambda: analysis.properties(kp.positions.ForgettingBias(), 4, 4),
             "Those of ForgettingBias depend on the contents of the tokens",
         ),
         (

@@ -116,7 +116,7 @@ def classifier(blocks, width, dtype=None):
             kp.TransformerEncoder(
                 blocks, num_heads=4, intermediate_dim=4 * width, **policy
             ),
-            kp.MaskedAveragePooling1D(**policy),
+            kp.Pooling1D("mean", **policy),
             layers.Dense(5, activation="softmax", name="scores", **policy),
         ]
     )
@@ -245,7 +245,7 @@ def test_mediapipe_file_answers_as_keras(core, tmp_path):
             layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(3, activation="softmax", name="scores"),
         ]
     )

@@ -66,5 +66,5 @@ def test_exports_are_verified(tmp_path, export, name, families):
         verbose=False,
     )
     assert artifact.report.passed
-    found = kp.inspect(artifact.path).signatures["serving_default"]
+    found = kp.inspect_export(artifact.path).signatures["serving_default"]
     assert set(found["outputs"]) == {*families, "pairs"}

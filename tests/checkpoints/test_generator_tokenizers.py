@@ -167,7 +167,7 @@ def test_in_a_served_model(made, tmp_path):
         keras.Model(text, outputs), tmp_path / "served", verbose=False
     )
     assert served.report.passed
-    assert kp.inspect(served.path).unsafe_operators == []
+    assert kp.inspect_export(served.path).unsafe_operators == []
 
 
 class TestFrames:

@@ -149,7 +149,7 @@ def test_a_text_that_spells_the_padding(name):
     of_ids = kp.TransformerEncoderModel.from_config(model.encoder.get_config())
     of_ids.set_weights(model.encoder.get_weights())
     # A layer after the encoder pools all tokens, of a model from texts too.
-    text, pooling = keras.Input((), dtype="string"), kp.MaskedAveragePooling1D()
+    text, pooling = keras.Input((), dtype="string"), kp.Pooling1D("mean")
     pooled = keras.Sequential([text, *model.layers, pooling])
     lengths = np.argmax(ids == model.layers[0].end_id, axis=1) + 1
     for found, length, tokens in zip(

@@ -211,7 +211,7 @@ class TestAsAModel:
             verbose=False,
         )
         assert artifact.report.passed
-        found = kp.inspect(artifact.path).signatures["serving_default"]
+        found = kp.inspect_export(artifact.path).signatures["serving_default"]
         assert tuple(found["inputs"]["pairs"].shape) == (None, 2)
 
     def test_saved_as_hugging_face_does(self, cross_encoder, tmp_path):

@@ -120,7 +120,7 @@ def test_classifiers(activation, of_tokens, tmp_path):
         []
         if of_tokens
         else [
-            kp.FirstTokenPooling1D(),
+            kp.Pooling1D("first"),
             keras.layers.Dense(8, activation="tanh"),
         ]
     )
@@ -214,7 +214,7 @@ def modern_classifier(activation="gelu", **norm):
         [
             keras.Input((None,), dtype="int32"),
             made(MODERN_BERT, name="encoder"),
-            kp.FirstTokenPooling1D(),
+            kp.Pooling1D("first"),
             keras.layers.Dense(8, activation=activation, use_bias=False),
             keras.layers.LayerNormalization(epsilon=1e-5, **norm),
             keras.layers.Dense(3),
@@ -236,12 +236,12 @@ def with_tokenizer(**options):
         (quantized, "is quantized"),
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
         (
-            lambda: classifier(kp.MaskedAveragePooling1D()),
+            lambda: classifier(kp.Pooling1D("mean")),
             r"save its encoder: save_hugging_face\(model.encoder, folder\)",
         ),
         (
             lambda: classifier(
-                kp.MaskedAveragePooling1D(),
+                kp.Pooling1D("mean"),
                 keras.layers.Dense(8, activation="tanh"),
                 keras.layers.Dense(3),
             ),

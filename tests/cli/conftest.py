@@ -43,7 +43,7 @@ def folder(tmp_path_factory, bias):
             keras.Input((None,), dtype="int32", name="ids"),
             keras.layers.Embedding(20, 8, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, name="scores"),
         ]
     )

@@ -204,7 +204,7 @@ class TestModelsThatDoNotKnowTheirInputs:
         given = (*imported, "--input", "ids:int32:?x?")
         result = cli(*to, *given, "--no-verify")
         assert result.code == 0, result.err
-        inputs = kp.inspect(path).signatures["serving_default"]["inputs"]
+        inputs = kp.inspect_export(path).signatures["serving_default"]["inputs"]
         assert str(inputs["ids"]) == "int32 (None, None)"
         if name == "own":
             result = cli("verify", path, f"{name}.keras", *given)
@@ -213,7 +213,7 @@ class TestModelsThatDoNotKnowTheirInputs:
         short = ("--signature", "one=ids:1x3", "--no-verify")
         result = cli(*to, *given, *short)
         assert result.code == 0, result.err
-        inputs = kp.inspect(path).signatures["one"]["inputs"]
+        inputs = kp.inspect_export(path).signatures["one"]["inputs"]
         assert str(inputs["ids"]) == "int32 (1, 3)"
 
     @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def mesh(model, batch=1):
 
 def sharded(model, size):
     """What is sharded over an axis, by its path from the block on."""
-    layouts = kp.layout_map(model, mesh(size))
+    layouts = kp.distribution.layout_map(model, mesh(size))
     assert list(layouts) == [variable.path for variable in model.variables]
     for variable in model.variables:
         axes = layouts[variable.path].axes
@@ -68,7 +68,7 @@ def test_encoder():
         **SIZES,
         use_gate=True,
         input_position=kp.PositionEmbedding(12),
-        attention_position=kp.TransformerXLBias(name="xl"),
+        attention_position=kp.positions.TransformerXLBias(name="xl"),
     )
     assert sharded(model, 2) == {
         "embedding/embeddings": COLUMNS,
@@ -165,7 +165,7 @@ def test_lora_and_int8():
 def test_needs_no_values():
     with keras.StatelessScope(initialize_variables=False):
         model = kp.TransformerEncoderModel(50, **SIZES)
-        layouts = kp.layout_map(model, mesh(2))
+        layouts = kp.distribution.layout_map(model, mesh(2))
     made = kp.TransformerEncoderModel(50, **SIZES)
     for weight in made.weights:
         assert len(layouts[weight.path].axes) == len(weight.shape)
@@ -177,17 +177,17 @@ def test_needs_no_values():
 def test_refusals():
     model = kp.TransformerEncoderModel(50, **SIZES)
     with pytest.raises(ValueError, match=r"`axis` must be one of.*axis='rows'"):
-        kp.layout_map(model, mesh(2), axis="rows")
+        kp.distribution.layout_map(model, mesh(2), axis="rows")
     with pytest.raises(ValueError, match=r"`mesh` must be .*mesh=\(1, 2\)"):
-        kp.layout_map(model, (1, 2))
+        kp.distribution.layout_map(model, (1, 2))
     with pytest.raises(ValueError, match="Sequential 'unbuilt' is not"):
-        kp.layout_map(
+        kp.distribution.layout_map(
             keras.Sequential([kp.FeedForward(4)], name="unbuilt"), mesh(2)
         )
     block = model.encoder.blocks[0]
     block.feed_forward.intermediate.quantize("float8")
     with pytest.raises(ValueError, match=r"intermediate/\w+'.*to float8"):
-        kp.layout_map(model, mesh(2))
+        kp.distribution.layout_map(model, mesh(2))
 
 
 def test_two_variables_of_one_path():
@@ -198,7 +198,7 @@ def test_two_variables_of_one_path():
     inner = keras.Model(x, two(x), name="other")
     model = keras.Model(x, inner(one(x)))
     with pytest.raises(ValueError, match="two at 'same/intermediate/kernel'"):
-        kp.layout_map(model, mesh(2))
+        kp.distribution.layout_map(model, mesh(2))
 
 
 def test_a_variable_under_another_path_is_no_secret():
@@ -210,7 +210,7 @@ def test_a_variable_under_another_path_is_no_secret():
         )
 
     model = make()
-    layouts = kp.layout_map(model, mesh(2))
+    layouts = kp.distribution.layout_map(model, mesh(2))
     again = make()
     path = again.layers[0].intermediate.kernel.path
     assert path not in list(layouts)
@@ -234,7 +234,7 @@ def small():
 
 def test_saves_all_or_nothing(tmp_path, monkeypatch):
     model, path = small(), tmp_path / "model.keras"
-    assert kp.save_gathered(model, str(path)) == path
+    assert kp.distribution.save_gathered(model, str(path)) == path
     loaded = keras.saving.load_model(path)
     x = np.ones((1, 3), "float32")
     np.testing.assert_array_equal(
@@ -248,14 +248,14 @@ def test_saves_all_or_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(model, "save", fails)
     with pytest.raises(kp.ExportError, match="the disk is full"):
-        kp.save_gathered(model, path)
+        kp.distribution.save_gathered(model, path)
     assert [*tmp_path.iterdir()] == [path]
     assert path.read_bytes() == before
 
 
 def test_saves_keras_files_alone(tmp_path):
     with pytest.raises(ValueError, match=r"must end in \.keras.*model\.h5"):
-        kp.save_gathered(small(), tmp_path / "model.h5")
+        kp.distribution.save_gathered(small(), tmp_path / "model.h5")
 
 
 def test_a_file_where_checkpoints_should_be_is_named(tmp_path):
@@ -268,4 +268,4 @@ def test_a_file_where_checkpoints_should_be_is_named(tmp_path):
         with pytest.raises(
             ValueError, match=r"must be a folder.*run' is a file"
         ):
-            kp.restore_checkpoint(model, folder)
+            kp.distribution.restore_checkpoint(model, folder)

@@ -31,7 +31,7 @@ def make_encoder(dropout=0.0, lora=False):
         intermediate_dim=32,
         dropout=dropout,
         input_position=kp.PositionEmbedding(12, name="positions"),
-        attention_position=kp.TransformerXLBias(name="xl"),
+        attention_position=kp.positions.TransformerXLBias(name="xl"),
         use_gate=True,
         name="encoder_model",
     )
@@ -40,7 +40,7 @@ def make_encoder(dropout=0.0, lora=False):
         for block in encoder.encoder.blocks:
             block.attention.query_key_value.enable_lora(2)
             block.attention.output_projection.enable_lora(2)
-    x = kp.MaskedAveragePooling1D(name="pooling")(encoder(ids))
+    x = kp.Pooling1D("mean", name="pooling")(encoder(ids))
     model = keras.Model(
         ids, keras.layers.Dense(3, name="scores")(x), name="judge"
     )
@@ -127,7 +127,7 @@ def distribution_of(name, make, **options):
         tuple(name), ["batch", "model"], keras.distribution.list_devices()
     )
     with keras.StatelessScope(initialize_variables=False):
-        layouts = kp.layout_map(make(), mesh)
+        layouts = kp.distribution.layout_map(make(), mesh)
     keras.utils.clear_session()
     return keras.distribution.ModelParallel(
         layout_map=layouts, batch_dim_name="batch", **options
@@ -252,7 +252,8 @@ def quantized(meshes):
             tuple(sizes), ["batch", "model"], keras.distribution.list_devices()
         )
         distribution = keras.distribution.ModelParallel(
-            layout_map=kp.layout_map(alone, mesh), batch_dim_name="batch"
+            layout_map=kp.distribution.layout_map(alone, mesh),
+            batch_dim_name="batch",
         )
         with distribution.scope():
             model, found = make()
@@ -303,10 +304,10 @@ def save(path, mesh, fail=False):
     _, model = one_step("encoder", mesh)
     if fail:
         try:
-            kp.save_gathered(model, Path(__file__) / "model.keras")
+            kp.distribution.save_gathered(model, Path(__file__) / "model.keras")
         except (OSError, RuntimeError) as error:
             return type(error).__name__
-    kp.save_gathered(model, path)
+    kp.distribution.save_gathered(model, path)
     weights = [whole(weight) for weight in model.weights]
     if os.environ.get("KERAS_DISTRIBUTION_PROCESS_ID", "0") == "0":
         np.savez(Path(path).with_suffix(".npz"), *weights)
@@ -344,7 +345,7 @@ def make_dense(width=2, dtype="float32", optimizer="sgd"):
 def said(model, folder):
     """What `restore_checkpoint` answers, or what its error says."""
     try:
-        return kp.restore_checkpoint(model, folder)
+        return kp.distribution.restore_checkpoint(model, folder)
     except ValueError as error:
         return str(error)
 

@@ -1,6 +1,7 @@
 """The reference of the site has every public name, once."""
 
 import ast
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import keras_posenc as kp
-from keras_posenc import analysis, training
+from keras_posenc import analysis, distribution, positions, training, types
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -34,7 +35,11 @@ def test_every_public_name_is_there_once():
     }
     public = {
         *(f"keras_posenc.{name}" for name in kp.__all__),
-        *(f"keras_posenc.training.{name}" for name in training.__all__),
+        *(
+            f"{module.__name__}.{name}"
+            for module in (distribution, positions, training, types)
+            for name in module.__all__
+        ),
         *(f"keras_posenc.analysis.{name}" for name in in_analysis),
     }
     names = [name for name, _ in shown()]
@@ -46,8 +51,7 @@ def test_every_public_name_is_there_once():
 def test_each_is_what_its_page_says():
     for name, kind in shown():
         module, _, own = name.rpartition(".")
-        value = getattr(analysis if "analysis" in module else kp, own, None)
-        value = value or getattr(training, own)
+        value = getattr(importlib.import_module(module), own)
         if inspect.isclass(value):
             error = issubclass(value, Exception)
             assert kind == ("autoexception" if error else "autoclass"), name

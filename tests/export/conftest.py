@@ -28,7 +28,7 @@ def classifier(policy=None):
             kp.TransformerEncoder(
                 1, num_heads=2, intermediate_dim=16, dtype=policy
             ),
-            kp.MaskedAveragePooling1D(dtype=policy),
+            kp.Pooling1D("mean", dtype=policy),
             layers.Dense(3, activation="softmax", name="scores", dtype=policy),
         ]
     )
@@ -138,7 +138,7 @@ def text_classifier():
             kp.TransformerEncoder(
                 1, num_heads=2, intermediate_dim=16, name="encoder"
             ),
-            kp.MaskedAveragePooling1D(name="pooling"),
+            kp.Pooling1D("mean", name="pooling"),
             layers.Dense(3, activation="softmax", name="scores"),
         ]
     )

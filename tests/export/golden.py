@@ -46,7 +46,7 @@ def encoder():
     x = kp.TransformerEncoderModel(
         20, **SMALL, attention_position="rotary", input_position=None
     )(given := ids())
-    x = kp.MaskedAveragePooling1D()(x)
+    x = kp.Pooling1D("mean")(x)
     return keras.Model(given, layers.Dense(2, "softmax", name="scores")(x))
 
 
@@ -56,7 +56,7 @@ def sequential():
             ids(),
             layers.Embedding(20, 8, mask_zero=True),
             kp.PositionalEncoding(),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
         ]
     )
 
@@ -139,7 +139,7 @@ def texts():
     text = keras.Input((), dtype="string", name="text")
     x = kp.WordpieceTokenizer(words, max_length=8)(text)
     x = layers.Embedding(6, 4, mask_zero=True)(x)
-    x = kp.MaskedAveragePooling1D()(x)
+    x = kp.Pooling1D("mean")(x)
     return keras.Model(text, layers.Dense(2, "softmax", name="scores")(x))
 
 
@@ -183,7 +183,7 @@ def export(model, kind, folder):
     if kind == "litert":
         content = artifact.path.read_bytes()
         found += f"\nSHA-256 {hashlib.sha256(content).hexdigest()}"
-    again = kp.verify(artifact.path, model, max_length=8, verbose=False)
+    again = kp.verify_export(artifact.path, model, max_length=8, verbose=False)
     found += f"\n\nVerified again: {again.passed}\n{again.details()}"
     return without_times(found.replace(str(folder), ""))
 

@@ -27,18 +27,18 @@ SCHEMES = {
     "longrope": partial(kp.RotaryEmbedding, scaling=LONGROPE),
     "alibi": kp.AlibiBias,
     "relative-bias": kp.RelativePositionBias,
-    "relative": partial(kp.RelativePositionEmbedding, 5),
-    "xl": kp.TransformerXLBias,
-    "kerple": kp.KerpleBias,
-    "fire": kp.FireBias,
-    "forgetting": kp.ForgettingBias,
-    "polar": kp.PolarEmbedding,
-    "fourier": partial(kp.FourierEmbedding, 64),
-    "temperatures": lambda dtype=None: kp.CombinedPosition(
+    "relative": partial(kp.positions.RelativePositionEmbedding, 5),
+    "xl": kp.positions.TransformerXLBias,
+    "kerple": kp.positions.KerpleBias,
+    "fire": kp.positions.FireBias,
+    "forgetting": kp.positions.ForgettingBias,
+    "polar": kp.positions.PolarEmbedding,
+    "fourier": partial(kp.positions.FourierEmbedding, 64),
+    "temperatures": lambda dtype=None: kp.positions.CombinedPosition(
         [
             kp.RotaryEmbedding(scaling=PROPORTIONAL, dtype=dtype),
-            kp.AttentionTemperature(floor_scale=8, dtype=dtype),
-            kp.ScalableSoftmax(dtype=dtype),
+            kp.positions.AttentionTemperature(floor_scale=8, dtype=dtype),
+            kp.positions.ScalableSoftmax(dtype=dtype),
         ],
         dtype=dtype,
     ),
@@ -73,7 +73,7 @@ def test_all_go_out_in_builtin_operators(tmp_path):
         verbose=False,
     )
     assert artifact.report.passed
-    assert kp.inspect(artifact.path).foreign_operators == []
+    assert kp.inspect_export(artifact.path).foreign_operators == []
     # Tables, operators and their names take some 40 KB a block; one bias of
     # 512 by 512 in four heads would be 4 MB.
     size = artifact.path.stat().st_size
@@ -169,8 +169,8 @@ def test_rotation_survives_converters(mode, scaling, tmp_path):
 @pytest.mark.parametrize(
     "make",
     [
-        partial(kp.KerpleBias, "power"),
-        partial(kp.RelativePositionEmbedding, 5),
+        partial(kp.positions.KerpleBias, "power"),
+        partial(kp.positions.RelativePositionEmbedding, 5),
         kp.RelativePositionBias,
     ],
 )

@@ -469,7 +469,7 @@ def test_all_exports_and_verify(format, tmp_path):
         "onnx": (kp.export_onnx, ".onnx"),
     }[format]
     artifact = export(keras_model, tmp_path / f"m{ending}", verbose=False)
-    assert kp.verify(artifact.path, keras_model, verbose=False).passed
+    assert kp.verify_export(artifact.path, keras_model, verbose=False).passed
     assert state_of(models) == before
     same(outputs_of(models)["serving_default"], expected["serving_default"])
     same([each.numpy() for each in keras_model.optimizer.variables], optimizer)
@@ -513,7 +513,7 @@ def test_functions_of_the_user_in_onnx(name, tmp_path):
     assert state_of(models) == before
     same(outputs_of(models)["serving_default"], expected["serving_default"])
     train(models)
-    assert not kp.verify(path, model, verbose=False).passed
+    assert not kp.verify_export(path, model, verbose=False).passed
 
 
 def test_the_caller_saves_its_functions_afterwards(tmp_path):
@@ -631,7 +631,7 @@ def test_int8_layers_have_their_own_calls_again(tmp_path):
     expected = flat(model(FLOATS))
     before = state_of(models)
     kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
-    assert kp.verify(tmp_path / "m.tflite", model, verbose=False).passed
+    assert kp.verify_export(tmp_path / "m.tflite", model, verbose=False).passed
     assert state_of(models) == before
     same(flat(model(FLOATS)), expected)
 
@@ -662,7 +662,7 @@ def test_exports_of_a_mixed_model_in_two_threads(tmp_path):
         [
             keras.Input((None,), dtype="int32", name="ids"),
             layers.Embedding(50, 4, mask_zero=True, dtype=policy),
-            kp.MaskedAveragePooling1D(dtype=policy),
+            kp.Pooling1D("mean", dtype=policy),
             layers.Dense(3, name="scores", dtype=policy),
         ]
     )
@@ -681,7 +681,7 @@ def test_exports_of_a_mixed_model_in_two_threads(tmp_path):
     assert two.result().report.passed
     (signature,) = [
         each
-        for each in kp.inspect(two.result().path).signatures.values()
+        for each in kp.inspect_export(two.result().path).signatures.values()
         if "scores" in each["outputs"]
     ][:1]
     assert str(signature["outputs"]["scores"]).startswith("bfloat16")
@@ -749,7 +749,7 @@ def trained(policy):
             kp.TransformerEncoder(
                 1, num_heads=2, intermediate_dim=16, dropout=0.1, dtype=policy
             ),
-            kp.MaskedAveragePooling1D(dtype=policy),
+            kp.Pooling1D("mean", dtype=policy),
             layers.Dense(3, name="scores", dtype=policy),
         ]
     )

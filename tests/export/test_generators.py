@@ -110,7 +110,7 @@ def test_a_file_that_chose_otherwise(tmp_path):
     seen = []
     for apart in (3e-7 * sign, 0.05 * sign):
         assert move(apart)
-        report = kp.verify(
+        report = kp.verify_export(
             path, made, samples=SOURCES, max_length=1, verbose=False
         )
         is_right = report.largest_difference <= report.tolerance
@@ -162,7 +162,7 @@ def run_onnx(path, ids):
 
 def test_onnx_files_have_the_whole_loop(translator):
     made, artifact = translator
-    assert "Loop" in kp.inspect(artifact.path).operators
+    assert "Loop" in kp.inspect_export(artifact.path).operators
     expected = made.search(SOURCES)
     found = run_onnx(artifact.path, SOURCES)
     np.testing.assert_array_equal(found["output_ids"], expected["ids"])
@@ -186,7 +186,9 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
     made = generator(make, **options)
     path = tmp_path / "generator.onnx"
     kp.export_onnx(made, path, verify=False, verbose=False)
-    report = kp.verify(path, made, samples=None, max_length=9, verbose=False)
+    report = kp.verify_export(
+        path, made, samples=None, max_length=9, verbose=False
+    )
     assert report.passed
     assert "output ids is named output_ids in the file" in str(report)
     assert report.different_weights == []
@@ -196,7 +198,7 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
 def test_texts_become_ids_in_onnx(translator):
     """What goes out is `from_ids`: ONNX has no strings here."""
     _, artifact = translator
-    ((_, sides),) = kp.inspect(artifact.path).signatures.items()
+    ((_, sides),) = kp.inspect_export(artifact.path).signatures.items()
     assert list(sides["inputs"]) == ["ids"]
     names = ["ended", "output_ids", "score", "token_score"]
     assert sorted(sides["outputs"]) == names

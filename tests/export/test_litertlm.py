@@ -85,7 +85,7 @@ def decoder(size, **options):
 def generator(tokens=None, **options):
     tokens = tokens or tokenizer(add_start=False)
     end = tokens.first_id + tokens.vocabulary.index("|")
-    return kp.PretrainedGenerator(
+    return kp.types.PretrainedGenerator(
         options.pop("model", None) or decoder(tokens.vocabulary_size()),
         source_tokenizer=tokens,
         **{
@@ -103,8 +103,8 @@ class Package:
     """An exported package, and its parts to pack it wrongly."""
 
     path: Path
-    report: kp.VerificationReport
-    generator: kp.PretrainedGenerator
+    report: kp.types.VerificationReport
+    generator: kp.types.PretrainedGenerator
     parts: object
     model: Path
     steps: list[str] = dataclasses.field(default_factory=list)
@@ -219,16 +219,16 @@ def test_verify_finds_the_package_and_another_model(package, tmp_path):
     path = Path(shutil.copy(package.path, tmp_path))
     record = path.with_name("chat.litertlm.cases.npz")
     shutil.copy(package.path.with_name(record.name), record)
-    (replayed,) = kp.verify(path, verbose=False).runtimes
+    (replayed,) = kp.verify_export(path, verbose=False).runtimes
     assert replayed.errors == []
     assert replayed.cases > 400  # texts, scores and continuations
-    report = kp.verify(path, package.generator, verbose=False)
+    report = kp.verify_export(path, package.generator, verbose=False)
     assert report.passed
     assert report.engine.turns == 2
     assert record.is_file()
     other = generator(end_ids=5, model=package.generator.model)
     with pytest.raises(kp.ExportVerificationError, match="stop_tokens"):
-        kp.verify(path, other, verbose=False)
+        kp.verify_export(path, other, verbose=False)
     assert not record.exists()
 
 
@@ -436,7 +436,7 @@ def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
     assert report.passed
     (ids,) = package.parts.tokenize(texts)
     assert len(ids) - 8 <= report.likelihoods_of["decode"].tokens < len(ids)
-    assert kp.inspect(path).quantization == "int8"
+    assert kp.inspect_export(path).quantization == "int8"
 
 
 def test_what_the_engine_refuses_is_said(package):
@@ -452,7 +452,7 @@ def test_cut_files_are_refused(package, tmp_path, size):
     path = tmp_path / "cut.litertlm"
     path.write_bytes(package.path.read_bytes()[:size])
     with pytest.raises(ValueError, match="is no readable LiteRT-LM package"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_forged_sections_are_refused(package, tmp_path):
@@ -464,7 +464,7 @@ def test_forged_sections_are_refused(package, tmp_path):
     path = tmp_path / "forged.litertlm"
     path.write_bytes(content.replace(begin, (2**40).to_bytes(8, "little"), 1))
     with pytest.raises(ValueError, match="is no readable LiteRT-LM package"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_the_command_inspects_and_chats(package, capfd):
@@ -483,7 +483,7 @@ def test_the_command_inspects_and_chats(package, capfd):
 
 def test_bench_times_prompts_and_tokens(package):
     lengths = [9, 40, ROOM]  # the last one leaves no room for a reply
-    found = kp.benchmark_litert(
+    found = kp.benchmark_export(
         package.path, lengths=lengths, threads=[1], repeats=1, verbose=False
     )
     assert [
@@ -497,7 +497,7 @@ def test_bench_times_prompts_and_tokens(package):
     assert "tokens/s" in str(found)
     assert f"left out: prompts of {ROOM} tokens" in str(found)
     with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
-        kp.benchmark_litert(package.path, lengths=[ROOM])
+        kp.benchmark_export(package.path, lengths=[ROOM])
 
 
 def byte_pairs():

@@ -130,7 +130,7 @@ def test_the_command_exports_a_folder(tmp_path, capfd):
     asked = ["export", "litertlm", str(folder), "--out", str(path)]
     assert main([*asked, *options]) == 0
     assert "not verified" in capfd.readouterr().out
-    assert [*kp.inspect(path).signatures] == ["embed", "encoder_24"]
+    assert [*kp.inspect_export(path).signatures] == ["embed", "encoder_24"]
     assert main([*asked, "--cache-length", "64"]) != 0
     assert "an option of language models" in capfd.readouterr().err
 
@@ -142,13 +142,13 @@ def test_the_report_says_what_was_run(exported):
     assert "texts of more than 24 tokens are an error" in text
     assert "before its texts: query 'a query of a text: '" in text
     assert changes(exported.path, digests(exported.path)) == []
-    found = kp.inspect(exported.path)
+    found = kp.inspect_export(exported.path)
     assert [*found.signatures] == ["embed", "encoder_24", "encoder_8"]
 
 
 def test_verify_runs_a_package_again(exported, folder, capfd):
     record = exported.path.with_name(f"{exported.path.name}.cases.npz")
-    (replayed,) = kp.verify(exported.path, verbose=False).runtimes
+    (replayed,) = kp.verify_export(exported.path, verbose=False).runtimes
     assert replayed.errors == []
     assert replayed.cases >= 2
     record.unlink()
@@ -165,7 +165,7 @@ def test_a_chat_with_an_embedder_is_refused(exported, capsys):
 
 
 def test_bench_times_texts(exported):
-    found = kp.benchmark_litert(
+    found = kp.benchmark_export(
         exported.path, lengths=[4, 99], threads=[1], repeats=2, verbose=False
     )
     short, long = found.timings
@@ -178,7 +178,7 @@ def test_bench_times_texts(exported):
 
 def repacked(package, path, change):
     """Writes a package whose tokenizer was changed, with its own numbers."""
-    found = kp.inspect(package)
+    found = kp.inspect_export(package)
     sections = []
     for each in found.sections:
         content = section_content(package, each)
@@ -211,7 +211,7 @@ def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     # A model next to it, which 8 bits hardly tell apart.
     norm = next(x for x in model.weights if x.name == "gamma")
     norm.assign(norm * 1.0001)
-    other = kp.verify(exported.path, model, samples=TEXTS, verbose=False)
+    other = kp.verify_export(exported.path, model, samples=TEXTS, verbose=False)
     assert other.on_samples
     assert not other.too_lossy
     assert norm.path in other.different_weights

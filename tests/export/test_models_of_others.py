@@ -54,7 +54,7 @@ def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
     export(kp.export_saved_model, model, tmp_path)
     query = model.get_layer("query")
     query.set_weights([-3 * query.kernel, query.bias])
-    assert not kp.verify(tmp_path, model, max_length=5).passed
+    assert not kp.verify_export(tmp_path, model, max_length=5).passed
 
 
 def test_dropout_that_is_always_on_is_reported(tmp_path):
@@ -122,7 +122,7 @@ def test_names_are_those_of_the_loaded_model(tmp_path, function):
     artifact = export(function, model, tmp_path / name)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert kp.verify(artifact.path, loaded, max_length=5).passed
+    assert kp.verify_export(artifact.path, loaded, max_length=5).passed
 
 
 def test_static_batch_of_ids_without_a_name():
@@ -175,8 +175,10 @@ def strings_to_numbers():
 def test_ids_that_nobody_asked_for(tmp_path):
     # The strings can be verified; what ids there may be, nobody says.
     report = export(kp.export_saved_model, strings_to_numbers(), tmp_path)
-    assert list(kp.inspect(report.path).signatures) == ["serving_default"]
-    assert kp.verify(tmp_path, strings_to_numbers()).unverified == []
+    assert list(kp.inspect_export(report.path).signatures) == [
+        "serving_default"
+    ]
+    assert kp.verify_export(tmp_path, strings_to_numbers()).unverified == []
     with pytest.raises(ValueError, match=r"samples=\{'ids': np\.zeros\(\(2"):
         export(kp.export_litert, strings_to_numbers(), tmp_path / "m.tflite")
 
@@ -247,7 +249,7 @@ def test_versions_of_nineteen_digits(make, tmp_path):
     model, now = make.embedder(), time.time_ns()
     options = {"version": now, "verify": False}
     export(kp.export_saved_model, model, tmp_path, **options)
-    assert kp.verify(tmp_path, model, max_length=2).path.name == str(now)
+    assert kp.verify_export(tmp_path, model, max_length=2).path.name == str(now)
     path = export(kp.export_saved_model, model, tmp_path, verify=False).path
     assert path.name == str(now + 1)
     (tmp_path / str(2**63 - 1)).mkdir()
@@ -296,20 +298,26 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     report = export(kp.export_litert, mixed, path).report
     assert report.in_float32
     assert "compared with the model in float32" in report.details()
-    assert kp.verify(path, mixed, max_length=2).in_float32
+    assert kp.verify_export(path, mixed, max_length=2).in_float32
     assert not export(kp.export_litert, plain, path).report.in_float32
     path = export(kp.export_saved_model, mixed, tmp_path / "s").path
-    assert not kp.verify(path, mixed, max_length=2).in_float32
+    assert not kp.verify_export(path, mixed, max_length=2).in_float32
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: kp.verify("m.tflite", "m"), "`model` must be a keras.Model"),
+        (
+            lambda m: kp.verify_export("m.tflite", "m"),
+            "`model` must be a keras.Model",
+        ),
         (lambda m: kp.export_litert("m", m), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
         (lambda m: kp.export_saved_model(m, m), "`base_path` must be a path"),
-        (lambda m: kp.inspect(m), "`path` must be a path. .* Sequential"),
+        (
+            lambda m: kp.inspect_export(m),
+            "`path` must be a path. .* Sequential",
+        ),
         (
             lambda m: kp.export_litert(m, "m.tflite", verify=False, samples=3),
             "`samples` are for the verification",

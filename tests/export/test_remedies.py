@@ -241,7 +241,9 @@ def test_a_model_of_floats_has_the_shapes_that_it_was_called_with(
     path = kp.export_saved_model(
         make(), tmp_path, verify=False, verbose=False
     ).path
-    (spec,) = kp.inspect(path).signatures["serving_default"]["inputs"].items()
+    (spec,) = (
+        kp.inspect_export(path).signatures["serving_default"]["inputs"].items()
+    )
     assert spec[0] == name
     assert (spec[1].shape, spec[1].dtype) == (shape, "float32")
 
@@ -266,7 +268,7 @@ def test_models_called_on_a_dict_or_a_list(tmp_path):
             signatures={"serving_default": model},
         )
         assert artifact.report.passed
-        found = kp.inspect(artifact.path).signatures["serving_default"]
+        found = kp.inspect_export(artifact.path).signatures["serving_default"]
         assert sorted(found["inputs"]) == names
 
 
@@ -365,10 +367,10 @@ def test_signatures_that_verify_names(make, tmp_path):
     options = {"verify": False, "verbose": False}
     kp.export_litert(model, path, signatures=signatures, **options)
     with pytest.raises(ValueError, match="has no signature 'serv") as caught:
-        kp.verify(path, model, verbose=False)
+        kp.verify_export(path, model, verbose=False)
     (code,) = codes(str(caught.value))
     _, options = followed(code, model, {})
-    assert kp.verify(path, model, verbose=False, **options).passed
+    assert kp.verify_export(path, model, verbose=False, **options).passed
 
 
 def test_narrower_shapes_that_a_report_names(make, tmp_path):
@@ -377,10 +379,12 @@ def test_narrower_shapes_that_a_report_names(make, tmp_path):
     signatures = {"serving_default": (model, {"ids": (1, 4)})}
     options = {"verify": False, "verbose": False}
     kp.export_litert(model, path, signatures=signatures, **options)
-    report = kp.verify(path, model, samples=np.ones((1, 4)), verbose=False)
+    report = kp.verify_export(
+        path, model, samples=np.ones((1, 4)), verbose=False
+    )
     (code,) = {each for text in report.fixed_shapes for each in codes(text)}
     _, options = followed(code, model, {})
-    assert kp.verify(path, model, verbose=False, **options).passed
+    assert kp.verify_export(path, model, verbose=False, **options).passed
 
 
 def test_names_that_keras_numbers(tmp_path):
@@ -394,13 +398,13 @@ def test_names_that_keras_numbers(tmp_path):
     with pytest.raises(
         ValueError, match=r"takes input_layer\w*, and"
     ) as caught:
-        kp.verify(path, build(), verbose=False)
+        kp.verify_export(path, build(), verbose=False)
     (code,) = codes(str(caught.value))
     named = eval(code, {"keras": keras})
     kp.export_litert(build(named.name), path, **options)
-    assert kp.verify(path, build(named.name), verbose=False).passed
+    assert kp.verify_export(path, build(named.name), verbose=False).passed
     kp.export_litert(build("x", None), path, **options)
-    report = kp.verify(path, build("x", None), verbose=False)
+    report = kp.verify_export(path, build("x", None), verbose=False)
     assert "name the output layers, as in keras.layers" in str(report)
 
 
@@ -427,7 +431,7 @@ class OfKeras2:
 
 
 def verify(model, path):
-    return kp.verify(path, model)
+    return kp.verify_export(path, model)
 
 
 @pytest.mark.parametrize(("run", "name"), [*EXPORTS.values(), (verify, "m")])

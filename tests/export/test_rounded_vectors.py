@@ -31,7 +31,7 @@ def model_of(layer, table, takes_texts, pooling=None):
             "abcdefgh", add_start=False, add_end=False
         )
         start = [keras.Input((), dtype="string", name="text"), tokenizer]
-    pooling = pooling or kp.MaskedAveragePooling1D()
+    pooling = pooling or kp.Pooling1D("mean")
     return keras.Sequential([*start, embedding, pooling, layer])
 
 
@@ -92,17 +92,12 @@ def test_near_ties(kind, takes_texts):
 )
 def test_exports(layer, export, name, tmp_path):
     table = np.random.default_rng(0).normal(size=(12, 24)).astype("float32")
-    poolings = [
-        kp.LastTokenPooling1D(),
-        kp.SqrtLengthPooling1D(),
-        kp.WeightedAveragePooling1D(),
-    ]
-    pooling = kp.ConcatenatedPooling1D(poolings)
+    pooling = kp.Pooling1D(["last", "mean_sqrt_length", "weighted_mean"])
     model = model_of(layer(name="embedding"), table, False, pooling)
     artifact = export(model, tmp_path / name, verbose=False)
     assert artifact.report.passed
     other = model_of(layer(name="embedding"), -table, False, pooling)
-    report = kp.verify(artifact.path, other, verbose=False)
+    report = kp.verify_export(artifact.path, other, verbose=False)
     assert report.largest_difference == np.inf
 
 
@@ -114,7 +109,7 @@ def test_no_task_of_mediapipe(tmp_path):
         keras.layers.Embedding(
             tokenizer.vocabulary_size(), 8, mask_zero=True, name="table"
         ),
-        kp.MaskedAveragePooling1D(name="embedding"),
+        kp.Pooling1D("mean", name="embedding"),
     ]
     layers[1:1] = [kp.Prompt("query: ", name="prompt")]
     for model, message in (

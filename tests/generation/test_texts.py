@@ -192,7 +192,7 @@ def test_litert_files_have_the_whole_loop(tmp_path, options):
     made = generator(**options)
     path = tmp_path / "generator.tflite"
     kp.export_litert(made, path, max_length=2, verbose=False)
-    assert "WHILE" in kp.inspect(path).operators
+    assert "WHILE" in kp.inspect_export(path).operators
     interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
     for wrong in 12, -1:
         run = interpreter(str(path)).get_signature_runner("serving_default")
@@ -317,7 +317,10 @@ def test_samples_are_exported_with_their_noise(tmp_path):
     made = generator(temperature=1.5, top_p=0.9, seed=1)
     path = tmp_path / "samples.tflite"
     kp.export_litert(made, path, max_length=4, verbose=False)
-    assert "noise" in kp.inspect(path).signatures["serving_default"]["inputs"]
+    assert (
+        "noise"
+        in kp.inspect_export(path).signatures["serving_default"]["inputs"]
+    )
     by_noise = made.offered_signatures()["serving_default"]
     noise = np.random.default_rng(0).random((4, 6), "float32")
     first, second = (

@@ -134,7 +134,7 @@ def test_segments_whose_ids_differ_in_high_bits_only():
 
 @pytest.mark.parametrize(
     "layer",
-    [kp.PositionalEncoding(), kp.MaskedAveragePooling1D(), kp.SelfAttention(1)],
+    [kp.PositionalEncoding(), kp.Pooling1D("mean"), kp.SelfAttention(1)],
 )
 def test_masks_of_reals_are_refused(layer):
     # Elsewhere they are added to the scores: 0 says to attend.
@@ -143,4 +143,4 @@ def test_masks_of_reals_are_refused(layer):
     with pytest.raises(ValueError, match=message):
         layer(ops.zeros((2, 4, 3)), mask=mask)
     with pytest.raises(ValueError, match=message):
-        kp.positions_from_mask(mask)
+        kp.positions.positions_from_mask(mask)

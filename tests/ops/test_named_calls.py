@@ -92,7 +92,7 @@ def test_an_argument_that_could_be_several():
 
 
 def test_all_layers_say_so():
-    for kind in vars(kp).values():
+    for kind in [*vars(kp).values(), *vars(kp.positions).values()]:
         if not isinstance(kind, type) or not issubclass(kind, keras.Layer):
             continue
         assert issubclass(kind, NamedArguments)
@@ -112,7 +112,7 @@ def test_ragged_inputs():
     for layer in (
         kp.TransformerEncoder(1, num_heads=2, intermediate_dim=8),
         kp.PositionalEncoding(),
-        kp.MaskedAveragePooling1D(),
+        kp.Pooling1D("mean"),
         kp.RandomizedPositions(9),
         kp.RotaryEmbedding(),
     ):
@@ -216,11 +216,18 @@ def test_kinds_of_positions_by_name(name, tmp_path):
         ("Rotary", ". Did you mean 'rotary'?"),
         ("RotaryEmbedding", ". Did you mean 'rotary'?"),
         ("T5", ". Did you mean 't5'?"),
-        ("shaw", ": keras_posenc.RelativePositionEmbedding(max_distance=16)"),
+        (
+            "shaw",
+            ": keras_posenc.positions.RelativePositionEmbedding("
+            "max_distance=16)",
+        ),
         ("relative", ".RelativePositionEmbedding(max_distance=16)"),
         ("sinusoidal", "keras_posenc.PositionalEncoding() before this one"),
         (kp.AlibiBias, ", a class. Give a layer: AlibiBias()"),
-        (kp.RelativePositionEmbedding, "PositionEmbedding(max_distance=...)"),
+        (
+            kp.positions.RelativePositionEmbedding,
+            "PositionEmbedding(max_distance=...)",
+        ),
         ("xyz", "cross_attention_position='xyz'"),
     ],
 )

@@ -19,7 +19,7 @@ LONGER = {
 }
 ENCODINGS = [
     kp.PositionalEncoding(),
-    kp.IndexEncoding(normalize=True),
+    kp.positions.IndexEncoding(normalize=True),
     kp.PositionEmbedding(9),
     kp.TimeEncoding(),
     kp.TimeEncoding(kind="learned"),
@@ -39,7 +39,7 @@ def encodings(x, positions, whole):
     # By names of their own, since Keras may count from 1 again.
     outputs += [
         kp.PositionalEncoding(name="counted")(x),
-        kp.IndexEncoding(name="indices")(x),
+        kp.positions.IndexEncoding(name="indices")(x),
     ]
     return [*outputs, kp.AxialPositionalEncoding(1, name="axes")(x)]
 

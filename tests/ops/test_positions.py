@@ -29,7 +29,7 @@ segments = st.tuples(shapes, st.sampled_from(["int32", "int64"])).flatmap(
 
 @given(mask=masks)
 def test_mask(mask):
-    got = kp.positions_from_mask(mask)
+    got = kp.positions.positions_from_mask(mask)
     assert keras.backend.standardize_dtype(got.dtype) == "int32"
     want = reference.positions_from_mask(mask)
     assert np.array_equal(ops.convert_to_numpy(got), want)
@@ -37,7 +37,7 @@ def test_mask(mask):
 
 @given(ids=segments)
 def test_segments(ids):
-    got = kp.positions_from_segments(ids)
+    got = kp.positions.positions_from_segments(ids)
     assert keras.backend.standardize_dtype(got.dtype) == "int32"
     want = reference.positions_from_segments(ids)
     assert np.array_equal(ops.convert_to_numpy(got), want)
@@ -54,12 +54,13 @@ def test_segments(ids):
     ids=lambda ids: f"{ids.dtype}-{ids[0, 0]}",
 )
 def test_ids_of_any_integer_dtype(ids):
-    got = kp.positions_from_segments(ids)
+    got = kp.positions.positions_from_segments(ids)
     assert ops.convert_to_numpy(got).tolist() == [[0, 0, 1, 0]]
 
 
 @pytest.mark.parametrize(
-    "function", [kp.positions_from_mask, kp.positions_from_segments]
+    "function",
+    [kp.positions.positions_from_mask, kp.positions.positions_from_segments],
 )
 @pytest.mark.parametrize("shape", [(2, 0), (0, 3), (0, 0)])
 def test_nothing_to_count(function, shape):
@@ -79,7 +80,9 @@ def test_graph_of_unknown_shapes(jit_compile):
         ],
     )
     def graph(mask, ids):
-        return kp.positions_from_mask(mask), kp.positions_from_segments(ids)
+        return kp.positions.positions_from_mask(
+            mask
+        ), kp.positions.positions_from_segments(ids)
 
     random = np.random.default_rng(0)
     for shape in ((1, 1), (3, 7), (2, 50)):
@@ -95,8 +98,8 @@ def test_graph_of_unknown_shapes(jit_compile):
 @pytest.mark.parametrize(
     ("function", "name"),
     [
-        (kp.positions_from_mask, "mask"),
-        (kp.positions_from_segments, "segment_ids"),
+        (kp.positions.positions_from_mask, "mask"),
+        (kp.positions.positions_from_segments, "segment_ids"),
     ],
 )
 @pytest.mark.parametrize("value", [[1, 1, 2], [[[1]]], 3])
@@ -109,7 +112,9 @@ def test_rows_are_wanted(function, name, value):
 
 def test_symbolic_segments_are_for_layers():
     with pytest.raises(ValueError, match="as its `segment_ids` argument"):
-        kp.positions_from_segments(keras.Input((None,), dtype="int32"))
+        kp.positions.positions_from_segments(
+            keras.Input((None,), dtype="int32")
+        )
 
 
 @given(ids=segments, masked=st.booleans())

@@ -7,12 +7,12 @@ import keras
 import pytest
 
 import keras_posenc as kp
-from keras_posenc import training
+from keras_posenc import positions, training
 from keras_posenc.ops.named import NamedOptions
 
 CLASSES = {
     name: value
-    for module in (kp, training)
+    for module in (kp, positions, training)
     for name in module.__all__
     if isinstance(value := getattr(module, name), type)
     and issubclass(value, NamedOptions)
@@ -58,7 +58,7 @@ def test_advice(kind, name, advice):
 
 def test_every_class_says_what_it_has():
     bases = keras.Layer, keras.Loss, keras.Metric
-    for module in (kp, training):
+    for module in (kp, positions, training):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, bases):
                 assert issubclass(value, NamedOptions), value
@@ -136,4 +136,4 @@ def test_names_that_are_not_there(module, name, advice):
         # Not `getattr`, which finds subpackages that others have imported.
         vars(module)["__getattr__"](name)
     assert {*module.__all__} <= {*dir(module)}
-    assert pickle.loads(pickle.dumps(kp.inspect)) is kp.inspect
+    assert pickle.loads(pickle.dumps(kp.inspect_export)) is kp.inspect_export

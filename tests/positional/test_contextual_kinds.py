@@ -56,7 +56,7 @@ def weights_of(position, x=None, mask=None, **options):
 )
 def test_xpos_is_the_paper(scale_base, places, layout, near):
     """As far from 0 as it reaches, and from distance 0 to all of that."""
-    layer = kp.XPosEmbedding(scale_base, layout=layout)
+    layer = kp.positions.XPosEmbedding(scale_base, layout=layout)
     places = np.array([places])
     query, key = draw(2, 1, 1, places.size, DIM)
     turned = layer.rotate(ops.convert_to_tensor(query), places)
@@ -73,7 +73,7 @@ def test_xpos_is_the_paper(scale_base, places, layout, near):
 
 @pytest.mark.parametrize("bad", [-4097, 53_760, np.nan, 2.0**24 + 2])
 def test_xpos_out_of_reach_is_nan(bad):
-    layer = kp.XPosEmbedding()
+    layer = kp.positions.XPosEmbedding()
     x = ops.convert_to_tensor(draw(1, 1, 2, DIM))
     for hook in (layer.rotate, layer.rotate_keys):
         outputs = numpy(hook(x, np.array([[1, bad]], "float32")))
@@ -99,7 +99,7 @@ def test_forgetting_is_the_paper(near):
     x = draw(2, SEQ, 6, seed=1)
     mask = np.ones((2, SEQ), bool)
     mask[1, [0, 3, 4]] = False
-    position = kp.ForgettingBias(bidirectional=False)
+    position = kp.positions.ForgettingBias(bidirectional=False)
     weights = weights_of(position, x, mask)
     kernel, bias = position.get_weights()
     gates = 1 / (1 + np.exp(-(x.astype("float64") @ kernel + bias)))
@@ -115,7 +115,7 @@ def test_forgetting_is_the_paper(near):
 
 def test_forgetting_sums_over_long_texts(near):
     """A thousand gates near 1: a sum of errors of one sign would show."""
-    position = kp.ForgettingBias(bidirectional=False)
+    position = kp.positions.ForgettingBias(bidirectional=False)
     weights = weights_of(position, np.full((1, 1024, 1), 1, "float32"))
     position.set_weights([np.zeros((1, HEADS)), np.full(HEADS, 7.0)])
     places = ops.cumsum(position.steps(ops.ones((1, 1024, 1))), axis=1)
@@ -129,13 +129,13 @@ def test_forgetting_sums_over_long_texts(near):
 
 def test_forgetting_looks_both_ways(near):
     x = draw(1, SEQ, 6, seed=1)
-    position = kp.ForgettingBias()
+    position = kp.positions.ForgettingBias()
     position.build((1, HEADS, SEQ, DIM), x.shape)
     randomised(position)
     places = ops.transpose(ops.cumsum(position.steps(x), axis=1), (0, 2, 1))
     bias = numpy(position.contextual_bias(None, None, None, places, places))
     near(bias, np.swapaxes(bias, -1, -2), 0)
-    causal = kp.ForgettingBias(bidirectional=False)
+    causal = kp.positions.ForgettingBias(bidirectional=False)
     one_way = numpy(causal.contextual_bias(None, None, None, places, places))
     later = np.triu(np.ones((SEQ, SEQ), bool), 1)
     near(one_way, np.where(later, 0, bias), 0)
@@ -149,7 +149,7 @@ def test_contextual_is_the_paper(max_position, near):
     query, key = draw(2, 1, HEADS, SEQ, DIM, seed=2)
     visible = np.tril(np.ones((SEQ, SEQ), bool))
     visible[:, 2] = False
-    layer = kp.ContextualBias(max_position)
+    layer = kp.positions.ContextualBias(max_position)
     layer.build((1, HEADS, SEQ, DIM))
     layer.set_weights([draw(max_position + 1, DIM, seed=3)])
     got = layer.contextual_bias(
@@ -178,7 +178,7 @@ def test_temperature_parity(near):
         for name in FIXTURES.files
         if name.startswith("temperature/")
     }
-    position = kp.AttentionTemperature(
+    position = kp.positions.AttentionTemperature(
         float(case["attn_scale"]), floor_scale=float(case["floor_scale"])
     )
     layer = kp.SelfAttention(
@@ -204,7 +204,7 @@ def test_temperature_parity(near):
 
 def test_temperature_steps_in_graphs(near):
     """A product with the reciprocal of 47 is one step off at some multiples."""
-    layer = kp.AttentionTemperature(1.0, floor_scale=47)
+    layer = kp.positions.AttentionTemperature(1.0, floor_scale=47)
     places = keras.Input((5000,), dtype="int32")
     model = keras.Model(
         places,
@@ -222,11 +222,11 @@ def test_temperatures_scale_queries_alone(near):
     x = ops.ones((1, HEADS, 6, DIM))
     places = np.array([[-3.0, 0, 6, 7, 2**20, 2**24]])
     known = np.maximum(places, 0)
-    layer = kp.AttentionTemperature(0.1, floor_scale=8)
+    layer = kp.positions.AttentionTemperature(0.1, floor_scale=8)
     want = ref.attention_temperature(known, 0.1, 8)
     near(layer.rotate(x, places)[0, 0, :, 0], want[0], 8 * UNIT)
     assert layer.rotate_keys(x, places) is x
-    layer = kp.ScalableSoftmax(0.5)
+    layer = kp.positions.ScalableSoftmax(0.5)
     layer.build((1, HEADS, 6, DIM))
     layer.set_weights([np.array([0.5, 2.0])])
     got = numpy(layer.rotate(x, places))[0, :, :, 0]
@@ -240,9 +240,9 @@ def test_temperatures_scale_queries_alone(near):
 
 def test_combined_is_one_after_the_other(near):
     x = draw(2, SEQ, 8, seed=4)
-    rotary, softmax = kp.RotaryEmbedding(), kp.ScalableSoftmax()
+    rotary, softmax = kp.RotaryEmbedding(), kp.positions.ScalableSoftmax()
     alibi = kp.AlibiBias()
-    combined = kp.CombinedPosition([rotary, softmax, alibi, "t5"])
+    combined = kp.positions.CombinedPosition([rotary, softmax, alibi, "t5"])
     layer = kp.SelfAttention(HEADS, attention_position=combined)
     layer.build(x.shape)
     randomised(combined)
@@ -260,12 +260,17 @@ def test_combined_is_one_after_the_other(near):
     near(combined.bias(query, key, places, places), want, 16 * UNIT)
     assert combined.values is combined.steps is None
     assert combined.contextual_bias is None
-    with_gates = kp.CombinedPosition([alibi, kp.ForgettingBias()])
+    with_gates = kp.positions.CombinedPosition(
+        [alibi, kp.positions.ForgettingBias()]
+    )
     assert with_gates.rotate is None
-    alone = weights_of(kp.ForgettingBias(bidirectional=False))
+    alone = weights_of(kp.positions.ForgettingBias(bidirectional=False))
     both = weights_of(
-        kp.CombinedPosition(
-            [kp.AlibiBias(1e9), kp.ForgettingBias(bidirectional=False)]
+        kp.positions.CombinedPosition(
+            [
+                kp.AlibiBias(1e9),
+                kp.positions.ForgettingBias(bidirectional=False),
+            ]
         )
     )
     near(both, alone, 16 * UNIT)  # slopes of 2 ** -5e8 are 0
@@ -273,8 +278,10 @@ def test_combined_is_one_after_the_other(near):
 
 def test_combined_is_each_in_its_own_precision(near):
     """xPos scales less far in float16, queries and keys alike."""
-    xpos, places = kp.XPosEmbedding(8), np.arange(9)[np.newaxis]
-    combined = kp.CombinedPosition([kp.AttentionTemperature(), xpos])
+    xpos, places = kp.positions.XPosEmbedding(8), np.arange(9)[np.newaxis]
+    combined = kp.positions.CombinedPosition(
+        [kp.positions.AttentionTemperature(), xpos]
+    )
     x = ops.cast(draw(1, 1, 9, DIM), "float16")
     for hook in ("rotate", "rotate_keys"):
         want = ops.cast(getattr(xpos, hook)(x, places), "float16")
@@ -288,9 +295,9 @@ def test_combined_is_each_in_its_own_precision(near):
     ("call", "message"),
     [
         (
-            lambda: kp.SelfAttention(2, attention_position=kp.XPosEmbedding())(
-                draw(1, 3, 8)
-            ),
+            lambda: kp.SelfAttention(
+                2, attention_position=kp.positions.XPosEmbedding()
+            )(draw(1, 3, 8)),
             "XPosEmbedding is for causal attention. Call the layer or model "
             "with `use_causal_mask=True`",
         ),
@@ -298,49 +305,58 @@ def test_combined_is_each_in_its_own_precision(near):
             lambda: kp.TransformerEncoder(
                 1,
                 num_heads=2,
-                attention_position=kp.CombinedPosition(
-                    ["rotary", kp.ContextualBias()]
+                attention_position=kp.positions.CombinedPosition(
+                    ["rotary", kp.positions.ContextualBias()]
                 ),
             )(draw(1, 3, 8)),
             "CombinedPosition is for causal attention",
         ),
         (
             lambda: kp.SelfAttention(
-                1, head_dim=5, attention_position=kp.XPosEmbedding()
+                1, head_dim=5, attention_position=kp.positions.XPosEmbedding()
             )(draw(1, 3, 8), use_causal_mask=True),
             "rotates features in pairs: .* Received: width 5 of one head",
         ),
         (
             lambda: kp.CrossAttention(
-                2, attention_position=kp.ForgettingBias()
+                2, attention_position=kp.positions.ForgettingBias()
             ),
             "ForgettingBias depends on the order of the tokens between",
         ),
         (
-            lambda: kp.CombinedPosition(["rotary"]),
+            lambda: kp.positions.CombinedPosition(["rotary"]),
             r"`attention_positions` must be a list of at least two positions",
         ),
-        (lambda: kp.CombinedPosition(["rotary", None]), "at least two posit"),
         (
-            lambda: kp.CombinedPosition(2 * [kp.AlibiBias()]),
+            lambda: kp.positions.CombinedPosition(["rotary", None]),
+            "at least two posit",
+        ),
+        (
+            lambda: kp.positions.CombinedPosition(2 * [kp.AlibiBias()]),
             "must not have the same layer twice",
         ),
         (
-            lambda: kp.CombinedPosition(
+            lambda: kp.positions.CombinedPosition(
                 [kp.RotaryEmbedding(axes=2), kp.AlibiBias()]
             ),
             "must all take positions that are numbers, not vectors",
         ),
         (
-            lambda: kp.CombinedPosition(
-                [kp.ForgettingBias(), kp.ForgettingBias()]
+            lambda: kp.positions.CombinedPosition(
+                [kp.positions.ForgettingBias(), kp.positions.ForgettingBias()]
             ),
             "can have one position with `steps`, such as ForgettingBias",
         ),
-        (lambda: kp.XPosEmbedding(0.5), "`scale_base` must be a positive int"),
-        (lambda: kp.XPosEmbedding(2**25), r"`scale_base` must be at most 2\*"),
         (
-            lambda: kp.AttentionTemperature(floor_scale=0),
+            lambda: kp.positions.XPosEmbedding(0.5),
+            "`scale_base` must be a positive int",
+        ),
+        (
+            lambda: kp.positions.XPosEmbedding(2**25),
+            r"`scale_base` must be at most 2\*",
+        ),
+        (
+            lambda: kp.positions.AttentionTemperature(floor_scale=0),
             "`floor_scale` must be",
         ),
     ],
@@ -351,7 +367,7 @@ def test_refusals(call, message):
 
 
 def test_refuses_other_inputs_than_built_for():
-    for make in (kp.ForgettingBias, kp.ScalableSoftmax):
+    for make in (kp.positions.ForgettingBias, kp.positions.ScalableSoftmax):
         shared = make()
         kp.SelfAttention(2, attention_position=shared)(draw(1, 3, 8))
         with pytest.raises(ValueError, match="was built for queries of"):
@@ -361,9 +377,11 @@ def test_refuses_other_inputs_than_built_for():
 @pytest.mark.parametrize(
     "position",
     [
-        kp.FireBias(initial_threshold=3.0),
-        kp.AttentionTemperature(0.5, floor_scale=3),
-        kp.CombinedPosition(["rotary", kp.ScalableSoftmax()]),
+        kp.positions.FireBias(initial_threshold=3.0),
+        kp.positions.AttentionTemperature(0.5, floor_scale=3),
+        kp.positions.CombinedPosition(
+            ["rotary", kp.positions.ScalableSoftmax()]
+        ),
     ],
     ids=lambda position: type(position).__name__,
 )

@@ -35,7 +35,7 @@ def test_counting(normalize, start, segmented, masked, near):
         positions = np.broadcast_to(np.arange(SEQ), (BATCH, SEQ))
     positions = positions + np.reshape(start, (-1, 1))
     want = reference.index_encoding(positions, segments, mask, normalize)
-    layer = kp.IndexEncoding(normalize, merge_mode=None)
+    layer = kp.positions.IndexEncoding(normalize, merge_mode=None)
     got = layer(inputs_of(), start_index=start, segment_ids=segments, mask=mask)
     near(got, want, np.abs(want) * QUOTIENT * normalize)
 
@@ -49,7 +49,9 @@ def test_counting(normalize, start, segmented, masked, near):
 def test_any_mask_skipped(mask, normalize, near):
     positions = reference.positions_from_mask(mask)
     want = reference.index_encoding(positions, None, mask, normalize)
-    layer = kp.IndexEncoding(normalize, merge_mode=None, skip_masked=True)
+    layer = kp.positions.IndexEncoding(
+        normalize, merge_mode=None, skip_masked=True
+    )
     got = layer(inputs_of(len(mask), 9), mask=np.array(mask))
     near(got, want, np.abs(want) * QUOTIENT * normalize)
     if normalize:
@@ -57,7 +59,7 @@ def test_any_mask_skipped(mask, normalize, near):
 
 
 def test_one_row_of_segments_for_all_masks(near):
-    layer = kp.IndexEncoding(True, merge_mode=None)
+    layer = kp.positions.IndexEncoding(True, merge_mode=None)
     got = layer(inputs_of(), segment_ids=SEGMENTS[:1], mask=MASK)
     every = np.repeat(SEGMENTS[:1], BATCH, axis=0)
     positions = reference.positions_from_segments(every)
@@ -68,7 +70,7 @@ def test_one_row_of_segments_for_all_masks(near):
 def test_given_positions_are_shares_of_their_segments(near):
     positions = np.arange(BATCH * SEQ).reshape(BATCH, SEQ)
     want = reference.index_encoding(positions, SEGMENTS, MASK, True)
-    layer = kp.IndexEncoding(True, merge_mode=None)
+    layer = kp.positions.IndexEncoding(True, merge_mode=None)
     got = layer(
         inputs_of(), positions=positions, segment_ids=SEGMENTS, mask=MASK
     )
@@ -79,16 +81,20 @@ def test_given_positions_are_shares_of_their_segments(near):
 def test_merge_modes(near):
     inputs, index = inputs_of(), np.arange(SEQ)[:, np.newaxis]
     near(
-        kp.IndexEncoding()(inputs), inputs + index.astype("float32")
+        kp.positions.IndexEncoding()(inputs), inputs + index.astype("float32")
     )  # the same sum, rounded alike
-    joined = ops.convert_to_numpy(kp.IndexEncoding(merge_mode="concat")(inputs))
+    joined = ops.convert_to_numpy(
+        kp.positions.IndexEncoding(merge_mode="concat")(inputs)
+    )
     near(joined[..., :DIM], inputs)
     near(joined[..., DIM:], np.broadcast_to(index, (BATCH, SEQ, 1)))
 
 
 def test_positions_in_low_precision(near, half_ulp):
     positions = np.array([1000, 1001, 2047, 0.5, -3.25, 2.0**24], "float32")
-    layer = kp.IndexEncoding(True, merge_mode=None, dtype="mixed_bfloat16")
+    layer = kp.positions.IndexEncoding(
+        True, merge_mode=None, dtype="mixed_bfloat16"
+    )
     got = layer(inputs_of(), positions=positions)
     want = np.broadcast_to((positions / SEQ)[:, np.newaxis], (BATCH, SEQ, 1))
     # The quotient in float32, then rounded to the 8 bits of bfloat16.
@@ -110,5 +116,5 @@ def test_positions_in_low_precision(near, half_ulp):
     ids=str,
 )
 def test_beyond_the_limit_is_nan(call, normalize):
-    layer = kp.IndexEncoding(normalize, merge_mode=None)
+    layer = kp.positions.IndexEncoding(normalize, merge_mode=None)
     assert np.all(np.isnan(ops.convert_to_numpy(layer(inputs_of(), **call))))

@@ -44,7 +44,7 @@ def case_of(prefix):
 def test_kerple_parity(key, near):
     """Theirs, in float32, has as many roundings as ours."""
     case, (variant, directions) = case_of(f"kerple/{key}/"), key.split("/")
-    layer = kp.KerpleBias(variant, bidirectional=directions == "both")
+    layer = kp.positions.KerpleBias(variant, bidirectional=directions == "both")
     scale, shape = case["scale"], case["shape"]
     shape = np.log(shape) if variant == "log" else -np.log(2 / shape - 1)
     layer.build((None, HEADS, None, 4))
@@ -61,7 +61,7 @@ def test_kerple_parity(key, near):
 def test_fire_parity(threshold, bidirectional, near):
     case = case_of(f"fire/{threshold}/")
     hidden = case["hidden_bias"].size
-    layer = kp.FireBias(
+    layer = kp.positions.FireBias(
         hidden, initial_threshold=threshold, bidirectional=bidirectional
     )
     layer.build((None, HEADS, None, 4))
@@ -88,7 +88,7 @@ def share_bound(rate, threshold):
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize("variant", ["log", "power"])
 def test_kerple_is_the_paper(variant, bidirectional, near):
-    layer = built(kp.KerpleBias(variant, bidirectional=bidirectional))
+    layer = built(kp.positions.KerpleBias(variant, bidirectional=bidirectional))
     scale, shape = (w.astype("float64") for w in layer.get_weights())
     scale = np.exp(scale)
     shape = np.exp(shape) if variant == "log" else 2 / (1 + np.exp(-shape))
@@ -102,7 +102,7 @@ def test_kerple_is_the_paper(variant, bidirectional, near):
 
 
 def test_kerple_is_one_at_first(near):
-    layer = kp.KerpleBias("power")
+    layer = kp.positions.KerpleBias("power")
     layer.build((None, HEADS, None, 4))
     bias = bias_of(layer, [[0]], [[0, 1, 5]])
     near(bias[0, :, 0], np.tile([0.0, -1.0, -5.0], (HEADS, 1)), 8 * UNIT * 5)
@@ -122,7 +122,9 @@ def fire_weights(layer):
 @pytest.mark.parametrize("threshold", [0.5, 512])
 def test_fire_is_the_paper(bidirectional, threshold, near):
     layer = built(
-        kp.FireBias(initial_threshold=threshold, bidirectional=bidirectional)
+        kp.positions.FireBias(
+            initial_threshold=threshold, bidirectional=bidirectional
+        )
     )
     got = bias_of(layer, POSITIONS, POSITIONS)
     want = ref.fire_bias(POSITIONS, POSITIONS, *fire_weights(layer))
@@ -145,13 +147,15 @@ def test_fire_is_the_paper(bidirectional, threshold, near):
 
 def test_fire_extrapolates_by_interpolating():
     """Twice as far in twice as long a text is the same share, nearly."""
-    layer = built(kp.FireBias(initial_threshold=1))
+    layer = built(kp.positions.FireBias(initial_threshold=1))
     near_bias = bias_of(layer, [[2**16]], [[2**15]])
     far_bias = bias_of(layer, [[2**20]], [[2**19]])
     assert np.abs(near_bias - far_bias).max() < 0.2
 
 
-@pytest.mark.parametrize("make", [kp.KerpleBias, kp.FireBias])
+@pytest.mark.parametrize(
+    "make", [kp.positions.KerpleBias, kp.positions.FireBias]
+)
 def test_refuses_other_numbers_of_heads(make):
     shared = make()
     x = np.ones((1, 3, 8), "float32")

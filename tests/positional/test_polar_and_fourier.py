@@ -46,7 +46,7 @@ def built(layer, heads=HEADS, dim=DIM):
 def test_polar_parity(near):
     """Attention of PoPE-pytorch, with a bias that is cut to its range."""
     given = case("polar")
-    position = kp.PolarEmbedding()
+    position = kp.positions.PolarEmbedding()
     layer = kp.SelfAttention(2, use_bias=False, attention_position=position)
     x = given["inputs"]
     layer.build(x.shape)
@@ -70,7 +70,7 @@ def test_polar_parity(near):
 )
 def test_polar_is_the_paper(places, near):
     """... of grouped keys: the bias is of each head of queries."""
-    position = built(kp.PolarEmbedding(max_wavelength=500))
+    position = built(kp.positions.PolarEmbedding(max_wavelength=500))
     bias = np.random.default_rng(3).uniform(-2 * math.pi, 0, (HEADS, DIM))
     position.set_weights([bias])
     query = 3 * draw(1, HEADS, 7, DIM)
@@ -99,7 +99,9 @@ def test_polar_is_the_paper(places, near):
 def test_polar_counts_differences_alone(near):
     """In all of attention: `SelfAttention` far out is that at the start."""
     layer = kp.SelfAttention(
-        HEADS, num_key_value_heads=2, attention_position=kp.PolarEmbedding()
+        HEADS,
+        num_key_value_heads=2,
+        attention_position=kp.positions.PolarEmbedding(),
     )
     x = draw(2, 9, HEADS * DIM)
     layer.build(x.shape)
@@ -116,7 +118,7 @@ def test_polar_counts_differences_alone(near):
 def test_fourier_parity(near):
     """vLLM's rotation of grouped heads, of which some pairs stay."""
     given = case("fourier")
-    position = kp.FourierEmbedding(
+    position = kp.positions.FourierEmbedding(
         int(given["training_length"]), num_key_value_heads=2
     )
     built(position, 4, 16)
@@ -130,7 +132,9 @@ def test_fourier_parity(near):
 
 @pytest.mark.parametrize("training_length", [7, 100, 10**6])
 def test_fourier_is_the_paper(training_length, near):
-    position = built(kp.FourierEmbedding(training_length, gain=2.0, seed=1))
+    position = built(
+        kp.positions.FourierEmbedding(training_length, gain=2.0, seed=1)
+    )
     (coefficients,) = position.get_weights()
     places = np.array([[-5, 0, 1, 2.5, 300, 2**20, 2**24]])
     x = draw(1, HEADS, 7, DIM)
@@ -145,7 +149,7 @@ def test_fourier_is_the_paper(training_length, near):
 
 def test_fourier_begins_near_a_rotation(near):
     """The identity plus numbers as large as the published code draws them."""
-    exact = built(kp.FourierEmbedding(10**6, gain=0))
+    exact = built(kp.positions.FourierEmbedding(10**6, gain=0))
     x = ops.convert_to_tensor(draw(1, HEADS, 5, DIM))
     places = np.arange(5)[np.newaxis]
     near(
@@ -153,7 +157,7 @@ def test_fourier_begins_near_a_rotation(near):
         numpy(kp.RotaryEmbedding().rotate(x, places)),
         8 * UNIT,
     )
-    layer = built(kp.FourierEmbedding(512, seed=2), heads=8, dim=64)
+    layer = built(kp.positions.FourierEmbedding(512, seed=2), heads=8, dim=64)
     noise = numpy(layer.coefficients) - np.eye(16)
     # Of a normal distribution: its deviation is known within 1 in sqrt(2 n).
     known = 0.3 * np.sqrt(2 / (16 * (16 + 8)))
@@ -166,7 +170,8 @@ def test_fourier_begins_near_a_rotation(near):
 
 
 @pytest.mark.parametrize(
-    "make", [kp.PolarEmbedding, lambda: kp.FourierEmbedding(100)]
+    "make",
+    [kp.positions.PolarEmbedding, lambda: kp.positions.FourierEmbedding(100)],
 )
 def test_out_of_reach_is_nan(make):
     position = built(make())
@@ -198,14 +203,14 @@ def test_a_subclass_has_its_own_hook():
 
     x = ops.convert_to_tensor(draw(1, HEADS, 3, DIM))
     places = np.arange(3)[np.newaxis]
-    for kind in (kp.XPosEmbedding, kp.RotaryEmbedding):
+    for kind in (kp.positions.XPosEmbedding, kp.RotaryEmbedding):
         mine = type("Mine", (kind,), {"rotate": ones})()
         mixed_in = type("Mixed", (type("In", (), {"rotate": ones}), kind), {})()
         for each in (mine, mixed_in):
             assert numpy(each.turned("rotate", x, places, {})).all() == 1
             assert np.ptp(numpy(each.turned("rotate", x, places, {}))) == 0
         assert np.ptp(numpy(kind().turned("rotate", x, places, {}))) > 0
-    mine = type("Mine", (kp.XPosEmbedding,), {"rotate_keys": ones})()
+    mine = type("Mine", (kp.positions.XPosEmbedding,), {"rotate_keys": ones})()
     assert np.ptp(numpy(mine.turned("rotate_keys", x, places, {}))) == 0
     mine = type("Mine", (kp.RotaryEmbedding,), {})()
     known = {}
@@ -217,13 +222,18 @@ def test_a_subclass_has_its_own_hook():
     ("call", "message"),
     [
         (
-            lambda: kp.CombinedPosition(["rotary", kp.PolarEmbedding()]),
+            lambda: kp.positions.CombinedPosition(
+                ["rotary", kp.positions.PolarEmbedding()]
+            ),
             "a position that widens queries and keys, such as PolarEmbedding, "
             "in the first place alone",
         ),
         (
-            lambda: kp.CombinedPosition(
-                [kp.PolarEmbedding(), kp.RelativePositionEmbedding(2)]
+            lambda: kp.positions.CombinedPosition(
+                [
+                    kp.positions.PolarEmbedding(),
+                    kp.positions.RelativePositionEmbedding(2),
+                ]
             ),
             "can have none with the hook `values`: make RelativePositionEmb",
         ),
@@ -231,25 +241,36 @@ def test_a_subclass_has_its_own_hook():
             lambda: kp.SelfAttention(
                 4,
                 num_key_value_heads=2,
-                attention_position=kp.FourierEmbedding(100),
+                attention_position=kp.positions.FourierEmbedding(100),
             )(draw(1, 3, 16)),
             "4 heads, which do not divide the 2 heads .*num_key_value_heads=2",
         ),
         (
-            lambda: built(kp.FourierEmbedding(100, num_key_value_heads=3)),
+            lambda: built(
+                kp.positions.FourierEmbedding(100, num_key_value_heads=3)
+            ),
             "3 heads, which do not divide the 4 heads .*num_key_value_heads=4",
         ),
         (
-            lambda: built(kp.FourierEmbedding(6)),
+            lambda: built(kp.positions.FourierEmbedding(6)),
             "no frequency turns once in `training_length`, which must be at "
             "least 7. Received: training_length=6",
         ),
-        (lambda: built(kp.FourierEmbedding(9), dim=5), "Received: width 5 of"),
-        (lambda: kp.FourierEmbedding(9, gain=-1), "`gain` must be a finite nu"),
-        (lambda: kp.FourierEmbedding(9, seed=0.5), "`seed` must be an integer"),
+        (
+            lambda: built(kp.positions.FourierEmbedding(9), dim=5),
+            "Received: width 5 of",
+        ),
+        (
+            lambda: kp.positions.FourierEmbedding(9, gain=-1),
+            "`gain` must be a finite nu",
+        ),
+        (
+            lambda: kp.positions.FourierEmbedding(9, seed=0.5),
+            "`seed` must be an integer",
+        ),
         (
             lambda: kp.CrossAttention(
-                2, attention_position=kp.ScalableSoftmax()
+                2, attention_position=kp.positions.ScalableSoftmax()
             ),
             "ScalableSoftmax takes the position of a query for the number of",
         ),
@@ -257,8 +278,8 @@ def test_a_subclass_has_its_own_hook():
             lambda: kp.TransformerDecoder(
                 1,
                 num_heads=2,
-                cross_attention_position=kp.CombinedPosition(
-                    ["rotary", kp.AttentionTemperature()]
+                cross_attention_position=kp.positions.CombinedPosition(
+                    ["rotary", kp.positions.AttentionTemperature()]
                 ),
             ),
             "CombinedPosition takes the position of a query for the number of",
@@ -286,7 +307,10 @@ def test_refusals(call, message):
 
 
 def test_refuses_other_queries_than_built_for():
-    for position in (kp.PolarEmbedding(), kp.FourierEmbedding(50)):
+    for position in (
+        kp.positions.PolarEmbedding(),
+        kp.positions.FourierEmbedding(50),
+    ):
         built(position, 2, 4)
         with pytest.raises(
             ValueError, match="was built for queries of width 4"
@@ -294,15 +318,18 @@ def test_refuses_other_queries_than_built_for():
             kp.SelfAttention(2, attention_position=position)(draw(1, 3, 16))
     with pytest.raises(ValueError, match="was built for queries of heads 2"):
         kp.SelfAttention(
-            4, attention_position=built(kp.PolarEmbedding(), 2, 4)
+            4, attention_position=built(kp.positions.PolarEmbedding(), 2, 4)
         )(draw(1, 3, 16))
 
 
 def test_combined_with_what_scales_and_biases(near):
     """PoPE first: the others get what it makes of queries and keys."""
-    polar, softmax = kp.PolarEmbedding(), kp.ScalableSoftmax()
-    shaw = kp.RelativePositionEmbedding(2, values=False)
-    position = kp.CombinedPosition([polar, softmax, shaw])
+    polar, softmax = (
+        kp.positions.PolarEmbedding(),
+        kp.positions.ScalableSoftmax(),
+    )
+    shaw = kp.positions.RelativePositionEmbedding(2, values=False)
+    position = kp.positions.CombinedPosition([polar, softmax, shaw])
     layer = kp.SelfAttention(HEADS, attention_position=position)
     x = draw(1, 6, HEADS * DIM)
     layer.build(x.shape)

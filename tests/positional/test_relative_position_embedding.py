@@ -17,7 +17,7 @@ FLOAT32 = 4 * np.sqrt(32 * 8) * 2**-24
 
 def test_relative_keys_parity(near):
     query, keys = FIXTURES["shaw/query"], FIXTURES["shaw/keys"]
-    layer = kp.RelativePositionEmbedding(REACH, values=False)
+    layer = kp.positions.RelativePositionEmbedding(REACH, values=False)
     layer.build(query.shape)
     layer.set_weights([keys])
     positions = ops.expand_dims(ops.arange(query.shape[2]), 0)
@@ -32,7 +32,9 @@ def test_is_the_paper(values, given, near):
     rng = np.random.default_rng(0)
     layer = kp.SelfAttention(
         HEADS,
-        attention_position=kp.RelativePositionEmbedding(REACH, values=values),
+        attention_position=kp.positions.RelativePositionEmbedding(
+            REACH, values=values
+        ),
     )
     x = rng.normal(size=(3, 9, DIM)).astype("float32")
     layer.build(x.shape)
@@ -70,12 +72,15 @@ def test_is_the_paper(values, given, near):
 
 
 def test_without_values_the_hook_is_absent():
-    assert kp.RelativePositionEmbedding(REACH, values=False).values is None
-    assert callable(kp.RelativePositionEmbedding(REACH).values)
+    assert (
+        kp.positions.RelativePositionEmbedding(REACH, values=False).values
+        is None
+    )
+    assert callable(kp.positions.RelativePositionEmbedding(REACH).values)
 
 
 def test_refuses_other_widths():
-    shared = kp.RelativePositionEmbedding(REACH)
+    shared = kp.positions.RelativePositionEmbedding(REACH)
     x = np.ones((1, 3, DIM), "float32")
     kp.SelfAttention(2, attention_position=shared)(x)
     with pytest.raises(ValueError, match=r"of width 4\. Received: .*width 2"):

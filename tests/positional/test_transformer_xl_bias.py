@@ -25,7 +25,7 @@ def test_weights_parity(near):
     }
     query, key = case["query"], case["key"]
     _, heads, seq, dim = query.shape
-    layer = kp.TransformerXLBias()
+    layer = kp.positions.TransformerXLBias()
     layer.build(query.shape)
     layer.kernel.assign(np.reshape(case["kernel"], (-1, heads * dim)))
     layer.content_bias.assign(case["content_bias"])
@@ -56,7 +56,7 @@ POSITIONS = {
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_is_the_paper(kind, encoding_dim, key_heads, near):
     rng = np.random.default_rng(0)
-    layer = kp.TransformerXLBias(encoding_dim, max_wavelength=1000)
+    layer = kp.positions.TransformerXLBias(encoding_dim, max_wavelength=1000)
     layer.build((None, HEADS, None, DIM))
     for weight in layer.weights:
         weight.assign(rng.normal(size=weight.shape))
@@ -85,7 +85,7 @@ def test_is_the_paper(kind, encoding_dim, key_heads, near):
 
 
 def test_far_positions_are_as_good_as_near_ones(near):
-    layer = kp.TransformerXLBias()
+    layer = kp.positions.TransformerXLBias()
     layer.build((None, HEADS, None, DIM))
     query = ops.convert_to_tensor(
         np.random.default_rng(1).normal(size=(1, HEADS, 9, DIM)), "float32"
@@ -101,15 +101,15 @@ def test_far_positions_are_as_good_as_near_ones(near):
 
 def test_refuses_odd_widths():
     with pytest.raises(ValueError, match=r"`encoding_dim` must be even.*=5"):
-        kp.TransformerXLBias(encoding_dim=5)
+        kp.positions.TransformerXLBias(encoding_dim=5)
     with pytest.raises(ValueError, match=r"even width.*3 heads of 1 features"):
-        kp.SelfAttention(3, attention_position=kp.TransformerXLBias()).build(
-            (None, None, 3)
-        )
+        kp.SelfAttention(
+            3, attention_position=kp.positions.TransformerXLBias()
+        ).build((None, None, 3))
 
 
 def test_refuses_other_shapes_of_queries():
-    shared = kp.TransformerXLBias()
+    shared = kp.positions.TransformerXLBias()
     x = keras.KerasTensor((None, None, 8))
     kp.SelfAttention(2, attention_position=shared)(x)
     with pytest.raises(ValueError, match=r"\(2, 4\)\. Received: .*\(4, 2\)"):

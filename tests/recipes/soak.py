@@ -115,7 +115,7 @@ def models_of(tokenizer):
     behind = [
         kp.PositionalEncoding(),
         kp.TransformerEncoder(2, num_heads=2, intermediate_dim=64),
-        kp.MaskedAveragePooling1D(),
+        kp.Pooling1D("mean"),
         layers.Dense(2, activation="softmax", name="scores"),
     ]
 

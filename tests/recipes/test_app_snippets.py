@@ -58,7 +58,7 @@ def signatures(tmp_path_factory):
     rows = json.loads((folder / "expected.json").read_text("utf-8"))
     assert all(row["scores"].keys() == {"no", "yes"} for row in rows)
     return {
-        path.name: kp.inspect(path).signatures
+        path.name: kp.inspect_export(path).signatures
         for path in folder.glob("*.tflite")
     }
 

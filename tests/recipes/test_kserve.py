@@ -209,7 +209,7 @@ def exported(tmp_path_factory):
             kp.PositionalEncoding(),  # which that takes
             kp.PositionEmbedding(512),
             kp.TransformerEncoder(2, num_heads=2, intermediate_dim=64),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, name="scores"),
         ]
     )

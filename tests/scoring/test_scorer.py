@@ -359,15 +359,15 @@ class TestRefusals:
         assert good.num_rows == 1
         # What passes is recorded; what replaces it unverified is not.
         (tmp_path / "link").symlink_to(path)
-        kp.verify(path, files.numbers, max_length=4, verbose=False)
+        kp.verify_export(path, files.numbers, max_length=4, verbose=False)
         kp.Scorer(path)
         kp.Scorer(tmp_path / "link")
         # Of another model: what was known of it does not hold any more.
         other = keras.models.clone_model(files.numbers)
-        report = kp.verify(path, other, max_length=4, verbose=False)
+        report = kp.verify_export(path, other, max_length=4, verbose=False)
         assert not report.passed
         assert not record_path(path).exists()
-        kp.verify(path, files.numbers, max_length=4, verbose=False)
+        kp.verify_export(path, files.numbers, max_length=4, verbose=False)
         kp.export_litert(files.numbers, path, verify=False, verbose=False)
         assert not record_path(path).exists()
 

@@ -85,7 +85,7 @@ class TestAsALayer:
             model, tmp_path / "served", verbose=False
         )
         assert artifact.report.passed
-        found = kp.inspect(artifact.path)
+        found = kp.inspect_export(artifact.path)
         # Of the normalization, which others than ModernBERT do without.
         assert found.foreign_operators == ["NormalizeUTF8"]
         assert found.unsafe_operators == []

@@ -64,7 +64,7 @@ def two_outputs(text_model):
     )
     outputs = {
         "tags": layers.Dense(2)(vectors),
-        "topic": layers.Dense(3)(kp.MaskedAveragePooling1D()(vectors)),
+        "topic": layers.Dense(3)(kp.Pooling1D("mean")(vectors)),
     }
     return keras.Model(text, outputs)
 

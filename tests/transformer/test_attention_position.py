@@ -186,7 +186,7 @@ def test_hooks_give_their_terms(hook, kv_heads, given):
 @pytest.mark.parametrize("segments", [None, [[1, 1, 2, 2, 2, 3]] * 2])
 def test_counting_begins_at_the_start_index(start, segments):
     """... which a bias that depends on more than differences can see."""
-    position = kp.FireBias(initial_threshold=1)
+    position = kp.positions.FireBias(initial_threshold=1)
     layer = kp.TransformerEncoder(
         2, num_heads=HEADS, intermediate_dim=8, attention_position=position
     )

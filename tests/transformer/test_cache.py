@@ -36,23 +36,23 @@ IN_ATTENTION = {
     "alibi": kp.AlibiBias,
     "t5": kp.RelativePositionBias,
     "t5-causal": lambda: kp.RelativePositionBias(bidirectional=False),
-    "kerple": kp.KerpleBias,
-    "fire": kp.FireBias,
-    "shaw": lambda: kp.RelativePositionEmbedding(3),
-    "transformer-xl": kp.TransformerXLBias,
-    "polar": kp.PolarEmbedding,
-    "fourier": lambda: kp.FourierEmbedding(8, num_key_value_heads=2),
+    "kerple": kp.positions.KerpleBias,
+    "fire": kp.positions.FireBias,
+    "shaw": lambda: kp.positions.RelativePositionEmbedding(3),
+    "transformer-xl": kp.positions.TransformerXLBias,
+    "polar": kp.positions.PolarEmbedding,
+    "fourier": lambda: kp.positions.FourierEmbedding(8, num_key_value_heads=2),
 }
 # Of a decoder alone: an encoder is not causal.
 CAUSAL = {
-    "xpos": kp.XPosEmbedding,
-    "contextual": lambda: kp.ContextualBias(3),
-    "forgetting": kp.ForgettingBias,
-    "combined": lambda: kp.CombinedPosition(
+    "xpos": kp.positions.XPosEmbedding,
+    "contextual": lambda: kp.positions.ContextualBias(3),
+    "forgetting": kp.positions.ForgettingBias,
+    "combined": lambda: kp.positions.CombinedPosition(
         [
-            kp.AttentionTemperature(floor_scale=2),
-            kp.ScalableSoftmax(),
-            kp.ForgettingBias(),
+            kp.positions.AttentionTemperature(floor_scale=2),
+            kp.positions.ScalableSoftmax(),
+            kp.positions.ForgettingBias(),
         ]
     ),
 }
@@ -60,7 +60,7 @@ AT_THE_INPUT = {
     "none": lambda: None,
     "sinusoidal": lambda: "sinusoidal",
     "learned": lambda: kp.PositionEmbedding(LENGTH + 5),
-    "index": lambda: kp.IndexEncoding(skip_masked=True),
+    "index": lambda: kp.positions.IndexEncoding(skip_masked=True),
     "time": lambda: kp.TimeEncoding(kind="learned"),
     "halves": lambda: kp.PositionalEncoding(layout="halves"),
 }
@@ -198,7 +198,7 @@ def test_a_prompt_in_parts():
     ("make", "options"),
     [
         (kp.RotaryEmbedding, {}),
-        (kp.FireBias, {}),
+        (kp.positions.FireBias, {}),
         (kp.RotaryEmbedding, WINDOWS),
     ],
 )
@@ -347,7 +347,11 @@ def test_a_loop_overwrites_its_own_cache(dtype, tolerance):
             "rope_type='dynamic' cannot be cached: how it encodes a token",
         ),
         (
-            {"input_position": lambda: kp.IndexEncoding(normalize=True)},
+            {
+                "input_position": lambda: kp.positions.IndexEncoding(
+                    normalize=True
+                )
+            },
             "IndexEncoding as `input_position` with normalize=True divides by",
         ),
         (

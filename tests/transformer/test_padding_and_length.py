@@ -27,19 +27,19 @@ POSITIONS = {
     ),
     "alibi": kp.AlibiBias,
     "t5": kp.RelativePositionBias,
-    "shaw": lambda: kp.RelativePositionEmbedding(3),
-    "xl": kp.TransformerXLBias,
-    "kerple": kp.KerpleBias,
-    "fire": kp.FireBias,
-    "deberta": lambda: kp.DisentangledBias(4, max_distance=6),
-    "forgetting": kp.ForgettingBias,
-    "polar": kp.PolarEmbedding,
-    "fourier": lambda: kp.FourierEmbedding(64, gain=3.0),
+    "shaw": lambda: kp.positions.RelativePositionEmbedding(3),
+    "xl": kp.positions.TransformerXLBias,
+    "kerple": kp.positions.KerpleBias,
+    "fire": kp.positions.FireBias,
+    "deberta": lambda: kp.positions.DisentangledBias(4, max_distance=6),
+    "forgetting": kp.positions.ForgettingBias,
+    "polar": kp.positions.PolarEmbedding,
+    "fourier": lambda: kp.positions.FourierEmbedding(64, gain=3.0),
 }
 CAUSAL = {
     **POSITIONS,
-    "xpos": kp.XPosEmbedding,
-    "contextual": lambda: kp.ContextualBias(3),
+    "xpos": kp.positions.XPosEmbedding,
+    "contextual": lambda: kp.positions.ContextualBias(3),
 }
 
 
@@ -597,7 +597,7 @@ def test_training_keeps_no_square_of_scores(monkeypatch):
         1,
         num_heads=HEADS,
         intermediate_dim=32,
-        attention_position=kp.RelativePositionEmbedding(3),
+        attention_position=kp.positions.RelativePositionEmbedding(3),
     )
     encoder.build((None, None, DIM))
     x = np.zeros((2, seq, DIM), "float32")

@@ -12,18 +12,11 @@ from keras import ops
 
 import keras_posenc as kp
 
-POOLINGS = [
-    kp.FirstTokenPooling1D,
-    kp.LastTokenPooling1D,
-    kp.MaskedAveragePooling1D,
-    kp.MaskedMaxPooling1D,
-    kp.SqrtLengthPooling1D,
-    kp.WeightedAveragePooling1D,
-]
+KINDS = ["first", "last", "mean", "max", "mean_sqrt_length", "weighted_mean"]
 BY_MODE = {
-    "lasttoken": kp.LastTokenPooling1D,
-    "mean_sqrt_len_tokens": kp.SqrtLengthPooling1D,
-    "weightedmean": kp.WeightedAveragePooling1D,
+    "lasttoken": "last",
+    "mean_sqrt_len_tokens": "mean_sqrt_length",
+    "weightedmean": "weighted_mean",
 }
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 # Sums of 6 products in float32, of numbers up to 3.
@@ -39,20 +32,21 @@ def test_parity_with_sentence_transformers(mode):
         )
     for padding in (0, np.nan):
         x = np.where(mask[:, :, None], tokens, padding).astype("float32")
-        found = ops.convert_to_numpy(BY_MODE[mode]()(x, mask=mask))
+        pooling = kp.Pooling1D(BY_MODE[mode])
+        found = ops.convert_to_numpy(pooling(x, mask=mask))
         np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
 def test_several_at_once():
     x = np.arange(24, dtype="float32").reshape(2, 3, 4)
     mask = np.array([[True, True, False], [False, True, True]])
-    poolings = [kp.LastTokenPooling1D(), kp.MaskedAveragePooling1D()]
-    found = kp.ConcatenatedPooling1D(poolings)(x, mask=mask)
-    one_by_one = [pooling(x, mask=mask) for pooling in poolings]
+    kinds = ["last", "mean"]
+    found = kp.Pooling1D(kinds)(x, mask=mask)
+    one_by_one = [kp.Pooling1D(kind)(x, mask=mask) for kind in kinds]
     np.testing.assert_array_equal(found, np.concatenate(one_by_one, axis=-1))
-    for wrong in ([], [keras.layers.GlobalMaxPooling1D()], [None]):
-        with pytest.raises(ValueError, match="`poolings` must be a list of"):
-            kp.ConcatenatedPooling1D(wrong)
+    for wrong in ([], "average", ["mean", None], [["mean"]], None, 3):
+        with pytest.raises(ValueError, match="`kind` must be one of 'mean', "):
+            kp.Pooling1D(wrong)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +66,7 @@ def test_the_maximum_is_of_a_token(largest, dtype):
     tokens = [[[largest], [-np.inf], [5.0], [-np.inf]]]
     tokens = ops.cast(np.array(tokens, "float32"), dtype)
     mask = np.array([[True, True, False, False]])
-    found = kp.MaskedMaxPooling1D(dtype=dtype)(tokens, mask=mask)
+    found = kp.Pooling1D("max", dtype=dtype)(tokens, mask=mask)
     np.testing.assert_array_equal(
         ops.convert_to_numpy(ops.cast(found, "float32")),
         ops.convert_to_numpy(ops.cast(tokens[:, 0], "float32")),
@@ -93,11 +87,11 @@ def test_vectors_of_any_length(size):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_nothing_is_pooled_to_zeros(pooling, jit_compile):
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_pooled_to_zeros(kind, jit_compile):
     """Eagerly, and in a graph that knows neither size."""
     inputs = keras.Input((None, 4)), keras.Input((None,), dtype="bool")
-    model = keras.Model(inputs, pooling()(inputs[0], mask=inputs[1]))
+    model = keras.Model(inputs, kp.Pooling1D(kind)(inputs[0], mask=inputs[1]))
     model.compile(jit_compile=jit_compile)
     for batch, seq in ((0, 3), (2, 0), (2, 1)):
         x = np.ones((batch, seq, 4), "float32")
@@ -107,19 +101,19 @@ def test_nothing_is_pooled_to_zeros(pooling, jit_compile):
             np.testing.assert_array_equal(run(given), expected)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS[1:])
-def test_a_row_of_padding_becomes_zeros(pooling):
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_row_of_padding_becomes_zeros(kind):
     """Next to one with tokens; the first token alone counts masked, too."""
     x = np.ones((2, 3, 4), "float32")
     mask = np.array([[False] * 3, [False, True, False]])
-    found = ops.convert_to_numpy(pooling()(x, mask=mask))
+    found = ops.convert_to_numpy(kp.Pooling1D(kind)(x, mask=mask))
     np.testing.assert_array_equal(found, [[0] * 4, [1] * 4])
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
 def test_long_sums_are_not_taken_in_a_low_dtype(dtype):
     # 4 096 ones: a bfloat16 sum stops at 256, and float16 has no 70 000.
-    layer = kp.MaskedAveragePooling1D(dtype=dtype)
+    layer = kp.Pooling1D("mean", dtype=dtype)
     for value in (1.0, 20.0):
         outputs = layer(np.full((1, 4096, 1), value, "float32"))
         assert ops.convert_to_numpy(ops.cast(outputs, "float32")) == value
@@ -142,9 +136,9 @@ def test_long_sums_are_not_taken_in_a_low_dtype(dtype):
 )
 def test_refuses(inputs, mask, message):
     with pytest.raises(ValueError, match=message):
-        kp.MaskedAveragePooling1D()(inputs, mask=mask)
+        kp.Pooling1D("mean")(inputs, mask=mask)
     symbolic = keras.KerasTensor(inputs.shape, dtype=str(inputs.dtype))
     if mask is not None:
         mask = keras.KerasTensor(mask.shape, dtype="bool")
     with pytest.raises(ValueError, match=message):
-        kp.MaskedAveragePooling1D()(symbolic, mask=mask)
+        kp.Pooling1D("mean")(symbolic, mask=mask)

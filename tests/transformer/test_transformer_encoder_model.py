@@ -158,8 +158,7 @@ def test_blind_to_order_without_positions_only():
         model = randomised(build(**options))
         tokens = numpy(model(ids))[:, order]
         pooled = [
-            numpy(kp.MaskedAveragePooling1D()(model(x)))
-            for x in (ids, ids[:, order])
+            numpy(kp.Pooling1D("mean")(model(x))) for x in (ids, ids[:, order])
         ]
         changes[key] = (
             np.abs(numpy(model(ids[:, order])) - tokens).max(),
@@ -183,7 +182,7 @@ def test_subclass_stays_itself(tmp_path):
 def test_nested_in_another_model(tmp_path):
     ids = keras.Input((None,), dtype="int32")
     encoder = build(Heir, input_position=Twice(3.0), attention_position=Near())
-    x = kp.MaskedAveragePooling1D()(encoder(ids))
+    x = kp.Pooling1D("mean")(encoder(ids))
     model = randomised(keras.Model(ids, keras.layers.Dense(3)(x)))
     loaded = saved_and_loaded(model, tmp_path)
     assert type(loaded.get_layer(encoder.name)) is Heir
@@ -211,7 +210,7 @@ def test_learns_and_is_saved_with_its_optimizer(tmp_path):
     labels = ids[:, 0] % 2
     inputs = keras.Input((None,), dtype="int32")
     encoder = build(d_model=16, dropout=0.0, norm_at="before")
-    x = kp.MaskedAveragePooling1D()(encoder(inputs))
+    x = kp.Pooling1D("mean")(encoder(inputs))
     model = keras.Model(inputs, keras.layers.Dense(2)(x))
     model.compile(
         keras.optimizers.Adam(0.01),

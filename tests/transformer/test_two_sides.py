@@ -23,8 +23,10 @@ POSITIONS = {
     "none": lambda: None,
     "rotary": kp.RotaryEmbedding,
     "alibi": kp.AlibiBias,
-    "relative": lambda: kp.RelativePositionEmbedding(3),  # values as well
-    "transformer-xl": kp.TransformerXLBias,
+    "relative": lambda: kp.positions.RelativePositionEmbedding(
+        3
+    ),  # values as well
+    "transformer-xl": kp.positions.TransformerXLBias,
 }
 
 

@@ -49,7 +49,7 @@ def classifier():
             layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(3, activation="softmax", name="scores"),
         ]
     )

@@ -4,7 +4,6 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.vit import ViT
-from keras_posenc.transformer.pooling import FirstAndAveragePooling1D
 
 
 class DinoV2(ViT):
@@ -20,7 +19,7 @@ class DinoV2(ViT):
         "feed_forward_norm": "encoder.layer.{}.norm2",
         "feed_forward_scale": "encoder.layer.{}.layer_scale2.lambda1",
     }
-    pooling: Any = FirstAndAveragePooling1D
+    pooling = ["first", "mean_after_first"]
 
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("use_swiglu_ffn", False)

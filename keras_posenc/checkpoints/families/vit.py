@@ -14,7 +14,6 @@ from keras_posenc.checkpoints.family import (
     Parts,
     said_sizes,
 )
-from keras_posenc.transformer.pooling import FirstTokenPooling1D
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -48,7 +47,7 @@ class ViT(Family):
     )
     model = VisionTransformerModel
     class_tokens: Sequence[str] = ("class_token",)
-    pooling: Any = FirstTokenPooling1D
+    pooling = "first"
 
     def options(self, config: Config) -> dict[str, Any]:
         # Of the pooler, and of masked image modelling.

@@ -205,7 +205,7 @@ def _remedy(task: str, shapes: Sequence[Any]) -> str:
     if len(shapes) != 1 or len(shapes[0]) != 3:
         return ""
     return (
-        ". Add a pooling to the model, such as kp.MaskedAveragePooling1D(), or "
+        ". Add a pooling to the model, such as kp.Pooling1D('mean'), or "
         "leave out `task` (--task)"
     )
 

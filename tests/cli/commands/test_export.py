@@ -53,7 +53,7 @@ class TestExport:
         options = [part for each in given for part in ("--signature", each)]
         result = cli(*export(kind, out, *options, "--no-verify"))
         assert result.code == 0, result.err
-        found = kp.inspect(out).signatures
+        found = kp.inspect_export(out).signatures
         assert {
             name: str(sides["inputs"]["ids"]) for name, sides in found.items()
         } == {
@@ -222,7 +222,7 @@ class TestExport:
                 keras.Input((), dtype="string", name="text"),
                 kp.WordpieceTokenizer(vocabulary),
                 keras.layers.Embedding(len(vocabulary), 4, mask_zero=True),
-                kp.MaskedAveragePooling1D(name="average"),
+                kp.Pooling1D("mean", name="average"),
             ]
         )
         model.save(tmp_path / "text.keras")

@@ -171,7 +171,9 @@ class TestInPlaceOfAFile:
         out = ("--out", "tiny.tflite", "--no-verify", "--max-length", 4)
         result = run("export", "litert", checkpoint, *out)
         assert result.code == 0, result.err
-        assert list(kp.inspect("tiny.tflite").signatures) == ["serving_default"]
+        assert list(kp.inspect_export("tiny.tflite").signatures) == [
+            "serving_default"
+        ]
 
     def test_modules_are_not_for_it(self, run, checkpoint):
         result = run("verify", checkpoint, checkpoint, "--import", "json")

@@ -146,7 +146,7 @@ class TestInspect:
         layers = [layer["class_name"] for layer in model["config"]["layers"]]
         assert layers[-3:] == [
             "PositionalEncoding",
-            "MaskedAveragePooling1D",
+            "Pooling1D",
             "Dense",
         ]
 

@@ -61,7 +61,7 @@ class TestVerify:
             asked.update(options)
             return SimpleNamespace(passed=True, to_dict=dict)
 
-        _, _, *taken = inspect.signature(kp.verify).parameters
+        _, _, *taken = inspect.signature(kp.verify_export).parameters
         module = importlib.import_module("keras_posenc.export.verify")
         monkeypatch.setattr(module, "verify", verify)
         line = (
@@ -136,7 +136,7 @@ class TestReplay:
             "import sys\n"
             "for name in ('keras', 'tensorflow'): sys.modules[name] = None\n"
             "import keras_posenc as kp\n"
-            f"assert kp.verify({str(path)!r}, verbose=0).passed\n"
+            f"assert kp.verify_export({str(path)!r}, verbose=0).passed\n"
             "from keras_posenc_cli import main\n"
             f"sys.exit(main(['verify', {str(path)!r}]))"
         )

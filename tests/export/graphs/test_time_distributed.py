@@ -83,7 +83,9 @@ def test_every_step_is_in_the_file(kind, name, tmp_path, run_saved_model):
     assert {layer: type(layer) for layer in model.layers} == kept
     if name != "a":
         return
-    assert kp.verify(tmp_path / name, model, max_length=4, verbose=False).passed
+    assert kp.verify_export(
+        tmp_path / name, model, max_length=4, verbose=False
+    ).passed
     x = np.random.default_rng(0).normal(size=(2, 7, *model.input_shape[2:]))
     x = x.astype("float32")
     x[0, 2] = 0.0  # which `Masking` takes for padding

@@ -76,4 +76,4 @@ def test_artifact_that_is_exchanged(
     with pytest.raises(
         kp.ExportVerificationError, match=f"was changed.*{file.name}"
     ):
-        kp.verify(copy, model, max_length=1)
+        kp.verify_export(copy, model, max_length=1)

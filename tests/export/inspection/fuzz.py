@@ -64,7 +64,7 @@ def prepare(folder):
             keras.layers.Embedding(20, 8, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoderBlock(2, intermediate_dim=16),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(3, activation="softmax", name="scores"),
         ]
     )

@@ -3,7 +3,7 @@
     python tests/export/inspection/fuzz_packages.py --count 2000 --seed 0
 
 Each mutant of the package of a tiny language model and of a tiny text embedder
-goes through `kp.verify`, whose workers read it and run it in LiteRT-LM's
+goes through `kp.verify_export`, whose workers read it and run it in LiteRT-LM's
 engine. What may come of it: a clear error, a report that failed, or one that
 passed of a package that gives the numbers of the undamaged one. What may not: a
 hang, any other error, a crash of this process, and other numbers that pass.
@@ -74,7 +74,7 @@ def embedder():
         intermediate_dim=8,
     )
     text = keras.Input((), dtype="string", name="text")
-    layers = [text, tokens, encoder, kp.MaskedAveragePooling1D()]
+    layers = [text, tokens, encoder, kp.Pooling1D("mean")]
     return kp.PretrainedModel(layers), {"lengths": (16,)}
 
 
@@ -189,7 +189,7 @@ class Package:
 
     @classmethod
     def read(cls, path):
-        found = kp.inspect(path).sections
+        found = kp.inspect_export(path).sections
         own = [
             Section(each["kind"], section_content(path, each), each["items"])
             for each in found
@@ -397,13 +397,13 @@ def are_equal(one, other):
 
 
 def outcome(kind, model, path, expected, *, is_read_only):
-    """What `kp.verify` says of a mutant, or `kp.inspect`."""
+    """What `kp.verify_export` says of a mutant, or `kp.inspect_export`."""
     signal.alarm(SECONDS)
     try:
         if is_read_only:
-            kp.inspect(path)
+            kp.inspect_export(path)
             return "readable"
-        report = kp.verify(path, model, verbose=False)
+        report = kp.verify_export(path, model, verbose=False)
         if not report.passed:
             return "failed"
         if are_equal(numbers(kind, path), expected):

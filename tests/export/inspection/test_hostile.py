@@ -113,20 +113,20 @@ def folder(saved_model, tmp_path):
 def test_folder(folder, spoil):
     spoil(folder)
     with pytest.raises(ValueError, match=FOLDERS[spoil]) as caught:
-        kp.inspect(folder)
+        kp.inspect_export(folder)
     assert str(folder) in str(caught.value)
 
 
 def test_folder_is_left_alone_by_verify_too(folder, model):
     link_out(folder)
     with pytest.raises(kp.ExportVerificationError, match="is a link"):
-        kp.verify(folder, model)
+        kp.verify_export(folder, model)
 
 
 def test_version_that_is_a_link_itself(folder, tmp_path):
     # As volumes of Kubernetes are: whoever named it knows where it is.
     (tmp_path / "current").symlink_to(folder)
-    assert kp.inspect(tmp_path / "current").signatures
+    assert kp.inspect_export(tmp_path / "current").signatures
 
 
 @pytest.mark.parametrize("content", ["fifo", "sparse", "vectors"])
@@ -140,7 +140,7 @@ def test_litert_file(litert, tmp_path, content):
     else:  # a vector of as many subgraphs as there can be
         path.write_bytes(b"\x1c\0\0\0TFL3" + b"\xff\xff\xff\x7f" * 4096)
     with pytest.raises(ValueError, match=re.escape(str(path))):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_reading_has_its_own_memory_and_a_limit_of_work(folder):
@@ -155,7 +155,7 @@ def test_reading_has_its_own_memory_and_a_limit_of_work(folder):
     millions_of_messages(folder)
     memory, work = spent()
     with pytest.raises(ValueError, match="is no readable SavedModel: "):
-        kp.inspect(folder)
+        kp.inspect_export(folder)
     memory_after, work_after = spent()
     assert memory_after - memory < 10 * 1024  # KiB
     assert work_after - work < Limits().seconds + 1
@@ -232,20 +232,20 @@ def test_graph_that_does_more_than_compute_is_not_run(
     out, pipe = tmp_path / "out", tmp_path / "pipe"
     os.mkfifo(pipe)
     path = saved_model_of(tmp_path, lambda: UNSAFE[operator](out, pipe))
-    found = kp.inspect(path)
+    found = kp.inspect_export(path)
     assert operator in found.unsafe_operators
     assert f"UNSAFE, signatures: {', '.join(found.signatures)}" in str(found)
     assert operator in str(found).splitlines()[1]
     with pytest.raises(
         kp.ExportVerificationError, match=f"has the operators .*{operator}"
     ):
-        kp.verify(path, model)
+        kp.verify_export(path, model)
     assert not out.exists()
 
 
 def test_models_have_nothing_unsafe(saved_model, litert):
-    assert kp.inspect(litert.path).unsafe_operators == []
-    found = kp.inspect(saved_model.path)
+    assert kp.inspect_export(litert.path).unsafe_operators == []
+    found = kp.inspect_export(saved_model.path)
     assert found.unsafe_operators == []
     # Though TensorFlow itself saves and restores by such operators.
     assert {"SaveV2", "RestoreV2"} <= found.operators.keys()
@@ -277,7 +277,7 @@ def printing(tmp_path_factory):
 
 
 def test_litert_file_that_writes_to_a_file(printing):
-    assert kp.inspect(printing).unsafe_operators == ["FlexPrintV2"]
+    assert kp.inspect_export(printing).unsafe_operators == ["FlexPrintV2"]
 
 
 def test_litert_file_that_calls_an_operator_otherwise(printing, tmp_path):
@@ -289,7 +289,7 @@ def test_litert_file_that_calls_an_operator_otherwise(printing, tmp_path):
     ):
         assert forged != content
         path.write_bytes(forged)
-        assert kp.inspect(path).unsafe_operators == [found]
+        assert kp.inspect_export(path).unsafe_operators == [found]
 
 
 def test_restoring_that_writes(folder):
@@ -298,7 +298,7 @@ def test_restoring_that_writes(folder):
         graph.saver_def.restore_op_name = (
             graph.saver_def.save_tensor_name.partition(":")[0]
         )
-    assert "SaveV2" in kp.inspect(folder).unsafe_operators
+    assert "SaveV2" in kp.inspect_export(folder).unsafe_operators
 
 
 # ---- Names that a terminal would obey
@@ -364,7 +364,7 @@ def named_onnx(make, path):
 def test_names_are_no_commands_to_a_terminal(make, tmp_path, spoil):
     ending = {named_litert: ".tflite", named_onnx: ".onnx"}.get(spoil, "")
     path = spoil(make, tmp_path / f"model{ending}")
-    found = kp.inspect(path)
+    found = kp.inspect_export(path)
     assert NAME in found.signatures
     assert NAME in found.unsafe_operators
     assert str(found).count(r"\x1b]0;title\x07[/b]\nmodel: verified\u202e") == 3
@@ -373,7 +373,7 @@ def test_names_are_no_commands_to_a_terminal(make, tmp_path, spoil):
     messages = []
     for allowed in {(), (NAME,) if NAME in found.operators else ()}:
         try:
-            report = kp.verify(
+            report = kp.verify_export(
                 path,
                 make.embedder(),
                 max_length=2,
@@ -490,14 +490,14 @@ def sent_by_a_client(graph):
     ids=lambda spoil: spoil.__name__,
 )
 def test_vocabulary_that_is_no_asset(vocabulary, model, tmp_path, spoil):
-    assert kp.inspect(vocabulary).unsafe_operators == []
+    assert kp.inspect_export(vocabulary).unsafe_operators == []
     shutil.copytree(vocabulary, tmp_path / "1")
     with graph_of(tmp_path / "1") as graph:
         spoil(graph)
     operators = ["InitializeTableFromTextFileV2"]
-    assert kp.inspect(tmp_path / "1").unsafe_operators == operators
+    assert kp.inspect_export(tmp_path / "1").unsafe_operators == operators
     with pytest.raises(kp.ExportVerificationError, match=operators[0]):
-        kp.verify(tmp_path / "1", model)
+        kp.verify_export(tmp_path / "1", model)
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -544,7 +544,7 @@ def test_runtime_that_never_ends(model, tmp_path, monkeypatch):
         match="The runtime used more than 1 s of processor time while it ran "
         f"'{path}'",
     ):
-        kp.verify(path, model, max_length=1)
+        kp.verify_export(path, model, max_length=1)
 
 
 def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):
@@ -564,4 +564,4 @@ def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):
         kp.ExportVerificationError,
         match=f"The runtime was killed by SIGSEGV while it ran '{path}'",
     ):
-        kp.verify(path, model, max_length=2)
+        kp.verify_export(path, model, max_length=2)

@@ -31,7 +31,7 @@ def weight_bytes(model):
 
 
 def test_litert_file(litert, model):
-    found = kp.inspect(str(litert.path))
+    found = kp.inspect_export(str(litert.path))
     assert found.path == litert.path
     assert found.kind == "litert"
     assert found.size_bytes == litert.path.stat().st_size
@@ -45,7 +45,7 @@ def test_litert_file(litert, model):
 
 
 def test_saved_model(saved_model, model):
-    found = kp.inspect(saved_model.path)
+    found = kp.inspect_export(saved_model.path)
     assert found.path == saved_model.path
     assert found.kind == "saved_model"
     files = [p for p in saved_model.path.rglob("*") if p.is_file()]
@@ -60,7 +60,7 @@ def test_highest_of_the_versions(saved_model, tmp_path):
     for name in ("9", "10", ".11.partial", "latest"):
         shutil.copytree(saved_model.path, tmp_path / name)
     assert locate(tmp_path) == (tmp_path / "10", "saved_model")
-    assert kp.inspect(tmp_path).path == tmp_path / "10"
+    assert kp.inspect_export(tmp_path).path == tmp_path / "10"
 
 
 def test_highest_of_the_whole_versions(saved_model, tmp_path):
@@ -104,7 +104,7 @@ def test_scalars_and_strings_of_a_saved_model(tmp_path):
 
     module = Module()
     tf.saved_model.save(module, tmp_path / "1", signatures=module.__call__)
-    assert kp.inspect(tmp_path).signatures == {
+    assert kp.inspect_export(tmp_path).signatures == {
         "serving_default": {
             "inputs": {
                 "x": Tensor((), "float32"),
@@ -130,14 +130,14 @@ def test_names_of_a_saved_model_are_sorted(tmp_path):
             signatures[name].inputs[key].dtype = 1
             signatures[name].outputs[key].dtype = 1
     (tmp_path / "saved_model.pb").write_bytes(message.SerializeToString())
-    found = kp.inspect(tmp_path).signatures
+    found = kp.inspect_export(tmp_path).signatures
     assert list(found) == names
     for sides in found.values():
         assert [*map(list, sides.values())] == [names, names]
 
 
 def test_inspection_as_text(saved_model):
-    found = kp.inspect(saved_model.path)
+    found = kp.inspect_export(saved_model.path)
     line = (
         f"{found.path}: saved_model, {units.size(found.size_bytes)}, safe, "
         "signatures: serving_default, short"
@@ -179,10 +179,10 @@ def test_variables_that_are_not_there(folder, name):
     message = f"'{folder}' is no readable SavedModel: variables/{name} is "
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=f"^{re.escape(message)}empty$"):
-        kp.inspect(folder)
+        kp.inspect_export(folder)
     path.unlink()
     with pytest.raises(ValueError, match=f"^{re.escape(message)}missing$"):
-        kp.inspect(folder)
+        kp.inspect_export(folder)
 
 
 def test_some_variables_that_are_not_there(folder):
@@ -191,7 +191,7 @@ def test_some_variables_that_are_not_there(folder):
         variables / "variables.data-00001-of-00002"
     )
     with pytest.raises(ValueError, match=r"data-00000-of-00002 is missing$"):
-        kp.inspect(folder)
+        kp.inspect_export(folder)
 
 
 def test_graph_without_variables_needs_none(tmp_path):
@@ -205,9 +205,9 @@ def test_graph_without_variables_needs_none(tmp_path):
     tf.saved_model.save(module, tmp_path, signatures=module.double)
     data = tmp_path / "variables" / "variables.data-00000-of-00001"
     data.write_bytes(bytes(1000))  # of nothing: limits follow from this size
-    assert kp.inspect(tmp_path).weight_bytes == 0
+    assert kp.inspect_export(tmp_path).weight_bytes == 0
     shutil.rmtree(tmp_path / "variables")
-    assert kp.inspect(tmp_path).weight_bytes == 0
+    assert kp.inspect_export(tmp_path).weight_bytes == 0
 
 
 def test_file_of_a_saved_model(saved_model):
@@ -217,7 +217,7 @@ def test_file_of_a_saved_model(saved_model):
         f"'{saved_model.path}'"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_empty_saved_model(tmp_path):
@@ -227,7 +227,7 @@ def test_empty_saved_model(tmp_path):
         "graph, and holds none"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.inspect(tmp_path)
+        kp.inspect_export(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_file_that_is_none(tmp_path, content):
         "versions; export a .keras file first"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_file_that_cannot_be_read():
@@ -251,14 +251,14 @@ def test_file_that_cannot_be_read():
     if not os.path.exists(path):
         pytest.skip("there is no such file here")
     with pytest.raises(ValueError, match=f"^'{path}' cannot be read: Input/ou"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_path_that_does_not_exist(tmp_path):
     path = tmp_path / "model.tflite"
     message = f"'{path}' does not exist"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 @pytest.mark.parametrize("folder", ["empty", "of_folders", "of_versions"])
@@ -270,7 +270,7 @@ def test_folder_that_is_none(tmp_path, folder):
     if folder == "of_versions":
         (path / "3").mkdir()
     with pytest.raises(ValueError, match="is no SavedModel: it has no saved_m"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 @pytest.mark.parametrize("part", [8, 0.1, 0.9, -1])
@@ -284,7 +284,7 @@ def test_truncated_litert_file(litert, tmp_path, part):
         match="is no readable LiteRT file: "
         r"(it is cut off, or damaged \(|file lacks|the process that reads it )",
     ):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 100, b"not a model"])
@@ -292,11 +292,11 @@ def test_saved_model_of_other_content(tmp_path, content):
     (tmp_path / "saved_model.pb").write_bytes(content)
     message = f"'{tmp_path}' is no readable SavedModel: "
     with pytest.raises(ValueError, match=re.escape(message)):
-        kp.inspect(tmp_path)
+        kp.inspect_export(tmp_path)
 
 
 def test_truncated_saved_model(saved_model, tmp_path):
     content = (saved_model.path / "saved_model.pb").read_bytes()
     (tmp_path / "saved_model.pb").write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match="is no readable SavedModel: "):
-        kp.inspect(tmp_path)
+        kp.inspect_export(tmp_path)

@@ -120,20 +120,20 @@ def test_operator_in_a_function_that_nobody_calls(folder, model):
         function = graph.graph_def.library.function.add()
         function.signature.name = "nobody_calls_it"
         function.node_def.add(name="dump", op="DumpTensor")
-    assert kp.inspect(folder).unsafe_operators == ["DumpTensor"]
+    assert kp.inspect_export(folder).unsafe_operators == ["DumpTensor"]
     with pytest.raises(
         kp.ExportVerificationError,
         match=r"has the operators DumpTensor\. .*allow_operators="
         r"\['DumpTensor'\]` \(--allow-op DumpTensor\)",
     ):
-        kp.verify(folder, model)
+        kp.verify_export(folder, model)
 
 
 def test_operator_that_is_allowed_by_name(folder, model):
     with graph_of(folder) as graph:
         graph.graph_def.node.add(name="time", op="Timestamp")
     signatures = {"serving_default": model, "short": (model, {"ids": (1, 4)})}
-    report = kp.verify(
+    report = kp.verify_export(
         folder,
         model,
         signatures=signatures,
@@ -156,7 +156,7 @@ def test_operator_that_is_misspelt(folder, model, name, near):
         graph.graph_def.node.add(name="time", op="Timestamp")
     message = f"Received: '{name}', which .* Did you mean '{near}'"
     with pytest.raises(ValueError, match=message):
-        kp.verify(folder, model, allow_operators=[name])
+        kp.verify_export(folder, model, allow_operators=[name])
     # Before the work.
     for export, path in (
         (kp.export_saved_model, "no/such"),
@@ -168,14 +168,14 @@ def test_operator_that_is_misspelt(folder, model, name, near):
 
 def test_names_of_operators_are_a_list(folder, model):
     with pytest.raises(ValueError, match="`allow_operators` must be a list"):
-        kp.verify(folder, model, allow_operators="Timestamp")
+        kp.verify_export(folder, model, allow_operators="Timestamp")
 
 
 def test_function_that_is_not_there(folder):
     with graph_of(folder) as graph:
         node = graph.graph_def.node.add(name="call", op="PartitionedCall")
         node.attr["f"].func.name = "ReadFile"
-    assert kp.inspect(folder).unsafe_operators == ["ReadFile"]
+    assert kp.inspect_export(folder).unsafe_operators == ["ReadFile"]
 
 
 # ---- What saves and restores variables, and no more

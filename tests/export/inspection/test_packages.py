@@ -27,7 +27,7 @@ def package(tmp_path):
 
 
 def test_metadata_of_an_embedder_is_shown(package):
-    assert "up to 24 tokens" in str(kp.inspect(package))
+    assert "up to 24 tokens" in str(kp.inspect_export(package))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_metadata_of_an_embedder_is_shown(package):
 def test_where_a_package_is_cut_off(package, size, message):
     package.write_bytes(package.read_bytes()[:size])
     with pytest.raises(ValueError, match=message):
-        kp.inspect(package)
+        kp.inspect_export(package)
 
 
 def test_what_only_looks_like_a_package(package):
@@ -51,18 +51,18 @@ def test_what_only_looks_like_a_package(package):
     content[24:32] = (2**40).to_bytes(8, "little")
     package.write_bytes(content)
     with pytest.raises(ValueError, match="its header ends at byte 1,099,511"):
-        kp.inspect(package)
+        kp.inspect_export(package)
     package.write_text("hello, world")
     message = "no LiteRT-LM package: it begins with b'hello, w'"
     with pytest.raises(ValueError, match=message):
-        kp.inspect(package)
+        kp.inspect_export(package)
 
 
 def test_metadata_that_cannot_be_parsed(tmp_path):
     path = tmp_path / "m.litertlm"
     write_package(path, [Section("EmbeddingMetadataProto", b"\xff" * 9)])
     with pytest.raises(ValueError, match="damaged \\(DecodeError"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_metadata_that_cannot_be_parsed(tmp_path):
 def test_a_tokenizer_of_another_structure(tmp_path, values):
     path = tmp_path / "m.litertlm"
     write_package(path, [tokenizer_section(values)])
-    (section,) = kp.inspect(path).sections
+    (section,) = kp.inspect_export(path).sections
     with pytest.raises(kp.ExportVerificationError, match="is no tokenizer"):
         read_packed_tokenizer(path, section)
 
@@ -80,7 +80,7 @@ def test_a_tokenizer_of_another_structure(tmp_path, values):
 def test_who_takes_no_packages(package, capfd):
     for name, use in (
         ("Scoring", lambda: kp.Scorer(package)),
-        ("A rollback", lambda: kp.rollback(package, 1)),
+        ("A rollback", lambda: kp.rollback_export(package, 1)),
     ):
         with pytest.raises(ValueError, match=f"{name} takes no LiteRT-LM"):
             use()
@@ -98,8 +98,8 @@ def test_arguments_of_other_formats(package, make, name):
     model = make.embedder()
     given = {"signatures": {"a": model}, "max_length": 8}
     with pytest.raises(ValueError, match=f"`{name}` must be None for a Lite"):
-        kp.verify(package, model, **{name: given[name]})
+        kp.verify_export(package, model, **{name: given[name]})
     with pytest.raises(ValueError, match="must be texts"):
-        kp.verify(package, model, samples=np.ones((1, 4), "int32"))
+        kp.verify_export(package, model, samples=np.ones((1, 4), "int32"))
     with pytest.raises(kp.ExportVerificationError, match="no package of a lan"):
-        kp.verify(package, model)
+        kp.verify_export(package, model)

@@ -112,7 +112,7 @@ def test_without_enough_quality_the_file_is_in_float32(tmp_path):
     report = export(model, path, keep=KEEP).report
     assert report.auto.recipe == []
     assert report.quantization is None
-    assert kp.inspect(path).quantization is None
+    assert kp.inspect_export(path).quantization is None
     assert "the file is in float32" in str(report)
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(scope="module")
 def found(litert):
-    return kp.benchmark_litert(
+    return kp.benchmark_export(
         litert.path, lengths=[2, 5], threads=[1, 2], repeats=4, verbose=False
     )
 
@@ -59,7 +59,7 @@ def test_table_and_json(found):
 )
 def test_arguments_that_do_not_fit(litert, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        kp.benchmark_litert(litert.path, verbose=False, **options)
+        kp.benchmark_export(litert.path, verbose=False, **options)
 
 
 def test_shape_that_the_model_does_not_take_is_named(litert, tmp_path):
@@ -75,7 +75,7 @@ def test_shape_that_the_model_does_not_take_is_named(litert, tmp_path):
         verbose=False,
     ).path
     with pytest.raises(RuntimeError, match=r", with x of shape \(1, 9, 4\)$"):
-        kp.benchmark_litert(
+        kp.benchmark_export(
             path, lengths=[8, 9], threads=[1], repeats=1, verbose=False
         )
 
@@ -86,9 +86,9 @@ def test_file_without_signatures_is_not_timed(litert, tmp_path):
     path = tmp_path / "m.tflite"
     path.write_bytes(pack(model))
     with pytest.raises(ValueError, match="must be a LiteRT file with signat"):
-        kp.benchmark_litert(path, verbose=False)
+        kp.benchmark_export(path, verbose=False)
 
 
 def test_saved_model_is_not_timed(saved_model):
     with pytest.raises(ValueError, match="must be a LiteRT file"):
-        kp.benchmark_litert(saved_model.path)
+        kp.benchmark_export(saved_model.path)

@@ -175,7 +175,7 @@ def test_ids_beyond_int32_have_no_class(tmp_path):
     [
         lambda: grouped(kp.RotaryEmbedding()),
         lambda: of_vectors(kp.PositionalEncoding(), layers.Dense(3)),
-        lambda: of_vectors(kp.LastTokenPooling1D(), layers.Dense(3)),
+        lambda: of_vectors(kp.Pooling1D("last"), layers.Dense(3)),
         of_segments,
         attending_twice,
         largest,
@@ -288,9 +288,9 @@ def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
     tokens = layers.TextVectorization(output_sequence_length=4)
     tokens.adapt(tf.constant(["one two", "two three four"]))
     vectors = layers.Embedding(7, 4, mask_zero=True)(tokens(text))
-    model = keras.Model(text, {"mean": kp.MaskedAveragePooling1D()(vectors)})
+    model = keras.Model(text, {"mean": kp.Pooling1D("mean")(vectors)})
     artifact = kp.export_litert(model, tmp_path / "model.tflite", verbose=False)
-    (signature,) = kp.inspect(artifact.path).signatures.values()
+    (signature,) = kp.inspect_export(artifact.path).signatures.values()
     assert str(signature["inputs"]["ids"]) == "int64 (None, 4)"
     (note,) = artifact.report.notes
     assert note == (
@@ -313,7 +313,7 @@ def of_texts():
             keras.Input((), dtype="string", name="text"),
             kp.WordpieceTokenizer(vocabulary),
             layers.Embedding(7, 4, mask_zero=True),
-            kp.MaskedAveragePooling1D(name="mean"),
+            kp.Pooling1D("mean", name="mean"),
         ]
     )
 
@@ -337,7 +337,7 @@ def test_model_of_strings_has_signatures_of_its_ids(
         max_length=9,
         verbose=False,
     )
-    found = kp.inspect(artifact.path).signatures
+    found = kp.inspect_export(artifact.path).signatures
     assert {
         name: str(sides["inputs"]["ids"]) for name, sides in found.items()
     } == {"any": "int32 (None, None)", "five": "int32 (1, 5)"}
@@ -381,7 +381,7 @@ def test_mixed_precision_goes_out_in_float32(
         model, tmp_path / "model.tflite", max_length=5, verbose=False
     )
     assert artifact.report.foreign_operators == []
-    (signature,) = kp.inspect(artifact.path).signatures.values()
+    (signature,) = kp.inspect_export(artifact.path).signatures.values()
     assert str(signature["outputs"]["scores"]) == "float32 (None, 3)"
     twin = make.classifier("float32")
     twin.set_weights(model.get_weights())
@@ -389,7 +389,7 @@ def test_mixed_precision_goes_out_in_float32(
     actual = run_litert(artifact.path)(ids=ids)["scores"]
     np.testing.assert_allclose(actual, twin(ids), rtol=0, atol=1e-6)
     # The model itself is as it was: verified as such too, and as coarse.
-    assert kp.verify(artifact.path, model, max_length=3).passed
+    assert kp.verify_export(artifact.path, model, max_length=3).passed
     after = [layer.dtype_policy.name for layer in layers_within(model)]
     assert after == before
     assert policy in after
@@ -498,12 +498,12 @@ def test_operators_of_tensorflow_may_be_allowed(make, tmp_path):
     path = tmp_path / "model.tflite"
     model = apply(make, log_sum_exp)
     export(model, path, allow_flex=True)
-    found = kp.inspect(path)
+    found = kp.inspect_export(path)
     assert found.foreign_operators == ["FlexCumulativeLogsumexp"]
     assert found.operators["FlexCumulativeLogsumexp"] == 1
     # The Python packages of TensorFlow 2.20 and later have no Flex delegate.
     try:
-        answer = str(kp.verify(path, model, max_length=3))
+        answer = str(kp.verify_export(path, model, max_length=3))
     except kp.ExportVerificationError as error:
         answer = str(error)
     assert "FlexCumulativeLogsumexp" in answer
@@ -568,9 +568,11 @@ def test_recurrent_layer_of_any_batch_takes_one(tmp_path):
     ).report
     assert "serving_default takes a batch of 1" in str(report)
     assert sum(case.is_sample for case in report.cases) == 2
-    (found,) = kp.inspect(path).signatures["serving_default"]["inputs"].values()
+    (found,) = (
+        kp.inspect_export(path).signatures["serving_default"]["inputs"].values()
+    )
     assert found.shape == (1, 6, 4)
-    assert kp.verify(path, model, verbose=False).passed
+    assert kp.verify_export(path, model, verbose=False).passed
 
 
 def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
@@ -603,7 +605,9 @@ def test_file_and_report(tmp_path, make, contents):
     litert = kp.export_litert(make.embedder(), path, verbose=False)
     assert litert.path == litert.report.path == path
     assert contents(tmp_path) == ["model.tflite", "model.tflite.cases.npz"]
-    report = kp.verify(path, make.embedder(), max_length=1, verbose=False)
+    report = kp.verify_export(
+        path, make.embedder(), max_length=1, verbose=False
+    )
     assert not report  # of other weights
     assert contents(tmp_path) == ["model.tflite"]
     assert (
@@ -770,7 +774,7 @@ def test_no_tokens_are_as_good_as_padding_without_attention(
     inputs = make.ids()
     vectors = layers.Embedding(50, 4, mask_zero=True)(inputs)
     encoded = kp.PositionalEncoding()(vectors)
-    mean = kp.MaskedAveragePooling1D()(encoded)
+    mean = kp.Pooling1D("mean")(encoded)
     path = export(keras.Model(inputs, {"mean": mean}), tmp_path / "m.tflite")
     actual = run_litert(path)(ids=np.zeros((2, 0), "int32"))["mean"]
     np.testing.assert_array_equal(actual, np.zeros((2, 4)))

@@ -34,7 +34,7 @@ def model():
     x = kp.TransformerEncoder(1, num_heads=4, intermediate_dim=128)(
         kp.PositionalEncoding()(x)
     )
-    x = kp.MaskedAveragePooling1D()(x)
+    x = kp.Pooling1D("mean")(x)
     scores = layers.Dense(3, activation="softmax")(x)
     return keras.Model(ids, {"scores": scores, "encoding": encoding})
 
@@ -162,17 +162,19 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_verify_knows_the_mode_of_a_file(files, model, mode):
-    report = kp.verify(files[mode].path, model, max_length=8)
+    report = kp.verify_export(files[mode].path, model, max_length=8)
     assert report.quantization == mode
     assert report.passed
     # Whether it is right is known of what it was calibrated with alone.
     assert ("--samples" in str(report)) == (mode == "int8-static")
-    report = kp.verify(files[mode].path, model, max_length=8, samples=batches())
+    report = kp.verify_export(
+        files[mode].path, model, max_length=8, samples=batches()
+    )
     assert "--samples" not in str(report)
-    assert not kp.verify(
+    assert not kp.verify_export(
         files[mode].path, model, max_length=8, limits={"sqnr": 100}
     ).passed
-    assert f", {mode}, " in str(kp.inspect(files[mode].path))
+    assert f", {mode}, " in str(kp.inspect_export(files[mode].path))
 
 
 def constants(path):
@@ -238,7 +240,7 @@ def test_kernel_that_is_a_table_is_stored_once(tmp_path):
             if 700 in tensor.shape
         }
         assert [*found.values()] == [700 * 64 * bits // 8]
-        assert kp.inspect(path).quantization == mode
+        assert kp.inspect_export(path).quantization == mode
 
 
 def test_recipe_of_the_callers(model, tmp_path, run_litert):
@@ -260,7 +262,7 @@ def test_recipe_of_the_callers(model, tmp_path, run_litert):
         assert note.startswith("int4 leaves in float32: embedding")
     path = tmp_path / "a.tflite"
     assert path.read_bytes() == (tmp_path / "b.tflite").read_bytes()
-    again = kp.verify(
+    again = kp.verify_export(
         path,
         model,
         quantization=recipe,
@@ -299,7 +301,7 @@ def with_wrong_scales(content, factor):
 def test_wrong_scales_are_found(files, model, mode, factor, tmp_path):
     path = tmp_path / "wrong.tflite"
     path.write_bytes(with_wrong_scales(files[mode].path.read_bytes(), factor))
-    assert not kp.verify(path, model, max_length=8).passed
+    assert not kp.verify_export(path, model, max_length=8).passed
 
 
 def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
@@ -474,7 +476,7 @@ def saturated(weight):
         [
             keras.Input((None,), dtype="int32", name="ids"),
             layers.Embedding(64, 32, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(2, activation="softmax", name="scores"),
         ]
     )
@@ -511,13 +513,13 @@ def test_samples_are_what_a_file_is_held_to(of_words, tmp_path):
         verbose=False,
     ).path
     assert right.report.passed
-    report = kp.verify(wrong, model, **WORDS)
+    report = kp.verify_export(wrong, model, **WORDS)
     assert not report.passed
     assert report.largest_difference == pytest.approx(0.5, abs=0.01)
     (found,) = right.report.quality.values()
     assert (found.rows, found.agreement) == (63, 1.0)
     # Scores of the other class.
-    other = kp.verify(right.path, saturated(-2.0), **WORDS)
+    other = kp.verify_export(right.path, saturated(-2.0), **WORDS)
     (found,) = other.quality.values()
     assert found.agreement == 0
     with pytest.raises(
@@ -562,7 +564,7 @@ def test_limits_are_of_quantized_files(make, tmp_path):
 def test_samples_that_are_all_alike(of_words):
     model, file = of_words
     samples = {"ids": np.ones((4, 3), "int32")}
-    report = kp.verify(file.path, model, samples=samples, max_length=4)
+    report = kp.verify_export(file.path, model, samples=samples, max_length=4)
     _, line, *_ = str(report).splitlines()
     assert line.startswith("weak check: over the samples the model's outputs ")
     assert line.endswith(". Give `samples` (--samples) that differ more")
@@ -571,7 +573,7 @@ def test_samples_that_are_all_alike(of_words):
 def test_many_samples_are_a_line_in_the_report(of_words):
     model, file = of_words
     samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(27, 39)]
-    report = kp.verify(file.path, model, samples=samples, max_length=4)
+    report = kp.verify_export(file.path, model, samples=samples, max_length=4)
     assert report.passed
     assert report.different_weights == []
     assert sum(case.is_sample for case in report.cases) == 12
@@ -614,7 +616,7 @@ def nested():
         intermediate_dim=40,
         attention_position=kp.RotaryEmbedding(),
     )
-    pooled = kp.MaskedAveragePooling1D()(encoder(ids))
+    pooled = kp.Pooling1D("mean")(encoder(ids))
     return keras.Model(ids, layers.Dense(3, name="scores")(pooled))
 
 
@@ -645,7 +647,7 @@ def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
     assert found.sqnr > 50
     # Weights stay integers, where they are not too few to matter.
     if make_model is not einsums:
-        assert kp.inspect(artifact.path).quantization == "int8"
+        assert kp.inspect_export(artifact.path).quantization == "int8"
     # And the layers compute as before.
     layer = model.layers[-1]
     assert "quantized_call" not in vars(layer)
@@ -704,7 +706,7 @@ def test_size_of_the_readme_model(tmp_path):
             layers.Embedding(8000, 256, mask_zero=True),
             kp.PositionalEncoding(dropout=0.1),
             kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(2, activation="softmax", name="scores"),
         ]
     )
@@ -779,7 +781,7 @@ def test_vectors_that_the_model_rounds(layer, tmp_path):
     # The vectors are others'.
     kernel, bias = second.get_weights()
     second.set_weights([kernel[:, ::-1], bias])
-    assert kp.verify(path, model, **options).too_lossy
+    assert kp.verify_export(path, model, **options).too_lossy
 
 
 def test_scales_that_graphs_share_are_packed_once():

@@ -68,7 +68,7 @@ def classifier(**options):
             layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(3, activation="softmax", name="scores"),
         ]
     )
@@ -92,7 +92,7 @@ def pooled():
             keras.Input((), dtype="string", name="text"),
             tokens,
             layers.Embedding(tokens.vocabulary_size(), 8, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(
                 *(3, "softmax"), name="scores", kernel_initializer=kernel
             ),
@@ -180,7 +180,7 @@ def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
         model, tmp_path / "m.tflite", labels=LABELS, signatures=signatures
     )
     assert artifact.report.passed
-    inspection = kp.inspect(artifact.path)
+    inspection = kp.inspect_export(artifact.path)
     if shape:
         assert f"; texts are cut to {shape[1]} ids" in str(inspection)
     found = inspection.signatures["serving_default"]["inputs"]
@@ -325,7 +325,7 @@ def test_what_an_application_should_know_is_said(
             keras.Input((), dtype="string", name="text"),
             tokens,
             layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(
                 3,
                 activation=activation,
@@ -445,7 +445,7 @@ def test_texts_of_all_kinds_once_they_are_normalised(
             keras.Input((), dtype="string", name="text"),
             kp.WordpieceTokenizer(vocabulary),
             layers.Embedding(len(vocabulary), 8, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(3, activation="softmax", name="scores"),
         ]
     )
@@ -529,7 +529,7 @@ def test_what_is_packed_and_verified(made):
         vocabulary = archive.read("vocab.txt").decode().splitlines()
         assert archive.read("labels.txt").decode() == "bad\nfair\ngood\n"
     assert vocabulary == model.layers[0].get_vocabulary()
-    found = kp.inspect(path)
+    found = kp.inspect_export(path)
     tokens = len(vocabulary)
     line = (
         "with metadata for MediaPipe's tasks: text_classifier; labels: bad, "
@@ -542,7 +542,7 @@ def test_what_is_packed_and_verified(made):
         "tokens": tokens,
         "ids": None,
     }
-    report = kp.verify(path, model, max_length=32)
+    report = kp.verify_export(path, model, max_length=32)
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)
     assert "takes texts of any length" in str(report)
@@ -551,7 +551,7 @@ def test_what_is_packed_and_verified(made):
     assert report.unverified == ["labels"]
     assert "MediaPipe gave the model's outputs for " in report.details()
     assert report.different_weights == []
-    report = kp.verify(path, model, max_length=32, labels=LABELS)
+    report = kp.verify_export(path, model, max_length=32, labels=LABELS)
     assert report.passed
     assert report.unverified == []
     assert with_metadata(content, task) == path.read_bytes()
@@ -562,11 +562,11 @@ def test_what_is_packed_and_verified(made):
             keras.Input((), dtype="string"),
             other,
             layers.Embedding(other.vocabulary_size(), 4, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
         ]
     )
     with pytest.raises(kp.ExportVerificationError, match="vocabulary in"):
-        kp.verify(path, stranger)
+        kp.verify_export(path, stranger)
 
 
 @pytest.mark.parametrize(
@@ -585,7 +585,7 @@ def test_labels_that_are_others(made, tmp_path, labels, message):
     with pytest.raises(
         kp.ExportVerificationError, match=re.escape(message)
     ) as caught:
-        kp.verify(found, model, labels=LABELS)
+        kp.verify_export(found, model, labels=LABELS)
     note = f"; removed the record of an earlier verification: {record}"
     assert str(caught.value).endswith(note) == (labels is not None)
     assert record.exists() == (labels is None)  # it could not be compared
@@ -593,7 +593,7 @@ def test_labels_that_are_others(made, tmp_path, labels, message):
 
 def test_labels_that_a_terminal_would_obey(made, tmp_path):
     _, path, *_ = made
-    found = kp.inspect(repacked(path, tmp_path, labels="\x1b[2J\n" * 6))
+    found = kp.inspect_export(repacked(path, tmp_path, labels="\x1b[2J\n" * 6))
     assert "labels: \\x1b[2J, " in str(found)
     assert str(found).endswith(
         ", ... (6); WordPiece of 114 tokens; ids of any number"
@@ -607,13 +607,13 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
         with_metadata(content, dataclasses.replace(task, labels=None))
     )
     with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
-        kp.verify(path, model, labels=LABELS)
+        kp.verify_export(path, model, labels=LABELS)
     path.write_bytes(content)
-    assert "metadata" not in str(kp.inspect(path))
+    assert "metadata" not in str(kp.inspect_export(path))
     record = record_path(path)
     record.write_text("{}")
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
-        kp.verify(path, model, labels=LABELS)
+        kp.verify_export(path, model, labels=LABELS)
     assert record.exists()  # nothing was compared
 
 
@@ -639,7 +639,7 @@ def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
     path = tmp_path / "m.tflite"
     path.write_bytes(with_metadata(content, task))
     with pytest.raises(kp.ExportVerificationError, match="MediaPipe"):
-        kp.verify(path, model, max_length=8)
+        kp.verify_export(path, model, max_length=8)
 
 
 def test_metadata_of_another_task_is_named(made, tmp_path, monkeypatch):
@@ -668,7 +668,7 @@ def test_vocabulary_that_grows(made, tmp_path):
     )
     assert found.stat().st_size < 2**20
     with pytest.raises(kp.ExportVerificationError, match="more than 32 MiB"):
-        kp.verify(found, model)
+        kp.verify_export(found, model)
 
 
 def encrypted(content, end):
@@ -699,9 +699,11 @@ def test_archive_that_is_damaged(made, tmp_path, damage):
         end = archive.infolist()[0].header_offset
     found = tmp_path / "m.tflite"
     found.write_bytes(damage(path.read_bytes(), end))
-    assert "MediaPipe's tasks, which cannot be read: " in str(kp.inspect(found))
+    assert "MediaPipe's tasks, which cannot be read: " in str(
+        kp.inspect_export(found)
+    )
     with pytest.raises(kp.ExportVerificationError, match="no readable vocab"):
-        kp.verify(found, model)
+        kp.verify_export(found, model)
 
 
 class Tokenizer(layers.Layer):
@@ -740,7 +742,7 @@ def with_tokenizer(*arguments, **options):
             keras.Input((), dtype="string"),
             Tokenizer(*arguments, **options),
             layers.Embedding(10, 4),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
         ]
     )
 
@@ -873,7 +875,7 @@ def test_large_vocabulary_is_not_compared_each_with_each():
             keras.Input((), dtype="string", name="text"),
             tokens,
             layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
         ]
     )
     compared.clear()
@@ -888,7 +890,7 @@ def test_models_that_are_for_no_task(mediapipe, tmp_path, make):
     whole = classifier()
     tokens = keras.Model(whole.inputs, whole.layers[2].output)
     reason = (
-        "needs one output, of shape .+ such as kp.MaskedAveragePooling1D.., or "
+        "needs one output, of shape .+ such as kp.Pooling1D.'mean'., or "
         "leave out"
     )
     with pytest.raises(ValueError, match=reason):

@@ -41,10 +41,10 @@ def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
     path = tmp_path / "m.onnx"
     model = keras.Model(x, outputs)
     kp.export_onnx(model, path, verify=False, verbose=False)
-    report = kp.verify(path, model)
+    report = kp.verify_export(path, model)
     assert report.passed
     assert report.unverified == []
-    ((_, sides),) = kp.inspect(path).signatures.items()
+    ((_, sides),) = kp.inspect_export(path).signatures.items()
     assert list(sides["inputs"]) == ["x"]
     # What is not selected does not matter, an infinity neither.
     session = onnxruntime.InferenceSession(path)
@@ -155,7 +155,7 @@ def test_output_of_a_subclass_with_the_name_of_an_input(onnxruntime, tmp_path):
     model(np.ones((1, 2), "float32"))
     path = tmp_path / "m.onnx"
     assert kp.export_onnx(model, path, verbose=False).report.passed
-    ((_, sides),) = kp.inspect(path).signatures.items()
+    ((_, sides),) = kp.inspect_export(path).signatures.items()
     assert list(sides["outputs"]) == ["output_x_", "output_x"]
 
 
@@ -206,7 +206,7 @@ def test_models_of_keras_hub(onnxruntime, tmp_path):
     )
     path = tmp_path / "m.onnx"
     kp.export_onnx(model, path, verify=False, verbose=False)
-    report = kp.verify(path, model, max_length=9)
+    report = kp.verify_export(path, model, max_length=9)
     assert report.passed
     assert report.unverified == []
 
@@ -260,7 +260,7 @@ def weighed(onnxruntime, tmp_path_factory):
     )
     path = tmp_path_factory.mktemp("onnx") / "m.onnx"
     kp.export_onnx(model, path, verify=False, verbose=False)
-    assert kp.verify(path, model, max_length=4).unverified == []
+    assert kp.verify_export(path, model, max_length=4).unverified == []
     return model, onnx.load(path)
 
 
@@ -296,7 +296,7 @@ def test_output_of_another_kind(onnxruntime, tmp_path, dtype, kind):
     )
     output.type.tensor_type.elem_type = dtype
     onnx.save(message, path)
-    report = kp.verify(path, model, verbose=False)
+    report = kp.verify_export(path, model, verbose=False)
     assert not report.passed
     assert {case.error for case in report.cases} == {
         f"y has {kind}, and the model's has floats"
@@ -349,7 +349,7 @@ def test_what_is_no_onnx_file(onnxruntime, tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"\x08nothing of the kind")
     with pytest.raises(ValueError, match="is no readable ONNX file"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_operators_of_other_domains(onnxruntime, tmp_path, body, unsafe):
             )
         )
     onnx.save(model, path)
-    found = kp.inspect(path)
+    found = kp.inspect_export(path)
     assert found.unsafe_operators == found.foreign_operators == unsafe
     assert "Twice" not in found.operators
 
@@ -409,7 +409,7 @@ def test_numbers_in_other_files(onnxruntime, tmp_path, where):
     (tmp_path / "w.bin").write_bytes(bytes(4))
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(ValueError, match="'far' are in another file"):
-        kp.inspect(tmp_path / "m.onnx")
+        kp.inspect_export(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_a_large_weight_that_is_none(
     model.graph.initializer[0].raw_data = bytes(160_000)
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(ValueError, match=rf"no readable ONNX file: .*{reason}"):
-        kp.inspect(tmp_path / "m.onnx")
+        kp.inspect_export(tmp_path / "m.onnx")
 
 
 def test_more_than_a_file_holds(onnxruntime, tmp_path, make, monkeypatch):
@@ -461,7 +461,7 @@ def test_file_larger_than_the_memory_to_read_one(onnxruntime, tmp_path):
     )
     model.graph.initializer[0].raw_data = bytes(size)
     onnx.save(model, tmp_path / "m.onnx")
-    assert kp.inspect(tmp_path / "m.onnx").weight_bytes == size
+    assert kp.inspect_export(tmp_path / "m.onnx").weight_bytes == size
 
 
 def test_extra_that_is_missing(monkeypatch, tmp_path, make):

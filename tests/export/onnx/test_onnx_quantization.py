@@ -166,7 +166,7 @@ def test_tables_that_a_loop_reads_stay_in_float32(onnx, tmp_path):
         verbose=False,
     )
     assert exported.report.passed
-    assert kp.inspect(exported.path).quantization == "int8"
+    assert kp.inspect_export(exported.path).quantization == "int8"
     assert "leaves in float32: table/embeddings" in str(exported.report)
 
 

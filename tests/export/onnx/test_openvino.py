@@ -24,7 +24,7 @@ def model():
             keras.layers.Embedding(50, 16, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(3, activation="softmax", name="scores"),
         ]
     )

@@ -143,7 +143,7 @@ def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
     rng = np.random.default_rng(0)
     kernel.assign(rng.normal(0, 1, kernel.shape))
     try:
-        report = kp.verify(
+        report = kp.verify_export(
             path, made, samples=prompts, max_length=4, verbose=False
         )
     finally:

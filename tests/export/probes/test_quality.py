@@ -34,7 +34,7 @@ def encoder(*heads, pooled=True):
         kp.PositionalEncoding()(x)
     )
     if pooled:
-        x = kp.MaskedAveragePooling1D()(x)
+        x = kp.Pooling1D("mean")(x)
     for head in heads:
         x = head(x)
     return keras.Model(ids, x)

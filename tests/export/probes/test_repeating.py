@@ -129,7 +129,7 @@ def test_verify_says_so_too(tmp_path):
     model = model_of(Counting())
     path = tmp_path / "a.tflite"
     kp.export_litert(model, path, verify=False, verbose=False)
-    refused(lambda: kp.verify(path, model, verbose=False), "'counting'")
+    refused(lambda: kp.verify_export(path, model, verbose=False), "'counting'")
 
 
 FUNCTIONS = {
@@ -164,4 +164,4 @@ def test_what_reaches_no_output_may_change(name, tmp_path):
     path = FUNCTIONS[name](
         model, tmp_path / name, verbose=False, **options
     ).path
-    assert kp.verify(path, model, verbose=False).passed
+    assert kp.verify_export(path, model, verbose=False).passed

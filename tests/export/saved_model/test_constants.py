@@ -25,7 +25,7 @@ def classifier(dtype=None):
         intermediate_dim=64,
         dtype=dtype,
     )
-    pooled = kp.MaskedAveragePooling1D(dtype="float32")(encoder(ids))
+    pooled = kp.Pooling1D("mean", dtype="float32")(encoder(ids))
     return keras.Model(ids, layers.Dense(3, name="scores")(pooled))
 
 
@@ -34,7 +34,7 @@ def test_each_is_stored_once_and_compared(tmp_path):
     exported = kp.export_saved_model(
         model, tmp_path, frozen=True, max_length=4, verbose=False
     )
-    found = kp.inspect(exported.path)
+    found = kp.inspect_export(exported.path)
     assert len(found.signatures) == 3
     assert not found.has_variables
     size = 4 * model.count_params()
@@ -48,7 +48,7 @@ def test_each_is_stored_once_and_compared(tmp_path):
     value = weight.numpy()
     value[0, 0] += 1e-6  # less than any test input shows
     weight.assign(value)
-    report = kp.verify(exported.path, model, max_length=4, verbose=False)
+    report = kp.verify_export(exported.path, model, max_length=4, verbose=False)
     assert not report.passed
     assert report.largest_difference <= report.tolerance
     assert report.different_weights == [weight.path]

@@ -29,7 +29,7 @@ def sections(card):
 
 
 def test_every_signature_is_described(served, card):
-    found = kp.inspect(served.path).signatures
+    found = kp.inspect_export(served.path).signatures
     parts = sections(card)
     assert list(parts) == [
         "Verification",
@@ -84,7 +84,7 @@ def test_requests_to_copy_can_be_answered(card, served, run_saved_model):
             {key: np.array(value) for key, value in request["inputs"].items()}
         )
         assert set(outputs) == set(
-            kp.inspect(served.path).signatures[name]["outputs"]
+            kp.inspect_export(served.path).signatures[name]["outputs"]
         )
         assert all(len(value) == 1 for value in outputs.values())
 
@@ -97,7 +97,7 @@ def test_python_code_runs_in_the_folder(card, served, monkeypatch):
         scope = {}
         exec(code, scope)
         assert scope["outputs"].keys() == (
-            kp.inspect(served.path).signatures[name]["outputs"].keys()
+            kp.inspect_export(served.path).signatures[name]["outputs"].keys()
         )
 
 
@@ -145,7 +145,7 @@ def test_large_request_is_not_quoted(tmp_path, monkeypatch):
 def test_what_was_proved_is_told(served, card):
     cases = len(served.report.cases)
     assert f"{cases} cases, largest difference " in card
-    weights = kp.inspect(served.path).weight_bytes
+    weights = kp.inspect_export(served.path).weight_bytes
     assert f"of which weights {units.size(weights)}" in card
     assert "Warm-up: 3 requests" in card
     assert "A request may have 32 examples; the server rejects" in card
@@ -180,7 +180,7 @@ def test_padding_that_is_wrong_is_warned_of(make, card, tmp_path):
 def test_model_that_depends_on_padding_is_told_of(make, tmp_path, mask):
     inputs = make.ids()
     vectors = layers.Embedding(50, 4, mask_zero=mask)(inputs)
-    scores = kp.MaskedAveragePooling1D()(vectors)
+    scores = kp.Pooling1D("mean")(vectors)
     report = kp.export_saved_model(
         keras.Model(inputs, {"scores": scores, "vectors": vectors}),
         tmp_path,
@@ -202,7 +202,7 @@ def test_card_goes_back_with_its_version(make, tmp_path):
             verify=False,
             verbose=False,
         )
-    path = kp.rollback(tmp_path, 1, verify=False, verbose=False).path
+    path = kp.rollback_export(tmp_path, 1, verify=False, verbose=False).path
     assert path.name == "3"
     card = (path / "MODEL_CARD.md").read_text()
     assert "in their order: a, b, c" in card

@@ -10,7 +10,7 @@ import pytest
 
 from keras_posenc.export import rollback as module
 from keras_posenc.export.errors import ExportError, ExportVerificationError
-from keras_posenc.export.rollback import rollback
+from keras_posenc.export.rollback import rollback_export as rollback
 from keras_posenc.export.versions import versions
 
 

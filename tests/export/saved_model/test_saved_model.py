@@ -89,7 +89,7 @@ def test_each_weight_is_stored_once(tmp_path, make):
         },
     )
     size = 4 * model.count_params()
-    stored = kp.inspect(path).weight_bytes
+    stored = kp.inspect_export(path).weight_bytes
     assert size <= stored <= 1.1 * size
     # Nothing that only training needs, such as Adam's moments.
     assert sorted(stored_shapes(path)) == [[64], [64, 64], [3000, 64]]
@@ -104,9 +104,9 @@ def test_each_layer_is_stored_once(tmp_path, make, nested):
         inputs = make.ids()
         model = keras.Model(inputs, layers.Dense(2, name="head")(model(inputs)))
     alone = {"serving_default": model}
-    one = kp.inspect(export(model, tmp_path / "one", signatures=alone))
+    one = kp.inspect_export(export(model, tmp_path / "one", signatures=alone))
     path = export(model, tmp_path / "three")
-    three = kp.inspect(path)
+    three = kp.inspect_export(path)
     assert sorted(three.signatures) == ["encode", "from_ids", "serving_default"]
     # What multiplies is in layers; what cuts ids off is between them.
     for operator in ("MatMul", "Einsum", "BatchMatMulV2"):
@@ -132,7 +132,7 @@ class Around(layers.Layer):
 def test_layers_of_several_signatures_keep_their_masks(tmp_path, make):
     inputs = make.ids()
     vectors = Around(layers.Embedding(50, 4, mask_zero=True))(inputs)
-    mean = Around(kp.MaskedAveragePooling1D())(vectors)
+    mean = Around(kp.Pooling1D("mean"))(vectors)
     model = keras.Model(inputs, layers.Dense(3, name="scores")(mean))
     path = export(model, tmp_path)
     padded = {"ids": [[3, 1, 9, 9], [7, 7, 7, 7]], "lengths": [2, 1]}
@@ -151,15 +151,15 @@ def test_folder_is_hardly_larger_than_its_weights(tmp_path):
             layers.Embedding(len(vocabulary), 128, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(2, num_heads=4, intermediate_dim=512),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             layers.Dense(2, name="scores"),
         ]
     )
     path = export(model, tmp_path, labels=["no", "yes"], batching=True)
-    assert len(kp.inspect(path).signatures) == 3
+    assert len(kp.inspect_export(path).signatures) == 3
     weights = 4 * model.count_params()
     words = sum(len(word) + 1 for word in vocabulary)
-    size = kp.inspect(path).size_bytes
+    size = kp.inspect_export(path).size_bytes
     assert size <= 1.1 * weights + words + 2e6
     # So that 1.1 does not hide a second copy of anything large.
     assert size - weights - words <= 3e6
@@ -312,7 +312,7 @@ def wordpiece(make):
             keras.Input((), dtype="string", name="text"),
             kp.WordpieceTokenizer(vocabulary),
             layers.Embedding(7, 4, mask_zero=True),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
         ]
     )
 
@@ -320,7 +320,7 @@ def wordpiece(make):
 def pooled(make, policy):
     inputs = make.ids()
     x = layers.Embedding(50, 4, mask_zero=True, dtype=policy)(inputs)
-    x = kp.MaskedAveragePooling1D(dtype=policy)(x)
+    x = kp.Pooling1D("mean", dtype=policy)(x)
     return keras.Model(inputs, layers.Dense(3, dtype=policy)(x))
 
 
@@ -354,7 +354,7 @@ def foreign(make, tmp_path_factory):
     model = signatures["attention"]
     base = tmp_path_factory.mktemp("foreign")
     export(model, base, signatures=signatures)
-    report = kp.verify(base, model, signatures=signatures, max_length=5)
+    report = kp.verify_export(base, model, signatures=signatures, max_length=5)
     return signatures, report
 
 
@@ -375,7 +375,7 @@ def test_operators_beyond_the_plain_runtime(foreign):
 
 def test_names_and_dtypes_of_an_artifact_of_many(foreign):
     _, report = foreign
-    found = kp.inspect(report.path).signatures
+    found = kp.inspect_export(report.path).signatures
     assert set(found["dicts"]["inputs"]) == {"lengths", "words"}
     assert set(found["dicts"]["outputs"]) == {"sum", "mask"}
     assert str(found["subclass"]["outputs"]["real"]) == "bool (None, None)"
@@ -405,7 +405,7 @@ def test_model_of_strings_can_also_be_asked_for_its_ids(tmp_path):
     tokens = layers.TextVectorization(output_sequence_length=4)
     tokens.adapt(tf.constant(["one two", "two three four"]))
     vectors = layers.Embedding(7, 4, mask_zero=True, name="v")(tokens(text))
-    model = keras.Model(text, {"mean": kp.MaskedAveragePooling1D()(vectors)})
+    model = keras.Model(text, {"mean": kp.Pooling1D("mean")(vectors)})
     artifact = kp.export_saved_model(
         model, tmp_path, samples=TEXTS, verbose=False
     )

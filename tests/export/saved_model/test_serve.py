@@ -110,7 +110,7 @@ def test_as_keras_has_it(make, tmp_path):
         tf.nest.flatten(own), tf.nest.flatten(others), strict=True
     ):
         np.testing.assert_allclose(found, other, rtol=0, atol=TOLERANCE)
-    report = kp.verify(exported.path, model, verbose=False)
+    report = kp.verify_export(exported.path, model, verbose=False)
     assert report.passed
     assert report.unverified == []
 
@@ -126,7 +126,7 @@ def test_of_strings_and_labels(text_model, tmp_path):
     assert served["label"].numpy()[0].decode() in labels
     assert served.keys() == {"scores", "classes", "label"}
     for known in (labels, None):
-        report = kp.verify(
+        report = kp.verify_export(
             path, text_model, labels=known, max_length=9, verbose=False
         )
         assert report.passed, report

@@ -139,7 +139,7 @@ def test_bad_record_is_found_as_the_server_would(
     if harm == "torn":
         (folder / WARMUP).write_bytes(content[:-7])
     check = {  # the whole of which the rest is a part
-        "id": lambda: kp.verify(folder, text_model, max_length=1)
+        "id": lambda: kp.verify_export(folder, text_model, max_length=1)
     }.get(harm, lambda: rolling._check_loads(folder, 1, []))
     with pytest.raises(
         kp.ExportVerificationError, match="1' does not load: "

@@ -47,12 +47,12 @@ def test_each_row_has_every_class_in_the_order_of_its_scores(
         1,
         3,
     )
-    assert "classes" not in kp.inspect(served.path).signatures["encode"]
+    assert "classes" not in kp.inspect_export(served.path).signatures["encode"]
 
 
 def test_verification_compares_labels(text_model, served):
     # Those of the export: without them, the rest.
-    report = kp.verify(served.path, text_model, max_length=2)
+    report = kp.verify_export(served.path, text_model, max_length=2)
     assert report.passed
     assert report.unverified == [
         f"{signature}/{output}"
@@ -62,7 +62,7 @@ def test_verification_compares_labels(text_model, served):
     assert str(report).endswith("Give the export's `labels` (--labels)")
     assert served.report.passed  # with them
     assert served.report.unverified == []
-    report = kp.verify(
+    report = kp.verify_export(
         served.path, text_model, labels=LABELS[::-1], max_length=2
     )
     assert not report.passed
@@ -72,7 +72,7 @@ def test_verification_compares_labels(text_model, served):
 
 
 def test_labels_that_the_artifact_does_not_have(model, saved_model):
-    report = kp.verify(
+    report = kp.verify_export(
         saved_model.path,
         model,
         signatures={"serving_default": model},
@@ -84,12 +84,12 @@ def test_labels_that_the_artifact_does_not_have(model, saved_model):
 
 def test_labels_are_not_of_litert(model, litert):
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
-        kp.verify(litert.path, model, labels=["a", "b", "c"])
+        kp.verify_export(litert.path, model, labels=["a", "b", "c"])
 
 
 def two_heads(make):
     inputs = make.ids()
-    pooled = kp.MaskedAveragePooling1D()(
+    pooled = kp.Pooling1D("mean")(
         layers.Embedding(50, 4, mask_zero=True)(inputs)
     )
     return keras.Model(

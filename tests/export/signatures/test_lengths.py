@@ -182,7 +182,7 @@ def test_litert_files_take_ids_alone(make, tmp_path):
     path = kp.export_litert(
         make.embedder(), tmp_path / "m.tflite", verify=False, verbose=False
     ).path
-    ((name, signature),) = kp.inspect(path).signatures.items()
+    ((name, signature),) = kp.inspect_export(path).signatures.items()
     assert name == "serving_default"
     assert set(signature["inputs"]) == {"ids"}
 

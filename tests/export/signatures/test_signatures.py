@@ -449,7 +449,7 @@ def columns():
             inputs["tags"]
         ),
         layers.Normalization(mean=[40.0], variance=[9.0])(inputs["age"]),
-        kp.MaskedAveragePooling1D()(vectors),
+        kp.Pooling1D("mean")(vectors),
         layers.Flatten()(
             layers.Embedding(9, 2)(
                 layers.HashedCrossing(9)((inputs["street"], inputs["city"]))

@@ -90,7 +90,7 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
     own = cases.unpack(record_path(exported / "numbers.tflite").read_bytes())
     record_of(path, signatures={"other": allowed}, weights=own["weights"])
     given = {"serving_default": numbers}
-    report = kp.verify(path, numbers, signatures=given, verbose=False)
+    report = kp.verify_export(path, numbers, signatures=given, verbose=False)
     assert report.passed
     assert report.unverified == ["other"]
     kp.Scorer(path)
@@ -100,7 +100,9 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
     ) as error:
         kp.Scorer(path, signature="other")
     assert "Verify all signatures" in str(error.value)
-    report = kp.verify(path, numbers, signatures=both(numbers), verbose=False)
+    report = kp.verify_export(
+        path, numbers, signatures=both(numbers), verbose=False
+    )
     assert report.unverified == []
     kp.Scorer(path, signature="other")
 
@@ -186,7 +188,7 @@ def test_named_pipe_gives_way_to_a_record(numbers, exported, tmp_path, soon):
     path = tmp_path / "numbers.tflite"
     shutil.copy(exported / "numbers.tflite", path)
     fifo(record_path(path))
-    assert kp.verify(path, numbers, verbose=False).passed
+    assert kp.verify_export(path, numbers, verbose=False).passed
     record = record_path(path).rename(tmp_path / "elsewhere")
     record_path(path).symlink_to(record)  # as volumes of Kubernetes do
     kp.Scorer(path)
@@ -201,7 +203,7 @@ def test_folder_holds_the_format_and_nothing_else(exported, tmp_path, soon):
         with pytest.raises(
             ValueError, match=f"'{place}' is no part of"
         ) as told:
-            kp.inspect(path)
+            kp.inspect_export(path)
         assert "Move it" in str(told.value)
     path = tmp_path / "own" / "1"
     shutil.copytree(exported / "numbers" / "1", path)
@@ -209,7 +211,7 @@ def test_folder_holds_the_format_and_nothing_else(exported, tmp_path, soon):
     (path / "assets.extra").mkdir(exist_ok=True)
     sparse(path / "assets.extra" / "of_a_user")  # which no runtime reads
     assert digests(path) == before
-    assert kp.inspect(path).size_bytes < 2**20
+    assert kp.inspect_export(path).size_bytes < 2**20
 
 
 def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
@@ -217,26 +219,30 @@ def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
     pytest.importorskip("pyarrow")
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
-    before, size = digests(path), kp.inspect(path).size_bytes
-    assert kp.verify(path, numbers, signatures=both(numbers), verbose=False)
+    before, size = digests(path), kp.inspect_export(path).size_bytes
+    assert kp.verify_export(
+        path, numbers, signatures=both(numbers), verbose=False
+    )
     sparse(path / ".DS_Store")
     fifo(path / ".pipe")
     device(path / ".link")
     (path / ".git").mkdir()
     sparse(path / ".git" / "config")
     assert digests(path) == before
-    found = kp.inspect(path).size_bytes
+    found = kp.inspect_export(path).size_bytes
     assert size <= found < size + 10_000  # what the record has
-    assert kp.verify(path, numbers, signatures=both(numbers), verbose=False)
+    assert kp.verify_export(
+        path, numbers, signatures=both(numbers), verbose=False
+    )
     kp.Scorer(path)
     other = tmp_path / "2"
     shutil.copytree(exported / "numbers" / "1", other)
-    copy = kp.rollback(tmp_path, 1, verbose=False).path
+    copy = kp.rollback_export(tmp_path, 1, verbose=False).path
     assert not [each for each in copy.iterdir() if each.name.startswith(".")]
     assert digests(copy) == before
     sparse(path / "variables" / ".DS_Store")
     with pytest.raises(ValueError, match=r"'variables/.DS_Store' is no part"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_names_in_a_record_are_anybodys(numbers, exported, tmp_path):
@@ -269,7 +275,7 @@ def test_file_is_no_longer_than_its_format_can_be(exported, tmp_path):
     shutil.copy(exported / "numbers.tflite", path)
     os.truncate(path, 2**36)
     with pytest.raises(ValueError, match="68,719,476,736 bytes"):
-        kp.inspect(path)
+        kp.inspect_export(path)
 
 
 def test_folder_without_end(numbers, exported, tmp_path):
@@ -286,7 +292,7 @@ def test_folder_without_end(numbers, exported, tmp_path):
     os.close(here)
     try:
         with pytest.raises(kp.ExportVerificationError, match="100 deep"):
-            kp.verify(path, numbers, verbose=False)
+            kp.verify_export(path, numbers, verbose=False)
     finally:
         os.system(f"rm -r '{path}'")
 

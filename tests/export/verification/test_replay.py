@@ -55,7 +55,7 @@ def copied(files, name, folder):
 @pytest.mark.parametrize("name", NAMES)
 def test_file_and_its_cases_in_each_runtime(files, tmp_path, name):
     path = copied(files, name, tmp_path)
-    report = kp.verify(path, verbose=False)
+    report = kp.verify_export(path, verbose=False)
     assert report.passed, str(report)
     wanted = {"m.onnx": {"onnx", "openvino"}, "m": {"saved_model"}}.get(
         name, {"litert", "litert_compiled"}
@@ -83,7 +83,7 @@ def test_one_row_of_a_table_in_another_version(files, tmp_path, name):
                 vectors["values"] + 0.05 * (ids == 17)[..., None]
             )
     record_path(path).write_bytes(cases.pack(record))
-    report = kp.verify(path, verbose=False)
+    report = kp.verify_export(path, verbose=False)
     assert not report
     assert "serving_default/vectors: off by " in str(report)
     assert "FAILED" in str(report).splitlines()[0]
@@ -98,11 +98,11 @@ def test_file_that_is_another(files, tmp_path):
     with pytest.raises(
         kp.ExportVerificationError, match="not the file that its cases are of"
     ):
-        kp.verify(path, verbose=False)
+        kp.verify_export(path, verbose=False)
     record = cases.unpack(record_path(path).read_bytes())
     record["files"] = digests(path)
     record_path(path).write_bytes(cases.pack(record))
-    report = kp.verify(path, verbose=False)
+    report = kp.verify_export(path, verbose=False)
     assert "serving_default/scores: off by " in str(report)
     assert "vectors" not in str(report.runtimes[0].errors[0])
 
@@ -113,18 +113,18 @@ def test_cases_of_no_use(files, tmp_path):
     for case in record["cases"]:
         case["inputs"]["ids"] = case["inputs"]["ids"].astype("float64")
     record_path(path).write_bytes(cases.pack(record))
-    report = kp.verify(path, verbose=False)
+    report = kp.verify_export(path, verbose=False)
     assert not report
     assert "Got value of type" in str(report) or "dtype" in str(report)
     content = record_path(path).read_bytes()
     record_path(path).write_bytes(content[:-100])
     with pytest.raises(ValueError, match="cannot be used"):
-        kp.verify(path, verbose=False)
+        kp.verify_export(path, verbose=False)
     record_path(path).unlink()
     with pytest.raises(
         ValueError, match=r"nothing to replay. Give the model: `verify\(path, m"
     ):
-        kp.verify(path, verbose=False)
+        kp.verify_export(path, verbose=False)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_cases_of_no_use(files, tmp_path):
 )
 def test_arguments_without_a_model(files, given, message):
     with pytest.raises(ValueError, match=message):
-        kp.verify(files / "m.tflite", verbose=False, **given)
+        kp.verify_export(files / "m.tflite", verbose=False, **given)
 
 
 def test_texts_and_choices(tmp_path):
@@ -146,7 +146,7 @@ def test_texts_and_choices(tmp_path):
     text = keras.Input((), dtype="string", name="text")
     ids = words(text)
     x = keras.layers.Embedding(6, 4, mask_zero=True)(ids)
-    x = kp.MaskedAveragePooling1D()(x)
+    x = kp.Pooling1D("mean")(x)
     scores = keras.layers.Dense(3, activation="softmax", name="scores")(x)
     path = kp.export_saved_model(
         keras.Model(text, scores),
@@ -155,7 +155,7 @@ def test_texts_and_choices(tmp_path):
         samples=["a bé", "", "c c"],
         verbose=False,
     ).path
-    report = kp.verify(path, verbose=False)
+    report = kp.verify_export(path, verbose=False)
     assert report.passed
     record = cases.unpack(record_path(path).read_bytes())
     for case in record["cases"]:
@@ -163,7 +163,7 @@ def test_texts_and_choices(tmp_path):
             if output["values"].dtype == object:
                 output["values"][...] = b"w"
     record_path(path).write_bytes(cases.pack(record))
-    assert "off by 1, allowed 0" in str(kp.verify(path, verbose=False))
+    assert "off by 1, allowed 0" in str(kp.verify_export(path, verbose=False))
 
 
 @pytest.mark.parametrize("other", ["m.onnx", "m", "int8.tflite"])

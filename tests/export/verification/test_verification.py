@@ -135,7 +135,7 @@ def test_report_as_text(artifact):
 
 def test_artifact_prints_as_its_report(artifact):
     assert str(artifact) == str(artifact.report)
-    assert str(kp.ExportedModel(artifact.path, None)) == (
+    assert str(kp.types.ExportedModel(artifact.path, None)) == (
         f"{artifact.path}: not verified"
     )
     # At a prompt, what matters in one line.
@@ -155,7 +155,7 @@ def test_report_as_json(artifact):
 
 
 def test_verify_finds_what_the_export_found(model, litert):
-    report = kp.verify(str(litert.path), model, max_length=9)
+    report = kp.verify_export(str(litert.path), model, max_length=9)
     assert report.passed
     assert report.unverified == ["short"]
     assert "not verified: short" in str(report)
@@ -208,7 +208,7 @@ def scaled(tmp_path_factory):
     )
     for name, (_, after, _) in FACTORS.items():
         models[name].set_weights([np.array([[after]], "float32")])
-    return kp.verify(
+    return kp.verify_export(
         path,
         models["same"],
         signatures=models,
@@ -288,10 +288,10 @@ def test_small_column_of_the_wrong_sign_is_named(tmp_path):
         return model
 
     path = export(two_columns(1e-9), tmp_path / "m.tflite")
-    report = kp.verify(path, two_columns(1e-9))
+    report = kp.verify_export(path, two_columns(1e-9))
     assert report.passed
     assert report.unchecked_columns == []
-    report = kp.verify(path, two_columns(-1e-9))
+    report = kp.verify_export(path, two_columns(-1e-9))
     assert report.largest_difference <= report.tolerance
     assert report.unchecked_columns == ["serving_default/y[..., 1]"]
     assert "too small to be checked next to the others: serving" in str(report)
@@ -371,7 +371,7 @@ def test_report_of_a_failure_is_still_json(scaled):
 def test_changed_weight_and_where(litert, model, tmp_path):
     changed = with_other_bias(model)
     path = shutil.copy(litert.path, tmp_path)  # without its record
-    report = kp.verify(path, changed, max_length=9)
+    report = kp.verify_export(path, changed, max_length=9)
     assert not report.passed
     assert not report
     assert 2e-5 < report.largest_difference < 3e-4
@@ -398,7 +398,7 @@ def test_changed_weight_and_where(litert, model, tmp_path):
 def test_other_weights_are_not_called_rounding(saved_model, model, tmp_path):
     # Of a copy: a failed verification removes the record.
     path = shutil.copytree(saved_model.path, tmp_path / "1")
-    report = kp.verify(path, with_other_bias(model), max_length=2)
+    report = kp.verify_export(path, with_other_bias(model), max_length=2)
     assert 2e-5 < report.largest_difference < 1e-3
     with pytest.raises(kp.ExportVerificationError) as caught:
         report.require_success()
@@ -411,7 +411,7 @@ def test_tolerance(tmp_path):
     path = tmp_path / "m.tflite"
     kp.export_litert(model, path, verbose=False)
     model.set_weights([np.array([[0.5001]], "float32")])
-    report = kp.verify(path, model, tolerance=3e-4)
+    report = kp.verify_export(path, model, tolerance=3e-4)
     assert 2e-5 < report.largest_difference <= report.tolerance == 3e-4
     assert report.different_weights == ["m/y/kernel"]  # no tolerance allows it
     assert not report
@@ -430,10 +430,10 @@ def test_integers_must_be_equal(tmp_path, make):
 
     model = argmax()
     path = export(model, tmp_path / "argmax.tflite")
-    assert kp.verify(path, model, max_length=4).largest_difference == 0
+    assert kp.verify_export(path, model, max_length=4).largest_difference == 0
     (table,) = model.get_weights()
     other = argmax([np.roll(table, 1, axis=1)])
-    report = kp.verify(path, other, max_length=4, tolerance=10.0)
+    report = kp.verify_export(path, other, max_length=4, tolerance=10.0)
     assert report.largest_difference == math.inf
     assert report.worst.where == "best[0, 0]"
 
@@ -443,15 +443,15 @@ def test_masked_tokens_that_matter_in_the_artifact_alone(tmp_path, make):
     def averaging(pooling):
         inputs = make.ids()
         embedding = layers.Embedding(
-            50, 4, mask_zero=pooling is kp.MaskedAveragePooling1D
+            50, 4, mask_zero=isinstance(pooling, kp.Pooling1D)
         )
-        return keras.Model(inputs, {"mean": pooling()(embedding(inputs))})
+        return keras.Model(inputs, {"mean": pooling(embedding(inputs))})
 
-    masked = averaging(kp.MaskedAveragePooling1D)
-    unmasked = averaging(layers.GlobalAveragePooling1D)
+    masked = averaging(kp.Pooling1D("mean"))
+    unmasked = averaging(layers.GlobalAveragePooling1D())
     unmasked.set_weights(masked.get_weights())
     path = export(unmasked, tmp_path / "unmasked.tflite")
-    report = kp.verify(path, masked, max_length=5)
+    report = kp.verify_export(path, masked, max_length=5)
     right = [case for case in report.cases if case.largest_difference <= 1e-5]
     (case,) = right  # one token, and no padding
     assert case.inputs == "ids of shape (1, 1)"
@@ -467,7 +467,7 @@ def test_frozen_length_in_a_litert_file(tmp_path, make):
     )
     assert exported.report.passed
     assert exported.report.fixed_shapes == []
-    report = kp.verify(exported.path, model, max_length=5)
+    report = kp.verify_export(exported.path, model, max_length=5)
     assert not report.passed
     assert "(--signature serving_default=ids:?x5)" in str(report)
     by_inputs = {case.inputs: case for case in report.cases}
@@ -501,7 +501,7 @@ def test_model_that_is_infinite_throughout(tmp_path):
     path = export(model, tmp_path / "model.tflite")
     kernel, _ = model.get_weights()
     model.set_weights([kernel, np.array([0.0, -np.inf], "float32")])
-    report = kp.verify(path, model)
+    report = kp.verify_export(path, model)
     assert not report.passed
     assert report.worst.where == "logits[0, 1]"
     assert report.constant_outputs == []
@@ -545,7 +545,7 @@ def test_outputs_of_another_name(litert, make):
     other = make.classifier()
     other.layers[-1].name = "logits"
     other = keras.Model(other.inputs, {"logits": other.outputs[0]})
-    report = kp.verify(litert.path, other, max_length=1)
+    report = kp.verify_export(litert.path, other, max_length=1)
     assert not report.passed
     assert report.worst.error == (
         "its outputs are scores, and the model's are logits"
@@ -557,7 +557,7 @@ def test_outputs_of_another_shape(litert, make):
     vectors = layers.Embedding(50, 8)(inputs)
     outputs = layers.Dense(4)(ops.mean(vectors, axis=1))
     other = keras.Model(inputs, {"scores": outputs})
-    report = kp.verify(litert.path, other, max_length=1)
+    report = kp.verify_export(litert.path, other, max_length=1)
     assert not report.passed
     with pytest.raises(kp.ExportVerificationError) as caught:
         report.require_success()
@@ -574,14 +574,14 @@ def test_inputs_of_another_name(litert, make):
         "'serving_default' of the file takes ids, and the model takes tokens"
     )
     with pytest.raises(ValueError, match=message):
-        kp.verify(litert.path, other, max_length=1)
+        kp.verify_export(litert.path, other, max_length=1)
 
 
 def mean_of(embedding, positions, name):
     inputs = keras.Input((None,), dtype="int32", name="ids")
     return keras.Model(
         inputs,
-        {name: kp.MaskedAveragePooling1D()(positions(embedding(inputs)))},
+        {name: kp.Pooling1D("mean")(positions(embedding(inputs)))},
     )
 
 
@@ -615,7 +615,7 @@ def wrong_saved_model(tmp_path_factory):
     kp.export_saved_model(
         model, base, signatures=signatures, verify=False, verbose=False
     )
-    return kp.verify(
+    return kp.verify_export(
         base, model, signatures=dict.fromkeys(signatures, model), max_length=3
     )
 
@@ -695,7 +695,7 @@ def test_what_the_killed_left_is_removed_by_the_next(
     (folder,) = scratch.glob("*.partial")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert "request.json" in contents(folder)
-    kp.verify(litert.path, model, max_length=2)
+    kp.verify_export(litert.path, model, max_length=2)
     # TensorFlow leaves a file of its own.
     assert list(scratch.glob(".*")) == []
 
@@ -743,7 +743,7 @@ def test_runtime_that_ends(play_worker, model, litert, source, message):
     """In other ways too: see worker/test_worker_client.py."""
     play_worker(source)
     with pytest.raises(kp.ExportVerificationError) as caught:
-        kp.verify(litert.path, model, max_length=1)
+        kp.verify_export(litert.path, model, max_length=1)
     assert str(caught.value) == f"{message} while it ran '{litert.path}'"
     assert caught.value.report is None
 
@@ -790,7 +790,7 @@ def test_worker_starts_afresh(play_worker, model, litert, monkeypatch):
     with pytest.raises(
         kp.ExportVerificationError, match=r"\(True, '-1', None, None\)$"
     ):
-        kp.verify(litert.path, model, max_length=1)
+        kp.verify_export(litert.path, model, max_length=1)
 
 
 def test_modules_of_the_working_directory_are_not_imported(
@@ -800,7 +800,7 @@ def test_modules_of_the_working_directory_are_not_imported(
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
     path = os.path.relpath(litert.path, tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert kp.verify(path, model, max_length=1).passed
+    assert kp.verify_export(path, model, max_length=1).passed
 
 
 # ---- Artifacts that do not load
@@ -818,7 +818,7 @@ def test_saved_model_with_broken_weights(model, saved_model, tmp_path):
     with pytest.raises(
         kp.ExportVerificationError, match="' does not load: "
     ) as caught:
-        kp.verify(tmp_path, model, max_length=1)
+        kp.verify_export(tmp_path, model, max_length=1)
     assert caught.value.report is None
 
 
@@ -834,7 +834,7 @@ def test_litert_file_that_the_runtime_refuses(model, litert, tmp_path):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     with pytest.raises(kp.ExportVerificationError, match="' does not load: "):
-        kp.verify(path, model, max_length=1)
+        kp.verify_export(path, model, max_length=1)
 
 
 # ---- Arguments
@@ -848,7 +848,7 @@ def test_signature_that_the_artifact_does_not_have(model, litert):
         "(--signature serving_default=ids:?x? --signature short=ids:1x4)"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.verify(litert.path, model, signatures={"predict": model})
+        kp.verify_export(litert.path, model, signatures={"predict": model})
 
 
 def test_file_that_cannot_be_read(model, litert, tmp_path):
@@ -857,13 +857,13 @@ def test_file_that_cannot_be_read(model, litert, tmp_path):
     with pytest.raises(
         kp.ExportVerificationError, match="is no readable LiteRT file: "
     ) as caught:
-        kp.verify(path, model)
+        kp.verify_export(path, model)
     assert caught.value.report is None
 
 
 def test_model_that_is_none(litert):
     with pytest.raises(ValueError, match=r"`model` must be a keras\.Model"):
-        kp.verify(litert.path, "model.keras")
+        kp.verify_export(litert.path, "model.keras")
 
 
 @pytest.mark.parametrize(
@@ -881,7 +881,7 @@ def test_model_that_is_none(litert):
 )
 def test_arguments(model, litert, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        kp.verify(litert.path, model, **options)
+        kp.verify_export(litert.path, model, **options)
 
 
 class LearnedPositions(layers.Layer):
@@ -995,7 +995,7 @@ def test_sample_of_a_length_that_the_model_does_not_take(tmp_path, contents):
 def test_another_backend(function, model, litert, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
     call = {
-        "verify": lambda: kp.verify(litert.path, model),
+        "verify": lambda: kp.verify_export(litert.path, model),
         "saved_model": lambda: kp.export_saved_model(model, tmp_path),
         "litert": lambda: kp.export_litert(model, tmp_path / "m.tflite"),
     }[function]
@@ -1084,7 +1084,7 @@ def test_array_for_several_inputs():
 
 
 def test_sample_for_a_signature_of_another_name(model, litert):
-    report = kp.verify(
+    report = kp.verify_export(
         litert.path,
         model,
         signatures={"short": (model, {"ids": (1, 4)})},
@@ -1098,7 +1098,7 @@ def test_sample_for_a_signature_of_another_name(model, litert):
 
 def test_sample_that_fits_one_of_two_signatures(model, litert):
     """Whose order does not matter."""
-    report = kp.verify(
+    report = kp.verify_export(
         litert.path,
         model,
         signatures={
@@ -1174,7 +1174,7 @@ def column():
 
 def test_a_default_signature_that_cannot_be_verified_is_reported(tmp_path):
     artifact = kp.export_saved_model(column(), tmp_path, verbose=False)
-    assert [*kp.inspect(artifact.path).signatures] == ["serving_default"]
+    assert [*kp.inspect_export(artifact.path).signatures] == ["serving_default"]
     (note,) = artifact.report.notes
     assert re.fullmatch(
         r"the file has no signature 'from_ids', which takes integers, and no "

@@ -127,7 +127,7 @@ def row_that_no_case_reaches(value):
 )
 def test_changed_weight_is_named(folder, signatures, change):
     change_weight(folder, "right", change)
-    report = kp.verify(
+    report = kp.verify_export(
         folder,
         signatures[DEFAULT],
         signatures=signatures,
@@ -174,7 +174,7 @@ def test_other_outputs_in_python_are_refused(folder, signatures):
         kp.ExportVerificationError,
         match="differs between servers and Python: signature 'serving_default'",
     ):
-        kp.verify(
+        kp.verify_export(
             folder, signatures[DEFAULT], signatures=signatures, max_length=1
         )
 

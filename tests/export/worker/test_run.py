@@ -140,7 +140,7 @@ def test_case_after_one_that_failed_is_the_models(tmp_path):
             keras.layers.Embedding(20, 64, mask_zero=True),
             kp.PositionalEncoding(),
             kp.TransformerEncoder(2, num_heads=2, intermediate_dim=64),
-            kp.MaskedAveragePooling1D(),
+            kp.Pooling1D("mean"),
             keras.layers.Dense(2, name="scores"),
         ]
     )
