@@ -70,7 +70,9 @@ class _Model:
     def __init__(self, options: argparse.Namespace) -> None:
         self._seed = options.seed
         model = load_model(options.model, options.imports)
-        from keras_posenc import PretrainedGenerator
+        from keras_posenc.checkpoints.pretrained_generator import (
+            PretrainedGenerator,
+        )
 
         if not isinstance(model, PretrainedGenerator):
             raise UsageError(

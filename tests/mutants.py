@@ -1,270 +1,419 @@
-"""Puts faults into the package one by one, and asks whether tests find them.
+"""Puts random faults into the package, and asks whether the tests find them.
 
-`make mutants` runs them all: `python tests/mutants.py --help` says what else it
-does. A mutant that survives lacks a test. One that changes no answer is none,
-and does not belong here.
+`make mutants` first runs the tests once, and notes which of them run which
+lines (coverage.py's contexts; kept in `build/mutants/`). Then for each fault a
+process is forked that has the package imported, changes the code of one
+function, and runs the tests that run the changed line, the shortest first. A
+fault that none of them finds survives: a test is missing, or the fault changes
+no answer.
+
+The faults are drawn with a seed from the sources, so that two states of the
+tests are asked about the same ones. Those of the worker are put into a copy of
+its files, as it runs in processes of its own.
 """
 
 import argparse
+import ast
+import collections
+import gc
+import importlib
+import json
 import os
-import queue
-import re
+import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+import types
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMEOUT = 300  # seconds for the tests of one mutant
-PYTEST = (
-    *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly"),
-    *("-p", "no:cacheprovider", "-n", "0", "-m", "not slow"),
-)
+FOLDER = ROOT / "build" / "mutants"
+WORKER = "keras_posenc_worker"
+# Of a worker's lines nobody notes which test runs them.
+TESTS_OF_WORKER = ("tests/export/worker", "tests/export/inspection")
+PLAIN = (*("-m", "not slow"), *("-p", "no:randomly"), "-q")
+SECONDS = 60  # that the tests of a fault take together, at most
+OTHERS = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "/",
+    ast.Div: "*",
+    ast.FloorDiv: "*",
+    ast.Mod: "//",
+    ast.Pow: "*",
+    ast.And: "or",
+    ast.Or: "and",
+}
+SIGNS = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.And: "and",
+    ast.Or: "or",
+}
 
 
-class Mutant(NamedTuple):
-    """A fault, and who should find it.
+class Fault(NamedTuple):
+    """A change of one place in one line of a function."""
 
-    Attributes:
-        file: Where it is, below `keras_posenc/`.
-        fault: What it is, in words.
-        old: What stands there, once in the file.
-        new: What stands there instead.
-        tests: Tests that should fail, below `tests/`, with blanks between.
-    """
-
-    file: str
-    fault: str
+    file: str  # below the root
+    function: str  # its qualified name, the outermost one
+    line: int
+    start: int
+    end: int
     old: str
     new: str
-    tests: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.old!r} -> {self.new!r}"
+
+    def lines(self) -> list[str]:
+        """The lines of the file with the fault in it."""
+        text = (ROOT / self.file).read_text("utf-8")
+        lines = text.splitlines(keepends=True)
+        line = lines[self.line - 1].encode()
+        changed = line[: self.start] + self.new.encode() + line[self.end :]
+        lines[self.line - 1] = changed.decode()
+        return lines
 
 
-def read(path: Path) -> list[Mutant]:
-    """The faults of a file, one a paragraph.
+# ---- Drawing
 
-    `file: fault`, lines of `- old` and of `+ new`, then a test a line.
-    """
-    mutants = []
-    for paragraph in path.read_text(encoding="utf-8").split("\n\n"):
-        head, *lines = paragraph.strip("\n").split("\n")
-        if head.startswith("#"):  # a title
-            continue
-        old, new = (
-            "\n".join(line[2:] for line in lines if line.startswith(sign))
-            for sign in "-+"
+
+def draw(each: int, seed: int, only: str) -> list[Fault]:
+    """Draws so many faults of each part of the package."""
+    parts: dict[str, list[Fault]] = collections.defaultdict(list)
+    for path in sorted(ROOT.glob("keras_posenc*/**/*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        parts[part_of(file)] += faults_of(file, path.read_text("utf-8"))
+    drawn = []
+    for part, faults in sorted(parts.items()):
+        chosen = random.Random(f"{seed} {part}").sample(
+            faults, min(each, len(faults))
         )
-        tests = " ".join(x for x in lines if x[0] not in "-+")
-        mutants.append(Mutant(*head.split(": ", 1), old, new, tests))
-    return mutants
+        drawn += sorted(f for f in chosen if only in str(f))
+    return drawn
 
 
-MUTANTS = read(Path(__file__).with_suffix(".txt"))
+def part_of(file: str) -> str:
+    top, *below = file.split("/")
+    return below[0] if top == "keras_posenc" and len(below) > 1 else top
+
+
+def faults_of(file: str, text: str) -> list[Fault]:
+    lines = [line.encode() for line in text.splitlines()]
+    found = []
+    for name, function in functions_of(ast.parse(text).body):
+        for line, start, end, new in changes(function, lines):
+            old = lines[line - 1][start:end].decode()
+            found.append(Fault(file, name, line, start, end, old, new))
+    return found
+
+
+def functions_of(
+    body: list[ast.stmt], above: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yields the outermost functions, and those of classes."""
+    for each in body:
+        if isinstance(each, ast.FunctionDef):
+            yield above + each.name, each
+        elif isinstance(each, ast.ClassDef):
+            yield from functions_of(each.body, f"{above}{each.name}.")
+
+
+def changes(
+    function: ast.FunctionDef, lines: list[bytes]
+) -> Iterator[tuple[int, int, int, str]]:
+    for node in computing(function.body):
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                yield from between(left, op, right, lines)
+            case ast.BinOp(left=left, op=op, right=right):
+                yield from between(left, op, right, lines)
+            case ast.BoolOp(op=op, values=values):
+                yield from between(values[0], op, values[1], lines)
+            case ast.UnaryOp(op=ast.Not()):
+                start = node.col_offset
+                yield node.lineno, start, start + len("not"), "bool"
+            case ast.Constant(value=bool(value)):
+                yield of_whole(node, str(not value))
+            case ast.Constant(value=int() | float() as number):
+                yield of_whole(node, repr(number + 1))
+            case ast.If(test=test) | ast.IfExp(test=test):
+                if test.lineno == test.end_lineno:
+                    start, end = test.col_offset, test.end_col_offset
+                    text = lines[test.lineno - 1][start:end].decode()
+                    yield test.lineno, start, end or 0, f"(not ({text}))"
+
+
+def computing(nodes: list[Any]) -> Iterator[ast.AST]:
+    """Yields what computes answers: no messages, types or defaults."""
+    for node in nodes:
+        if isinstance(
+            node, ast.Raise | ast.Assert | ast.JoinedStr | ast.arguments
+        ):
+            continue
+        yield node
+        children = dict(ast.iter_fields(node))
+        for name in ("annotation", "returns", "decorator_list"):
+            children.pop(name, None)
+        for child in children.values():
+            several = child if isinstance(child, list) else [child]
+            yield from computing([x for x in several if isinstance(x, ast.AST)])
+
+
+def between(
+    left: ast.AST, op: ast.AST, right: ast.AST, lines: list[bytes]
+) -> Iterator[tuple[int, int, int, str]]:
+    """Yields the change of an operator that is alone between two sides."""
+    if type(op) not in OTHERS:
+        return
+    sign = SIGNS[type(op)].encode()
+    line = left.end_lineno  # type: ignore[attr-defined]
+    start = left.end_col_offset  # type: ignore[attr-defined]
+    if line != right.lineno:  # type: ignore[attr-defined]
+        return
+    gap = lines[line - 1][start : right.col_offset]  # type: ignore[attr-defined]
+    if gap.strip(b" ()") == sign:
+        start += gap.index(sign)
+        yield line, start, start + len(sign), OTHERS[type(op)]
+
+
+def of_whole(node: ast.Constant, new: str) -> tuple[int, int, int, str]:
+    return node.lineno, node.col_offset, node.end_col_offset or 0, new
+
+
+# ---- Which tests run which lines
+
+
+class Times:
+    """Notes how long each test takes, as a plugin of pytest."""
+
+    def __init__(self) -> None:
+        self.seconds: collections.Counter[str] = collections.Counter()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+
+def note(tests: list[str]) -> None:
+    """Runs the tests, and keeps who runs which line, and for how long."""
+    import pytest
+
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    os.environ["COVERAGE_FILE"] = str(FOLDER / "lines")
+    times = Times()
+    code = pytest.main(
+        [
+            *PLAIN,
+            *("-n", "2", "--dist", "loadfile"),
+            *("--cov", "--cov-context=test", "--cov-report="),
+            "--cov-fail-under=0",
+            *tests,
+        ],
+        plugins=[times],
+    )
+    if code not in (0, 1):
+        sys.exit(f"The tests cannot be run: pytest ended with {code}.")
+    (FOLDER / "seconds.json").write_text(json.dumps(times.seconds))
+
+
+class Notes:
+    """The tests that run a line, the shortest first."""
+
+    def __init__(self) -> None:
+        from coverage import CoverageData
+
+        self._data = CoverageData(str(FOLDER / "lines"))
+        self._data.read()
+        self._seconds = json.loads((FOLDER / "seconds.json").read_text())
+
+    def tests_of(self, fault: Fault) -> list[str]:
+        if fault.file.startswith(WORKER):
+            return [test for test in TESTS_OF_WORKER if (ROOT / test).exists()]
+        lines = self._data.contexts_by_lineno(str(ROOT / fault.file))
+        tests = {
+            context.rpartition("|")[0]
+            for context in lines.get(fault.line, ())
+            if "|" in context
+        }
+        ordered = sorted(tests, key=lambda test: self._seconds.get(test, 1e9))
+        chosen, left = [], float(SECONDS)
+        for test in ordered:
+            left -= self._seconds.get(test, 1e9)
+            if left < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+
+# ---- Asking
+
+
+def ask(fault: Fault, tests: list[str]) -> str:
+    """Returns "killed", "survived", or "not run"."""
+    if not tests:
+        return "not run"
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            os.setsid()
+            quiet = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(quiet, stream)
+            code = in_child(fault, tests)
+        finally:
+            os._exit(code)
+    end = time.monotonic() + 10 * SECONDS
+    while time.monotonic() < end:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            is_right = os.waitstatus_to_exitcode(status) == 0
+            return "survived" if is_right else "killed"
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "killed"  # it does not end
+
+
+def in_child(fault: Fault, tests: list[str]) -> int:
+    import pytest
+
+    with tempfile.TemporaryDirectory() as folder:
+        if fault.file.startswith(WORKER):
+            change_worker(fault, Path(folder))
+        else:
+            change(fault)
+        return int(
+            pytest.main(
+                [*PLAIN, "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
+            )
+        )
+
+
+def change(fault: Fault) -> None:
+    """Gives the function, wherever it is held, the code with the fault."""
+    import linecache
+
+    path = str(ROOT / fault.file)
+    name = fault.file.removesuffix(".py").replace("/", ".")
+    importlib.import_module(name.removesuffix(".__init__"))
+    lines = fault.lines()
+    # AutoGraph reads the source.
+    linecache.cache[path] = (1, None, lines, path)
+    new = code_of(compile("".join(lines), path, "exec"), fault.function)
+    for each in gc.get_objects():
+        if (
+            isinstance(each, types.FunctionType)
+            and each.__code__.co_filename == path
+            and each.__code__.co_qualname == fault.function
+            and each.__code__.co_firstlineno == new.co_firstlineno
+        ):
+            each.__code__ = new
+
+
+def code_of(code: types.CodeType, name: str) -> types.CodeType:
+    first, _, rest = name.partition(".")
+    found = [
+        each
+        for each in code.co_consts
+        if isinstance(each, types.CodeType) and each.co_name == first
+    ][-1]
+    return code_of(found, rest) if rest else found
+
+
+def change_worker(fault: Fault, folder: Path) -> None:
+    """Lets workers be started from a copy of their files with the fault."""
+    worker = importlib.import_module(WORKER)
+    shutil.copytree(ROOT / WORKER, folder / WORKER)
+    (folder / fault.file).write_text("".join(fault.lines()), "utf-8")
+    worker.__file__ = str(folder / WORKER / "__init__.py")
 
 
 def main() -> int:
-    """Returns 1 if a mutant survives, or cannot be asked about."""
+    """Returns 1 if more than a share of the faults survives."""
     options = parse()
-    tree = options.tree.resolve()
-    chosen = [
-        mutant
-        for mutant in MUTANTS
-        if options.only in f"{mutant.file}: {mutant.fault}"
-    ]
-    if not chosen:
-        print(f"No mutant is of {options.only!r}.")
-        return 1
-    there, elsewhere, wrong = find(chosen, tree)
-    for mutant in elsewhere:
-        print(f"not there: {mutant.file}: {mutant.fault}")
-    for line in wrong:
-        print(line)
-    if options.check or wrong:
-        print(f"{len(there)} mutants, {len(elsewhere)} not there")
-        return bool(wrong or (elsewhere and tree == ROOT))
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        return run_all(there, elsewhere, tree, Path(folder), options.jobs)
+    faults = draw(options.each, options.seed, options.only)
+    if options.list:
+        print(*faults, sep="\n")
+        return 0
+    os.chdir(ROOT)
+    if options.note or not (FOLDER / "seconds.json").exists():
+        note(options.tests)
+    notes = Notes()
+    importlib.import_module("keras_posenc")
+    counts: dict[str, collections.Counter[str]] = {}
+    for number, fault in enumerate(faults, 1):
+        start = time.monotonic()
+        found = ask(fault, notes.tests_of(fault))
+        counts.setdefault(
+            part_of(fault.file), collections.Counter()
+        ).update([found])
+        seconds = time.monotonic() - start
+        print(
+            f"{number}/{len(faults)} {found}: {fault} ({seconds:.1f} s)",
+            flush=True,
+        )
+    total = sum(counts.values(), collections.Counter())
+    print("\n| part | killed | survived | not run |\n| --- | --- | --- | --- |")
+    for part, count in [*counts.items(), ("all", total)]:
+        row = [count[kind] for kind in ("killed", "survived", "not run")]
+        print(f"| {part} | {' | '.join(map(str, row))} |")
+    return int(total["killed"] < options.least / 100 * total.total())
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--only",
-        default="",
-        metavar="TEXT",
-        help="those whose file or fault contains it",
+        "--each", type=int, default=33, help="faults of each part (33)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="faults whose line has it"
     )
     parser.add_argument(
-        "--jobs", type=int, default=1, help="how many at the same time"
+        "--least", type=float, default=85, help="percent to be killed (85)"
     )
     parser.add_argument(
-        "--tree",
-        type=Path,
-        default=ROOT,
-        help="another checkout of the project, to be asked with its own tests",
+        "--note", action="store_true", help="note again which test runs what"
     )
     parser.add_argument(
-        "--check",
-        action="store_true",
-        help="run nothing; say whether each mutant and its tests are there",
+        "--list", action="store_true", help="run nothing; list the faults"
+    )
+    parser.add_argument(
+        "tests", nargs="*", default=["tests"], help="where tests are"
     )
     return parser.parse_args()
-
-
-def find(
-    mutants: list[Mutant], tree: Path
-) -> tuple[list[Mutant], list[Mutant], list[str]]:
-    """Mutants that the tree has, those that it has not, and what is wrong."""
-    there, elsewhere, wrong = [], [], []
-    for mutant in mutants:
-        file = tree / "keras_posenc" / mutant.file
-        count = file.read_text().count(mutant.old) if file.exists() else 0
-        (there if count == 1 else elsewhere).append(mutant)
-        if count > 1:
-            wrong.append(f"{mutant.file} has {count} times: {mutant.old}")
-        if tree == ROOT and present_tests(mutant, tree) != wanted_tests(mutant):
-            wrong.append(f"{mutant.file}: no such tests: {mutant.tests}")
-    return there, elsewhere, wrong
-
-
-def wanted_tests(mutant: Mutant) -> list[str]:
-    return [f"tests/{test}" for test in mutant.tests.split()]
-
-
-def present_tests(mutant: Mutant, tree: Path) -> list[str]:
-    """Its tests; where a tree has not got one of them, the whole file."""
-    found = []
-    for test in wanted_tests(mutant):
-        file, _, name = test.partition("::")
-        if (tree / file).exists():
-            text = (tree / file).read_text()
-            found.append(test if f"def {name}(" in text or not name else file)
-    return list(dict.fromkeys(found))
-
-
-def run_all(
-    mutants: list[Mutant],
-    elsewhere: list[Mutant],
-    tree: Path,
-    folder: Path,
-    jobs: int,
-) -> int:
-    places = [copy(tree, folder / str(job)) for job in range(jobs)]
-    every = [test for mutant in mutants for test in present_tests(mutant, tree)]
-    code, seconds, output = run(list(dict.fromkeys(every)), places[0])
-    if code != 0:
-        print(f"{output}\nThe tests fail without a mutant.")
-        return 1
-    print(f"Without a mutant the tests pass, in {seconds:.0f} s", flush=True)
-    copies: queue.Queue[Path] = queue.Queue()
-    for place in places:
-        copies.put(place)
-    done = []
-
-    def try_one(mutant: Mutant) -> tuple[Mutant, str]:
-        place = copies.get()
-        file = place / "keras_posenc" / mutant.file
-        text = file.read_text()
-        try:
-            file.write_text(text.replace(mutant.old, mutant.new))
-            code, seconds, output = run(
-                present_tests(mutant, tree), place, TIMEOUT
-            )
-        finally:
-            file.write_text(text)
-            copies.put(place)
-        verdict = in_words(code, output)
-        done.append(mutant)
-        print(
-            f"{len(done):3}/{len(mutants)} {mutant.file}: {mutant.fault}: "
-            f"{verdict} in {seconds:.0f} s",
-            flush=True,
-        )
-        if not verdict.startswith(("killed", "survived")):
-            print(output)
-        return mutant, verdict
-
-    with ThreadPoolExecutor(jobs) as pool:
-        verdicts = list(pool.map(try_one, mutants))
-    alive = [each for each in verdicts if not each[1].startswith("killed")]
-    print(
-        f"{len(mutants) - len(alive)} killed, {len(alive)} survived"
-        + f", {len(elsewhere)} not there" * bool(elsewhere)
-    )
-    for mutant, verdict in alive:
-        print(
-            f"{verdict}: {mutant.file}: {mutant.fault}\n"
-            f"  - {mutant.old}\n  + {mutant.new}\n  {mutant.tests}"
-        )
-    return bool(alive)
-
-
-def copy(tree: Path, place: Path) -> Path:
-    """What git knows of a checkout, or would, as it is now."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "-co", "--exclude-standard"],
-        cwd=tree,
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        if (tree / name).is_file():  # and not deleted
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(tree / name, place / name)
-    return place
-
-
-def run(
-    tests: list[str], place: Path, timeout: float | None = None
-) -> tuple[int | None, float, str]:
-    """Pytest's exit code, None after a time-out; seconds; what it printed."""
-    if not tests:
-        return 0, 0.0, ""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(place),
-        # A module that is changed back within a second looks unchanged.
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    began = time.monotonic()
-    with subprocess.Popen(
-        # Temporary folders of its own: pytest sweeps those of others.
-        [*PYTEST, f"--basetemp={place}-tmp", *tests],
-        cwd=place,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            return None, time.monotonic() - began, ""
-    return process.returncode, time.monotonic() - began, output
-
-
-def in_words(code: int | None, output: str) -> str:
-    """What pytest's exit code, and what it printed, say of a mutant."""
-    if code is None:
-        return f"killed by the time-out of {TIMEOUT} s"
-    if code < 0:
-        return f"killed by signal {-code}"
-    failed = re.search(r"^(?:FAILED|ERROR) \S*::(\w+)", output, re.MULTILINE)
-    if code == 1 and failed:
-        return f"killed by {failed[1]}"
-    known = {0: "survived", 5: "no test ran"}
-    return known.get(code, f"pytest failed ({code})")
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def classification(
         kind = "mean" if is_late else pooler.pooling
         place = len(layers) if is_late else 0
         layers.insert(place, Pooling1D(kind, name="pooling"))
-    if is_image:
+    if is_image and family.pooling is not None:
         layers.append(Pooling1D(family.pooling, name="pooling"))
         _, width = layers[-1].compute_output_shape((None, None, width))
     logits = _filled(

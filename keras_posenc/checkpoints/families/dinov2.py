@@ -19,7 +19,7 @@ class DinoV2(ViT):
         "feed_forward_norm": "encoder.layer.{}.norm2",
         "feed_forward_scale": "encoder.layer.{}.layer_scale2.lambda1",
     }
-    pooling = ["first", "mean_after_first"]
+    pooling: str | list[str] | None = ["first", "mean_after_first"]
 
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("use_swiglu_ffn", False)

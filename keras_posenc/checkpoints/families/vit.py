@@ -47,7 +47,7 @@ class ViT(Family):
     )
     model = VisionTransformerModel
     class_tokens: Sequence[str] = ("class_token",)
-    pooling = "first"
+    pooling: str | list[str] | None = "first"
 
     def options(self, config: Config) -> dict[str, Any]:
         # Of the pooler, and of masked image modelling.
