@@ -209,7 +209,7 @@ fuzz: $(VENV)/.installed ## Read and verify 10 000 damaged files, 2 000 packages
 	$(VENV)/bin/python tests/export/inspection/fuzz.py --count 10000
 	$(VENV)/bin/python tests/export/inspection/fuzz_packages.py --count 2000
 
-mutants: $(VENV)/.installed ## Put 66 faults in, and see whether tests find them
+mutants: $(VENV)/.installed ## Put 400 random faults in, and see whether tests find them
 	$(VENV)/bin/python tests/mutants.py $(MUTANTS)
 
 # Resumes; `--page` writes docs/zoo.md of the results.
