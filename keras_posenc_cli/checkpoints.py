@@ -71,8 +71,6 @@ def describe_outputs(model: Any) -> str:
         what = "ids" if model.source_tokenizer is None else "texts"
         chats = ", and chats" if model.chat_template else ""
         return f"{what} {kind} {what}{chats}"
-    if len(model.outputs) == 2:  # of question answering
-        return "logits of where an answer starts and ends for each token"
     *each, size = model.outputs[0].shape
     inputs = model.inputs[0]
     of_pairs = inputs.dtype == "string" and len(inputs.shape) == 2

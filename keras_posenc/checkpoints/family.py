@@ -79,6 +79,8 @@ class Family:
     """Base of the families: one for each architecture, by `model_type`.
 
     Attributes:
+        types: By the `model_type` of the configs that it reads, what the
+            names of classes in `architectures` begin with.
         prefix: What the names of an encoder's tensors start with where the
             checkpoint has more than the encoder.
         names: Names of tensors, without `.weight` and `.bias`, by the part of
@@ -94,6 +96,7 @@ class Family:
         model: The class of the model.
     """
 
+    types: Mapping[str, str]
     prefix: str = ""
     prefix_of_hub: str = ""  # of the Hub's custom code, where it differs
     model: type[TransformerEncoderModel | VisionTransformerModel] = (

@@ -1,135 +1,58 @@
 """The family of a checkpoint, by its `model_type` or without one."""
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from keras_posenc.checkpoints import families as _families
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
-from keras_posenc.checkpoints.families.albert import Albert
-from keras_posenc.checkpoints.families.bart import Bart, MBart
-from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.families.camembert import Camembert
-from keras_posenc.checkpoints.families.data2vec import Data2VecText
-from keras_posenc.checkpoints.families.deberta import Deberta
-from keras_posenc.checkpoints.families.deit import DeiT
-from keras_posenc.checkpoints.families.dinov2 import DinoV2
-from keras_posenc.checkpoints.families.dinov3 import DinoV3
-from keras_posenc.checkpoints.families.distilbert import DistilBert
-from keras_posenc.checkpoints.families.electra import Electra
-from keras_posenc.checkpoints.families.ernie import Ernie
-from keras_posenc.checkpoints.families.esm import Esm
-from keras_posenc.checkpoints.families.eurobert import EuroBert
-from keras_posenc.checkpoints.families.gemma3 import Gemma3
-from keras_posenc.checkpoints.families.gpt2 import GPT2
-from keras_posenc.checkpoints.families.granite import Granite
-from keras_posenc.checkpoints.families.gte import Gte, New
 from keras_posenc.checkpoints.families.jina_bert import JinaBert
-from keras_posenc.checkpoints.families.llama import Llama, Mistral
-from keras_posenc.checkpoints.families.marian import Marian
-from keras_posenc.checkpoints.families.modernbert import ModernBert
-from keras_posenc.checkpoints.families.mpnet import MPNet
-from keras_posenc.checkpoints.families.nomic_bert import NomicBert
-from keras_posenc.checkpoints.families.olmo2 import Olmo2
-from keras_posenc.checkpoints.families.phi3 import Phi3
-from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
-from keras_posenc.checkpoints.families.roberta import Roberta
-from keras_posenc.checkpoints.families.roformer import RoFormer
-from keras_posenc.checkpoints.families.smollm3 import SmolLM3
-from keras_posenc.checkpoints.families.t5 import MT5, T5
-from keras_posenc.checkpoints.families.vit import ViT
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.tokenizers import CONFIG
 
-FAMILIES: dict[str, type[Family]] = {
-    "albert": Albert,
-    "bert": Bert,
-    "camembert": Camembert,
-    "data2vec-text": Data2VecText,
-    "deberta-v2": Deberta,
-    "deit": DeiT,
-    "dinov2": DinoV2,
-    "dinov3_vit": DinoV3,
-    "distilbert": DistilBert,
-    "electra": Electra,
-    "ernie": Ernie,
-    "esm": Esm,
-    "eurobert": EuroBert,
-    "gte": Gte,
-    "modernbert": ModernBert,
-    "mpnet": MPNet,
-    "new": New,
-    "nomic_bert": NomicBert,
-    "roberta": Roberta,
-    "roformer": RoFormer,
-    "vit": ViT,
-    "xlm-roberta": Roberta,
-}
+# Each file of `families/` has some, with the types that are read by them.
+_ALL: list[type[Family]] = [
+    value
+    for module in pkgutil.iter_modules(_families.__path__)
+    for value in vars(
+        importlib.import_module(f"{_families.__name__}.{module.name}")
+    ).values()
+    if isinstance(value, type) and "types" in vars(value)
+]
+
+
+def _by_type(base: type[Family]) -> dict[str, type[Family]]:
+    return {
+        kind: family
+        for family in _ALL
+        if issubclass(family, base)
+        for kind in vars(family)["types"]
+    }
+
+
 # Decoders, which generate text; some are sentence encoders too.
-DECODERS: dict[str, type[DecoderFamily]] = {
-    "gemma3_text": Gemma3,
-    "gpt2": GPT2,
-    "granite": Granite,
-    "llama": Llama,
-    "mistral": Mistral,
-    "olmo2": Olmo2,
-    "phi3": Phi3,
-    "qwen2": Qwen2,
-    "qwen3": Qwen3,
-    "smollm3": SmolLM3,
-}
+DECODERS = _by_type(DecoderFamily)
 # Encoders with decoders, which write other texts, such as translations.
-ENCODER_DECODERS: dict[str, type[EncoderDecoder]] = {
-    "bart": Bart,
-    "marian": Marian,
-    "mbart": MBart,
-    "mt5": MT5,
-    "t5": T5,
+ENCODER_DECODERS = _by_type(EncoderDecoder)
+FAMILIES = {
+    kind: family
+    for kind, family in _by_type(Family).items()
+    if kind not in {**DECODERS, **ENCODER_DECODERS}
 }
 # Families under the type of another one, by `position_embedding_type`.
 VARIANTS: dict[tuple[str, str], type[Family]] = {("bert", "alibi"): JinaBert}
 
 # What class names of `architectures` begin with, before "Model" or "For...".
 _CLASSES = {
-    "Albert": "albert",
-    "Bart": "bart",
-    "Bert": "bert",
-    "Camembert": "camembert",
-    "Data2VecText": "data2vec-text",
-    "DebertaV2": "deberta-v2",
-    "DeiT": "deit",
-    "DINOv3ViT": "dinov3_vit",
-    "Dinov2": "dinov2",
-    "DistilBert": "distilbert",
-    "Electra": "electra",
-    "Ernie": "ernie",
-    "Esm": "esm",
-    "EuroBert": "eurobert",
-    "GPT2": "gpt2",
-    "Granite": "granite",
-    "Gte": "gte",
-    "Llama": "llama",
-    "MBart": "mbart",
-    "MPNet": "mpnet",
-    "MT5": "mt5",
-    "Marian": "marian",
-    "Mistral": "mistral",
-    "ModernBert": "modernbert",
-    "New": "new",
-    "NomicBert": "nomic_bert",
-    "Olmo2": "olmo2",
-    "Phi3": "phi3",
-    "Qwen2": "qwen2",
-    "Qwen3": "qwen3",
-    "RoFormer": "roformer",
-    "Roberta": "roberta",
-    "SmolLM3": "smollm3",
-    "T5": "t5",
-    "ViT": "vit",
-    "XLMRoberta": "xlm-roberta",
+    name: kind
+    for family in _ALL
+    for kind, name in vars(family)["types"].items()
 }
 _CLASS = re.compile(r"(\w+?)(MTModel|Model|LMHeadModel|For[A-Z]\w*)")
 

@@ -624,6 +624,9 @@ def _outside() -> int:
     """Returns the `stacklevel` of the code that called this package's."""
     frame = sys._getframe(1)
     level = 1
-    while frame.f_back and frame.f_globals["__name__"].startswith(_PACKAGE):
+    # Code of `exec` may have no name.
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith(
+        _PACKAGE
+    ):
         frame, level = frame.f_back, level + 1
     return level

@@ -12,6 +12,7 @@ _BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0."
 class Albert(Bert):
     """[Lan et al., 2019](https://arxiv.org/abs/1909.11942)."""
 
+    types = {"albert": "Albert"}
     prefix = "albert."
     names = {
         **Bert.names,

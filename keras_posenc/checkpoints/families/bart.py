@@ -12,6 +12,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class Bart(EncoderDecoder):
     """[Lewis et al., 2019](https://arxiv.org/abs/1910.13461)."""
 
+    types = {"bart": "Bart"}
     names = {
         "position": "embed_positions",
         "embedding_norm": "layernorm_embedding",
@@ -94,6 +95,7 @@ class Bart(EncoderDecoder):
 class MBart(Bart):
     """[Liu et al., 2020](https://arxiv.org/abs/2001.08210)."""
 
+    types = {"mbart": "MBart"}
     names = {**Bart.names, "final_norm": "layer_norm"}
     norm_at = "before"
     has_final_norms = True

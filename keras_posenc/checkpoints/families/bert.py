@@ -18,6 +18,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class Bert(Family):
     """[Devlin et al., 2018](https://arxiv.org/abs/1810.04805)."""
 
+    types = {"bert": "Bert"}
     prefix = "bert."
     names = {
         "embedding": "embeddings.word_embeddings",

@@ -19,6 +19,7 @@ _FARTHEST = 2**20
 class Deberta(Bert):
     """[He et al., 2021](https://arxiv.org/abs/2111.09543)."""
 
+    types = {"deberta-v2": "DebertaV2"}
     prefix = "deberta."
     names = {
         "embedding": "embeddings.word_embeddings",

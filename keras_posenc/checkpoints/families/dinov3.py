@@ -30,6 +30,7 @@ _BIASES = {
 class DinoV3(DinoV2):
     """[Siméoni et al., 2025](https://arxiv.org/abs/2508.10104)."""
 
+    types = {"dinov3_vit": "DINOv3ViT"}
     prefix = "dinov3_vit."
     pooling = None  # transformers has no classifier of it
     names = {

@@ -10,6 +10,7 @@ from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
 class DistilBert(Bert):
     """[Sanh et al., 2019](https://arxiv.org/abs/1910.01108)."""
 
+    types = {"distilbert": "DistilBert"}
     prefix = "distilbert."
     names = {
         "embedding": "embeddings.word_embeddings",

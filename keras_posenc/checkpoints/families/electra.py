@@ -11,6 +11,7 @@ from keras_posenc.checkpoints.family import Pooler
 class Electra(Bert):
     """[Clark et al., 2020](https://arxiv.org/abs/2003.10555)."""
 
+    types = {"electra": "Electra"}
     prefix = "electra."
     names = {
         **Bert.names,

@@ -10,6 +10,7 @@ from keras_posenc.checkpoints.family import Parts, Pooler
 class Ernie(Bert):
     """[Sun et al., 2021](https://arxiv.org/abs/2107.02137)."""
 
+    types = {"ernie": "Ernie"}
     prefix = "ernie."
     names = {**Bert.names, "task": "embeddings.task_type_embeddings"}
     unused = (

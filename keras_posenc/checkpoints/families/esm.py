@@ -18,6 +18,7 @@ class Esm(Bert):
     For sequences without `<mask>`: ESM replaces its embedding by zeros.
     """
 
+    types = {"esm": "Esm"}
     prefix = "esm."
     names = {
         "embedding": "embeddings.word_embeddings",

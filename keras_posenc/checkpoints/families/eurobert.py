@@ -14,6 +14,7 @@ _POOLINGS = {"bos": "first", "mean": "mean", "late": "late"}
 class EuroBert(Family):
     """[Boizard et al., 2025](https://arxiv.org/abs/2503.05500)."""
 
+    types = {"eurobert": "EuroBert"}
     prefix = "model."
     names = Llama.names
     unused = (r"lm_head\..*",)

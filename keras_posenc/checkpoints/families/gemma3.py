@@ -17,6 +17,7 @@ _ROTARY = {
 class Gemma3(Llama):
     """[Kamath et al., 2025](https://arxiv.org/abs/2503.19786)."""
 
+    types = {"gemma3_text": "Gemma3Text"}
     names = Llama.names | {
         "query_norm": "layers.{}.self_attn.q_norm",
         "key_norm": "layers.{}.self_attn.k_norm",

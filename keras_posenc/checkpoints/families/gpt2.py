@@ -11,6 +11,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class GPT2(DecoderFamily):
     """[Radford et al., 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)."""
 
+    types = {"gpt2": "GPT2"}
     prefix = "transformer."
     names = {
         "embedding": "wte",

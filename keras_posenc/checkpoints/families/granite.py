@@ -9,6 +9,8 @@ from keras_posenc.checkpoints.families.llama import Llama
 class Granite(Llama):
     """[IBM, 2024](https://arxiv.org/abs/2407.13739): depth scaling by muP."""
 
+    types = {"granite": "Granite"}
+
     def own_options(self, config: Config) -> dict[str, Any]:
         options = super().own_options(config)
         self.embedding_scale = config.positive("embedding_multiplier", 1.0)

@@ -12,6 +12,7 @@ from keras_posenc.checkpoints.rotary import rotary_of
 class Gte(Bert):
     """[Zhang et al., 2024](https://arxiv.org/abs/2407.19669)."""
 
+    types = {"gte": "Gte"}
     prefix = "gte."
     prefix_of_hub = "new."
     names = {
@@ -67,6 +68,8 @@ class New(Gte):
 
     Under the names that the custom code on the Hub uses.
     """
+
+    types = {"new": "New"}
 
     # A head for weights of tokens, in encoders of texts.
     unused = (*Gte.unused, r"classifier\.(weight|bias)")

@@ -12,6 +12,7 @@ from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 class Llama(DecoderFamily):
     """[Touvron et al., 2023](https://arxiv.org/abs/2302.13971)."""
 
+    types = {"llama": "Llama"}
     prefix = "model."
     names = {
         "embedding": "embed_tokens",
@@ -79,6 +80,7 @@ class Llama(DecoderFamily):
 class Mistral(Llama):
     """[Jiang et al., 2023](https://arxiv.org/abs/2310.06825)."""
 
+    types = {"mistral": "Mistral"}
     usual_window: int | None = 4096
 
     def own_options(self, config: Config) -> dict[str, Any]:

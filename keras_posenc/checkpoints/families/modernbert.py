@@ -28,6 +28,7 @@ _TOKENS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")
 class ModernBert(Family):
     """[Warner et al., 2024](https://arxiv.org/abs/2412.13663)."""
 
+    types = {"modernbert": "ModernBert"}
     prefix = "model."
     names = {
         "embedding": "embeddings.tok_embeddings",

@@ -13,6 +13,7 @@ _BUCKETS = 32
 class MPNet(Roberta):
     """[Song et al., 2020](https://arxiv.org/abs/2004.09297)."""
 
+    types = {"mpnet": "MPNet"}
     prefix = "mpnet."
     names = {
         "embedding": "embeddings.word_embeddings",

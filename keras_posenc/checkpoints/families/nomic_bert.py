@@ -23,6 +23,7 @@ _ACTIVATIONS_OF_HUB = {"swiglu": "silu", "geglu": "gelu"}
 class NomicBert(Bert):
     """[Nussbaum et al., 2024](https://arxiv.org/abs/2402.01613)."""
 
+    types = {"nomic_bert": "NomicBert"}
     prefix = "nomic_bert."
     prefix_of_hub = "bert."
     names = {

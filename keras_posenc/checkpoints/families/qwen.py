@@ -10,6 +10,8 @@ from keras_posenc.checkpoints.families.llama import Llama
 class Qwen2(Llama):
     """[Yang et al., 2024](https://arxiv.org/abs/2407.10671)."""
 
+    types = {"qwen2": "Qwen2"}
+
     def own_options(self, config: Config) -> dict[str, Any]:
         return {
             **self.shared_options(config),
@@ -41,6 +43,7 @@ class Qwen2(Llama):
 class Qwen3(Qwen2):
     """[Yang et al., 2025](https://arxiv.org/abs/2505.09388)."""
 
+    types = {"qwen3": "Qwen3"}
     names = Llama.names | {
         "query_norm": "layers.{}.self_attn.q_norm",
         "key_norm": "layers.{}.self_attn.k_norm",

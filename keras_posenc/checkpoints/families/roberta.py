@@ -13,6 +13,7 @@ from keras_posenc.positional._counted_position_embedding import (
 class Roberta(Bert):
     """[Liu et al., 2019](https://arxiv.org/abs/1907.11692)."""
 
+    types = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
     prefix = "roberta."
     unused = (
         r"(roberta\.)?embeddings\.position_ids",

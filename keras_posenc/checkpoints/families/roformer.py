@@ -11,6 +11,7 @@ from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 class RoFormer(Electra):
     """[Su et al., 2021](https://arxiv.org/abs/2104.09864)."""
 
+    types = {"roformer": "RoFormer"}
     prefix = "roformer."
     names = {
         part: name for part, name in Electra.names.items() if part != "position"

@@ -14,6 +14,7 @@ _GATED = "gated-"
 class T5(EncoderDecoder):
     """[Raffel et al., 2019](https://arxiv.org/abs/1910.10683)."""
 
+    types = {"t5": "T5"}
     prefix = ""
     names = {
         "bias": "block.0.layer.0.SelfAttention.relative_attention_bias",
@@ -128,6 +129,7 @@ class T5(EncoderDecoder):
 class MT5(T5):
     """[Xue et al., 2020](https://arxiv.org/abs/2010.11934)."""
 
+    types = {"mt5": "MT5"}
     usual_activation = "gated-gelu"
 
     def scales_outputs(self) -> bool:

@@ -26,6 +26,7 @@ class ViT(Family):
         class_tokens: The tensors of the tokens before the patches.
     """
 
+    types = {"vit": "ViT"}
     prefix = "vit."
     names = {
         "patches": "embeddings.patch_embeddings.projection",
