@@ -1,36 +1,11 @@
 """Masks of the target tokens that losses and accuracies count."""
 
-import functools
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_posenc.ops.arguments import check_shape
-
-
-class _Mask(keras.layers.Layer):
-    """Returns the mask that a tensor carries, as Keras gives it to layers.
-
-    This is the only public way: where Keras keeps it depends on the backend.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(dtype="float32", autocast=False, **kwargs)
-        self.supports_masking = True
-
-    def build(self, input_shape: Any) -> None:
-        self.built = True
-
-    def call(self, inputs: Any, *, mask: Any = None) -> Any:
-        if mask is None:
-            return ops.ones(ops.shape(inputs)[:-1], "bool")
-        return ops.cast(mask, "bool")
-
-
-@functools.cache
-def _mask_layer() -> Any:
-    return _Mask(name="carried_mask")
+from keras_posenc.ops.masks import resolve_mask
 
 
 def read_targets(
@@ -58,7 +33,9 @@ def read_targets(
         )
     targets = ops.cast(targets, "int32")
     counts = ops.not_equal(targets, ignored_id)
-    counts = ops.logical_and(counts, _mask_layer()(predictions))
+    mask = resolve_mask(None, predictions)
+    if mask is not None:
+        counts = ops.logical_and(counts, mask)
     return ops.where(counts, targets, 0), counts
 
 
