@@ -32,7 +32,9 @@ os.fsync = lambda descriptor: None
 settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50
 )
-settings.load_profile("project")
+# Draws anew each night, and prints what reproduces a failure.
+settings.register_profile("nightly", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))
 
 # TensorFlow asks of every tensor whether it keeps to a protocol. Python 3.11
 # collects that one's members anew each time: 6% of what layers cost eagerly.
