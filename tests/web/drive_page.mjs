@@ -4,31 +4,9 @@
 // url (of a server of the page), file (of index.html), texts, characters (texts
 // to normalise), model (a good file), out (a folder for screenshots).
 
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { chromium } from "playwright-core";
-
-const settings = JSON.parse(readFileSync(process.argv[2], "utf8"));
-const context = await chromium.launchPersistentContext(settings.profile, {
-  executablePath: settings.chromium,
-  viewport: { width: 1280, height: 800 },
-  args: [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-  ],
-});
-context.setDefaultTimeout(15_000);
-await context.route(
-  (url) => url.protocol.startsWith("http") && url.origin !== settings.url,
-  (route) => route.abort(),
-);
+import { context, settings } from "./opening.mjs";
 
 const shown = (page) =>
   page.evaluate(() => {

@@ -4,34 +4,8 @@
 // url (of a server of the page), names (of files there), chosen (the paths of a
 // model and of its cases), out (a folder for screenshots).
 
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { chromium } from "playwright-core";
-
-const settings = JSON.parse(readFileSync(process.argv[2], "utf8"));
-const context = await chromium.launchPersistentContext(settings.profile, {
-  executablePath: settings.chromium,
-  viewport: { width: 1280, height: 800 },
-  args: [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-  ],
-});
-context.setDefaultTimeout(60_000);
-const outside = [];
-await context.route(
-  (url) => url.protocol.startsWith("http") && url.origin !== settings.url,
-  (route) => {
-    outside.push(route.request().url());
-    return route.abort();
-  },
-);
+import { context, outside, settings } from "./opening.mjs";
 const address = (query = "") => `${settings.url}/replay.html${query}`;
 
 async function shown(page) {
