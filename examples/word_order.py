@@ -181,7 +181,7 @@ class WordEncoder:
         words = sorted({word for sentence in sentences for word in sentence})
         rows = np.asarray(tokenizer(words))
         self.start = rows[:1, 0]
-        self.end = np.array([tokenizer.token_to_id("[SEP]")])
+        self.end = np.array([tokenizer.end_id])
         self.ids = {
             word: row[1 : np.flatnonzero(row)[-1]]
             for word, row in zip(words, rows, strict=True)

@@ -6,7 +6,6 @@ Nobody has to construct one: they are named here for type annotations and
 `isinstance`.
 """
 
-from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.export.benchmark import Benchmark
 from keras_posenc.export.replay import ReplayReport
 from keras_posenc.export.report import ExportedModel, VerificationReport
@@ -15,7 +14,6 @@ from keras_posenc.scoring.files import ScoringReport
 __all__ = [
     "Benchmark",
     "ExportedModel",
-    "PretrainedGenerator",
     "ReplayReport",
     "ScoringReport",
     "VerificationReport",

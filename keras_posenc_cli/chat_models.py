@@ -80,7 +80,7 @@ class _Model:
                 "needs a template. Give the folder of a Hugging Face "
                 "checkpoint, or the .keras file that `keras-posenc import` "
                 "writes of it. A model of your own: save "
-                "kp.types.PretrainedGenerator(model, source_tokenizer=..., "
+                "kp.PretrainedGenerator(model, source_tokenizer=..., "
                 "chat_template='{{ messages[-1].content }}')"
             )
         if model.chat_template is None:

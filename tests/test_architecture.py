@@ -49,7 +49,7 @@ MAP = {
     "publish": {"export"},
     "scoring": {"checks", "export", "progress", "publish"},
     "positions": {"positional", "ops"},
-    "types": {"checkpoints", "export", "scoring"},
+    "types": {"export", "scoring"},
     "checks": set(),
     "progress": set(),
     "keras_internals": set(),

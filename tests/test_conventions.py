@@ -120,7 +120,7 @@ CHECKED = {
     and layer
     not in (
         kp.Generator,
-        kp.types.PretrainedGenerator,
+        kp.PretrainedGenerator,
         kp.PretrainedModel,
     )
 }

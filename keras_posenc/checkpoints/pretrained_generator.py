@@ -318,7 +318,7 @@ class PretrainedGenerator(Generator):
 
         Example:
             >>> import keras_posenc as kp
-            >>> model = kp.types.PretrainedGenerator(
+            >>> model = kp.PretrainedGenerator(
             ...     kp.TransformerDecoderModel(
             ...         9, d_model=8, num_layers=1, num_heads=2,
             ...         intermediate_dim=8,
@@ -377,7 +377,7 @@ class PretrainedGenerator(Generator):
 
         Example:
             >>> import keras_posenc as kp
-            >>> model = kp.types.PretrainedGenerator(
+            >>> model = kp.PretrainedGenerator(
             ...     kp.TransformerDecoderModel(
             ...         9, d_model=8, num_layers=1, num_heads=2,
             ...         intermediate_dim=8,
@@ -474,7 +474,7 @@ class PretrainedGenerator(Generator):
 
         Example:
             >>> import keras_posenc as kp
-            >>> model = kp.types.PretrainedGenerator(
+            >>> model = kp.PretrainedGenerator(
             ...     kp.TransformerDecoderModel(
             ...         260, d_model=8, num_layers=1, num_heads=2,
             ...         intermediate_dim=8,
@@ -518,7 +518,7 @@ class PretrainedGenerator(Generator):
 
         Example:
             >>> import keras_posenc as kp
-            >>> model = kp.types.PretrainedGenerator(
+            >>> model = kp.PretrainedGenerator(
             ...     kp.TransformerDecoderModel(
             ...         260, d_model=8, num_layers=1, num_heads=2,
             ...         intermediate_dim=8,
@@ -551,7 +551,7 @@ class PretrainedGenerator(Generator):
 
         Example:
             >>> import keras_posenc as kp
-            >>> model = kp.types.PretrainedGenerator(
+            >>> model = kp.PretrainedGenerator(
             ...     kp.TransformerDecoderModel(
             ...         260, d_model=8, num_layers=1, num_heads=2,
             ...         intermediate_dim=8,

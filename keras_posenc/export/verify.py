@@ -212,7 +212,7 @@ def verify_export(
             "compared in the format's own runtime: leave one of them out. "
             f"Received: runtimes={runtimes!r:.60}"
         )
-    require_tensorflow_backend("verify")
+    require_tensorflow_backend("verify_export")
     from keras_posenc.export.signatures.resolve import check_model
     from keras_posenc.export.verify_with_model import verify_with_model
 

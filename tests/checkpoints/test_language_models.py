@@ -187,7 +187,7 @@ def test_ids_of_long_arrays_are_told_apart(model):
 
 
 def test_seeds_are_of_what_samples(model):
-    seeded = kp.types.PretrainedGenerator(
+    seeded = kp.PretrainedGenerator(
         model.model, max_length=4, do_sample=True, sampling={"top_k": 5}, seed=3
     )
     assert seeded.with_options(beams=2).search.decoding.seed is None
@@ -238,7 +238,7 @@ def model():
     )
     for each in model.weights:
         each.assign(keras.random.normal(each.shape, seed=len(each.path)))
-    return kp.types.PretrainedGenerator(
+    return kp.PretrainedGenerator(
         model,
         source_tokenizer=kp.ByteTokenizer(add_end=False),
         max_length=9,
@@ -292,7 +292,7 @@ def test_sampling_has_seeds(model):
     # 0 takes the most likely token, as in the command.
     greedy = sampled.with_options(temperature=0, top_p=0.9)
     assert greedy is sampled.with_options(do_sample=False)
-    made = kp.types.PretrainedGenerator(model.model, temperature=0, top_k=3)
+    made = kp.PretrainedGenerator(model.model, temperature=0, top_k=3)
     assert made.search.decoding.draw is None
 
 
@@ -300,7 +300,7 @@ def test_sampling_has_seeds(model):
 def short(model):
     """The model with a tokenizer that cuts texts."""
     tokenizer = kp.ByteTokenizer(add_end=False, max_length=5)
-    return kp.types.PretrainedGenerator(
+    return kp.PretrainedGenerator(
         model.model, source_tokenizer=tokenizer, max_length=2
     )
 
@@ -378,7 +378,7 @@ def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
 
         monkeypatch.setattr(kind, "call", counted)
     # Layers without steps that were traced before.
-    made = kp.types.PretrainedGenerator(
+    made = kp.PretrainedGenerator(
         model.model, source_tokenizer=model.source_tokenizer, max_length=9
     )
     for number in (3, 4, 5, 6, 7, 8):

@@ -85,7 +85,7 @@ def decoder(size, **options):
 def generator(tokens=None, **options):
     tokens = tokens or tokenizer(add_start=False)
     end = tokens.first_id + tokens.vocabulary.index("|")
-    return kp.types.PretrainedGenerator(
+    return kp.PretrainedGenerator(
         options.pop("model", None) or decoder(tokens.vocabulary_size()),
         source_tokenizer=tokens,
         **{
@@ -104,7 +104,7 @@ class Package:
 
     path: Path
     report: kp.types.VerificationReport
-    generator: kp.types.PretrainedGenerator
+    generator: kp.PretrainedGenerator
     parts: object
     model: Path
     steps: list[str] = dataclasses.field(default_factory=list)

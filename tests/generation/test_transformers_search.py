@@ -78,7 +78,7 @@ def test_samples_are_drawn_where_a_start_is_an_end():
     decoder = kp.TransformerDecoderModel(
         9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
     )
-    made = kp.types.PretrainedGenerator(decoder, start_id=3, end_ids=3)
+    made = kp.PretrainedGenerator(decoder, start_id=3, end_ids=3)
     draw = sampler(made.search, 4)
     ids = draw(np.array([[5, 7]]), np.full((1, 4), 0.5, "float32"))
     assert tuple(ids.shape) == (1, 4)

@@ -45,7 +45,7 @@ def models():
         "plain": None,
     }
     found = {
-        f"{name}.keras": kp.types.PretrainedGenerator(
+        f"{name}.keras": kp.PretrainedGenerator(
             model, chat_template=template, **options
         )
         for name, template in templates.items()

@@ -51,7 +51,7 @@ def test_two_signatures_of_the_same_questions_ask_their_model_once():
 
 def test_texts_and_ids_fit_the_positions():
     size = 40
-    generator = kp.types.PretrainedGenerator(
+    generator = kp.PretrainedGenerator(
         kp.TransformerDecoderModel(
             260, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
         ),
