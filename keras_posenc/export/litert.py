@@ -101,12 +101,12 @@ def export_litert(
         allow_operators: Names of custom operators, and of TensorFlow's, to
             allow; see `export_saved_model`.
         verify: Whether to verify before publishing.
-        samples: Inputs to verify with; see `verify`.
-        max_length: The longest sequence to verify with; see `verify`.
+        samples: Inputs to verify with; see `verify_export`.
+        max_length: The longest sequence to verify with; see `verify_export`.
         tolerance: Largest difference allowed in a file that is not quantized,
-            1e-5 by default; see `verify`.
+            1e-5 by default; see `verify_export`.
         limits: What a quantized file may lose, by name, such as `{"sqnr": 20}`;
-            see `verify`.
+            see `verify_export`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:

@@ -109,10 +109,10 @@ def export_litertlm(
         samples: Further texts to verify with. Of a quantized language model the
             perplexity is measured on them too: those of your application say
             most.
-        tolerance: Largest difference allowed: see `verify`.
+        tolerance: Largest difference allowed: see `verify_export`.
         limits: Of a quantized package, what it may lose, by name: of a language
             model `"kl"` and `"perplexity"`, in the engine; of an embedder
-            `"sqnr"` and `"cosine"`: see `verify`.
+            `"sqnr"` and `"cosine"`: see `verify_export`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:

@@ -62,12 +62,12 @@ def export_onnx(
             they are, and so do positions, norms and scores. The file has
             operators of the ONNX standard only.
         verify: Whether to verify before publishing.
-        samples: Inputs to verify with; see `verify`.
-        max_length: The longest sequence to verify with; see `verify`.
+        samples: Inputs to verify with; see `verify_export`.
+        max_length: The longest sequence to verify with; see `verify_export`.
         tolerance: Largest difference allowed in a file that is not quantized,
-            1e-5 by default; see `verify`.
+            1e-5 by default; see `verify_export`.
         limits: What a quantized file may lose, by name, such as `{"sqnr": 20}`;
-            see `verify`.
+            see `verify_export`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:

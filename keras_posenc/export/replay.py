@@ -256,16 +256,16 @@ def _read(
     if record is None or not record["cases"]:
         raise ValueError(
             f"'{path}' has no cases, '{record_path(path)}': nothing to replay. "
-            "Give the model: `verify(path, model)` (keras-posenc verify "
-            f"{path} MODEL.keras)"
+            "Give the model: `kp.verify_export(path, model)` (keras-posenc "
+            f"verify {path} MODEL.keras)"
         )
     if changed := changed_files(record, digests(path)):
         what = ", ".join(filter(None, changed[:3]))
         raise ExportVerificationError(
             f"'{path}' is not the file that its cases are of"
             + f": {what} changed since" * bool(what)
-            + ". Verify it with its model: `verify(path, model)` (keras-posenc "
-            f"verify {path} MODEL.keras)"
+            + ". Verify it with its model: `kp.verify_export(path, model)` "
+            f"(keras-posenc verify {path} MODEL.keras)"
         )
     found = inspect_safe(path, allow_operators)
     if stamp(path) != before:

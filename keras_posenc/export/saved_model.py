@@ -110,9 +110,9 @@ def export_saved_model(
         allow_operators: Names of operators to allow beyond those known to only
             compute; see `operators.py`.
         verify: Whether to verify before publishing.
-        samples: Inputs to verify with; see `verify`.
-        max_length: The longest sequence to verify with; see `verify`.
-        tolerance: Largest difference allowed; see `verify`.
+        samples: Inputs to verify with; see `verify_export`.
+        max_length: The longest sequence to verify with; see `verify_export`.
+        tolerance: Largest difference allowed; see `verify_export`.
         verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:

@@ -35,7 +35,7 @@ class TestStreams:
             print("said by the command", file=sys.stderr)
             raise ValueError("no such thing")
 
-        monkeypatch.setattr(inspection, "inspect", inspect)
+        monkeypatch.setattr(inspection, "inspect_export", inspect)
         result = cli("inspect", "model.tflite")
         assert result.code == 1
         assert result.err.splitlines() == [
@@ -51,7 +51,7 @@ class TestStreams:
         def inspect(path):
             raise KeyError("a fault of the package")
 
-        monkeypatch.setattr(inspection, "inspect", inspect)
+        monkeypatch.setattr(inspection, "inspect_export", inspect)
         with pytest.raises(KeyError, match="a fault of the package"):
             cli("inspect", "model.tflite")
 
@@ -164,7 +164,7 @@ class TestStreams:
             except BaseException:
                 raise error("bad argument to internal function") from None
 
-        monkeypatch.setattr(inspection, "inspect", inspect)
+        monkeypatch.setattr(inspection, "inspect_export", inspect)
         earlier = signal.signal(number, signal.default_int_handler)
         try:
             result = cli("inspect", "model.tflite")
@@ -184,7 +184,7 @@ class TestStreams:
             signal.raise_signal(signal.SIGHUP)
             raise ValueError("went on")
 
-        monkeypatch.setattr(inspection, "inspect", inspect)
+        monkeypatch.setattr(inspection, "inspect_export", inspect)
         earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             result = cli("inspect", "model.tflite")

@@ -63,7 +63,7 @@ class TestVerify:
 
         _, _, *taken = inspect.signature(kp.verify_export).parameters
         module = importlib.import_module("keras_posenc.export.verify")
-        monkeypatch.setattr(module, "verify", verify)
+        monkeypatch.setattr(module, "verify_export", verify)
         line = (
             "verify model.tflite model.keras --runtime onnx --labels a,b "
             "--max-length 9 --tolerance 0.5 --allow-op Abc "
