@@ -32,7 +32,7 @@ os.fsync = lambda descriptor: None
 settings.register_profile(
     "project", deadline=None, derandomize=True, max_examples=50
 )
-# Draws anew each night, and prints what reproduces a failure.
+# Other examples each night; a failure prints the code that repeats it.
 settings.register_profile("nightly", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))
 

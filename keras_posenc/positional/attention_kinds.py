@@ -90,7 +90,8 @@ def _advice(value: Any) -> str:
         if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
             return (
                 ", which must be given as a layer: "
-                "keras_posenc.positions.RelativePositionEmbedding(max_distance=16)"
+                "keras_posenc.positions.RelativePositionEmbedding("
+                "max_distance=16)"
             )
         if misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding")):
             return (
