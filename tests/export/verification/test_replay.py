@@ -122,7 +122,8 @@ def test_cases_of_no_use(files, tmp_path):
         kp.verify_export(path, verbose=False)
     record_path(path).unlink()
     with pytest.raises(
-        ValueError, match=r"nothing to replay. Give the model: `verify\(path, m"
+        ValueError,
+        match=r"nothing to replay. Give the model: `kp\.verify_export\(path, m",
     ):
         kp.verify_export(path, verbose=False)
 
