@@ -10,9 +10,12 @@ imports TensorFlow.
 """
 
 import contextlib
+import contextvars
+import functools
 import gc
 import inspect
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +23,7 @@ from typing import Any
 
 _EXPORTERS = ("keras.src.export.onnx", "keras.src.export.openvino")
 _STATE, _NAMES = "keras.src.backend.common.global_state", "name_scope_stack"
-_TO_LITERT = "keras_posenc.export.formats.litert_convert"
+_TARGET = contextvars.ContextVar[str | None]("format", default=None)
 
 
 def carried_mask(tensor: Any) -> Any:
@@ -120,12 +123,31 @@ def is_exported_by_keras() -> bool:
     return _is_called_by(*_EXPORTERS)
 
 
-def is_exported_to_litert(tensor: Any) -> bool:
-    """Returns whether a tensor is of the graph that a LiteRT file is made of.
+def has_static_shapes() -> bool:
+    """Returns whether each shape must follow from those of the inputs.
 
-    No argument of a layer can say so, as for `is_exported_by_keras`.
+    LiteRT's fast kernels need that, and files of ONNX have it too. Elsewhere
+    shapes may depend on the values of masks, as where padding is skipped.
     """
-    return is_in_graph(tensor) and _is_called_by(_TO_LITERT)
+    return _TARGET.get() is not None
+
+
+def is_exported_to(format: str) -> bool:
+    """Returns whether this thread exports to a format.
+
+    No argument of a layer can say so.
+    """
+    return _TARGET.get() == format
+
+
+@contextlib.contextmanager
+def exporting_to(format: str) -> Iterator[None]:
+    """A scope in which this thread exports to "litert" or "onnx"."""
+    token = _TARGET.set(format)
+    try:
+        yield
+    finally:
+        _TARGET.reset(token)
 
 
 def _is_called_by(*modules: str) -> bool:
@@ -211,15 +233,48 @@ def kept_names() -> Iterator[None]:
         state.set_global_attribute(_NAMES, before)
 
 
-def set_policy(layer: Any, policy: Any) -> Any:
-    """Sets a layer's dtype policy, and nothing else; returns the old one.
+@contextlib.contextmanager
+def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
+    """Lets layers compute by other functions and policies in this thread.
 
-    The public setter would write into a `DTypePolicyMap`, which the layers of
-    a model share, and run the class's own `__setattr__`.
+    No layer is changed, and other threads call the same layers as ever: within
+    the context Keras's classes look which thread calls them.
+
+    Yields:
+        Two empty dicts to fill, by the `id` of a layer: of functions instead of
+        its `call` or `quantized_call`, and of dtype policies.
     """
-    former = vars(layer)["_dtype_policy"]
-    vars(layer)["_dtype_policy"] = policy
-    return former
+    import keras
+
+    functions: dict[int, Callable[..., Any]] = {}
+    policies: dict[int, Any] = {}
+    own_call, thread = keras.Operation.__call__, threading.get_ident()
+
+    @functools.wraps(own_call)
+    def call(layer: Any, *arguments: Any, **named: Any) -> Any:
+        if threading.get_ident() == thread and id(layer) in functions:
+            tensors = keras.tree.flatten((arguments, named))
+            if not any(isinstance(x, keras.KerasTensor) for x in tensors):
+                return functions[id(layer)](*arguments, **named)
+        return own_call(layer, *arguments, **named)
+
+    class Policy:
+        def __get__(self, layer: Any, owner: Any) -> Any:
+            if threading.get_ident() == thread and id(layer) in policies:
+                return policies[id(layer)]
+            # A layer that is being made has none yet.
+            return vars(layer).get("_dtype_policy")
+
+        def __set__(self, layer: Any, policy: Any) -> None:
+            vars(layer)["_dtype_policy"] = policy
+
+    keras.Operation.__call__ = call
+    keras.Layer._dtype_policy = Policy()
+    try:
+        yield functions, policies
+    finally:
+        keras.Operation.__call__ = own_call
+        del keras.Layer._dtype_policy
 
 
 def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:

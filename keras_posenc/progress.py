@@ -54,8 +54,7 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
     """Yields a function that shows the current step on standard error.
 
     What native code logs meanwhile is not shown, unless `verbose` is 2: see
-    `native_logs_kept`. The errors among it become a note of the exception
-    that ends the work, if one does.
+    `native_logs_kept`.
 
     Args:
         verbose: 0 or False shows nothing, 1 or True the steps, and 2 also the

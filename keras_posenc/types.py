@@ -7,6 +7,7 @@ Nobody has to construct one: they are named here for type annotations and
 """
 
 from keras_posenc.export.benchmark import Benchmark
+from keras_posenc.export.quantize import QuantizedModel
 from keras_posenc.export.replay import ReplayReport
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.scoring.files import ScoringReport
@@ -14,6 +15,7 @@ from keras_posenc.scoring.files import ScoringReport
 __all__ = [
     "Benchmark",
     "ExportedModel",
+    "QuantizedModel",
     "ReplayReport",
     "ScoringReport",
     "VerificationReport",

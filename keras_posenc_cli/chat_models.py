@@ -11,16 +11,12 @@ from keras_posenc_cli.process import UsageError
 Chat = list[dict[str, str]]
 
 
-class Reply(Protocol):
-    """Pieces of a text; `ended` is False for one that was cut off."""
-
-    ended: bool | None
-
-    def __next__(self) -> str: ...
-
-
 class Replies(Protocol):
-    """Replies to chats; `reading` says what is done before the first piece."""
+    """Replies to chats; `reading` says what is done before the first piece.
+
+    A reply is an iterator of pieces of text. Its `ended`, if it has one, is
+    False once it was cut off.
+    """
 
     reading: str
 
@@ -36,23 +32,17 @@ def chat_model(options: argparse.Namespace) -> Replies:
         UsageError: It has no chats, or an option is not for it.
     """
     path = options.model
-    if path.suffix == ".keras" or is_checkpoint(path):
+    is_package_name = path.suffix == ".litertlm"
+    if is_package_name or path.suffix == ".keras" or is_checkpoint(path):
         if options.template is not None:
             raise UsageError(
                 "--template is for an exported SavedModel: "
                 f"'{path}' has its own"
             )
-        return _Model(options)
-    if path.suffix == ".litertlm":
-        if options.template is not None:
-            raise UsageError(
-                f"--template is for an exported SavedModel: '{path}' has its "
-                "own"
-            )
-        return _Package(options)
-    from keras_posenc.export.inspect import is_package
+        return _Package(options) if is_package_name else _Model(options)
+    from keras_posenc.export.inspect import locate
 
-    if is_package(path):
+    if locate(path)[1] == "litertlm":
         raise UsageError(
             f"'{path}' is a LiteRT-LM package: rename it to end in .litertlm"
         )
@@ -191,12 +181,11 @@ class _Whole(Iterator[str]):
 
 
 class _Package:
-    """A LiteRT-LM package, in the engine in a process of its own."""
+    """A LiteRT-LM package, in the engine in a process of its own each time."""
 
     reading = "Loading the package, and reading the chat"
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from keras_posenc.export.formats.litertlm_engine import PackageChat
         from keras_posenc.export.formats.litertlm_run import require_engine
         from keras_posenc.export.inspect import inspect_safe
 
@@ -204,6 +193,7 @@ class _Package:
         if options.seed is not None and options.temperature is None:
             raise UsageError("--seed needs --temperature, such as 0.7")
         found = inspect_safe(options.model, options.allow_operators)
+        self._path = options.model
         self._template: str = (found.package or {}).get("template") or ""
         if not self._template:
             makes_vectors = "text_encoder" in (found.package or {})["models"]
@@ -221,14 +211,42 @@ class _Package:
         elif options.temperature is not None:
             sampler = {"temperature": options.temperature, "top_p": 1.0}
             sampler["seed"] = options.seed or 0
-        self._chat = PackageChat(
-            options.model, count=options.max_new_tokens, sampler=sampler
-        )
+        self._options = {"count": options.max_new_tokens, "sampler": sampler}
 
     def prompt(self, chat: Chat) -> str:
         from keras_posenc.text.chat_template import render
 
         return render(self._template, chat, tokens={})
 
-    def reply(self, chat: Chat) -> Any:
-        return self._chat.reply(chat)
+    def reply(self, chat: Chat) -> Iterator[str]:
+        import dataclasses
+
+        from keras_posenc.export.formats.litertlm_run import (
+            limits_of_engine,
+            named_package,
+        )
+        from keras_posenc.export.worker_client import Worker, WorkerError
+        from keras_posenc_worker import run_litertlm
+
+        # A reply takes as long as its reader likes.
+        limits = dataclasses.replace(
+            limits_of_engine(self._path, 0), seconds=None
+        )
+        with (
+            named_package(self._path) as package,
+            Worker(run_litertlm.__name__) as worker,
+        ):
+            worker.call(
+                "reply", str(package), chat, self._options, limits=limits
+            )
+            try:
+                while "piece" in (found := worker.response()):
+                    yield found["piece"]
+            except WorkerError as error:
+                raise ValueError(
+                    f"LiteRT-LM's engine {error} while it ran '{self._path}'"
+                ) from error
+        if "error" in found:
+            raise ValueError(
+                f"LiteRT-LM's engine does not reply: {found['error']}"
+            )

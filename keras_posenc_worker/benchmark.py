@@ -1,44 +1,81 @@
-"""Times a LiteRT file."""
+"""Times a LiteRT file in its runtime, or a package in LiteRT-LM's engine."""
 
-import math
-import re
+import functools
 import statistics
 import time
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from keras_posenc_worker.process import memory
+from keras_posenc_worker.run_embedding_engine import NO_CACHE, load_engine
+
+DECODED = 32  # tokens that a language model generates in a run
+_LOADS = 3  # most runs of a language model, each of which loads it
+_UNTIMED = 3  # runs before those that are timed
 
 
 def main(
-    path: str, signature: str, threads: int, lengths: list[int], repeats: int
+    kind: str,
+    path: str,
+    signature: str,
+    threads: int,
+    lengths: list[int],
+    repeats: int,
 ) -> dict[str, Any]:
-    """Loads the file once, and times it at each length.
+    """Loads a file once, and times it at each length.
 
     Args:
-        path: The file.
-        signature: Name of a signature.
+        kind: `"litert"`; or of a package `"embedder"` or `"generator"`.
+        path: The file, or the package.
+        signature: Name of a signature of a LiteRT file.
         threads: Number of threads that the runtime may use.
-        lengths: Sizes of the dynamic dimensions; a dynamic batch is 1.
-        repeats: Number of timed runs of each length, after three runs to warm
-            up.
+        lengths: Sizes of the dynamic dimensions of a LiteRT file, words of a
+            text, or tokens of a prompt.
+        repeats: Number of timed runs of each length.
 
     Returns:
         `load_seconds`; `peak_bytes`, the most memory of the process; and
-        `runs`, those of `timed` for each length. Or `error`, what the runtime
-        raised.
+        `runs`, a dict for each. Or `error`, what the runtime raised.
     """
+    time_runs = {
+        "litert": _litert,
+        "embedder": _embedder,
+        "generator": _generator,
+    }[kind]
+    try:
+        before, load_seconds, *runs = time_runs(
+            path, signature, threads, lengths, repeats
+        )
+    except Exception as error:  # whatever the runtime raises
+        return {"error": f"{error}"}
+    return {
+        "load_seconds": load_seconds,
+        "peak_bytes": memory("VmHWM") - before,
+        "runs": runs,
+    }
+
+
+def _litert(
+    path: str, signature: str, threads: int, lengths: list[int], repeats: int
+) -> Iterator[Any]:
+    """Yields the memory before, the time of loading, and each length's run."""
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
-    before = peak_bytes()
+    yield memory("VmHWM")
     began = time.perf_counter()
     interpreter = Interpreter(model_path=path, num_threads=threads)
     runner = interpreter.get_signature_runner(signature)
-    load_seconds = time.perf_counter() - began
+    yield time.perf_counter() - began
     rng = np.random.default_rng(0)
-    runs = []
-    for length in lengths:
+    known = runner.get_input_details()
+    is_static = all(
+        min(each["shape_signature"][1:], default=1) > 0
+        for each in known.values()
+    )
+    for length in lengths[:1] if is_static else lengths:
         inputs = {}
-        for name, details in runner.get_input_details().items():
+        for name, details in known.items():
             sizes = [
                 int(size) if size > 0 else (1 if axis == 0 else length)
                 for axis, size in enumerate(details["shape_signature"])
@@ -49,53 +86,91 @@ def main(
                 if np.issubdtype(details["dtype"], np.floating)
                 else np.ones(sizes)
             ).astype(details["dtype"])
+        shapes = {name: list(value.shape) for name, value in inputs.items()}
         try:
-            runner(**inputs)
-        except Exception as error:  # whatever the runtime raises
-            given = ", ".join(
-                f"{n} of shape {v.shape}" for n, v in inputs.items()
+            seconds = _seconds(functools.partial(runner, **inputs), repeats)
+        except Exception as error:
+            raise RuntimeError(f"{error}, with {shapes}") from error
+        yield _run(signature, shapes, seconds)
+
+
+def _embedder(
+    path: str, _: str, threads: int, lengths: list[int], repeats: int
+) -> Iterator[Any]:
+    load_engine()
+    import litert_lm
+
+    yield memory("VmHWM")
+    options = litert_lm.EmbeddingOptions(
+        input_overflow_strategy=litert_lm.InputOverflowStrategy.TRUNCATE
+    )
+    began = time.perf_counter()
+    with litert_lm.EmbeddingEngine(
+        path,
+        backend=litert_lm.Backend.CPU(thread_count=threads),
+        cache_dir=NO_CACHE,
+    ) as engine:
+        yield time.perf_counter() - began
+        for length in lengths:
+            text = " ".join("a" * length)
+            seconds = _seconds(
+                functools.partial(engine.compute_embedding, text, options),
+                repeats,
             )
-            return {"error": f"{error}, with {given}"}
-        seconds: list[float] = []
-        for index in range(repeats + 2):
-            began = time.perf_counter()
-            runner(**inputs)
-            if index >= 2:  # the runs before warm up
-                seconds.append(time.perf_counter() - began)
-        shapes = {n: list(v.shape) for n, v in inputs.items()}
-        runs.append(timed(signature, shapes, seconds))
-    return {
-        "load_seconds": load_seconds,
-        "peak_bytes": peak_bytes() - before,
-        "runs": runs,
-    }
+            yield _run("text", {"words": [length]}, seconds)
 
 
-def timed(
+def _generator(
+    path: str, _: str, threads: int, lengths: list[int], repeats: int
+) -> Iterator[Any]:
+    load_engine()
+    import litert_lm
+
+    yield memory("VmHWM")
+    for index, length in enumerate(lengths):
+        found = [
+            litert_lm.Benchmark(
+                path,
+                litert_lm.Backend.CPU(thread_count=threads),
+                prefill_tokens=length,
+                decode_tokens=DECODED,
+                cache_dir=NO_CACHE,
+            ).run()
+            for _ in range(min(repeats, _LOADS))
+        ]
+        if not index:
+            yield statistics.median(x.init_time_in_second for x in found)
+        for name in ("prefill", "decode"):
+            count = getattr(found[0], f"last_{name}_token_count")
+            rates = [
+                getattr(x, f"last_{name}_tokens_per_second") for x in found
+            ]
+            seconds = [count / rate for rate in rates]
+            yield _run(name, {"prompt": [length]}, seconds, count)
+
+
+def _seconds(run: Callable[[], Any], repeats: int) -> list[float]:
+    seconds = []
+    for _ in range(_UNTIMED + repeats):
+        began = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - began)
+    return seconds[_UNTIMED:]
+
+
+def _run(
     signature: str,
     shapes: dict[str, list[int]],
     seconds: list[float],
     tokens: int | None = None,
 ) -> dict[str, Any]:
     """Returns the numbers of a `Timing` that depend on the runs."""
+    import numpy as np
+
     return {
         "signature": signature,
         "shapes": shapes,
         "median_milliseconds": statistics.median(seconds) * 1e3,
-        "p95_milliseconds": 1e3
-        * sorted(seconds)[math.ceil(0.95 * len(seconds)) - 1],
+        "p95_milliseconds": float(np.percentile(seconds, 95)) * 1e3,
         "tokens": tokens,
     }
-
-
-def peak_bytes() -> int:
-    """Returns the most memory that this process has used, in bytes."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux, where getrusage includes the parent's peak
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        return int(found[1]) * 1024 if found else 0
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

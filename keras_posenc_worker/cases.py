@@ -151,37 +151,21 @@ def make_case(
 
 def within_budget(
     cases: Sequence[dict[str, Any]],
-) -> tuple[list[dict[str, Any]], int]:
-    """Returns cases of a few MB in all, and how many are left out.
+) -> list[dict[str, Any]]:
+    """Returns cases of a few MB in all.
 
     The smallest of each signature is kept, then further ones by their size.
     """
-    order = sorted(range(len(cases)), key=lambda index: _size(cases[index]))
-    kept, total, seen = set(), 0, set()
-    for is_first in (True, False):
-        for index in order:
-            name, size = cases[index]["signature"], _size(cases[index])
-            if index in kept or (is_first and name in seen):
-                continue
-            if total + size > (MOST_BYTES // 4 if is_first else _BUDGET):
-                continue
-            seen.add(name)
-            kept.add(index)
-            total += size
-    return [cases[index] for index in sorted(kept)], len(cases) - len(kept)
-
-
-def _size(case: Mapping[str, Any]) -> int:
-    arrays = [
-        *case["inputs"].values(),
-        *(each["values"] for each in case["outputs"].values()),
-    ]
-    return sum(
-        sum(2 * len(codec.to_bytes(text)) + 8 for text in array.ravel())
-        if array.dtype == object
-        else array.nbytes
-        for array in arrays
-    )
+    sizes = [len(pack(case)) for case in cases]
+    order = sorted(range(len(cases)), key=sizes.__getitem__)
+    first = {cases[index]["signature"]: index for index in reversed(order)}
+    kept, total = set[int](), 0
+    for chosen, most in ((first.values(), MOST_BYTES // 4), (order, _BUDGET)):
+        for index in chosen:
+            if index not in kept and total + sizes[index] <= most:
+                kept.add(index)
+                total += sizes[index]
+    return [cases[index] for index in sorted(kept)]
 
 
 def _some(value: Any) -> dict[str, Any]:
@@ -199,6 +183,31 @@ def _some(value: Any) -> dict[str, Any]:
     return found
 
 
+def distances(wanted: Any, got: Any, scale: float) -> Any:
+    """Returns how far each number of an output is from the one that is wanted.
+
+    Args:
+        wanted: The output that is wanted.
+        got: The output of a file, of the same shape.
+        scale: The size below which differences are absolute.
+
+    Returns:
+        Of floats the difference relative to the number, or to `scale` if that
+        is larger; infinity if one is not finite and the other is, or another.
+        Of integers, booleans and texts 0 or infinity.
+    """
+    import numpy as np
+
+    if "float" not in wanted.dtype.name:
+        return np.where(wanted == got, 0.0, np.inf)
+    wanted, got = wanted.astype("float64"), got.astype("float64")
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(got - wanted) / np.maximum(scale, np.abs(wanted))
+    same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
+    apart = np.where(same, 0.0, apart)
+    return np.where(np.isnan(apart), np.inf, apart)
+
+
 def difference(
     wanted: Any, got: Any, scale: float, *, is_sample: bool = True
 ) -> float:
@@ -212,27 +221,41 @@ def difference(
             Otherwise nothing is compared where these are wanted.
 
     Returns:
-        Of floats the largest difference relative to the number, or to `scale`
-        if that is larger; infinity if one is not finite and the other is. Of
-        integers, booleans and texts the share that differs.
+        Of floats the largest of `distances`; of integers, booleans and texts
+        the share that differs.
     """
     import numpy as np
 
     if wanted.size == 0:
         return 0.0
+    if wanted.dtype == object:
+        pairs = zip(wanted.ravel(), got.ravel(), strict=True)
+        same = [codec.to_bytes(x) == codec.to_bytes(y) for x, y in pairs]
+        return 1.0 - float(np.mean(same))
+    apart = distances(wanted, got, scale)
     if "float" not in wanted.dtype.name:
-        if wanted.dtype == object:
-            pairs = zip(wanted.ravel(), got.ravel(), strict=True)
-            same = [codec.to_bytes(x) == codec.to_bytes(y) for x, y in pairs]
-            return 1.0 - float(np.mean(same))
-        return float(np.mean(wanted != got))
-    wanted, got = (each.ravel().astype("float64") for each in (wanted, got))
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(got - wanted) / np.maximum(scale, np.abs(wanted))
-    apart[(wanted == got) | (np.isnan(wanted) & np.isnan(got))] = 0.0
+        return float(np.mean(apart > 0))
     if not is_sample:
-        apart[~np.isfinite(wanted)] = 0.0
-    return float(np.max(np.where(np.isnan(apart), np.inf, apart)))
+        apart = apart[np.isfinite(wanted.astype("float64"))]
+    return float(np.max(apart, initial=0.0))
+
+
+def unlike(got: Any, shape: tuple[int, ...], dtype: Any) -> str:
+    """Returns why an output has no difference from the model's, or "".
+
+    Args:
+        got: The output of a file, or None.
+        shape: The shape of the model's.
+        dtype: The dtype of the model's. Sizes in bits may differ.
+    """
+    if got is None:
+        return "is no output of the file"
+    if got.shape != shape:
+        return f"has shape {got.shape}, the model's {shape}"
+    kinds = [_kind(each) for each in (got.dtype, dtype)]
+    return (
+        "" if kinds[0] == kinds[1] else "has {}, the model's {}".format(*kinds)
+    )
 
 
 def compared(
@@ -248,39 +271,15 @@ def compared(
         yield "", math.inf, 0.0, " ".join(response["error"].split())
         return
     for name, wanted in case["outputs"].items():
-        got = response["outputs"].get(name)
-        shape, allowed = tuple(wanted["shape"]), wanted["allowed"]
-        if got is None or got.shape != shape:
-            shapes = "no such output" if got is None else f"shape {got.shape}"
-            yield name, math.inf, allowed, f"{shapes}, and the model {shape}"
-            continue
-        kinds = [_kind(each.dtype) for each in (got, wanted["values"])]
-        if kinds[0] != kinds[1]:
-            yield name, math.inf, allowed, "{}, and the model {}".format(*kinds)
-            continue
-        if "places" in wanted:
-            got = got.reshape(-1)[wanted["places"]]
-        off = difference(
-            wanted["values"],
-            got,
-            wanted["scale"],
-            is_sample=case["is_sample"],
-        )
-        yield name, off, allowed, ""
-
-
-def _are_places(output: Mapping[str, Any]) -> bool:
-    """Returns whether the numbers that are kept have a place in the output."""
-    size, values = math.prod(output["shape"]), output["values"]
-    places = output.get("places")
-    if places is None:
-        return bool(values.shape == tuple(output["shape"]))
-    return bool(
-        values.shape == places.shape
-        and places.dtype.name == "int32"
-        and (places >= 0).all()
-        and (places < size).all()
-    )
+        got, values = response["outputs"].get(name), wanted["values"]
+        off, allowed = math.inf, wanted["allowed"]
+        error = unlike(got, tuple(wanted["shape"]), values.dtype)
+        if not error:
+            if "places" in wanted:
+                got = got.reshape(-1)[wanted["places"]]
+            is_sample = case["is_sample"]
+            off = difference(values, got, wanted["scale"], is_sample=is_sample)
+        yield name, off, allowed, error
 
 
 def _kind(dtype: Any) -> str:
@@ -298,20 +297,24 @@ def check(record: Mapping[str, Any]) -> None:
     """
     try:
         is_right = (
-            _are(str, record["files"].values())
-            and isinstance(record["signatures"], dict)
-            and _are(str, record["weights"])
-            and _are(str, [record["kind"], record["processor"]])
+            all(isinstance(record[name], kind) for name, kind in _KINDS.items())
+            and _are(str, record["files"].values())
+            and _are(str, [*record["signatures"], *record["weights"]])
             and _are(str, record["versions"].values())
-            and isinstance(record["likelihoods"], str | None)
-            and isinstance(record["quantization"], str | None)
-            and isinstance(record["left_out"], int)
             and all(map(_is_case, record["cases"]))
         )
     except (AttributeError, KeyError, TypeError):
         is_right = False
     if not is_right:
         raise CasesError("it does not hold what an export writes")
+
+
+_KINDS: dict[str, Any] = {
+    "kind": str,
+    "quantization": str | None,
+    **dict.fromkeys(["files", "versions"], dict),
+    **dict.fromkeys(["signatures", "weights", "cases"], list),
+}
 
 
 def _are(kind: Any, values: Iterable[Any]) -> bool:
@@ -321,16 +324,28 @@ def _are(kind: Any, values: Iterable[Any]) -> bool:
 def _is_case(case: Mapping[str, Any]) -> bool:
     import numpy as np
 
-    outputs = case["outputs"].values()
     return (
         _are(str, [case["signature"], *case["not_compared"]])
-        and _are(bool, [case["is_sample"]])
+        and isinstance(case["is_sample"], bool)
         and _are(np.ndarray, case["inputs"].values())
-        and _are(np.ndarray, [each["values"] for each in outputs])
-        and all(
-            _are_places(each)
-            and 0 <= each["allowed"] < math.inf
-            and 0 < each["scale"] < math.inf
-            for each in outputs
-        )
+        and all(map(_is_output, case["outputs"].values()))
+    )
+
+
+def _is_output(output: Mapping[str, Any]) -> bool:
+    """Returns whether the numbers that are kept have a place in the output."""
+    import numpy as np
+
+    size, values = math.prod(output["shape"]), output["values"]
+    places = output.get("places")
+    if places is None:
+        fits = values.shape == tuple(output["shape"])
+    else:
+        fits = values.shape == places.shape and places.dtype.name == "int32"
+        fits = fits and bool(((places >= 0) & (places < size)).all())
+    return (
+        fits
+        and isinstance(values, np.ndarray)
+        and 0 <= output["allowed"] < math.inf
+        and 0 < output["scale"] < math.inf
     )

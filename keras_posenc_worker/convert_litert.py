@@ -39,8 +39,8 @@ def main(path: str) -> str | None:
     """Converts as a request in a folder says; see `codec`.
 
     The request has the `saved_model`, its `signatures`, whether operators of
-    TensorFlow's own are `allowed`, the `op_libraries` that it may need, and
-    for calibration `batches`: signatures with inputs.
+    TensorFlow's own are `allowed`, and for calibration `batches`: signatures
+    with inputs.
 
     Returns:
         None if `model.tflite` is in the folder; else the converter's error.
@@ -49,7 +49,7 @@ def main(path: str) -> str | None:
     import tensorflow as tf
 
     request = codec.read(Path(path), "request")
-    read_graph(request["saved_model"], *request["op_libraries"])
+    read_graph(request["saved_model"])
     make: Any = _unread
     if request["batches"]:
         make = tf.lite.TFLiteConverter.from_saved_model

@@ -30,10 +30,6 @@ _NATIVE = re.compile(
     )""",
     re.MULTILINE | re.VERBOSE,
 )
-_CHATTER = re.compile(
-    r"[IW]\d{4} |\S+ \S+: [IW] |WARNING|INFO|To enable the"
-    r"|fully_quantize: "
-)
 
 
 class _Kept:
@@ -70,36 +66,19 @@ def native_logs_kept() -> Iterator[IO[str] | None]:
                 kept.terminal = -1
             if kept.terminal >= 0:  # there is a standard error
                 _flush()
-                # In append mode each write goes to the end, also after a seek.
-                kept.file = tempfile.TemporaryFile("a+b", buffering=0)
+                kept.file = tempfile.TemporaryFile(buffering=0)
                 os.dup2(kept.file.fileno(), 2)
         kept.users += 1
-        if kept.terminal >= 0:
-            begin = os.lseek(kept.file.fileno(), 0, os.SEEK_END)
-            if _is_descriptor(sys.stderr):
-                terminal = os.fdopen(
-                    os.dup(kept.terminal),
-                    "w",
-                    buffering=1,
-                    encoding=sys.stderr.encoding,
-                    errors="backslashreplace",
-                )
+        if kept.terminal >= 0 and _is_descriptor(sys.stderr):
+            terminal = os.fdopen(
+                os.dup(kept.terminal),
+                "w",
+                buffering=1,
+                encoding=sys.stderr.encoding,
+                errors="backslashreplace",
+            )
     try:
         yield terminal
-    except Exception as error:
-        if kept.terminal >= 0:
-            _flush()
-            with kept.lock:
-                said = _read(kept.file, begin)
-            errors = [
-                line
-                for found in _NATIVE.findall(said)
-                for line in found.splitlines()
-                if line and not _CHATTER.match(line)
-            ]
-            if errors:
-                error.add_note("\n".join(["Native code wrote:", *errors[-20:]]))
-        raise
     finally:
         if terminal is not None:
             terminal.close()
@@ -109,9 +88,11 @@ def native_logs_kept() -> Iterator[IO[str] | None]:
                 _flush()
                 os.dup2(kept.terminal, 2)
                 os.close(kept.terminal)
-                others = _NATIVE.sub("", _read(kept.file, 0))
+                kept.file.seek(0)
+                said = kept.file.read().decode(errors="surrogateescape")
                 kept.file.close()
                 with contextlib.suppress(OSError):
+                    others = _NATIVE.sub("", said)
                     os.write(2, others.encode(errors="surrogateescape"))
 
 
@@ -126,8 +107,3 @@ def _is_descriptor(stream: IO[str] | None) -> bool:
         return stream is not None and stream.fileno() == 2
     except (AttributeError, OSError, ValueError):
         return False
-
-
-def _read(file: IO[bytes], begin: int) -> str:
-    file.seek(begin)
-    return file.read().decode(errors="surrogateescape")

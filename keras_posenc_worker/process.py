@@ -1,10 +1,10 @@
 """The worker's side: calls functions that standard input names, within limits.
 
 A request is a line of JSON: the name of a function of the worker's module, its
-arguments, and the limits from then on, by the names that `resource` has. A
-response is a line of JSON on standard output: the function's return value.
-`prepare` loads what takes time, and has no response. The worker ends when its
-input does, or with an error.
+arguments, and the limits from then on; see `limit`. A response is a line of
+JSON on standard output: the function's return value. `prepare` loads what takes
+time, and has no response. The worker ends when its input does, or with an
+error.
 """
 
 import importlib
@@ -12,14 +12,12 @@ import json
 import math
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, NoReturn, TextIO
 
 _responses: TextIO
-_limited: set[str] = set()
 
 
 def forbid(*names: str) -> None:
@@ -29,35 +27,42 @@ def forbid(*names: str) -> None:
 
 
 def limit(limits: Mapping[str, int]) -> None:
-    """Limits this process, by the names that `resource` has."""
+    """Limits what this process may use from now on.
+
+    Args:
+        limits: Seconds of `CPU`, bytes of `DATA`, and bytes of a file `FSIZE`.
+            What is not named has no limit.
+    """
     try:
         import resource
     except ImportError:  # Windows
         return
-    limits = {"CORE": 0, **limits}  # no core dump after a crash
-    signal.alarm(limits.pop("ALARM", 0))  # SIGALRM kills a spare worker
-    for name in dict.fromkeys([*_limited, *limits]):
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    before = {
+        "CPU": math.ceil(used.ru_utime + used.ru_stime),
+        "DATA": memory("VmData"),
+        "FSIZE": 0,
+    }
+    for name, spent in before.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(kind)
-        value = limits.get(name, hard)  # that of an earlier request ends
-        if name == "CPU" and name in limits:  # counted from the process's start
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            value += math.ceil(used.ru_utime + used.ru_stime)
-        if name == "DATA" and name in _limited and name in limits:
-            value += _data()  # that earlier requests have left
+        value = limits[name] + spent if name in limits else hard
         if hard == resource.RLIM_INFINITY or value <= hard:
             resource.setrlimit(kind, (value, hard))
-    _limited.update(limits)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core after a crash
 
 
-def _data() -> int:
-    """Returns the bytes of data that this process holds; 0 if unknown."""
+def memory(name: str) -> int:
+    """Returns bytes of this process's memory, by Linux's name for them.
+
+    On other systems it returns 0.
+    """
     try:
         with open("/proc/self/status") as file:
-            held = [x.split()[1] for x in file if x.startswith("VmData:")]
-    except OSError:  # not Linux
+            found = [x.split()[1] for x in file if x.startswith(f"{name}:")]
+    except OSError:
         return 0
-    return 1024 * int(held[0])
+    return 1024 * int(found[0]) if found else 0
 
 
 def obey(name: str) -> NoReturn:

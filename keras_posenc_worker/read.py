@@ -23,6 +23,6 @@ def main(kind: str, path: str) -> dict[str, Any]:
         "onnx": read_onnx,
     }
     found = read_or_error(read[kind], path)
-    if found.get("has_metadata"):
+    if found.pop("has_metadata", False):
         found["metadata"] = read_mediapipe.main(path)
     return found

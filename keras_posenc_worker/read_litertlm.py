@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_posenc_worker.formats import load_file, without_its_init
+from keras_posenc_worker.formats import by_value, load_file, without_its_init
 from keras_posenc_worker.read_litert import read_content
 
 _HEADER, _END = 32, 24
@@ -59,43 +59,26 @@ def sections_of(path: Path) -> list[dict[str, Any]]:
     size = path.stat().st_size
     with path.open("rb") as file:
         first = file.read(_HEADER)
-        if first[:8] != b"LITERTLM":
-            raise ValueError("it does not begin as a package does")
-        if len(first) < _HEADER:
-            raise ValueError(
-                f"it is cut off after {size} bytes, within its header"
-            )
-        if (major := int.from_bytes(first[8:12], "little")) != 1:
-            raise ValueError(f"it has version {major}, and only 1 is known")
-        end = int.from_bytes(first[_END:_HEADER], "little")
-        if not _HEADER < end <= _MOST_HEADER:
-            raise ValueError(f"it is damaged: its header ends at byte {end:,}")
-        if end > size:
-            raise ValueError(
-                f"it is cut off after {size:,} bytes: its header has {end:,}"
-            )
-        content = file.read(end - _HEADER)
+        if first[:12] != b"LITERTLM\x01\0\0\0":
+            raise ValueError("it does not begin as a package of version 1 does")
+        end = int.from_bytes(first[_END:], "little")
+        content = file.read(max(0, min(end, _MOST_HEADER) - _HEADER))
+    if _HEADER + len(content) != end:
+        raise ValueError(
+            f"it is cut off after {size:,} bytes, or damaged: its header ends "
+            f"at byte {end:,}"
+        )
     # Not by the schema's InitFromObj, which fails in 0.18.1.
     listed = schema.LiteRTLMMetaData.GetRootAs(content, 0).SectionMetadata()
-    kinds = {
-        value: name
-        for name, value in vars(schema.AnySectionDataType).items()
-        if isinstance(value, int)
-    }
+    kinds = by_value(schema.AnySectionDataType)
     sections = []
     for index in range(listed.ObjectsLength()):
         each = listed.Objects(index)
         begin, after = each.BeginOffset(), each.EndOffset()
-        # Another one may begin where this ends, or later.
-        if not end <= begin < after:
+        if not end <= begin < after <= size:
             raise ValueError(
-                f"it is damaged: a section from byte {begin:,} to {after:,} "
-                f"comes after one that ends at {end:,}"
-            )
-        if after > size:
-            raise ValueError(
-                f"it is cut off after {size:,} bytes: a section ends at byte "
-                f"{after:,}"
+                f"it is cut off after {size:,} bytes, or damaged: a section is "
+                f"from byte {begin:,} to {after:,}, after byte {end:,}"
             )
         end = after
         sections.append(

@@ -4,6 +4,7 @@ The file is not run, and no runtime is loaded: only the modules of LiteRT and
 MediaPipe that know their file formats.
 """
 
+import hashlib
 import mmap
 import zipfile
 from pathlib import Path
@@ -23,8 +24,8 @@ _MOST = 32 * 2**20
 def main(path: str) -> dict[str, Any]:
     """Returns a file's metadata for a text task, or `error` with the reason.
 
-    The keys are `task`, `vocabulary` and `labels` (or None); `other` for
-    metadata of another task; none without metadata.
+    The keys are `task`, `labels` (or None), `tokens`, their number, and
+    `vocabulary`, the SHA-256 of their lines; none for another task.
     """
     return read_or_error(_read, path)
 
@@ -33,18 +34,12 @@ def _read(path: Path) -> dict[str, Any]:
     lite = litert_schema()
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if content[4:8] != b"TFL3":
-        return {}
     model = lite.Model.GetRootAs(content, 0)
     buffers = [
         model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
         for entry in map(model.Metadata, range(model.MetadataLength()))
         if entry.Name() == _METADATA
     ]
-    if not buffers:
-        return {}
-    if len(buffers) > 1:
-        raise ValueError("it has metadata twice")
     schema = load_file(
         "mediapipe", "tasks/metadata/metadata_schema_py_generated.py"
     )
@@ -58,7 +53,7 @@ def _read(path: Path) -> dict[str, Any]:
         if unit.optionsType == schema.ProcessUnitOptions.BertTokenizerOptions
     ]
     if not tokenizers:
-        return {"other": True}
+        return {}
     (output, *_) = graph.outputTensorMetadata or [schema.TensorMetadataT()]
     labels = [
         each.name
@@ -66,13 +61,18 @@ def _read(path: Path) -> dict[str, Any]:
         if each.type == schema.AssociatedFileType.TENSOR_AXIS_LABELS
     ]
     with zipfile.ZipFile(path) as archive:
-        return {
-            "task": "text_embedder"
-            if output.name == b"embedding"
-            else "text_classifier",
-            "vocabulary": _lines(archive, tokenizers[0].vocabFile[0].name),
-            "labels": _lines(archive, labels[0]) if labels else None,
-        }
+        vocabulary = _lines(archive, tokenizers[0].vocabFile[0].name)
+        found = _lines(archive, labels[0]) if labels else None
+    return {
+        "task": "text_embedder"
+        if output.name == b"embedding"
+        else "text_classifier",
+        "labels": found,
+        "tokens": len(vocabulary),
+        "vocabulary": hashlib.sha256(
+            "\n".join(vocabulary).encode()
+        ).hexdigest(),
+    }
 
 
 def _lines(archive: zipfile.ZipFile, packed_name: bytes) -> list[str]:

@@ -2,25 +2,22 @@
 
 import collections
 import math
-import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from keras_posenc_worker.wire import fields, head
 
 # Domains of the ONNX standard, whose operators only compute.
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 # Operators that read rounded weights, and which input these are.
 _ROUNDED = {"DequantizeLinear": 0, "MatMulInteger": 1}
-_LARGE = 2**16  # bytes of a weight that is skipped
+_LARGE = 2**16  # bytes of a weight that is not checked
 
 
 def read_onnx(path: Path) -> dict[str, Any]:
     """Returns the contents of an ONNX file."""
     import onnx
 
-    model, left_out = _without_weights(path)
+    model = onnx.load(path, load_external_data=False)
     for tensor in _messages(model, onnx.TensorProto):
         if (
             tensor.data_location == onnx.TensorProto.EXTERNAL
@@ -29,8 +26,9 @@ def read_onnx(path: Path) -> dict[str, Any]:
             raise ValueError(
                 f"the numbers of its tensor {tensor.name!r} are in another file"
             )
-    onnx.checker.check_model(model)
     graph = model.graph
+    left_out = sum(map(_emptied, graph.initializer))
+    onnx.checker.check_model(model)
 
     def tensors(values: Any) -> dict[str, Any]:
         return {
@@ -58,10 +56,8 @@ def read_onnx(path: Path) -> dict[str, Any]:
         {node.op_type for node in nodes if node.domain not in _ONNX_DOMAINS}
     )
     return {
-        "weight_bytes": sum(
-            size or onnx.numpy_helper.to_array(each).nbytes
-            for each, size in zip(graph.initializer, left_out, strict=True)
-        ),
+        "weight_bytes": left_out
+        + sum(onnx.numpy_helper.to_array(x).nbytes for x in graph.initializer),
         "signatures": {
             graph.name: {
                 "inputs": tensors(graph.input),
@@ -92,58 +88,22 @@ def _quantization(graph: Any) -> str | None:
     return None
 
 
-def _without_weights(path: Path) -> tuple[Any, list[int]]:
-    """Reads a model without the numbers of its large weights.
+def _emptied(tensor: Any) -> int:
+    """Drops the numbers of a large weight; returns how many bytes these are.
 
-    To parse and check them would need their memory three times.
-
-    Returns:
-        The model, and for each initializer of its graph how many bytes it
-        lacks; those that lack some have shape (0,).
+    To check them would need their memory once more.
     """
-    import onnx
-
-    numbers = (
-        onnx.ModelProto.GRAPH_FIELD_NUMBER,
-        onnx.GraphProto.INITIALIZER_FIELD_NUMBER,
-        onnx.TensorProto.RAW_DATA_FIELD_NUMBER,
-    )
-    sizes: list[int] = []
-
-    def light(numbers: Sequence[int], begin: int, end: int) -> bytes:
-        parts = []
-        for number, start, value, stop in fields(content, begin, end):
-            if number != numbers[0]:
-                parts.append(content[start:stop])
-                continue
-            if len(numbers) == 2:
-                sizes.append(0)
-            if len(numbers) > 1:
-                part = light(numbers[1:], value, stop)
-            else:
-                size = stop - value
-                sizes[-1] = size if size > _LARGE else 0
-                part = b"" if size > _LARGE else content[value:stop]
-            parts.append(head(number, len(part)) + part)
-        return b"".join(parts)
-
-    with path.open("rb") as file:
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    model = onnx.ModelProto.FromString(light(numbers, 0, len(content)))
-    for each, size in zip(model.graph.initializer, sizes, strict=True):
-        dtype = _dtype(each.data_type)
-        if size and (
-            min(each.dims, default=0) < 0
-            or dtype.hasobject  # strings, which differ in size
-            or size != dtype.itemsize * math.prod(each.dims)
-        ):
-            # Packed numbers or a damaged file: let onnx read it whole.
-            model = onnx.load(path, load_external_data=False)
-            return model, [0] * len(sizes)
-        if size:
-            each.ClearField("raw_data")
-            each.dims[:] = [0]  # or it would not be a tensor
-    return model, sizes
+    size, dtype = len(tensor.raw_data), _dtype(tensor.data_type)
+    if (
+        size <= _LARGE
+        or min(tensor.dims, default=0) < 0
+        or dtype.hasobject  # strings, which differ in size
+        or size != dtype.itemsize * math.prod(tensor.dims)
+    ):
+        return 0  # which the check may refuse
+    tensor.ClearField("raw_data")
+    tensor.dims[:] = [0]  # or it would not be a tensor
+    return size
 
 
 def _dtype(number: int) -> Any:

@@ -1,6 +1,7 @@
 """Reads what a SavedModel contains."""
 
 import collections
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,13 +31,21 @@ def read_saved_model(path: Path) -> dict[str, Any]:
         )
     (graph,) = message.meta_graphs
 
+    def dtype(number: int) -> str:
+        name = types_pb2.DataType.Name(number).removeprefix("DT_").lower()
+        return {
+            **{"half": "float16", "float": "float32", "double": "float64"},
+            # A ragged or sparse tensor is several, and has no dtype.
+            "invalid": "composite",
+        }.get(name, name)
+
     def tensors(infos: Any) -> dict[str, Any]:
         return {
             name: {
                 "shape": None
                 if info.tensor_shape.unknown_rank
                 else [dim.size for dim in info.tensor_shape.dim],
-                "dtype": info.dtype,
+                "dtype": dtype(info.dtype),
             }
             for name, info in sorted(infos.items())
         }
@@ -73,7 +82,6 @@ def read_saved_model(path: Path) -> dict[str, Any]:
             and node.attr["dtype"].type != types_pb2.DT_STRING
         ),
         "unsafe": sorted(set(_misplaced(graph, library))),
-        "assets": [asset.filename for asset in graph.asset_file_def],
     }
 
 
@@ -97,7 +105,7 @@ def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
 
     Also yields the names of called functions that are missing.
     """
-    allowed = savers(graph, library)
+    allowed = _savers(graph, library)
     is_asset = _assets(graph, library)
     for scope, nodes in [
         ("", graph.graph_def.node),
@@ -180,7 +188,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
     return is_asset
 
 
-def savers(graph: Any, library: dict[str, Any]) -> set[str]:
+def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
     """Returns the two functions that only save and restore variables.
 
     TensorFlow calls each by one node, which `saver_def` names, with the path
@@ -191,11 +199,7 @@ def savers(graph: Any, library: dict[str, Any]) -> set[str]:
     objects = graph.object_graph_def.SerializeToString()
     nodes = {node.name: node for node in graph.graph_def.node}
     path = node_name(saver.filename_tensor_name)
-    ends = {
-        node_name(saver.save_tensor_name): _only_saves,
-        saver.restore_op_name: _only_restores,
-    }
-    callers = collections.Counter(
+    calls = collections.Counter(
         name
         for each in (
             *graph.graph_def.node,
@@ -203,69 +207,68 @@ def savers(graph: Any, library: dict[str, Any]) -> set[str]:
         )
         for name in called_by(each)
     )
-    led_to = {
+    uses = collections.Counter(
         node_name(tensor)
-        for node in graph.graph_def.node
-        for tensor in node.input
-        if node.name not in ends or node_name(tensor) != path
-    }
-    for signature in graph.signature_def.values():
-        for infos in (signature.inputs, signature.outputs):
-            led_to.update(node_name(info.name) for info in infos.values())
-    for collection in graph.collection_def.values():
-        led_to.update(map(node_name, collection.node_list.value))
-    if path not in nodes or nodes[path].op != "Placeholder" or path in led_to:
+        for tensor in (
+            *(tensor for node in graph.graph_def.node for tensor in node.input),
+            *(
+                info.name
+                for signature in graph.signature_def.values()
+                for infos in (signature.inputs, signature.outputs)
+                for info in infos.values()
+            ),
+            *(
+                name
+                for collection in graph.collection_def.values()
+                for name in collection.node_list.value
+            ),
+        )
+    )
+    if path not in nodes or nodes[path].op != "Placeholder" or uses[path] != 2:
         return set()
     found = set()
+    ends = {
+        node_name(saver.save_tensor_name): _only_saves,
+        saver.restore_op_name: _only_restores,  # what a server runs
+    }
     for name, is_exact in ends.items():
         node = nodes.get(name)
-        if node is None or node.op not in CALLS or name in led_to:
+        if node is None or node.op not in CALLS or uses[name]:
             continue
         function = library.get(node.attr["f"].func.name)
+        inputs = [tensor.removesuffix(":0") for tensor in node.input]
         if (
             function is not None
-            and callers[function.signature.name] == 1
+            and calls[function.signature.name] == 1
             and function.signature.name.encode() not in objects
-            and node.input[0] in (path, f"{path}:0")
-            and len({_output(tensor) for tensor in node.input})
-            == len(node.input)
+            and inputs[0] == path
+            and len({*inputs}) == len(inputs)
             and is_exact(function)
         ):
             found.add(function.signature.name)
     return found
 
 
+_PATH = "argument 0"
+_MARKS = b".part", b"_temp/part"  # of object stores, and of disks
+# Each part of what is saved has the path that a function is given, and a mark.
+_PART = (
+    rf"ShardedFilename\(StringJoin\({_PATH}, Select(V2)?\(\w+\({_PATH}\), "
+    r"\.part, _temp/part\)\), const, const\)"
+)
+_PARTS = rf"Pack\({_PART}(, {_PART})*\)"
+
+
 def _only_saves(function: Any) -> bool:
     """Returns whether a function only writes parts at the path it is given."""
-    body = _Body(function)
-    marks = (b".part", b"_temp/part")  # of object stores, and of disks
-
-    def is_part(tensor: str) -> bool:
-        name = body.of(tensor, "ShardedFilename")
-        if name is None or not all(
-            body.of(each, "Const") for each in name.input[1:]
-        ):
-            return False
-        join = body.of(name.input[0], "StringJoin")
-        if join is None or len(join.input) != 2 or join.attr["separator"].s:
-            return False
-        mark = body.of(join.input[1], "Select", "SelectV2")
-        return (
-            mark is not None
-            and body.is_path(join.input[0])
-            and tuple(map(body.text, mark.input[1:3])) == marks
-        )
+    text = _texts(function)
 
     def is_exact(node: Any) -> bool:
         if node.op == "SaveV2":
-            return is_part(node.input[0])
+            return bool(re.fullmatch(_PART, text(node.input[0])))
         if node.op == "MergeV2Checkpoints":
-            parts = body.of(node.input[0], "Pack")
-            return (
-                parts is not None
-                and all(map(is_part, _data(parts)))
-                and body.is_path(node.input[1])
-            )
+            parts, path = map(text, node.input[:2])
+            return bool(re.fullmatch(_PARTS, parts)) and path == _PATH
         return node.op in (
             *("Const", "Identity", "NoOp", "Pack", "Select", "SelectV2"),
             *("ShardedFilename", "StaticRegexFullMatch", "StringJoin"),
@@ -277,67 +280,42 @@ def _only_saves(function: Any) -> bool:
 
 def _only_restores(function: Any) -> bool:
     """Returns whether a function only reads from the path that it is given."""
-    body = _Body(function)
-
-    def is_exact(node: Any) -> bool:
-        if node.op == "RestoreV2":
-            return body.is_path(node.input[0]) and all(
-                body.of(tensor, "Const") for tensor in node.input[1:3]
-            )
-        return node.op in (
-            *("Const", "Identity", "NoOp"),
-            *("AssignVariableOp", "LookupTableImportV2"),
-        )
-
-    targets = [
-        body.source(node.input[0])
-        for node in function.node_def
-        if node.op in ("AssignVariableOp", "LookupTableImportV2")
-    ]
+    text = _texts(function)
+    targets = []
+    for node in function.node_def:
+        if node.op in ("AssignVariableOp", "LookupTableImportV2"):
+            targets.append(text(node.input[0]))
+        elif node.op == "RestoreV2":
+            if [*map(text, node.input)] != [_PATH, "const", "const"]:
+                return False
+        elif node.op not in ("Const", "Identity", "NoOp"):
+            return False
     # If a variable were restored twice, chance would decide its value.
-    return len(set(targets)) == len(targets) and all(
-        map(is_exact, function.node_def)
-    )
+    return len({*targets}) == len(targets)
 
 
-class _Body:
-    def __init__(self, function: Any) -> None:
-        arguments = function.signature.input_arg
-        self._path = arguments[0].name if arguments else None
-        self._nodes = {node.name: node for node in function.node_def}
+def _texts(function: Any) -> Callable[[str], str]:
+    """Returns a function that writes out how a tensor is computed."""
+    nodes = {node.name: node for node in function.node_def}
+    arguments = {
+        argument.name: f"argument {index}"
+        for index, argument in enumerate(function.signature.input_arg)
+    }
 
-    def of(self, tensor: str, *operators: str) -> Any:
-        """Returns the node that makes a tensor, if it is of these operators."""
-        node = self._nodes.get(node_name(self.source(tensor)))
-        return node if node is not None and node.op in operators else None
+    def text(tensor: str) -> str:
+        name = node_name(tensor)
+        if name not in nodes:
+            return arguments.get(name, "?")
+        node = nodes[name]
+        if node.op == "Identity":
+            return text(node.input[0])
+        if node.op == "Const":
+            values = [*node.attr["value"].tensor.string_val]
+            is_mark = len(values) == 1 and values[0] in _MARKS
+            return values[0].decode() if is_mark else "const"
+        if node.attr["separator"].s:  # between the parts of a name
+            return "?"
+        given = [text(x) for x in node.input if not x.startswith("^")]
+        return f"{node.op}({', '.join(given)})"
 
-    def is_path(self, tensor: str) -> bool:
-        """Returns whether a tensor is the function's first argument."""
-        return self._path is not None and self.source(tensor) == self._path
-
-    def text(self, tensor: str) -> bytes | None:
-        """Returns the string of a constant tensor, or None."""
-        node = self.of(tensor, "Const")
-        texts = [] if node is None else node.attr["value"].tensor.string_val
-        return texts[0] if len(texts) == 1 else None
-
-    def source(self, tensor: str) -> str:
-        seen = set()
-        while (
-            node := self._nodes.get(node_name(tensor))
-        ) is not None and node.op == "Identity":
-            if tensor in seen:  # a circle
-                return ""
-            seen.add(tensor)
-            tensor = node.input[0]
-        return tensor
-
-
-def _data(node: Any) -> list[str]:
-    """Returns a node's inputs, without control inputs."""
-    return [tensor for tensor in node.input if not tensor.startswith("^")]
-
-
-def _output(tensor: str) -> str:
-    """Returns a tensor's name without ":0"."""
-    return tensor.removesuffix(":0")
+    return text

@@ -10,50 +10,42 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_posenc_worker.process import respond
-from keras_posenc_worker.run_embedding_engine import load_engine
-
-_engines: dict[str, Any] = {}
+from keras_posenc_worker.run_embedding_engine import NO_CACHE, load_engine
 
 
-def main(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
+def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Returns what the engine makes of a request.
 
     Args:
         path: The package.
-        request: `threads`; `counts`, whether to send `{"done": number}` after
-            each prompt, target and chat; `texts` to tokenize; `prompts`, each
-            with its `parts`, texts that are read one after another, and a
+        request: `texts` to tokenize; `prompts`, each with its `parts`, texts
+            that are read one after another, the last of a single token, and a
             `count` of tokens to generate; `targets`, each with `parts` and a
-            `target` to score; and `chats`, each with `messages` of a user and
-            a `count`.
+            `target` to score; and `chats`, each with `messages` of a user and a
+            `count`. Any may be missing.
 
     Returns:
-        For each of these a list: ids; generated texts; log-likelihoods of
-        tokens; and for each message the text that was read and the reply. A
-        dict with an `error` in place of what failed; only an `error` where the
-        package does not load.
+        For each of these a list: ids; dicts of a generated `text` and its
+        `scores`; log-likelihoods of tokens; and for each message the text that
+        was read and the reply. A dict with an `error` in place of what failed;
+        only an `error` where the package does not load.
     """
     load_engine()
-    engine = _tried(_engine, path, request["threads"])
+    engine = _tried(_engine, path)
     if isinstance(engine, dict):
         return engine
-    found: dict[str, Any] = {
-        "texts": [_tried(engine.tokenize, each) for each in request["texts"]]
-    }
-    done = 0
     runs: dict[str, Callable[..., Any]] = {
         "prompts": _continued,
         "targets": _scored,
         "chats": _chat,
     }
-    for name, run in runs.items():
-        found[name] = []
-        for each in request[name]:
-            found[name].append(_tried(run, engine, **each))
-            done += 1
-            if request["counts"]:
-                respond({"done": done})
-    return found
+    return {
+        "texts": [_tried(engine.tokenize, x) for x in request.get("texts", ())],
+        **{
+            name: [_tried(run, engine, **x) for x in request.get(name, ())]
+            for name, run in runs.items()
+        },
+    }
 
 
 def reply(
@@ -66,8 +58,8 @@ def reply(
     Args:
         path: The package.
         messages: The chat, which ends with a user's message.
-        options: `threads`; `count`, the most tokens, or None; `sampler`,
-            arguments of a `SamplerConfig`, or None for the package's own.
+        options: `count`, the most tokens, or None; `sampler`, arguments of a
+            `SamplerConfig`, or None for the package's own.
 
     Returns:
         A dict that is empty, or has an `error`.
@@ -75,9 +67,8 @@ def reply(
     load_engine()
 
     def replied() -> dict[str, Any]:
-        engine = _engine(path, options["threads"])
         *earlier, last = messages
-        talk = engine.create_conversation(
+        talk = _engine(path).create_conversation(
             messages=earlier or None,
             sampler_config=_sampler(options["sampler"]),
             max_output_tokens=options["count"],
@@ -91,18 +82,15 @@ def reply(
     return found
 
 
-def _engine(path: str, threads: int) -> Any:
-    """Returns the engine of a package, loaded once."""
+def _engine(path: str) -> Any:
     import litert_lm
 
-    if path not in _engines:
-        _engines[path] = litert_lm.Engine(
-            path,
-            backend=litert_lm.Backend.CPU(thread_count=threads),
-            # Else it writes a copy of the weights next to the package.
-            cache_dir=":nocache",
-        )
-    return _engines[path]
+    threads = min(os.cpu_count() or 1, 4)
+    return litert_lm.Engine(
+        path,
+        backend=litert_lm.Backend.CPU(thread_count=threads),
+        cache_dir=NO_CACHE,
+    )
 
 
 def _sampler(options: Mapping[str, Any] | None) -> Any:
@@ -124,16 +112,19 @@ def _session(engine: Any, count: int | None = None) -> Any:
     )
 
 
-def _continued(engine: Any, parts: list[str], count: int) -> str:
+def _continued(engine: Any, parts: list[str], count: int) -> dict[str, Any]:
     with _session(engine, count) as session:
         session.run_prefill(parts)
         (text,) = session.run_decode().texts
-        return str(text)
+    scores = _scored(engine, parts, text) if text else []
+    return {"text": text, "scores": scores}
 
 
 def _scored(engine: Any, parts: list[str], target: str) -> list[float]:
     with _session(engine) as session:
-        session.run_prefill(parts)
+        # 0.18.1 takes the last token of a prompt for one slot earlier: with
+        # that token twice, all is where it should be.
+        session.run_prefill([*parts, parts[-1]])
         found = session.run_text_scoring([target], store_token_lengths=True)
         (scores,) = found.token_scores
         return [float(each) for each in scores]

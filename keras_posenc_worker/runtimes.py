@@ -2,40 +2,16 @@
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterable
 from importlib import util
 from pathlib import Path
 from typing import Any
 
+from keras_posenc_worker.codec import digest
 from keras_posenc_worker.nodes import INIT
 
 Runner = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def load_saved_model(
-    exported: str, *op_libraries: str, threads: int | None = None
-) -> dict[str, Runner]:
-    """Loads a SavedModel as a server does, without comparing it.
-
-    Args:
-        exported: Its folder.
-        *op_libraries: Files of operators that it may need.
-        threads: Threads that work on one request; None for TensorFlow's
-            default.
-    """
-    import tensorflow as tf
-
-    meta = read_graph(exported, *op_libraries)
-    graph = tf.Graph()
-    with graph.as_default():
-        tf.import_graph_def(meta.graph_def, name="")
-    session = open_session(graph, threads)
-    restore(session, meta, Path(exported))
-    return {
-        name: session_runner(session, signature)
-        for name, signature in meta.signature_def.items()
-        if name != INIT
-    }
 
 
 def op_libraries() -> list[str]:
@@ -49,7 +25,7 @@ def op_libraries() -> list[str]:
     )
 
 
-def read_graph(exported: str, *op_libraries: str) -> Any:
+def read_graph(exported: str) -> Any:
     """Returns the graph that servers load, once its operators are known."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
@@ -75,59 +51,171 @@ def read_graph(exported: str, *op_libraries: str) -> Any:
     if any(not hasattr(tf.raw_ops, name) for name in used):
         # TF Serving has TF-Text's operators built in. Importing tensorflow_text
         # needs Keras, so its libraries are loaded by their files.
-        for path in op_libraries:
+        for path in op_libraries():
             tf.load_op_library(path)
     return meta
 
 
-def open_session(graph: Any, threads: int | None = None) -> Any:
-    """Returns a session of a graph, with nothing restored."""
-    import tensorflow as tf
+class SavedModel:
+    """A SavedModel in a session, as servers load it.
 
-    config = tf.compat.v1.ConfigProto(
-        allow_soft_placement=True,
-        intra_op_parallelism_threads=threads or 0,
-        inter_op_parallelism_threads=threads or 0,
-    )
-    config.gpu_options.allow_growth = True  # leaves memory for other processes
-    return tf.compat.v1.Session(graph=graph, config=config)
+    Args:
+        exported: Its folder.
+        threads: Threads that work on one request; None for TensorFlow's
+            default.
 
+    Attributes:
+        signatures: Its signatures, as TensorFlow's messages.
+        runners: A function for each of them.
+        seconds: How long it took to load.
+    """
 
-def restore(session: Any, meta: Any, folder: Path) -> None:
-    """Restores a session as `TF_LoadSessionFromSavedModel` does."""
-    graph = session.graph
-    paths = {
-        asset.tensor_info.name: str(folder / "assets" / asset.filename)
-        for asset in meta.asset_file_def
-    }
-    saver = meta.saver_def
-    if (folder / "variables" / "variables.index").exists():
-        path = str(folder / "variables" / "variables")
-        session.run(
-            graph.get_operation_by_name(saver.restore_op_name),
-            {saver.filename_tensor_name: path, **paths},
+    def __init__(self, exported: str, threads: int | None = None) -> None:
+        import tensorflow as tf
+
+        began = time.perf_counter()
+        self._folder = Path(exported)
+        meta = read_graph(exported)
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.import_graph_def(meta.graph_def, name="")
+        config = tf.compat.v1.ConfigProto(
+            allow_soft_placement=True,
+            intra_op_parallelism_threads=threads or 0,
+            inter_op_parallelism_threads=threads or 0,
         )
-    if INIT in meta.signature_def:
-        name = meta.signature_def[INIT].outputs[INIT].name
-        session.run(graph.as_graph_element(name), paths)
+        # Leaves memory for other processes.
+        config.gpu_options.allow_growth = True
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        self._restore(meta)
+        self.signatures = {
+            name: each
+            for name, each in meta.signature_def.items()
+            if name != INIT
+        }
+        self.runners = {
+            name: self._runner(each) for name, each in self.signatures.items()
+        }
+        self.seconds = time.perf_counter() - began
 
-
-def session_runner(session: Any, signature: Any) -> Runner:
-    """Returns a function that runs a signature, by the names of its tensors."""
-    fetches = {key: info.name for key, info in signature.outputs.items()}
-    names = {key: info.name for key, info in signature.inputs.items()}
-
-    def run(inputs: dict[str, Any]) -> dict[str, Any]:
-        if inputs.keys() != names.keys():
-            raise ValueError(
-                f"its inputs are {', '.join(sorted(names))}, and not "
-                f"{', '.join(sorted(inputs))}"
+    def _restore(self, meta: Any) -> None:
+        """Restores variables and tables as `TF_LoadSessionFromSavedModel`."""
+        graph, folder = self._session.graph, self._folder
+        paths = {
+            asset.tensor_info.name: str(folder / "assets" / asset.filename)
+            for asset in meta.asset_file_def
+        }
+        saver = meta.saver_def
+        if (folder / "variables" / "variables.index").exists():
+            path = str(folder / "variables" / "variables")
+            self._session.run(
+                graph.get_operation_by_name(saver.restore_op_name),
+                {saver.filename_tensor_name: path, **paths},
             )
-        return session.run(
-            fetches, {names[key]: value for key, value in inputs.items()}
-        )
+        if INIT in meta.signature_def:
+            name = meta.signature_def[INIT].outputs[INIT].name
+            self._session.run(graph.as_graph_element(name), paths)
 
-    return run
+    def _runner(self, signature: Any) -> Runner:
+        fetches = {key: info.name for key, info in signature.outputs.items()}
+        names = {key: info.name for key, info in signature.inputs.items()}
+
+        def run(inputs: dict[str, Any]) -> dict[str, Any]:
+            if inputs.keys() != names.keys():
+                raise ValueError(
+                    f"its inputs are {', '.join(sorted(names))}, and not "
+                    f"{', '.join(sorted(inputs))}"
+                )
+            return self._session.run(
+                fetches, {names[key]: value for key, value in inputs.items()}
+            )
+
+        return run
+
+
+class VerifiedModel(SavedModel):
+    """A SavedModel in a session, and what else a verification compares.
+
+    Attributes:
+        weights: The SHA-256 of each variable that it stores.
+    """
+
+    def __init__(self, exported: str) -> None:
+        import tensorflow as tf
+
+        super().__init__(exported)
+        self._python = tf.saved_model.load(exported).signatures
+        self.weights = self._weights()
+
+    def _weights(self) -> list[str]:
+        import tensorflow as tf
+
+        path = self._folder / "variables" / "variables"
+        if not path.with_suffix(".index").exists():
+            return []
+        reader = tf.train.load_checkpoint(str(path))
+        dtypes = reader.get_variable_to_dtype_map()
+        return [
+            digest(reader.get_tensor(key))
+            for key, dtype in dtypes.items()
+            if dtype != tf.string  # names and tables
+        ]
+
+    def run_python(self, cases: Any, found: Any) -> None:
+        """Adds to the first case of each signature what Python gives for it.
+
+        Args:
+            cases: Name and inputs of each case.
+            found: What the session gave for each.
+        """
+        import tensorflow as tf
+
+        seen = set()
+        for (name, inputs), own in zip(cases, found, strict=True):
+            if name in seen or "error" in own:
+                continue
+            seen.add(name)
+            known = self.signatures[name].inputs
+            given = {  # arrays of bfloat16 come as float32
+                key: tf.constant(value, known[key].dtype)
+                for key, value in inputs.items()
+            }
+            outputs = self._python[name](**given)
+            own["python"] = {key: x.numpy() for key, x in outputs.items()}
+
+    def replay_warmup(self) -> int | None:
+        """Runs the warm-up requests, as a server does before it serves.
+
+        Returns:
+            Their number, or None if no package that reads them is installed.
+        """
+        file = self._folder / "assets.extra" / "tf_serving_warmup_requests"
+        if not file.exists():
+            return 0
+        import tensorflow as tf
+
+        try:
+            from tensorflow_serving.apis import prediction_log_pb2
+        except ImportError:
+            return None
+        count = 0
+        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            request = log.predict_log.request
+            try:
+                name = request.model_spec.signature_name
+                self.runners[name](
+                    {
+                        key: tf.make_ndarray(value)
+                        for key, value in request.inputs.items()
+                    }
+                )
+            except Exception as error:
+                raise RuntimeError(
+                    f"its warm-up request {count} fails: {error}"
+                ) from error
+            count += 1
+        return count
 
 
 def load_litert(

@@ -5,6 +5,7 @@ A failure here names what a new Keras has changed, and what would break by it.
 
 import contextlib
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -18,6 +19,7 @@ from keras_posenc.keras_internals import (
     copied,
     forgotten_calls,
     has_tangents,
+    in_this_thread_alone,
     is_compiled_by_xla,
     is_exported_by_keras,
     is_in_graph,
@@ -30,7 +32,6 @@ from keras_posenc.keras_internals import (
     recompute_within_others,
     recomputing_mode,
     separate_traces,
-    set_policy,
     sources_of,
     traced_once,
     variable_within,
@@ -101,7 +102,10 @@ def test_a_tensor_knows_whether_xla_compiles_it(jit_compile):
 
 
 def test_an_error_leaves_no_name_open():
-    with contextlib.suppress(ValueError), kept_names():
+    import tensorflow as tf
+
+    # TensorFlow's own scope stays open, in a graph that is dropped.
+    with contextlib.suppress(ValueError), kept_names(), tf.Graph().as_default():
         keras.name_scope("open").__enter__()
         raise ValueError
     assert keras.Variable(0.0, name="free").path == "free"
@@ -266,18 +270,31 @@ def test_tensors_belong_to_the_calls_that_made_them():
     assert [each._keras_history for each in tensors] == before
 
 
-def test_a_policy_is_set_for_one_layer():
-    """Else an export to LiteRT writes into the map of policies of a model."""
+@pytest.mark.tensorflow
+def test_layers_compute_otherwise_in_one_thread():
+    """Else an export writes what the model does not compute."""
     policies = keras.dtype_policies.DTypePolicyMap(
         default_policy="mixed_bfloat16"
     )
     layer = keras.layers.Dense(2, dtype=policies)
     layer.build((None, 3))
-    former = set_policy(layer, keras.dtype_policies.DTypePolicy("float32"))
-    assert layer.compute_dtype == "float32"
-    assert dict(policies) == {}
-    set_policy(layer, former)
+    policy = keras.dtype_policies.DTypePolicy("float32")
+    x = ops.ones((1, 3))
+    with in_this_thread_alone() as (functions, known):
+        functions[id(layer)] = lambda x: x * 0
+        known[id(layer)] = policy
+        assert layer.compute_dtype == "float32"
+        assert not np.any(ops.convert_to_numpy(layer(x)))
+        layer(keras.Input((3,)))  # which no function computes
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(lambda: layer.compute_dtype).result() == (
+                "bfloat16"
+            )
+            found = pool.submit(lambda: layer(x)).result()
+            assert np.any(ops.convert_to_numpy(ops.cast(found, "float32")))
+        assert keras.layers.Dense(2).compute_dtype == "float32"
     assert layer.compute_dtype == "bfloat16"
+    assert dict(policies) == {}
 
 
 @pytest.mark.tensorflow

@@ -49,25 +49,9 @@ def test_runs_of_scoring_killed_at_random_instants():
 
 
 def test_damaged_files(tmp_path):
-    options = ("--count", "60", "--keep", tmp_path)
+    options = ("--count", "80", "--keep", tmp_path)
     counts = json.loads(run("export/inspection/fuzz.py", *options, seconds=600))
-    assert sum(sum(found.values()) for found in counts.values()) == 60
+    assert sum(sum(found.values()) for found in counts.values()) == 80
     for found in counts.values():
         assert found["clear error"] >= 5
-        assert not found.keys() & {
-            "hang",
-            "other error",
-        }
-
-
-def test_damaged_packages(tmp_path):
-    options = ("--count", "60", "--keep", tmp_path)
-    script = "export/inspection/fuzz_packages.py"
-    counts = json.loads(run(script, *options, seconds=600))
-    for found in counts.values():
-        assert found["(reached the engine)"] >= 5
-        assert not found.keys() & {
-            "hang",
-            "other error",
-            "wrong numbers passed",
-        }
+        assert not found.keys() & {"hang", "other error"}

@@ -151,25 +151,6 @@ def test_logs_of_native_code_are_shown_on_request(capfd):
         assert capfd.readouterr().err == NATIVE
 
 
-def test_an_error_keeps_what_native_code_said_of_it(capfd):
-    def fail(text):
-        with progress(True):
-            write(text)
-            raise ValueError("no such operator")
-
-    with pytest.raises(ValueError, match="no such operator") as caught:
-        fail(NATIVE + MLIR)
-    (note,) = caught.value.__notes__
-    assert note.splitlines() == [
-        "Native code wrote:",
-        *filter(None, MLIR.splitlines()),
-    ]
-    assert capfd.readouterr().err == ""
-    with pytest.raises(ValueError, match="no such operator") as caught:
-        fail(NATIVE)
-    assert not hasattr(caught.value, "__notes__")
-
-
 def test_threads_share_standard_error(capfd):
     descriptor = os.fstat(2)
     begun, may_end = threading.Event(), threading.Event()

@@ -339,31 +339,31 @@ def plot_quantization(found: Any, *, ax: Any = None) -> Any:
     """Draws what each weight loses in each mode, and which mode it got.
 
     Args:
-        found: The `report.auto` of an export with `quantization="auto"`.
+        found: What `keras_posenc.quantize` returns.
         ax: Matplotlib axes to draw on; by default those of a new figure.
 
     Returns:
         The axes: a line for each weight, the largest loss on top, with a dot
-        for each mode that was measured. The chosen mode's dot is filled;
-        float16 and float32, which are not measured, have none.
+        for each mode that was measured. The chosen mode's dot is filled, unless
+        it was not measured.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: The report is not one of `quantization="auto"`.
+        ValueError: No weight was measured, or it is something else.
 
     Example:
-    After an export with `quantization="auto"`:
-
+    >>> import keras_posenc as kp
     >>> from keras_posenc import analysis
-    >>> ax = analysis.plot_quantization(
-    ...     exported.report.auto
+    >>> found = kp.quantize(
+    ...     model, "m.tflite", samples=texts
     ... )  # doctest: +SKIP
+    >>> ax = analysis.plot_quantization(found)  # doctest: +SKIP
     """
     weights = getattr(found, "weights", None)
-    if not weights or not hasattr(found, "recipe"):
+    if not weights or not hasattr(found, "quantization"):
         raise ValueError(
-            "`found` must be the `report.auto` of an export with "
-            f"quantization='auto'. Received: {type(found).__name__}"
+            "`found` must be what `quantize` returns, with weights that it has "
+            f"measured. Received: {found!r:.200}"
         )
     weights = sorted(weights, key=lambda each: max(each.losses.values()))
     ax = _axes(ax, size=(8, 1.2 + 0.25 * len(weights)))

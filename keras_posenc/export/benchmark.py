@@ -1,5 +1,6 @@
 """Times a LiteRT file or a LiteRT-LM package on this machine."""
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -9,19 +10,18 @@ from typing import Any
 
 from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.export import units
-from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_run import (
     named_package,
     require_engine,
 )
-from keras_posenc.export.inspect import Inspection, inspect_export, locate
+from keras_posenc.export.inspect import Inspection, inspect_safe, locate
 from keras_posenc.export.worker_client import (
     Limits,
     WorkerError,
     run_in_worker,
 )
 from keras_posenc.progress import printable, progress
-from keras_posenc_worker import benchmark, benchmark_package
+from keras_posenc_worker import benchmark
 
 # No limits: the needs of runs of any length are not known.
 _LIMITS = Limits(memory=None, seconds=None, timeout=600)
@@ -38,7 +38,8 @@ class Timing:
             `words` of a text, or of tokens of a `prompt`.
         threads: Number of threads that the runtime may use.
         load_seconds: Time from the path to a runner, in a fresh process.
-        peak_bytes: Most memory that this process used, over all lengths.
+        peak_bytes: Most memory that this process used, over all lengths; 0
+            where that is not known, which is anywhere but on Linux.
         median_milliseconds: Median time of a run.
         p95_milliseconds: 95th percentile of the times.
         tokens: Of a language model's package, the tokens that a run reads or
@@ -70,13 +71,11 @@ class Benchmark:
         path: The file.
         size_bytes: Its size.
         timings: A `Timing` for each signature, number of threads and length.
-        notes: Of a package, which texts were cut, or which prompts left out.
     """
 
     path: Path
     size_bytes: int
     timings: list[Timing]
-    notes: list[str] = dataclasses.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the result as a dict that JSON can hold."""
@@ -113,7 +112,7 @@ class Benchmark:
         with console.capture() as capture:
             console.print(table, end="")
         size = f"{self.path}: {units.size(self.size_bytes)}"
-        return "\n".join([size, capture.get().rstrip("\n"), *self.notes])
+        return "\n".join([size, capture.get().rstrip("\n")])
 
 
 def benchmark_export(
@@ -138,7 +137,7 @@ def benchmark_export(
         lengths: Sizes of the dynamic dimensions of the inputs; a dynamic batch
             is 1. A signature of static shape runs at its own. Of a package
             numbers of words, of one letter each, or of tokens of a prompt;
-            prompts for which the cache has no room are left out.
+            those for which the package has no room are left out.
         threads: Numbers of threads; by default 1, and the number of processors,
             at most 4.
         repeats: Number of timed runs, after three runs to warm up. Of a
@@ -161,65 +160,48 @@ def benchmark_export(
     Traceback (most recent call last):
     ValueError: 'no_such_file.tflite' does not exist
     """
-    locate(path)  # else the argument is wrong, not the file
-    try:
-        inspection = inspect_export(path)
-    except ValueError as error:
-        raise ExportVerificationError(str(error)) from error
-    if inspection.kind not in ("litert", "litertlm"):
+    found = inspect_safe(locate(path)[0])
+    if found.kind not in ("litert", "litertlm"):
         raise ValueError(
             "`path` must be a LiteRT file or a LiteRT-LM package. Received: "
-            f"{inspection.kind} at '{inspection.path}'"
+            f"{found.kind} at '{found.path}'"
         )
     if threads is None:
         threads = sorted({1, min(4, os.cpu_count() or 1)})
     _check_counts("lengths", lengths)
     _check_counts("threads", threads)
     repeats = check_positive_int("repeats", repeats)
-    if inspection.kind == "litertlm":
-        if signatures is not None:
-            raise ValueError(
-                "`signatures` must be None for a LiteRT-LM package, whose "
-                f"engine chooses them. Received: signatures={signatures!r}"
-            )
-        return _of_package(inspection, lengths, threads, repeats, verbose)
-    if not inspection.signatures:
+    kind, known = "litert", [*found.signatures]
+    if found.kind == "litertlm":
+        require_engine()
+        is_embedder = "text_encoder" in (found.package or {}).get("models", [])
+        kind, known = "embedder" if is_embedder else "generator", ["text"]
+    names = known if signatures is None else signatures
+    if isinstance(names, str) or not names or not {*names} <= {*known}:
         raise ValueError(
-            "`path` must be a LiteRT file with signatures, as export_litert "
-            f"writes them. Received: none in '{inspection.path}'"
-        )
-    names = list(inspection.signatures) if signatures is None else signatures
-    if isinstance(names, str) or not names:
-        raise ValueError(
-            "`signatures` must be a list of names, or None. "
+            "`signatures` must be None, or a list of names of the file's own: "
+            f"{', '.join(known) or 'it has none'}. "
             f"Received: signatures={signatures!r}"
         )
-    for name in names:
-        if name not in inspection.signatures:
-            raise ValueError(
-                "`signatures` must be names of the file's own: "
-                f"{', '.join(inspection.signatures)}. Received: {name!r}"
-            )
+    if found.kind == "litertlm":
+        lengths = _with_room(found, kind, lengths)
     timings = []
-    with progress(verbose) as step:
+    with contextlib.ExitStack() as stack:
+        step = stack.enter_context(progress(verbose))
+        file = found.path.resolve()
+        if found.kind == "litertlm":
+            file = stack.enter_context(named_package(file))
         for name in names:
-            inputs = inspection.signatures[name]["inputs"].values()
-            is_static = all(
-                None not in (tensor.shape or (None,))[1:] for tensor in inputs
-            )
             for count in map(int, threads):
-                step(f"Timing {name} on {count} thread{'s' * (count > 1)}")
-                found = _run(
-                    benchmark.__name__,
-                    f"signature '{name}'",
-                    str(inspection.path.resolve()),
-                    name,
-                    count,
-                    [1] if is_static else [*map(int, lengths)],
-                    int(repeats),
+                step(f"Timing {name} on {units.count(count, 'thread')}")
+                response = _run(
+                    kind, file, name, count, [*map(int, lengths)], repeats
                 )
-                timings += _timings(found, count)
-    return Benchmark(inspection.path, inspection.size_bytes, timings)
+                runs = response.pop("runs")
+                timings += [
+                    Timing(threads=count, **response, **run) for run in runs
+                ]
+    return Benchmark(found.path, found.size_bytes, timings)
 
 
 def _check_counts(argument: str, values: Any) -> None:
@@ -234,79 +216,33 @@ def _check_counts(argument: str, values: Any) -> None:
         )
 
 
-def _of_package(
-    found: Inspection,
-    lengths: Sequence[int],
-    threads: Sequence[int],
-    repeats: int,
-    verbose: int,
-) -> Benchmark:
-    """Times a package in LiteRT-LM's engine.
-
-    Raises:
-        ValueError: It has no room for any of the prompts.
-    """
-    require_engine()
-    package = found.package or {}
-    is_embedder = "text_encoder" in package.get("models", [])
-    kept = [*map(int, lengths)]
-    notes = []
-    if not is_embedder:
-        most = package.get("max_tokens", 0) - benchmark_package.DECODED
-        kept = [each for each in kept if each <= most]
-        left = [str(each) for each in lengths if each > most]
-        if left:
-            notes = [
-                f"left out: prompts of {', '.join(left)} tokens. With "
-                f"{benchmark_package.DECODED} more, the package's cache has "
-                f"room for {most}"
-            ]
-        if not kept:
-            raise ValueError(
-                f"`lengths` must have one of at most {most}, so that "
-                f"{benchmark_package.DECODED} more tokens fit into the "
-                f"package's cache. Received: lengths={[*lengths]}"
-            )
-    timings = []
-    with progress(verbose) as step, named_package(found.path) as link:
-        for count in map(int, threads):
-            step(f"Timing it on {count} thread{'s' * (count > 1)}")
-            response = _run(
-                benchmark_package.__name__,
-                f"'{found.path}'",
-                *(str(link), count, kept, repeats, is_embedder),
-            )
-            timings += _timings(response, count)
-    if cut := ", ".join(map(str, response["cut"])):
-        notes = [
-            f"cut: texts of {cut} words, which have more tokens than the "
-            "package takes. Their times are those of its longest text"
-        ]
-    return Benchmark(found.path, found.size_bytes, timings, notes)
-
-
-def _timings(response: dict[str, Any], threads: int) -> list[Timing]:
-    load_seconds, peak_bytes = response["load_seconds"], response["peak_bytes"]
-    return [
-        Timing(
-            threads=threads,
-            load_seconds=load_seconds,
-            peak_bytes=peak_bytes,
-            **run,
+def _with_room(
+    found: Inspection, kind: str, lengths: Sequence[int]
+) -> list[int]:
+    """Returns the lengths for which a package has room, if any."""
+    most = (found.package or {}).get("max_tokens", 0)
+    most -= benchmark.DECODED if kind == "generator" else 0
+    kept = [length for length in lengths if length <= most]
+    if not kept:
+        raise ValueError(
+            f"`lengths` must have one of at most {most}, for which the package "
+            f"has room. Received: lengths={[*lengths]}"
         )
-        for run in response["runs"]
-    ]
+    return kept
 
 
-def _run(module: str, what: str, *arguments: Any) -> dict[str, Any]:
+def _run(kind: str, path: Path, signature: str, *arguments: Any) -> Any:
     try:
-        found: dict[str, Any] = run_in_worker(
-            module, *arguments, limits=_LIMITS
+        found = run_in_worker(
+            *(benchmark.__name__, kind, str(path), signature, *arguments),
+            limits=_LIMITS,
         )
     except WorkerError as error:
-        raise RuntimeError(f"The runtime {error} while it ran {what}") from (
-            error
-        )
+        raise RuntimeError(
+            f"The runtime {error} while it ran '{signature}'"
+        ) from error
     if "error" in found:
-        raise RuntimeError(f"The runtime does not run {what}: {found['error']}")
+        raise RuntimeError(
+            f"The runtime does not run '{signature}': {found['error']}"
+        )
     return found

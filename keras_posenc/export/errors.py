@@ -34,17 +34,11 @@ class ExportVerificationError(ExportError):
     Attributes:
         report: The `VerificationReport`, or None if the exported model did not
             load.
-        differs: Whether the exported model was read or run, and something in it
-            is not the model's, while there is no report. `verify` then removes
-            the record.
     """
 
-    def __init__(
-        self, message: str, report: object = None, *, differs: bool = False
-    ) -> None:
+    def __init__(self, message: str, report: object = None) -> None:
         super().__init__(message)
         self.report = report
-        self.differs = differs
 
 
 def in_words(error: object) -> str:

@@ -1,14 +1,13 @@
 """Models with the weights of one instant.
 
-An export traces a model, runs it, moves its weights and changes its policies,
-while the caller may train the same model in another thread. So an export copies
-the weights, and makes the model read the copies instead of its own.
+An export traces a model, runs it, and has layers compute in other ways, while
+the caller may train and call the same model in another thread. So an export
+copies the weights, and in its own thread layers read the copies.
 """
 
 import contextlib
-import functools
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -18,10 +17,11 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.graphs.time_distributed import over_any_length
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.keras_internals import (
+    exporting_to,
     forgotten_calls,
+    in_this_thread_alone,
     layers_within,
     separate_traces,
-    set_policy,
     variable_within,
 )
 from keras_posenc_worker.codec import digest
@@ -30,8 +30,8 @@ from keras_posenc_worker.codec import digest
 MOST_CONSTANTS = 2_000_000_000
 # Only one export at a time may change settings and restore them.
 _TURN = threading.RLock()
-# For `take_over`: signatures are traced deep inside of what does not know of
-# exports, such as the labels of a signature, or the graph of a reference.
+# Signatures are traced deep inside of what does not know of exports, such as
+# the labels of a signature, or the graph of a reference.
 _local = threading.local()
 
 
@@ -42,7 +42,8 @@ class FrozenModel:
     value that it had on entry, whichever layer holds it: its copy, a
     `tf.Variable`, is read and assigned instead, also in graphs traced there.
     All `tf.function`s are traced again, and these traces are dropped when the
-    context ends. Then every setting that was changed is restored.
+    context ends. No attribute of a layer is changed: functions and policies
+    that layers compute by are of that thread, too.
 
     Weights are read one after the other. If another thread trains the model
     meanwhile, some may be from before an update and some from after it.
@@ -67,7 +68,6 @@ class FrozenModel:
                 for layer in layers_within(model)
             }.values()
         )
-        self.has_dynamic_shapes = True
         operations = [*self.layers]
         for layer in self.layers:
             if isinstance(found := getattr(layer, "operations", None), list):
@@ -94,10 +94,13 @@ class FrozenModel:
             stack.enter_context(_Reading(self))
             stack.callback(setattr, _local, "frozen", None)
             _local.frozen = self
+            self._functions, self._policies = stack.enter_context(
+                in_this_thread_alone()
+            )
             stack.enter_context(self._settings)
             for layer in self.layers:
-                if function := over_any_length(layer, self):
-                    self.replace(layer, "call", function)
+                if function := over_any_length(layer):
+                    self.compute_by(layer, function)
             self._left = stack.pop_all()
         return self
 
@@ -209,17 +212,33 @@ class FrozenModel:
                     "so it cannot be a constant. Export it without `frozen`"
                 )
 
-    def replace(self, layer: Any, name: str, function: Any) -> None:
-        """Replaces a layer's method in this thread, until the context ends."""
-        self._settings.enter_context(replaced(layer, name, function))
+    def compute_by(self, layer: Any, function: Callable[..., Any]) -> None:
+        """Has this thread compute a layer by a function, while frozen."""
+        self._functions[id(layer)] = function
 
     def set_policy(self, layer: Any, policy: Any) -> None:
-        """Gives a layer another dtype policy until the context ends."""
-        self._settings.callback(set_policy, layer, set_policy(layer, policy))
+        """Gives a layer another dtype policy in this thread, while frozen."""
+        self._policies[id(layer)] = policy
 
-    def set_attribute(self, layer: Any, name: str, value: Any) -> None:
-        """Sets an attribute of a layer until the context ends."""
-        self._settings.enter_context(_attribute(layer, name, value))
+    def export_to(self, format: str) -> None:
+        """Tells layers the format, "litert" or "onnx", while frozen."""
+        self._settings.enter_context(exporting_to(format))
+
+    @contextlib.contextmanager
+    def computing_by(self, functions: Mapping[Any, Any]) -> Iterator[None]:
+        """A scope in which this thread computes layers by functions.
+
+        Layers that have a function already keep it.
+        """
+        before = {**self._functions}
+        self._functions.update(
+            {id(layer): each for layer, each in functions.items()} | before
+        )
+        try:
+            yield
+        finally:
+            self._functions.clear()
+            self._functions.update(before)
 
     def weights(
         self, models: Iterable[keras.Model] | None = None
@@ -284,34 +303,12 @@ def take_over(function: Any) -> None:
         frozen.take_over(function)
 
 
-@contextlib.contextmanager
-def replaced(layer: Any, name: str, function: Any) -> Iterator[None]:
-    """Gives a layer another method in this thread, for a while."""
-    original = getattr(layer, name)
-    thread = threading.get_ident()
-
-    @functools.wraps(original)
-    def method(*arguments: Any, **named: Any) -> Any:
-        is_ours = threading.get_ident() == thread
-        return (function if is_ours else original)(*arguments, **named)
-
-    with _attribute(layer, name, method):
-        yield
-
-
-@contextlib.contextmanager
-def _attribute(layer: Any, name: str, value: Any) -> Iterator[None]:
-    """Sets an attribute without Keras's tracking or a class's `__setattr__`."""
-    attributes = vars(layer)
-    was_there, former = name in attributes, attributes.get(name)
-    attributes[name] = value
-    try:
-        yield
-    finally:
-        if was_there:
-            attributes[name] = former
-        else:
-            attributes.pop(name, None)
+def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Any:
+    """The scope `FrozenModel.computing_by` of the frozen models, if any are."""
+    frozen: FrozenModel | None = getattr(_local, "frozen", None)
+    if frozen is None:
+        return contextlib.nullcontext()
+    return frozen.computing_by(functions)
 
 
 def _models(values: Any) -> Iterator[Any]:

@@ -1,10 +1,9 @@
 """Reads what an exported file contains, in a worker, without running it."""
 
-import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -73,11 +72,11 @@ class Inspection:
         quantization: The mode of a LiteRT or ONNX file's weights, as
             `export_litert` or `export_onnx` takes it, or None. Of several the
             one of fewest bits.
-        has_metadata: Whether a LiteRT file has metadata for MediaPipe's tasks.
-        metadata: Of one for a text task with a WordPiece tokenizer: its `task`;
-            its `labels`, or None; `tokens`, the size of the vocabulary; and
-            `ids`, to how many ids an application cuts a text, or None. Of
-            metadata that cannot be read: `error`, the reason.
+        metadata: Of a LiteRT file with metadata for MediaPipe's tasks. For a
+            text task with a WordPiece tokenizer: its `task`; its `labels`, or
+            None; `tokens`, the size of the vocabulary; and `vocabulary`, the
+            SHA-256 of its lines. Empty for another task. If it cannot be
+            read: `error`, the reason.
         package: Of a LiteRT-LM package: the types of its `models`, and what
             its metadata says, such as `max_tokens` and `template`.
         sections: Where its parts are in the file, as dicts.
@@ -93,7 +92,6 @@ class Inspection:
     unsafe_operators: list[str]
     has_variables: bool = False
     quantization: str | None = None
-    has_metadata: bool = False
     metadata: dict[str, Any] | None = None
     package: dict[str, Any] | None = None
     sections: Sequence[dict[str, Any]] = ()
@@ -113,13 +111,10 @@ class Inspection:
             f"{'UNSAFE' if self.unsafe_operators else 'safe'}, "
             f"signatures: {names}"
         ]
-        if self.has_metadata:
-            lines.append(
-                "with metadata for MediaPipe's tasks"
-                + _described(self.metadata or {})
-            )
+        if self.metadata is not None:
+            lines.append(_line("metadata for MediaPipe", self.metadata))
         if self.package:
-            lines.append(_packaged(self.package))
+            lines.append(_line("package", self.package))
         if self.unsafe_operators:
             lines.append(
                 "operators that may do more than compute: "
@@ -133,39 +128,20 @@ class Inspection:
         return "\n".join(map(printable, lines))
 
     def details(self) -> str:
-        """Returns `str` with tables of tensors and operators."""
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        def add(table: Table, *cells: str) -> None:
-            # Names from a file are no markup, and no commands to a terminal.
-            table.add_row(*(Text(printable(each)) for each in cells))
-
-        tensors = Table()
-        for heading in ("signature", "", "name", "dtype and shape"):
-            tensors.add_column(heading, overflow="fold")
+        """Returns `str` with all tensors and operators."""
+        lines = [f"weights: {units.size(self.weight_bytes)}"]
         for name, sides in self.signatures.items():
-            for side, by_name in sides.items():
-                for tensor_name, tensor in by_name.items():
-                    add(tensors, name, side[:-1], tensor_name, str(tensor))
-        operators = Table("operator", "count")
+            lines += [
+                f"{name}, {side.removesuffix('s')} {tensor}: {known}"
+                for side, tensors in sides.items()
+                for tensor, known in tensors.items()
+            ]
         for name, count in self.operators.items():
             is_foreign = name in self.foreign_operators
             is_unsafe = name in self.unsafe_operators
             remarks = " (not builtin)" * is_foreign + " (unsafe)" * is_unsafe
-            add(operators, name + remarks, str(count))
-        console = Console()
-        with console.capture() as capture:
-            console.print(tensors)
-            console.print(operators, end="")
-        return "\n".join(
-            [
-                str(self),
-                f"weights: {units.size(self.weight_bytes)}",
-                capture.get().rstrip("\n"),
-            ]
-        )
+            lines.append(f"{name}{remarks}: {count}")
+        return "\n".join([str(self), *map(printable, lines)])
 
 
 @printable_errors()
@@ -223,25 +199,30 @@ def inspect_export(path: str | Path) -> Inspection:
         found = run_in_worker(read.__name__, kind, str(path), limits=limits)
         if "error" in found:
             raise ValueError(found["error"])
-        if found.get("has_variables"):
-            check_variables(path / "variables", sizes)
-        if kind == "saved_model":
-            check_assets(path, sizes, found["assets"])
+        index = path / "variables" / "variables.index"
+        if found.get("has_variables") and not sizes.get(index):
+            raise ValueError("variables/variables.index is missing, or empty")
         signatures = {
-            name: {
-                side: _tensors(tensors, kind) for side, tensors in sides.items()
-            }
+            name: {side: _tensors(tensors) for side, tensors in sides.items()}
             for name, sides in found["signatures"].items()
         }
     except WorkerError as error:
         raise ValueError(
             f"'{path}' is no readable {what}: the process that reads it {error}"
         ) from error
-    except (ValueError, TypeError) as error:  # also of an unknown dtype
+    except ValueError as error:
         raise ValueError(f"'{path}' is no readable {what}: {error}") from error
+    unsafe = {*found["unsafe"]}
     if kind != "saved_model":
         weight_bytes, foreign = found["weight_bytes"], found["custom"]
+        if kind != "onnx":
+            unsafe |= {
+                name
+                for name in foreign
+                if name.removeprefix("Flex") not in ALLOWED
+            }
     else:
+        unsafe |= found["operators"].keys() - ALLOWED - BY_PLACE
         import tensorflow as tf
 
         foreign = sorted(
@@ -254,6 +235,7 @@ def inspect_export(path: str | Path) -> Inspection:
                 for file, size in sizes.items()
                 if file.parent == path / "variables"
             )
+    metadata = found.get("metadata")
     return Inspection(
         path=path,
         kind=kind,
@@ -262,111 +244,44 @@ def inspect_export(path: str | Path) -> Inspection:
         signatures=signatures,
         operators=found["operators"],
         foreign_operators=foreign,
-        unsafe_operators=sorted(
-            {*found["unsafe"], *_unknown(kind, found)},
-        ),
+        unsafe_operators=sorted(unsafe),
         has_variables=found.get("has_variables", False),
         quantization=found.get("quantization"),
-        has_metadata=found.get("has_metadata", False),
-        metadata=_metadata(found.get("metadata") or {}, signatures),
+        metadata=metadata,
         package=found.get("package"),
         sections=found.get("sections", ()),
     )
 
 
-def _metadata(
-    found: dict[str, Any], signatures: dict[str, dict[str, dict[str, Tensor]]]
-) -> dict[str, Any] | None:
-    """Returns `Inspection.metadata` from what the worker read."""
-    if "task" not in found:
-        return {"error": found["error"]} if "error" in found else None
-    inputs = [
-        tensor
-        for sides in signatures.values()
-        for tensor in sides["inputs"].values()
-    ]
-    shape = (inputs[0].shape if inputs else None) or ()
+def _line(what: str, values: Mapping[str, Any]) -> str:
+    """Returns what a file's metadata says, in one line."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, list):
+            more = ", ..." * (len(value) > 5)
+            return ", ".join(map(text, value[:5])) + more or "none"
+        words = "none" if value is None else f"{value}"
+        return words if len(words) <= 200 else f"{len(words):,} characters"
+
+    return f"{what}: " + "; ".join(
+        f"{name.replace('_', ' ')}: {text(value)}"
+        for name, value in values.items()
+    )
+
+
+def _tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    def shape(sizes: list[int] | None) -> tuple[int | None, ...] | None:
+        if sizes is None:
+            return None
+        return tuple(None if size < 0 else size for size in sizes)
+
     return {
-        "task": found["task"],
-        "labels": found["labels"],
-        "tokens": len(found["vocabulary"]),
-        "ids": shape[1] if len(shape) > 1 else None,
+        name: Tensor(shape(tensor["shape"]), tensor["dtype"])
+        for name, tensor in tensors.items()
     }
 
 
-def _packaged(package: dict[str, Any]) -> str:
-    """Returns the line on a LiteRT-LM package."""
-    parts = [
-        f"models: {', '.join(package.get('models', [])) or 'none'}",
-        f"tokenizer: {package.get('tokenizer', 'none')}",
-    ]
-    if "max_tokens" in package:
-        parts.append(f"up to {package['max_tokens']:,} tokens")
-    if "stops" in package:
-        ended = ", ".join(
-            " ".join(map(str, each)) if isinstance(each, list) else each
-            for each in package["stops"]
-        )
-        template = "a" if package["template"] else "no"
-        parts += [
-            f"ends with ids {ended or 'none'}",
-            f"{template} chat template",
-        ]
-    return "; ".join(parts)
-
-
-_MOST_LABELS, _MOST_LETTERS = 5, 200  # in one line
-
-
-def _described(metadata: dict[str, Any]) -> str:
-    """Returns the end of the line on a file's metadata."""
-    if "task" not in metadata:
-        reason = metadata.get("error")
-        return f", which cannot be read: {reason}" if reason else ""
-    labels = metadata["labels"] or []
-    names = ", ".join(labels[:_MOST_LABELS])[:_MOST_LETTERS]
-    names += f", ... ({len(labels):,})" * (len(labels) > _MOST_LABELS)
-    ids = metadata["ids"]
-    parts = [
-        metadata["task"],
-        f"labels: {names or 'none'}"
-        if metadata["task"] == "text_classifier"
-        else "",
-        f"WordPiece of {metadata['tokens']:,} tokens",
-        "ids of any number" if ids is None else f"texts are cut to {ids} ids",
-    ]
-    return f": {'; '.join(filter(None, parts))}"
-
-
-def _unknown(kind: str, found: dict[str, Any]) -> set[str]:
-    """Returns operators that may do more than compute."""
-    if kind == "onnx":
-        return set()
-    if kind in ("litert", "litertlm"):
-        return {
-            name
-            for name in found["custom"]
-            if name.removeprefix("Flex") not in ALLOWED
-        }
-    return found["operators"].keys() - ALLOWED - BY_PLACE
-
-
-def _tensors(tensors: dict[str, Any], kind: str) -> dict[str, Tensor]:
-    named = {}
-    for name, tensor in tensors.items():
-        shape, dtype = tensor["shape"], tensor["dtype"]
-        if kind == "saved_model":
-            import tensorflow as tf
-
-            # A ragged or sparse tensor is several, and has no dtype.
-            dtype = tf.dtypes.as_dtype(dtype).name if dtype else "composite"
-        if shape is not None:
-            shape = tuple(None if size < 0 else size for size in shape)
-        named[name] = Tensor(shape, dtype)
-    return named
-
-
-_MAX_FILES, _MAX_DEPTH = 10_000, 100
+_MAX_FILES = 10_000
 
 # Paths in the folder that TensorFlow, Keras and this package write, and that
 # servers read.
@@ -391,95 +306,50 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
             cannot be read, or files that do not belong to a SavedModel.
     """
     try:
-        for entry in _files(folder):
+        for entry in _entries(folder):
             name = Path(entry.path).relative_to(folder).as_posix()
+            if not entry.is_file(follow_symlinks=False):
+                kind = "link" if entry.is_symlink() else "device"
+                raise ValueError(
+                    "it may hold files and folders only, and "
+                    f"'{entry.path}' is a {kind}"
+                )
             if _PARTS.fullmatch(name):
                 yield entry
             elif not name.startswith(_OF_USERS):
+                # Some runtimes would read saved_model.cpb or model.tflite.
                 raise ValueError(
-                    f"'{folder}' is no readable SavedModel: {_not_a_part(name)}"
+                    f"'{name}' is no part of one. Move it out of the folder, "
+                    f"or to {_OF_USERS}, which no runtime reads"
                 )
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"'{folder}' is no readable SavedModel: {error.strerror}"
+            f"'{folder}' is no readable SavedModel: {reason}"
         ) from error
 
 
-def _not_a_part(name: str) -> str:
-    return (
-        f"'{name}' is no part of one. Move it out of the folder, or to "
-        f"{_OF_USERS}, which no runtime reads"
-    )
-
-
-def size_of(folder: Path) -> int:
-    """Returns the bytes of all files of a version folder."""
-    return sum(entry.stat().st_size for entry in files(folder))
-
-
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    remaining, count = [(folder, 1)], 0
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yields what is in a folder and its subfolders, except folders."""
+    remaining, count = [folder], 0
     while remaining:
-        path, depth = remaining.pop()
-        if depth > _MAX_DEPTH:
-            raise ValueError(
-                f"'{folder}' is no readable SavedModel: its folders are "
-                f"nested more than {_MAX_DEPTH} deep"
-            )
+        path = remaining.pop()
         with os.scandir(path) as entries:
             for entry in entries:
                 if path == folder and is_hidden(entry.name):
                     continue  # of whatever type
                 count += 1
                 if count > _MAX_FILES:
-                    raise ValueError(
-                        f"'{folder}' is no readable SavedModel: it holds more "
-                        f"than {_MAX_FILES} files"
-                    )
+                    raise ValueError(f"it holds more than {_MAX_FILES} files")
                 if entry.is_dir(follow_symlinks=False):
-                    remaining.append((Path(entry.path), depth + 1))
-                elif entry.is_file(follow_symlinks=False):
-                    yield entry
+                    remaining.append(Path(entry.path))
                 else:
-                    kind = "link" if entry.is_symlink() else "device"
-                    raise ValueError(
-                        f"'{folder}' is no readable SavedModel: it may hold "
-                        f"files and folders only, and '{entry.path}' is a "
-                        f"{kind}"
-                    )
+                    yield entry
 
 
-def check_variables(folder: Path, sizes: dict[Path, int]) -> None:
-    """Raises `ValueError` if files of variables are missing or empty."""
-    shards = [
-        int(found[1])
-        for path in sizes
-        if path.parent == folder
-        and (
-            found := re.fullmatch(
-                r"variables\.data-\d{5}-of-(\d{5})", path.name
-            )
-        )
-    ]
-    count = max(shards, default=1)
-    for name in (
-        "variables.index",
-        *(f"variables.data-{i:05}-of-{count:05}" for i in range(count)),
-    ):
-        if not sizes.get(folder / name):
-            state = "empty" if folder / name in sizes else "missing"
-            raise ValueError(f"variables/{name} is {state}")
-
-
-def check_assets(
-    folder: Path, sizes: Collection[Path], known: Collection[str]
-) -> None:
-    """Raises `ValueError` for an asset that the graph does not name."""
-    named = {os.path.normpath(folder / "assets" / name) for name in known}
-    for path in sizes:
-        place = path.relative_to(folder).as_posix()
-        if place.startswith("assets/") and str(path) not in named:
-            raise ValueError(_not_a_part(place))
+def size_of(folder: Path) -> int:
+    """Returns the bytes of all files of a version folder."""
+    return sum(entry.stat().st_size for entry in files(folder))
 
 
 _PACKAGE = b"LITERTLM"
@@ -507,15 +377,6 @@ def locate(path: str | Path) -> tuple[Path, str]:
                 f"'{path}' is no SavedModel: it has no saved_model.pb, and no "
                 "numbered version that has one"
             )
-        # TensorFlow would read saved_model.cpb instead of the file inspected
-        # here, and servers that prefer LiteRT would read model.tflite.
-        for other in ("saved_model.cpb", "model.tflite"):
-            if os.path.lexists(path / other):
-                raise ValueError(
-                    f"'{path}' is no readable SavedModel: next to "
-                    f"saved_model.pb it has a {other}, which some runtimes "
-                    "would read instead"
-                )
         return path, "saved_model"
     if not path.is_file():
         raise ValueError(f"'{path}' is neither a file nor a folder")
@@ -533,16 +394,6 @@ def locate(path: str | Path) -> tuple[Path, str]:
         ) from error
     if first == _PACKAGE:
         return path, "litertlm"
-    if path.suffix == ".litertlm":
-        raise ValueError(
-            f"'{path}' is no LiteRT-LM package: "
-            + (
-                f"it is cut off after {len(first)} bytes"
-                if _PACKAGE.startswith(first)
-                else f"it begins with {first!r}, and packages with {_PACKAGE!r}"
-            )
-            + ". Copy or export it again"
-        )
     if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
         return path, "onnx"
     if first[4:] != b"TFL3":
@@ -555,22 +406,14 @@ def locate(path: str | Path) -> tuple[Path, str]:
     return path, "litert"
 
 
-def is_package(path: str | Path) -> bool:
-    """Returns whether a file begins as LiteRT-LM packages do."""
-    with contextlib.suppress(OSError, ValueError):  # others say why
-        with open_regular(as_path("path", path)) as file:
-            return file.read(8) == _PACKAGE
-    return False
-
-
 def refuse_package(path: str | Path, use: str) -> None:
     """Raises `ValueError` for a LiteRT-LM package.
 
     Args:
-        path: An exported model, or another path.
+        path: An exported model.
         use: What takes no package, as the subject of a sentence.
     """
-    if is_package(path):
+    if locate(path)[1] == "litertlm":
         raise ValueError(
             f"{use} takes no LiteRT-LM packages, which only LiteRT-LM's engine "
             "runs: use them in an application, or with keras-posenc chat, "

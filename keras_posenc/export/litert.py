@@ -6,24 +6,23 @@ from typing import Any
 
 import keras
 
+from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.litert import LiteRT
-from keras_posenc.export.formats.litert_auto import check_keep
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
-from keras_posenc.export.probes.tolerance import limits_of
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file
 
 
-def export_litert(
+@shares_arguments
+def export_litert(  # noqa: D417
     model: keras.Model,
     path: str | Path,
     *,
     signatures: Mapping[str, Any] | None = None,
     quantization: str | Path | Sequence[Mapping[str, Any]] | None = None,
-    keep: float | None = None,
     representative: Any = None,
     task: str | None = None,
     labels: Sequence[str] | None = None,
@@ -44,17 +43,11 @@ def export_litert(
     outputs. A model of mixed precision is exported in float32, and compared
     with its outputs in float32; the report says so.
 
-    `model` is not changed. Its weights are those at the call, so another thread
-    may train it meanwhile. But call this between two training steps, or from a
-    callback: otherwise some weights may be from before an update and some from
-    after it. A model of mixed precision, or one that Keras quantized, must not
-    be used until the export ends.
+    A model that takes strings is cut after them: its inputs in the file are its
+    first numeric tensors, named `ids` or `features` if there is only one, else
+    after the string inputs.
 
     Args:
-        model: Any built Keras model. A model that takes strings is cut after
-            them: its inputs in the file are its first numeric tensors, named
-            `ids` or `features` if there is only one, else after the string
-            inputs.
         path: The file, ending in `.tflite`. An earlier file is replaced; the
             folder is made if missing.
         signatures: As for `export_saved_model`. By default `serving_default`,
@@ -70,18 +63,9 @@ def export_litert(
             hardware that needs this. Inputs and outputs stay as they are, and
             so does everything between the products: positions, norms, scores.
             Or a recipe of ai-edge-quantizer: a list of dicts, or the path of
-            its JSON file. It must not fix the ranges of activations. Or
-            `"auto"`, for the smallest file that keeps the share `keep` of the
-            model's quality on `samples`, which is found by measuring what each
-            weight loses in each mode. `"int4"`, `"auto"` and recipes need the
-            extra `quantize`.
-        keep: Share of its quality that a file of `"auto"` keeps, above 0 and at
-            most 1; 0.99 by default. Of vectors that is recall@10: the share of
-            the ten nearest samples that stay the nearest; of scores and logits,
-            the share of samples whose largest one stays the largest. Other
-            outputs, and generators, are refused. Half of the samples are held
-            out to show it: 0.99 and more need 598 samples, 0.95 needs 118, and
-            vectors at least 100.
+            its JSON file. It must not fix the ranges of activations. `"int4"`
+            and recipes need the extra `quantize`. `quantize` finds the smallest
+            file that keeps a share of the model's quality.
         representative: Inputs to calibrate `"int8-static"` with: an array, a
             dict of arrays by input name, or a list of these; some hundred real
             inputs, in batches that fit each signature. They are also the
@@ -98,16 +82,6 @@ def export_litert(
         labels: Names of a text classifier's scores, in their order.
         allow_flex: Whether operators may be TensorFlow's own. The file then
             needs a runtime with the Flex delegate.
-        allow_operators: Names of custom operators, and of TensorFlow's, to
-            allow; see `export_saved_model`.
-        verify: Whether to verify before publishing.
-        samples: Inputs to verify with; see `verify_export`.
-        max_length: The longest sequence to verify with; see `verify_export`.
-        tolerance: Largest difference allowed in a file that is not quantized,
-            1e-5 by default; see `verify_export`.
-        limits: What a quantized file may lose, by name, such as `{"sqnr": 20}`;
-            see `verify_export`.
-        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
         An `ExportedModel`: its `path` and its `report`.
@@ -142,9 +116,6 @@ def export_litert(
     """
     require_tensorflow_backend("export_litert")
     check_model(model)
-    keep = check_keep(quantization, keep, samples)
-    if keep is not None:
-        limits_of("int8", limits, tolerance)  # before the search
     check_task(task, labels)
     if task is not None:
         require_schema()
@@ -154,7 +125,6 @@ def export_litert(
         LiteRT(
             path=path,
             mode=quantization,
-            keep=keep,
             representative=representative,
             task_name=task,
             labels=labels,

@@ -1,51 +1,42 @@
 """Export to LiteRT-LM packages (.litertlm): texts on phones."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_posenc.export import pipeline
+from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import (
     check_verify,
     require_tensorflow_backend,
 )
-from keras_posenc.export.formats.litert import LiteRT
+from keras_posenc.export.formats import litertlm_embedder
 from keras_posenc.export.formats.litertlm import (
     LiteRTLM,
     lengths_of,
-    notes_of,
-    run_package,
     tokenizer_for,
-    unpacked,
 )
-from keras_posenc.export.formats.litertlm_embedder import (
-    Embedder,
-    check_lengths,
+from keras_posenc.export.formats.litertlm_embedder import Embedder
+from keras_posenc.export.formats.litertlm_package import (
+    require_builder,
+    texts_of,
 )
-from keras_posenc.export.formats.litertlm_embedder import (
-    lengths_of as lengths_of_embedder,
-)
-from keras_posenc.export.formats.litertlm_package import require_builder
 from keras_posenc.export.formats.litertlm_run import require_engine
 from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.pipeline import export, recorded, verify
-from keras_posenc.export.record import (
-    compared_with_record,
-)
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file
-from keras_posenc.progress import progress
-from keras_posenc.publish import as_path, working_folder
+from keras_posenc.publish import as_path
 
 _CACHE = 2048
 _QUANTIZATIONS = ("float16", "int8", "int8-weights", "int4")
 
 
-def export_litertlm(
+@shares_arguments
+def export_litertlm(  # noqa: D417
     model: keras.Model,
     path: str | Path,
     *,
@@ -68,14 +59,12 @@ def export_litertlm(
     model, the template of chats.
 
     The package appears in one step, after a verification in LiteRT-LM's own
-    engine, in a process without Keras. A language model must tokenize some 500
-    texts as the model's tokenizer does, continue prompts of several chunks as
-    the model does, give its log-probabilities, and hold a chat of two turns by
-    its template; its LiteRT file is also verified as `export_litert` does. Of a
-    quantized one the caches may be any, and the engine measures, with them, the
-    perplexity of texts and the KL divergence from the model's probabilities. A
-    text embedder must make the tokenizer's ids and the model's vectors of texts
-    of many kinds, one of them for each script of the vocabulary.
+    engine, in a process without Keras. A language model must make the
+    tokenizer's ids of some 500 texts, continue prompts as the model does, give
+    its log-probabilities, and render a chat by its template; its LiteRT file is
+    verified as `export_litert` does. Of a quantized one the perplexity of texts
+    and the KL divergence from the model are measured. A text embedder must make
+    the tokenizer's ids and the model's vectors of texts of many kinds.
 
     Needs the extra `litertlm`.
 
@@ -105,15 +94,12 @@ def export_litertlm(
             `tokenizer.json`, a SentencePiece model, or a folder with one of
             them. By default the model's own is written, if `tokenizer.json` has
             a form for it.
-        verify: Whether to verify before publishing.
         samples: Further texts to verify with. Of a quantized language model the
             perplexity is measured on them too: those of your application say
             most.
-        tolerance: Largest difference allowed: see `verify_export`.
         limits: Of a quantized package, what it may lose, by name: of a language
             model `"kl"` and `"perplexity"`, in the engine; of an embedder
             `"sqnr"` and `"cosine"`: see `verify_export`.
-        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
         An `ExportedModel`: its `path` and its `report`, whose `engine` has
@@ -149,31 +135,29 @@ def export_litertlm(
     require_builder()
     if verify:
         require_engine()
-    of_generators = {
-        "prefill_lengths": prefill_lengths,
-        "cache_length": cache_length,
-        "tokenizer": tokenizer,
-    }
     check_verify(verify, samples)
+    texts = texts_of(samples)
+    arguments: dict[str, Any] = {
+        "path": path,
+        "texts": texts,
+        "mode": quantization,
+        "tolerance": tolerance,
+        "limits": limits,
+        "verify": verify,
+        "verbose": verbose,
+    }
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
+        of_generators = {
+            "prefill_lengths": prefill_lengths,
+            "cache_length": cache_length,
+            "tokenizer": tokenizer,
+        }
         _refuse(of_generators, "language models", model)
         embedder = find_parts()
-        return export(
-            model,
-            Embedder(
-                path=path,
-                mode=quantization,
-                parts=embedder,
-                sizes=check_lengths(lengths, embedder.max_length),
-                samples=samples,
-                tolerance=tolerance,
-                limits=limits,
-                verify=verify,
-                verbose=verbose,
-            ),
-            path.parent,
-        )
+        sizes = litertlm_embedder.check_lengths(lengths, embedder.max_length)
+        format = Embedder(parts=embedder, sizes=sizes, **arguments)
+        return pipeline.export(model, format, path.parent)
     is_name = isinstance(quantization, str) and not quantization.endswith(
         ".json"
     )
@@ -185,7 +169,6 @@ def export_litertlm(
             f"Received: quantization={quantization!r}"
         )
     _refuse({"lengths": lengths}, "text embedders", model)
-    texts = _texts(samples)
     parts = parts_of(
         model,
         prefill_lengths,
@@ -193,37 +176,13 @@ def export_litertlm(
     )
     # Before its models are traced, which takes long.
     packed = tokenizer_for(parts, given)
-    return export(
-        parts.models["decode"],
-        LiteRTLM(
-            path=path,
-            mode=quantization,
-            given=parts.models,
-            parts=parts,
-            tokenizer=packed,
-            texts=texts,
-            tolerance=tolerance,
-            limits=limits,
-            verify=verify,
-            verbose=verbose,
-        ),
-        path.parent,
+    package = LiteRTLM(
+        given=parts.models,
+        parts=parts,
+        tokenizer=packed,
+        **arguments,
     )
-
-
-def _texts(samples: Any) -> Sequence[str]:
-    """Returns `samples` of a language model as a list of texts."""
-    found = [samples] if isinstance(samples, str) else samples
-    if found is None:
-        return []
-    if not isinstance(found, list | tuple) or not all(
-        isinstance(each, str) for each in found
-    ):
-        raise ValueError(
-            "`samples` of a LiteRT-LM package must be texts, such as ['Once "
-            f"upon a time ...']. Received: samples={samples!r:.80}"
-        )
-    return found
+    return pipeline.export(parts.models["decode"], package, path.parent)
 
 
 def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
@@ -260,6 +219,8 @@ def verify_litertlm(
     require_builder()
     require_engine()
     found = inspect_safe(path, arguments["allow_operators"])
+    texts = texts_of(arguments["samples"])
+    arguments = {**arguments, "samples": None, "texts": texts}
     find_parts = Offers.of(model).embedder_parts
     if find_parts is not None:
         if recipe is not None:
@@ -268,44 +229,17 @@ def verify_litertlm(
                 "an embedder, which takes no recipe. Received: "
                 f"quantization={recipe!r:.80}"
             )
-        sizes = lengths_of_embedder(found)
         embedder = Embedder(
             parts=find_parts(),
-            sizes=sizes,
+            sizes=litertlm_embedder.lengths_of(found),
             mode=found.quantization,
             **arguments,
         )
-        return verify(model, embedder, path)
-    texts = _texts(arguments["samples"])
-    parts = parts_of(model, *lengths_of(found.signatures, path))
-    own = {"given": parts.models, "samples": None, "in_engine": True}
-    format = LiteRT(mode=recipe, **{**arguments, **own})
-
-    def run() -> VerificationReport:
-        with working_folder() as folder:
-            file, tokenizer = unpacked(found, parts, folder)
-            report = verify(parts.models["decode"], format, file)
-        report = dataclasses.replace(
-            compared_with_record(report, path, format.weights),
-            path=path,
-            kind="litertlm",
-            size_bytes=found.size_bytes,
-            notes=[*report.notes, *notes_of(parts, tokenizer)],
-        )
-        if report.passed:
-            with progress(arguments["verbose"]) as step:
-                report, format.kept = run_package(
-                    path,
-                    parts,
-                    tokenizer,
-                    report,
-                    arguments["tolerance"],
-                    texts,
-                    step=step,
-                )
-        return report
-
-    return recorded(path, format, run)
+        return pipeline.verify(model, embedder, path)
+    parts = parts_of(model, *lengths_of(found))
+    arguments = {**arguments, "given": parts.models}
+    format = LiteRTLM(mode=recipe, parts=parts, **arguments)
+    return pipeline.verify(parts.models["decode"], format, path)
 
 
 def parts_of(

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.onnx import Onnx
 from keras_posenc.export.formats.onnx_convert import require_onnx
@@ -15,7 +16,8 @@ from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file
 
 
-def export_onnx(
+@shares_arguments
+def export_onnx(  # noqa: D417
     model: keras.Model,
     path: str | Path,
     *,
@@ -37,15 +39,11 @@ def export_onnx(
     `output_ids`. Weights are stored bit for bit, by their paths in the model,
     unless they are quantized.
 
-    `model` is not changed. Its weights are those at the call, so another thread
-    may train it meanwhile. But call this between two training steps, or from a
-    callback: otherwise some weights may be from before an update and some from
-    after it. A model of mixed precision, or one that Keras quantized, must not
-    be used until the export ends. Needs the extra `onnx`.
+    A model that takes strings is cut after them: its inputs in the file are its
+    first numeric tensors, named `ids` or `features` if there is only one, else
+    after the string inputs. Needs the extra `onnx`.
 
     Args:
-        model: Any built Keras model. A model that takes strings is cut after
-            them: see `export_litert`.
         path: The file, ending in `.onnx`. An earlier file is replaced; the
             folder is made if missing.
         signatures: As for `export_litert`, but only one: an ONNX file has no
@@ -61,14 +59,6 @@ def export_onnx(
             are not; the report names what is left. Inputs and outputs stay as
             they are, and so do positions, norms and scores. The file has
             operators of the ONNX standard only.
-        verify: Whether to verify before publishing.
-        samples: Inputs to verify with; see `verify_export`.
-        max_length: The longest sequence to verify with; see `verify_export`.
-        tolerance: Largest difference allowed in a file that is not quantized,
-            1e-5 by default; see `verify_export`.
-        limits: What a quantized file may lose, by name, such as `{"sqnr": 20}`;
-            see `verify_export`.
-        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
         An `ExportedModel`: its `path` and its `report`.

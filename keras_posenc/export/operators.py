@@ -84,8 +84,7 @@ def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:
         plain = name.removeprefix("Flex")
         if name in present or plain in known or op_def_registry.get(plain):
             continue
-        near = difflib.get_close_matches(name, sorted(present), n=1)
-        near = near or difflib.get_close_matches(name, sorted(known), n=1)
+        near = difflib.get_close_matches(name, {*present, *known}, n=1)
         raise ValueError(
             "`allow_operators` (--allow-op) must be names of operators. "
             f"Received: '{name}', which neither TensorFlow nor the exported "

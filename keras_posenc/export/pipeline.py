@@ -19,7 +19,7 @@ from keras_posenc.export.check import (
     kept_cases,
     limits_of,
 )
-from keras_posenc.export.errors import ExportVerificationError, check_verify
+from keras_posenc.export.errors import check_verify
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.inspect import (
     Inspection,
@@ -31,12 +31,12 @@ from keras_posenc.export.probes.generate import Probe, Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.record import (
-    compared_with_record,
     make_record,
-    remove_record,
-    try_to_record,
+    replace_record,
+    with_changed_weights,
 )
 from keras_posenc.export.report import ExportedModel, VerificationReport
+from keras_posenc.export.running import limits_for, opened
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.versions import check_unchanged, stamp
 from keras_posenc.export.worker_client import (
@@ -73,10 +73,10 @@ class Format:
         fitted: Further samples, by the name of their signature.
         extra: Probes whose outputs come from elsewhere.
         unverified: Contents of the file that cannot be compared, as text.
-        left_out: Default signatures that an export leaves out because no test
-            inputs are known for them, as text.
-        weights: Path and SHA-256 of each weight of the models, for the record;
-            known once the outputs were compared.
+        left_out: What an export leaves out or changes, as text, such as default
+            signatures for which no test inputs are known.
+        weights: Path and SHA-256 of each weight of the signatures' models, for
+            the record; known once the outputs were compared.
         kept: The cases, for the record; known then too.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
@@ -194,10 +194,9 @@ class Format:
         if report is not None:
             record = make_record(report, staged, self.weights, self.kept)
         publish_file(staged, self.path)
-        if report is None:  # what an earlier file left is not this one's
-            remove_record(self.path)
-        else:
-            report = try_to_record(report, record, self.path)
+        noted = replace_record(record, self.path)
+        if report is not None:
+            report = report.with_notes(*noted)
         return ExportedModel.published(self.path, report)
 
 
@@ -215,7 +214,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     check_verify(format.verify, format.samples)
     check_operators(format.allow_operators)
     check_known(format.allow_operators)
-    reference = report = writing = None
+    reference = report = None
     with FrozenModel(model, format.given) as format.frozen:
         format.resolve(model, None)
         probes = _probes(format) if format.verify else None
@@ -232,75 +231,73 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
                 give_back()
                 return pool.submit(inspect_safe, staged, format.allow_operators)
 
-            if not format.is_conversion:
-                writing = write()
+            writing = None if format.is_conversion else write()
             if probes is not None:
                 if runtime is not None:
                     load_ahead(runtime, staged)
                 reference = _reference(format, probes, step)
                 give_back()
-            # A conversion only now: samples may be no inputs of the model.
+            # A conversion only now: samples may be no inputs of the model, and
+            # the process that converts imports TensorFlow meanwhile.
             writing = writing or write()
             found = format.complete(staged, reference, writing.result())
             if reference is not None:
                 report = _report(format, reference, found, runtime, step)
+                report.require_success()
+                report = report.with_notes(*format.left_out)
             return format.publish(staged, found, reference, report, step)
 
 
 def verify(
     model: keras.Model, format: Format, path: Path
 ) -> VerificationReport:
-    """Compares a file with its model, as `export` does before it publishes."""
-    check_operators(format.allow_operators)
+    """Compares a file with its model, as `export` does before it publishes.
+
+    A report that passed replaces the record of the file.
+    """
 
     def run() -> VerificationReport:
-        with (
-            FrozenModel(model, format.given) as format.frozen,
-            progress(format.verbose) as step,
-        ):
-            step(f"Reading {path}")
-            before = stamp(path)
-            found = inspect_safe(path, format.allow_operators)
-            format.resolve(model, found)
-            probes = _probes(format)
-            with _runtime(format) as runtime:
-                if runtime is not None:
-                    load_ahead(runtime, path, limits_of(None, found))
-                reference = _reference(format, probes, step)
-                check_unchanged(path, before)  # or another one would be run
-                report = _report(format, reference, found, runtime, step)
-            if format.in_engine:  # the record is of its package
-                return report
-            models = [each.model for each in format.signatures]
-            weights = format.frozen.weights(models)
-            return compared_with_record(report, path, weights)
+        report = verify_file(model, format, path)
+        return with_changed_weights(report, path, format.weights)
 
-    return run() if format.in_engine else recorded(path, format, run)
+    return recorded(path, format, run)
+
+
+def verify_file(
+    model: keras.Model, format: Format, path: Path
+) -> VerificationReport:
+    """Does what `verify` does, whatever record the file has."""
+    check_operators(format.allow_operators)
+    before = stamp(path)
+    with (
+        FrozenModel(model, format.given) as format.frozen,
+        progress(format.verbose) as step,
+        opened(path, format.allow_operators, step) as found,
+    ):
+        format.resolve(model, found)
+        probes = _probes(format)
+        with _runtime(format) as runtime:
+            if runtime is not None:
+                load_ahead(
+                    runtime, path, limits_for(found.size_bytes, seconds=0.0)
+                )
+            reference = _reference(format, probes, step)
+            check_unchanged(path, before)  # or another one would be run
+            return _report(format, reference, found, runtime, step)
 
 
 def recorded(
     path: Path, format: Format, run: Callable[[], VerificationReport]
 ) -> VerificationReport:
-    """Runs a verification, and replaces the record of its file.
-
-    A record is removed if the file differs, and kept if nothing is known of it.
-    """
-    before = stamp(path)
-    try:
-        report = run()
-    except ExportVerificationError as error:
-        if not error.differs:
-            raise
-        check_unchanged(path, before)  # or another one's record is removed
-        note = remove_record(path)
-        raise ExportVerificationError(
-            "; ".join(filter(None, [str(error), note])), differs=True
-        ) from error
-    record = None
+    """Runs a verification; if it passes, it replaces the record of its file."""
+    before, record = stamp(path), None
+    report = run()
     if report.passed:
         record = make_record(report, path, format.weights, format.kept)
     check_unchanged(path, before)
-    return try_to_record(report, record, path)
+    if record is None:
+        return report
+    return report.with_notes(*replace_record(record, path))
 
 
 def _runtime(
@@ -350,41 +347,22 @@ def _report(
     runtime: Worker | None,
     step: Step,
 ) -> VerificationReport:
-    """Runs the file, and compares its outputs and weights with the model's.
-
-    Raises:
-        ExportVerificationError: It cannot be run; or, in an export, it fails.
-    """
-    is_own = format.path is not None
+    """Runs the file, and compares its outputs and weights with the model's."""
     step("Verifying it in a fresh process")
     found = format.as_served(reference, found)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(format.run, reference, found, runtime)
         different_weights = format.different_weights(running)
-        format.weights = format.frozen.weights()
+        format.weights = format.frozen.weights(
+            [each.model for each in format.signatures]
+        )
         response = running.result()
-    if any("Flex delegate" in x.get("error", "") for x in response["cases"]):
-        raise ExportVerificationError(
-            "The file needs operators of TensorFlow's own "
-            f"({', '.join(found.foreign_operators)}), and the interpreter "
-            "installed here has no Flex delegate to run them. Export with "
-            "verify=False (--no-verify), and verify where there is one"
-        )
-    report = check(
-        reference,
-        found,
-        response,
-        format.allow_operators,
-        different_weights,
-    )
-    if is_own:
-        report.require_success()
-        report = dataclasses.replace(
-            report, notes=[*report.notes, *format.left_out]
-        )
+    report = check(reference, found, response, different_weights)
     if report.passed:
         format.kept = kept_cases(reference, response)
         report = format.run_further(report, reference, step)
     return dataclasses.replace(
-        report, unverified=[*report.unverified, *format.unverified]
+        report,
+        given_limits=[*(format.limits or ())],
+        unverified=[*report.unverified, *format.unverified],
     )

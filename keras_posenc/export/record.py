@@ -2,8 +2,9 @@
 
 It holds a digest of each file, the verified signatures, and the cases: inputs
 and the model's outputs. `replay` runs these without the Keras model, and
-`Scorer` reads the digests before it runs the file. A verification replaces an
-earlier record: anyone could have written that.
+`Scorer` reads the digests before it runs the file. A verification that passes
+replaces an earlier record, which anyone could have written. One that fails
+leaves it: it is of the bytes whose digests it holds, whatever was compared now.
 """
 
 import dataclasses
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
-from keras_posenc.export.processor import processor
 from keras_posenc.export.regular_files import open_regular, read_regular
 from keras_posenc.publish import publish_file, staging_in, writing_to
 from keras_posenc_worker import cases
@@ -77,52 +77,40 @@ def make_record(
     import keras
     import tensorflow as tf
 
-    from keras_posenc.export.report import likelihoods_text
-
     # A signature is not verified if its labels were not compared.
     partly = {each.partition("/")[0] for each in report.unverified}
     names = {case.signature for case in report.cases} - partly
-    signatures = {}
-    for name in sorted(names):
-        own = [case for case in report.required_cases if case.signature == name]
-        signatures[name] = {
-            "largest_difference": max(
-                (float(case.largest_difference) for case in own), default=None
-            ),
-            "tolerance": float(report.tolerance),
-        }
-    some, left_out = cases.within_budget(kept)
     record = {
         "kind": report.kind,
         "files": digests(exported),
-        "signatures": signatures,
+        "signatures": sorted(names),
         "weights": sorted({sum for _, sum in weights}),
         "quantization": report.quantization,
-        "processor": processor(),
         "versions": {"keras": keras.__version__, "tensorflow": tf.__version__},
-        "likelihoods": None
-        if report.likelihoods is None
-        else likelihoods_text(report.likelihoods, report.limits),
-        "left_out": left_out,
-        "cases": some,
+        "cases": cases.within_budget(kept),
     }
     return cases.pack(record)
 
 
-def add_record(record: bytes, staged: Path) -> None:
-    """Writes a record into a folder that is not published yet.
+def replace_record(record: bytes | None, exported: Path) -> list[str]:
+    """Writes the record of a published model in one step, or removes it.
 
-    Raises:
-        ExportError: It cannot be written.
+    Returns:
+        A note if it cannot be written. The model is published all the same.
     """
-    path = record_path(staged)
-    with writing_to(path.parent):
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(record)
+    try:
+        if record is None:
+            with writing_to(exported.parent):
+                record_path(exported).unlink(missing_ok=True)
+        else:
+            write_record(record, exported)
+    except ExportError as error:
+        return [f"this verification could not be recorded: {error}"]
+    return []
 
 
 def write_record(record: bytes, exported: Path) -> None:
-    """Writes a record for a published model, in one step.
+    """Writes the record of a model in one step.
 
     Raises:
         ExportError: It cannot be written.
@@ -134,58 +122,7 @@ def write_record(record: bytes, exported: Path) -> None:
         publish_file(staged, path)
 
 
-def try_to_record(
-    report: "VerificationReport", record: bytes | None, exported: Path
-) -> "VerificationReport":
-    """Writes a record, or removes an earlier one if there is none.
-
-    Returns:
-        The report, with a note if a record was removed or cannot be written.
-    """
-    note = None
-    if record is None:
-        note = remove_record(exported)
-    else:
-        try:
-            write_record(record, exported)
-        except ExportError as error:
-            note = f"this verification could not be recorded: {error}"
-    if note is None:
-        return report
-    return dataclasses.replace(report, notes=[*report.notes, note])
-
-
-def remove_record(exported: Path) -> str | None:
-    """Removes a record; returns a note on it, or None if there was none."""
-    path = record_path(exported)
-    if not path.exists():
-        return None
-    try:
-        with writing_to(exported.parent):
-            path.unlink(missing_ok=True)
-    except ExportError as error:
-        return f"an earlier record could not be removed: {error}"
-    return f"removed the record of an earlier verification: {path}"
-
-
-def changes(exported: Path, found: Mapping[str, str]) -> list[str] | None:
-    """Returns which files differ from those that were verified.
-
-    Args:
-        exported: The exported file, or version folder.
-        found: Its `digests`.
-
-    Returns:
-        Their names, sorted; or None if there is no record.
-
-    Raises:
-        ValueError: The record cannot be used.
-    """
-    record = read_record(exported)
-    return None if record is None else changed_files(record, found)
-
-
-def compared_with_record(
+def with_changed_weights(
     report: "VerificationReport",
     exported: Path,
     weights: Sequence[tuple[str, str]],
@@ -200,29 +137,49 @@ def compared_with_record(
         weights: Path and SHA-256 of each weight that may be in the file.
     """
     try:
-        record = read_record(exported)
-    except ValueError:
-        record = None
-    if record is None or changed_files(record, digests(exported)):
-        note = (
+        record = verified_record(exported, digests(exported))
+    except (ExportVerificationError, ValueError):
+        return report.with_notes(
             "no record of an export or a verification fits the file: weights "
             "that no test input reaches are not compared"
         )
-        return dataclasses.replace(report, notes=[*report.notes, note])
     changed = [path for path, sum in weights if sum not in record["weights"]]
     both = dict.fromkeys([*report.different_weights, *changed])
     return dataclasses.replace(report, different_weights=[*both])
 
 
-def recorded_likelihoods(exported: Path) -> str | None:
-    """Returns what a verification measured of a generator, as text, or None.
+def verified_record(exported: Path, found: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the record of a model whose files are still those verified.
 
     Args:
-        exported: The exported file, or version folder, with a usable record.
+        exported: The exported file, or version folder.
+        found: Its `digests`.
+
+    Raises:
+        ValueError: There is no record, or it cannot be used.
+        ExportVerificationError: The files have changed since.
     """
-    record = read_record(exported) or {}
-    text = record.get("likelihoods")
-    return None if text is None else _shown(text)
+    remedy = (
+        "Verify it with its model: `kp.verify_export(path, model)` "
+        f"(keras-posenc verify {exported} MODEL.keras)"
+    )
+    try:
+        record = read_record(exported)
+    except ValueError as error:
+        raise ValueError(f"{error}. {remedy}") from error
+    if record is None:
+        raise ValueError(
+            f"'{exported}' has no record of a verification, "
+            f"'{record_path(exported)}'. {remedy}"
+        )
+    if changed := changed_files(record, found):
+        what = ", ".join(filter(None, changed[:3]))
+        raise ExportVerificationError(
+            f"'{exported}' is not the file that was verified"
+            + f": {what} changed since" * bool(what)
+            + f". {remedy}"
+        )
+    return record
 
 
 def check_record(
@@ -239,40 +196,27 @@ def check_record(
         ExportVerificationError: There is no record, or it is of other files or
             other signatures.
     """
-    remedy = (
-        "Verify it with its model: keras-posenc verify "
-        f"{exported} MODEL.keras. Or run it unverified: allow_unverified=True "
-        "(--allow-unverified)"
-    )
     try:
-        record = read_record(exported)
-    except ValueError as error:
-        raise ExportVerificationError(f"{error}. {remedy}") from error
-    if record is None:
+        record = verified_record(exported, found)
+        if signature not in record["signatures"]:
+            verified = ", ".join(map(_shown, record["signatures"])) or "none"
+            raise ValueError(
+                f"Signature '{signature}' of '{exported}' was not verified; "
+                f"verified: {verified}. Verify all signatures that you use at "
+                "once (`signatures`, --signature), with the export's labels, "
+                "if any (`labels`, --labels)"
+            )
+    except (ExportVerificationError, ValueError) as error:
         raise ExportVerificationError(
-            f"'{exported}' has no record of a verification. {remedy}"
-        )
-    if changed := changed_files(record, found):
-        what = ", ".join(filter(None, changed[:3]))
-        raise ExportVerificationError(
-            f"'{exported}' is not the file that was verified"
-            + f": {what} changed since" * bool(what)
-            + f". {remedy}"
-        )
-    if signature not in record["signatures"]:
-        verified = ", ".join(map(_shown, record["signatures"])) or "none"
-        raise ExportVerificationError(
-            f"Signature '{signature}' of '{exported}' was not verified; "
-            f"verified: {verified}. Verify all signatures that you use at once "
-            "(`signatures`, --signature), with the export's labels, if any "
-            f"(`labels`, --labels). {remedy}"
-        )
+            f"{error}. Or run it unverified: allow_unverified=True "
+            "(--allow-unverified)"
+        ) from error
 
 
 def changed_files(
     record: Mapping[str, Any], found: Mapping[str, str]
 ) -> list[str]:
-    """Returns which files differ from those of a record; see `changes`."""
+    """Returns the names of files that differ from those of a record."""
     known = record["files"]
     return sorted(
         _shown(name)

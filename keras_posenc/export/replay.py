@@ -10,21 +10,14 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export import units
-from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_run import run_litertlm_cases
-from keras_posenc.export.inspect import Inspection, inspect_safe, locate
-from keras_posenc.export.record import (
-    changed_files,
-    digests,
-    read_record,
-    record_path,
-)
-from keras_posenc.export.versions import check_unchanged, stamp
-from keras_posenc.export.worker_client import MEMORY, MIB, Limits, run_model
+from keras_posenc.export.inspect import Inspection, locate
+from keras_posenc.export.record import digests, verified_record
+from keras_posenc.export.running import limits_for, opened
+from keras_posenc.export.worker_client import run_model
 from keras_posenc.progress import printable, printable_lines, progress
 from keras_posenc_worker.cases import compared, difference
-
-_SECONDS = 600  # of a processor, and by the clock, for all cases
 
 Cases = Sequence[Mapping[str, Any]]
 
@@ -65,21 +58,21 @@ class RuntimeReport:
     Attributes:
         runtime: Its name, as `runtimes` of `verify` takes it.
         version: Its version.
+        decides: Whether the file fails if there are errors.
         cases: How many cases it ran.
         largest_difference: The largest difference from the model's outputs, as
             a share of what is allowed in that place; None if one is above that.
         where: The output with that difference.
         errors: What is wrong, as text, the first of each output.
-        decides: Whether the file fails if there are errors.
     """
 
     runtime: str
     version: str
-    cases: int
-    largest_difference: float | None
-    where: str
-    errors: list[str]
     decides: bool
+    cases: int = 0
+    largest_difference: float | None = None
+    where: str = ""
+    errors: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
         name = f"{RUNTIMES[self.runtime].title} {self.version}"
@@ -126,7 +119,7 @@ class ReplayReport:
     def require_success(self) -> None:
         """Raises `ExportVerificationError` if a runtime gave other outputs."""
         if not self.passed:
-            raise ExportVerificationError(str(self), differs=True)
+            raise ExportVerificationError(str(self))
 
     def details(self) -> str:
         """Returns the report with everything that is wrong."""
@@ -156,7 +149,7 @@ def replay(
     allow_operators: Sequence[str] = (),
     verbose: int = True,
 ) -> ReplayReport:
-    """Runs the cases that are kept with a file; see `verify`.
+    """Runs the cases that are kept with a file; see `verify_export`.
 
     Raises:
         ValueError: There is no exported model at the path, it has no cases, or
@@ -167,51 +160,54 @@ def replay(
     """
     path, kind = locate(path)
     names, missing = _installed(kind, runtimes)
-    with progress(verbose) as step:
-        step(f"Reading {path}")
-        before = stamp(path)
-        record, found = _read(path, allow_operators)
-        reports = []
+    reports = []
+    with (
+        progress(verbose) as step,
+        opened(path, allow_operators, step) as found,
+    ):
+        record = _record(path)
         for name in names:
             step(f"Running its cases in {RUNTIMES[name].title}")
             decides = runtimes is not None or name == names[0]
+            report = RuntimeReport(name, _version(name), decides)
             try:
                 responses = run_cases(name, found, record["cases"])
             except ExportVerificationError as error:  # others may run it
-                reports.append(
-                    RuntimeReport(
-                        name,
-                        _version(name),
-                        0,
-                        None,
-                        "",
-                        [str(error)],
-                        decides,
-                    )
-                )
-                continue
-            reports.append(_report(name, record["cases"], responses, decides))
-        check_unchanged(path, before)
+                report = dataclasses.replace(report, errors=[str(error)])
+            else:
+                report = _compared(report, record["cases"], responses)
+            reports.append(report)
     notes = [
         f"not installed: {RUNTIMES[each].title} (pip install "
         f"{RUNTIMES[each].package})"
         for each in missing
     ]
-    if record["left_out"]:
-        notes.append(
-            f"{units.count(record['left_out'], 'case')} of the verification "
-            "were too large to be kept"
-        )
     if names := _never_compared(record["cases"]):
         notes.append(
             f"not compared: {', '.join(names)}, of which the verified file was "
             "a quarter off"
         )
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
-    recorded = f"recorded with {versions} on {record['processor']}"
+    recorded = f"recorded with {versions}"
     if record["quantization"]:
         recorded += f"; its quantization is {record['quantization']}"
     return ReplayReport(found.path, reports, recorded, notes)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Returns the record of a file with its cases.
+
+    Raises:
+        ValueError: There is none.
+        ExportVerificationError: The file is not the one that was verified.
+    """
+    record = verified_record(path, digests(path))
+    if not record["cases"]:
+        raise ValueError(
+            f"The record of '{path}' has no cases. Verify it with its model: "
+            "`kp.verify_export(path, model)`"
+        )
+    return record
 
 
 def _never_compared(cases: Cases) -> list[str]:
@@ -247,35 +243,6 @@ def _installed(
     return [name for name in known if name not in missing], missing
 
 
-def _read(
-    path: Path, allow_operators: Sequence[str]
-) -> tuple[dict[str, Any], Inspection]:
-    """Returns a file's record and inspection, once they fit each other."""
-    before = stamp(path)
-    record = read_record(path)
-    if record is None or not record["cases"]:
-        raise ValueError(
-            f"'{path}' has no cases, '{record_path(path)}': nothing to replay. "
-            "Give the model: `kp.verify_export(path, model)` (keras-posenc "
-            f"verify {path} MODEL.keras)"
-        )
-    if changed := changed_files(record, digests(path)):
-        what = ", ".join(filter(None, changed[:3]))
-        raise ExportVerificationError(
-            f"'{path}' is not the file that its cases are of"
-            + f": {what} changed since" * bool(what)
-            + ". Verify it with its model: `kp.verify_export(path, model)` "
-            f"(keras-posenc verify {path} MODEL.keras)"
-        )
-    found = inspect_safe(path, allow_operators)
-    if stamp(path) != before:
-        raise ExportError(
-            f"'{path}' was changed while it was read: verify it again when no "
-            "other process writes to it"
-        )
-    return record, found
-
-
 def run_cases(name: str, found: Inspection, cases: Cases) -> list[Any]:
     """Returns what a runtime gives for each case: `outputs`, or `error`.
 
@@ -287,12 +254,7 @@ def run_cases(name: str, found: Inspection, cases: Cases) -> list[Any]:
     inputs = [(each["signature"], each["inputs"]) for each in cases]
     runtime = found.runtime if name == "litert" else name
     size = sum(value.nbytes for _, own in inputs for value in own.values())
-    limits = Limits(
-        memory=MEMORY + 1024 * MIB + 24 * found.size_bytes + 64 * size,
-        seconds=_SECONDS,
-        file=2**32,
-        timeout=_SECONDS,
-    )
+    limits = limits_for(found.size_bytes, size)
     response = run_model(runtime, found.path, inputs, limits, times=1)
     return list(response["cases"])
 
@@ -303,9 +265,10 @@ def _version(name: str) -> str:
     return metadata.version(known[0]) if known else "of an unknown version"
 
 
-def _report(
-    name: str, cases: Cases, responses: Sequence[Any], decides: bool
+def _compared(
+    report: RuntimeReport, cases: Cases, responses: Sequence[Any]
 ) -> RuntimeReport:
+    """Returns a report with what a runtime gives for the cases."""
     largest, where, errors = 0.0, "", dict[str, str]()
     for case, response in zip(cases, responses, strict=True):
         for output, off, allowed, error in compared(case, response):
@@ -319,16 +282,14 @@ def _report(
                 text = error or f"off by {off:.2g}, allowed {allowed:.2g}"
                 text = printable(f"{place}: {text} ({sizes})")
                 errors.setdefault(place, text)
-            if off <= allowed and share > largest:
+            elif share > largest:
                 largest, where = share, place
-    return RuntimeReport(
-        runtime=name,
-        version=_version(name),
+    return dataclasses.replace(
+        report,
         cases=len(cases),
         largest_difference=None if errors else largest,
         where=where,
         errors=[*errors.values()],
-        decides=decides,
     )
 
 
@@ -383,35 +344,29 @@ def diff(
         ExportVerificationError: A file is unsafe, or cannot be run.
     """
     (first, kind), (second, other) = locate(first), locate(second)
-    with progress(verbose) as step:
-        step(f"Reading {first}")
-        record, found = _read(first, allow_operators)
-        step(f"Reading {second}")
-        against = inspect_safe(second, allow_operators)
-        cases, notes = _fitting(record["cases"], against)
+    with (
+        progress(verbose) as step,
+        opened(first, allow_operators, step) as found,
+        opened(second, allow_operators, step) as against,
+    ):
+        cases, theirs, notes = _fitting(_record(first)["cases"], against)
         both = []
-        for name, file, own in (
-            (kind, found, record["cases"]),
-            (other, against, [each for _, each in cases]),
-        ):
+        for name, file, own in ((kind, found, cases), (other, against, theirs)):
             (runtime, *_), _ = _installed(name, None)
             step(f"Running {file.path} in {RUNTIMES[runtime].title}")
             both.append(run_cases(runtime, file, own))
-    responses = [both[0][index] for index, _ in cases]
     pairs: dict[str, list[Any]] = {}
-    for (index, _), one, two in zip(cases, responses, both[1], strict=True):
-        case = record["cases"][index]
+    for case, one, two in zip(cases, *both, strict=True):
         name = case["signature"]
         for error in (one.get("error"), two.get("error")):
             if error:
                 notes.append(f"{name}: {printable(' '.join(error.split()))}")
-        for output, wanted in one["outputs"].items():
-            got, place = two["outputs"].get(output), f"{name}/{output}"
-            if got is None or got.shape != wanted.shape:
-                if "error" not in two:
-                    notes.append(f"{place}: not an output of both, by shape")
-                continue
-            pairs.setdefault(place, []).append((wanted, got))
+        for output, wanted in one.get("outputs", {}).items():
+            got, place = two.get("outputs", {}).get(output), f"{name}/{output}"
+            if got is not None and got.shape == wanted.shape:
+                pairs.setdefault(place, []).append((wanted, got))
+            elif "error" not in two:
+                notes.append(f"{place}: not an output of both, by shape")
     return (
         [_difference(place, each) for place, each in pairs.items()],
         [*dict.fromkeys(notes)],
@@ -420,16 +375,18 @@ def diff(
 
 def _fitting(
     cases: Cases, against: Inspection
-) -> tuple[list[tuple[int, dict[str, Any]]], list[str]]:
-    """Returns the cases that another file takes, by their index, and notes."""
-    fitting, notes = [], []
-    for index, case in enumerate(cases):
-        name = case["signature"]
-        signature = name
+) -> tuple[list[Any], list[Any], list[str]]:
+    """Returns the cases that another file takes, as they are and as it does.
+
+    What it does not take is in notes.
+    """
+    own, theirs, notes = [], [], []
+    for case in cases:
+        name = signature = case["signature"]
         if name not in against.signatures and len(against.signatures) == 1:
             (signature,) = against.signatures
-        specs = against.signatures.get(signature, {}).get("inputs")
-        if specs is None or specs.keys() != case["inputs"].keys():
+        specs = against.signatures.get(signature, {}).get("inputs", {})
+        if specs.keys() != case["inputs"].keys():
             notes.append(
                 f"{name}: '{against.path}' has no signature of that name with "
                 f"the inputs {', '.join(case['inputs'])}"
@@ -441,17 +398,21 @@ def _fitting(
             else value
             for key, value in case["inputs"].items()
         }
-        fitting.append(
-            (index, {**case, "signature": signature, "inputs": inputs})
-        )
-    return fitting, [*dict.fromkeys(notes)]
+        if any(np.any(inputs[x] != case["inputs"][x]) for x in inputs):
+            notes.append(
+                f"{name}: '{against.path}' has smaller integers than a case"
+            )
+            continue
+        own.append(case)
+        theirs.append({**case, "signature": signature, "inputs": inputs})
+    return own, theirs, notes
 
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
 def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
-    if "float" not in pairs[0][0].dtype.name:
+    if not all("float" in x.dtype.name for pair in pairs for x in pair):
         largest = max(difference(x, y, 1.0) for x, y in pairs)
         return OutputDifference(place, largest, None, None)
     pairs = [(x.astype("float64"), y.astype("float64")) for x, y in pairs]
@@ -461,19 +422,14 @@ def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
     )
     finite = np.isfinite(wanted) & np.isfinite(got)
     wanted, got = wanted[finite], got[finite]
-    scale = np.max(np.abs(wanted), initial=0.0)
-    noise = np.sum((wanted - got) ** 2)
-    signal = np.sum((wanted - np.mean(wanted)) ** 2) if wanted.size else 0.0
-    sqnr = None
-    if signal > 0:
+    scale = min(max(np.max(np.abs(wanted), initial=0.0), 0.01), 1.0)
+    sqnr = agreement = None
+    if wanted.size and np.ptp(wanted) > 0:
+        noise = np.sum((wanted - got) ** 2)
+        signal = np.sum((wanted - np.mean(wanted)) ** 2)
         sqnr = 10 * math.log10(signal / noise) if noise > 0 else math.inf
-    agreement = None
     if all(x.ndim > 1 and x.shape[-1] > 1 for x, _ in pairs):
         same = [(x.argmax(-1) == y.argmax(-1)).ravel() for x, y in pairs]
         agreement = float(np.mean(np.concatenate(same)))
-    return OutputDifference(
-        place,
-        max(difference(x, y, min(max(scale, 0.01), 1.0)) for x, y in pairs),
-        sqnr,
-        agreement,
-    )
+    largest = max(difference(x, y, scale) for x, y in pairs)
+    return OutputDifference(place, largest, sqnr, agreement)

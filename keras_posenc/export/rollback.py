@@ -11,10 +11,10 @@ from keras_posenc.export.inspect import (
     check_operators,
     files,
     inspect_safe,
-    refuse_package,
 )
 from keras_posenc.export.regular_files import is_hidden
 from keras_posenc.export.report import ExportedModel
+from keras_posenc.export.running import limits_for
 from keras_posenc.export.versions import (
     check_base,
     check_unchanged,
@@ -23,16 +23,9 @@ from keras_posenc.export.versions import (
     stamp,
     versions,
 )
-from keras_posenc.export.worker_client import (
-    MEMORY,
-    MIB,
-    Limits,
-    run_model,
-)
+from keras_posenc.export.worker_client import run_model
 from keras_posenc.progress import progress
 from keras_posenc.publish import as_path, staging_in, writing_to
-
-_TIMEOUT = 600  # seconds by the clock, and of processor time
 
 
 def rollback_export(
@@ -85,7 +78,6 @@ def rollback_export(
     version = check_version(version)
     source = base_path / str(version)
     present = versions(base_path)
-    refuse_package(base_path, "A rollback")
     if not os.path.isdir(base_path):  # Path.is_dir raises for too long names
         raise ValueError(
             "`base_path` must be the folder of a model's versions. "
@@ -139,12 +131,7 @@ def _check_loads(
     """
     try:
         inspection = inspect_safe(source, allow_operators)
-        limits = Limits(
-            # The needs of its warm-up are not known.
-            memory=MEMORY + 4 * inspection.size_bytes + 4096 * MIB,
-            seconds=_TIMEOUT,
-            timeout=_TIMEOUT,
-        )
+        limits = limits_for(inspection.size_bytes)
         run_model("saved_model", inspection.path, [], limits)
     except ExportVerificationError as error:
         raise ExportVerificationError(

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_posenc.checks import check_bool
+from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.pipeline import export
@@ -21,7 +22,8 @@ from keras_posenc.export.versions import (
 from keras_posenc.publish import as_path
 
 
-def export_saved_model(
+@shares_arguments
+def export_saved_model(  # noqa: D417
     model: keras.Model,
     base_path: str | Path,
     *,
@@ -47,13 +49,7 @@ def export_saved_model(
     to copy. If the process is killed or the disk is full, no new version
     appears, and the next export removes the unfinished one.
 
-    `model` is not changed. Its weights are those at the call, so another thread
-    may train it meanwhile. But call this between two training steps, or from a
-    callback: otherwise some weights may be from before an update and some from
-    after it.
-
     Args:
-        model: Any built Keras model.
         base_path: The folder of all versions of the model; made if missing.
         version: An integer above 0; the next free one by default. An existing
             version is never changed.
@@ -107,13 +103,6 @@ def export_saved_model(
             lowest are removed once this one has appeared, but never the one
             that was the highest until then: a server uses it until it has
             loaded the next.
-        allow_operators: Names of operators to allow beyond those known to only
-            compute; see `operators.py`.
-        verify: Whether to verify before publishing.
-        samples: Inputs to verify with; see `verify_export`.
-        max_length: The longest sequence to verify with; see `verify_export`.
-        tolerance: Largest difference allowed; see `verify_export`.
-        verbose: Whether to show progress; 2 also shows native logs.
 
     Returns:
         An `ExportedModel`: its `path`, the version folder, and its `report`.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import require_tensorflow_backend
 from keras_posenc.export.inspect import locate
 from keras_posenc.export.replay import ReplayReport, replay
@@ -14,7 +15,8 @@ if TYPE_CHECKING:  # imports Keras, which a replay does not need
     from keras_posenc.export.report import VerificationReport
 
 
-def verify_export(
+@shares_arguments
+def verify_export(  # noqa: D417
     path: str | Path,
     model: "keras.Model | None" = None,
     *,
@@ -81,12 +83,11 @@ def verify_export(
     2**40 in inputs of integers that have samples and are used as numbers. If
     the model refuses generated inputs, the samples alone are compared.
 
-    `model` is not changed; its weights are those at the
-    call. A passed verification is recorded with digests of all files, so that
-    `Scorer` accepts the model, and its cases replace those that are kept with
-    the file. A failed one deletes them: the report says `FAILED`, or the file's
-    labels, vocabulary or outputs in MediaPipe are others. One that was refused,
-    or that could not run the file, keeps them.
+    `model` is not changed; its weights are those at the call. A verification
+    that passes is recorded with digests of all files, so that `Scorer` accepts
+    the model, and its cases replace those that are kept with the file. One that
+    fails leaves both: they are of the bytes and of the model that they were
+    made with, and another model says nothing of these.
 
     A SavedModel is run as servers run it, in a session of its `signature_def`;
     `tf.saved_model.load` must give the same outputs for one case of each
@@ -116,60 +117,7 @@ def verify_export(
             labels are not compared; the report says so.
         quantization: The recipe of ai-edge-quantizer that the export of a
             LiteRT file or a package was given, if any, as a list or a JSON
-            file; `report.auto.recipe` of `"auto"`. Modes such as `"int8"` are
-            read from the file.
-        samples: Further inputs: an array, a dict of arrays by input name, a
-            text, or a list of these. Required if the model takes integers of
-            more than 8 bits and has neither an `Embedding` nor a lookup that
-            limits them.
-        max_length: The longest sequence. By default 512, or the tokenizer's
-            `max_length` or `sequence_length` if that is less, or the longest
-            that the model takes. Inputs with
-            several dynamic axes besides the batch (images, volumes) have this
-            length along each of them, and then along one of them, the others
-            being half as long or so. Their default is 64 for two axes, 32 for
-            three, 16 for more, or the next length that the model takes. They
-            have up to 2**23 numbers: 512 by 512 pixels of 3 channels, but 35 by
-            35 by 35 cells of 64.
-        tolerance: Largest difference allowed: relative to the model's number
-            where that is above 1, else to the largest number of that output (or
-            1, or 0.01). Integers and strings must be equal, except choices,
-            such as a `Generator`'s tokens, that the model rates equal within
-            the tolerance: the report counts these near-ties. By default 1e-5. A
-            quantized file has `limits` instead.
-        limits: What a quantized file may lose, a dict of limits by name. Those
-            left out have their defaults, and the report gives each number next
-            to its limit:
-
-            - `"sqnr"`: least signal to quantization noise ratio of an output,
-              in dB: `10 * log10(sum((y - mean(y))**2) / sum((y - file)**2))`.
-              The mean is over all examples, and outputs that vary by less than
-              0.3 of their size count as if they varied by that. By default 40
-              for float16, 20 for int8-weights, 10 for int8, 6 for int8-static,
-              4 for int4, and 20 if Keras quantized the model.
-            - `"agreement"`: least share of examples with the model's class, for
-              outputs that add up to 1 or are made by a softmax or sigmoid; of
-              integers, the share that is equal beyond those of a file that
-              always gives the commonest one; 0.6 by default. It is not
-              measured if the model gives one class for all examples.
-            - `"cosine"`: least cosine of a vector of any other output with the
-              model's, 0.7 by default. Of vectors that the model rounds to bits,
-              `"agreement"` is of the bits.
-            - `"kl"`: largest mean KL divergence of a `Generator`'s file from
-              the model's probabilities, in nats per token, 0.1 by default. It
-              is measured on texts that the model samples, after the `samples`
-              if there are any, and on those that the file generates. So a
-              generator is not compared token by token.
-            - `"perplexity"`: largest perplexity of a generator's file, as a
-              multiple of the model's, on these texts and on the second halves
-              of the `samples`; 1.1 by default. The perplexity under the model
-              of what the file generates without sampling may be as many times
-              that of the model's most likely tokens.
-
-            These numbers are of the samples, if there are any, else of
-            generated inputs; for other inputs the outputs must be finite.
-        allow_operators: As for `export_saved_model`.
-        verbose: Whether to show progress; 2 also shows native logs.
+            file. Modes such as `"int8"` are read from the file.
 
     Returns:
         A `VerificationReport`, or without `model` a `ReplayReport`; print it,

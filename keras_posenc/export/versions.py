@@ -1,5 +1,6 @@
 """The versions of an exported model, and whether its files stay the same."""
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -165,8 +166,7 @@ def check_free(base_path: Path, version: int) -> None:
         )
 
 
-# More than `inspect.py` allows.
-_MOST_DEPTH, _MOST_FILES = 128, 20_000
+_DEEPEST = 256  # folders, from the root; os.walk recurses
 
 Stamp = dict[str, tuple[int, ...]]
 
@@ -174,29 +174,24 @@ Stamp = dict[str, tuple[int, ...]]
 def stamp(exported: Path) -> Stamp:
     """Returns the size, times and inode of each file of a model, by its path.
 
-    Of a folder also those of its subfolders, up to the number of files that an
-    exported model may have.
+    Of a folder also those of its subfolders.
     """
     paths = [str(exported)]
-    depth = len(exported.parts) + _MOST_DEPTH
     for folder, folders, files in os.walk(exported):
         if folder == paths[0]:
             for names in (folders, files):
                 names[:] = [each for each in names if not is_hidden(each)]
         paths += (os.path.join(folder, name) for name in (*folders, *files))
-        if len(Path(folder).parts) > depth or len(paths) > _MOST_FILES:
-            folders.clear()  # `inspect.py` refuses it
+        if folder.count(os.sep) > _DEEPEST:  # `inspect.py` refuses it
+            folders.clear()
     found: Stamp = {}
     for path in paths:
-        try:
+        with contextlib.suppress(OSError):  # removed, or a broken link
             state = os.stat(path)
-        except OSError:  # it was removed, or is a broken link
-            found[path] = ()
-            continue
-        found[path] = (
-            *(state.st_dev, state.st_ino, state.st_size),
-            *(state.st_mtime_ns, state.st_ctime_ns),
-        )
+            found[path] = (
+                *(state.st_dev, state.st_ino, state.st_size),
+                *(state.st_mtime_ns, state.st_ctime_ns),
+            )
     return found
 
 

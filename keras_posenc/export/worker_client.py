@@ -31,7 +31,7 @@ MIB = 2**20
 # TensorFlow needs 250 MiB of data after loading, and 300 MiB of mapped files.
 MEMORY = 704 * MIB
 _TIMES = 5  # timed runs of a batch
-_UNUSED = 600  # seconds after which a spare worker ends
+_MOST_USES = 8  # of a worker: what a runtime leaks, and keeps, ends with it
 
 
 def threads_environment(count: int) -> dict[str, str]:
@@ -73,7 +73,7 @@ class Limits:
     timeout: int = 60
 
     def by_name(self) -> dict[str, int]:
-        """Returns the limits by the names that `resource` has."""
+        """Returns the limits by the names that the worker's side takes."""
         found = {"DATA": self.memory, "CPU": self.seconds, "FSIZE": self.file}
         return {name: most for name, most in found.items() if most is not None}
 
@@ -141,16 +141,7 @@ class Worker:
             limits: Limits from now on; None for none, if no argument comes from
                 an exported file.
         """
-        self.send([function, arguments, limits.by_name() if limits else {}])
-
-    def rest(self, prepare: Sequence[Any]) -> None:
-        """Lets it wait for the next caller, for ten minutes at most."""
-        self._errors.seek(0)
-        self._errors.truncate()
-        self.send(["prepare", prepare, {"ALARM": _UNUSED}])
-
-    def send(self, request: Sequence[Any]) -> None:
-        """Sends a request, as `keras_posenc_worker.process` takes it."""
+        request = [function, arguments, limits.by_name() if limits else {}]
         line = json.dumps(request).encode() + b"\n"
         with contextlib.suppress(OSError, ValueError):  # it has ended
             while line:  # a signal may cut a write short
@@ -236,14 +227,14 @@ class Worker:
         limits = limits or Limits(memory=None)
         end = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, end - 65536))
-        errors = self._errors.read()
-        *_, last = ["", *errors.decode(errors="replace").strip().splitlines()]
+        errors = self._errors.read().decode(errors="replace")
+        *_, last = ["", *errors.strip().splitlines()]
         if status == -getattr(signal, "SIGXCPU", 0):
             return WorkerError(
                 f"used more than {limits.seconds} s of processor time"
             )
         if (
-            b"bad_alloc" in errors  # C++ writes this before it aborts
+            "bad_alloc" in errors  # C++ writes this before it aborts
             if status < 0
             else last.startswith("MemoryError")
         ) and limits.memory is not None:
@@ -252,8 +243,6 @@ class Worker:
             )
         if status < 0:
             return WorkerError(f"was killed by {signal.Signals(-status).name}")
-        if not status:  # it ended itself
-            return WorkerError("failed (without a response)")
         last = last or f"exit status {status}, without a response"
         return WorkerError(f"failed ({last})")
 
@@ -285,67 +274,65 @@ def _worker_path() -> dict[str, str]:
 
 # ---- Workers of several calls, for modules that import TensorFlow in seconds
 
-# By process id, module and arguments of `prepare`: a fork of this process has
-# its parent's entries, and must neither use nor end them.
-_spares: dict[tuple[Any, ...], Worker] = {}
-_MOST_USES = 8  # of a worker: what a runtime leaks, and keeps, ends with it
+_spares: dict[tuple[str, ...], Worker] = {}
 
 
-def keep_spare(module: str, *prepare: Any) -> None:
+def keep_spare(module: str, *prepare: str) -> None:
     """Starts a worker that calls `prepare`, for the next `spare_worker`."""
-    key = (os.getpid(), module, prepare)
-    if key not in _spares:
+    if (module, *prepare) not in _spares:
         with contextlib.suppress(OSError):  # who needs it raises it again
-            worker = _start_spare(module, prepare)
-            if _spares.setdefault(key, worker) is not worker:
-                worker.end()  # another thread's is there
+            _keep(_start(module, prepare), (module, *prepare))
 
 
 @contextlib.contextmanager
-def spare_worker(module: str, *prepare: Any) -> Iterator[Worker]:
+def spare_worker(module: str, *prepare: str) -> Iterator[Worker]:
     """Yields a worker that has called `prepare`, or is calling it.
 
     It serves later calls too, with the environment variables that it was
     started with, unless this one raises an error.
     """
-    key = (os.getpid(), module, prepare)
-    worker = _spares.pop(key, None)
-    if worker is not None and worker.process.poll() is not None:  # long unused
-        worker.end()
-        worker = None
-    with contextlib.ExitStack() as stack:
-        worker = worker or _start_spare(module, prepare)
-        stack.callback(worker.end)
-        worker.call("prepare", *prepare)  # from now on it is in use
+    key = (module, *prepare)
+    worker = _spares.pop(key, None) or _start(module, prepare)
+    try:
         yield worker
         worker.uses += 1
-        if worker.uses < _MOST_USES:
-            worker.rest(prepare)
-            if _spares.setdefault(key, worker) is worker:
-                stack.pop_all()
+    except BaseException:
+        worker.end()
+        raise
+    _keep(worker, key)
 
 
-def _start_spare(module: str, prepare: Sequence[Any]) -> Worker:
+def _start(module: str, prepare: Sequence[str]) -> Worker:
     worker = Worker(module)
-    worker.rest(prepare)
+    worker.call("prepare", *prepare)
     return worker
 
 
-def _close_spares() -> None:
-    """Lets spare workers of this fork's parent end with that parent."""
-    for worker in _spares.values():
-        worker.input.close()
+def _keep(worker: Worker, key: tuple[str, ...]) -> None:
+    """Keeps a worker, unless it is worn out or another thread has kept one."""
+    if (
+        worker.uses >= _MOST_USES
+        or _spares.setdefault(key, worker) is not worker
+    ):
+        worker.end()
 
 
 @atexit.register
-def _end_spares() -> None:
-    for key in list(_spares):
-        if key[0] == os.getpid():
-            _spares.pop(key).end()
+def end_spares() -> None:
+    """Ends the workers that wait for a call."""
+    while _spares:
+        _spares.popitem()[1].end()
+
+
+def _leave_spares() -> None:
+    """Leaves the workers of a fork's parent to the parent, and ends with it."""
+    for worker in _spares.values():
+        worker.input.close()
+    _spares.clear()
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_close_spares)
+    os.register_at_fork(after_in_child=_leave_spares)
 
 
 # ---- Exported models in a worker
@@ -362,20 +349,15 @@ def tensorflow_worker(
     """
     if is_own:
         return spare_worker(run.__name__, "saved_model")
-    return _start_spare(run.__name__, ["saved_model"])
+    return _start(run.__name__, ["saved_model"])
 
 
 def load_ahead(
     worker: Worker, exported: Path, limits: Limits | None = None
 ) -> None:
     """Lets a worker load a SavedModel before it is run; see `Worker.call`."""
-    worker.call(
-        "prepare",
-        "saved_model",
-        str(exported.resolve()),
-        op_libraries(),
-        limits=limits,
-    )
+    path = str(exported.resolve())
+    worker.call("prepare", "saved_model", path, limits=limits)
 
 
 def run_model(
@@ -410,7 +392,6 @@ def run_model(
         request = {
             "kind": kind,
             "exported": str(exported.resolve()),
-            "op_libraries": op_libraries(),
             "times": times,
             "counts": show is not None,
             "cases": cases,

@@ -13,7 +13,7 @@ from keras import ops
 from keras_posenc.checks import as_integer
 from keras_posenc.generation.engine_steps import engine_models
 from keras_posenc.generation.generated import log_probabilities
-from keras_posenc.generation.likelihoods import sampler
+from keras_posenc.generation.likelihoods import plain_search, sampler
 
 # Sizes of the chunks in which prompts are read.
 _PREFILL = (32, 128, 512)
@@ -99,66 +99,41 @@ class EngineParts:
         (text,) = self.tokenizer.detokenize([kept]).numpy()
         return str(text.decode())
 
-    def continued(
-        self, ids: Sequence[int], count: int
-    ) -> tuple[list[int], list[float]]:
-        """Returns the most likely next tokens, up to an end.
+    def continued(self, ids: Sequence[int], count: int) -> list[int]:
+        """Returns the most likely next tokens, up to an end and with it.
 
         Args:
             ids: The prompt, of at least one token.
             count: How many at most.
-
-        Returns:
-            The ids, with the end if there is one; and by how much each leads
-            the second, in nats.
         """
-        cache = self.search.model.build_cache(1, len(ids) + count)
-        found: list[int] = []
-        leads: list[float] = []
-        given: Sequence[int] = ids
-        while len(found) < count:
-            logits, cache = self.search.model.call_with_cache(
-                np.array([given], "int32"), cache
-            )
-            row = self._logs(logits[:, -1:])[0]
-            second, first = np.argsort(row)[-2:]
-            found.append(int(first))
-            leads.append(float(row[first] - row[second]))
-            if found[-1] in self.end_ids:
-                break
-            given = found[-1:]
-        return found, leads
+        found = plain_search(self.search, count)(np.array([ids], "int32"))
+        (row,) = ops.convert_to_numpy(found["ids"]).tolist()
+        ends = [i for i, each in enumerate(row) if each in self.end_ids]
+        return row[: ends[0] + 1] if ends else row
 
-    def scores(
+    def logs(
         self, ids: Sequence[int], target: Sequence[int]
     ) -> tuple[np.ndarray, float]:
-        """Returns the log-likelihood of each token of a target.
+        """Returns log-probabilities where tokens of a target are next.
 
         Args:
             ids: The prompt.
             target: What follows it.
 
         Returns:
-            The log-likelihoods, float32 of the target's length, and the size of
-            the logits.
+            The log-probabilities, float32 `(target, vocabulary)`, and the size
+            of the logits.
         """
         given = np.array([[*ids, *target]], "int32")
-        logits = self.search.model(given)[:, len(ids) - 1 : -1]
-        logs = self._logs(logits)
+        logits = ops.cast(self.search.model(given)[0], "float32")
         size = float(ops.convert_to_numpy(ops.max(ops.absolute(logits))))
-        found = logs[np.arange(len(target)), list(target)]
-        return found, max(size, 1.0)
+        allowed = self.search.allowed().forbid(logits[len(ids) - 1 : -1], 0)
+        logs: np.ndarray = ops.convert_to_numpy(log_probabilities(allowed))
+        return logs, max(size, 1.0)
 
     def sampler(self, count: int) -> Callable[[Any, Any], Any]:
         """Returns what samples the model's next tokens: see `sampler`."""
         return sampler(self.search, count)
-
-    def _logs(self, logits: Any) -> np.ndarray:
-        """Returns log-probabilities `(n, vocabulary)` of what is generated."""
-        logits = ops.cast(logits[0], "float32")
-        logits = self.search.allowed().forbid(logits, 0)
-        logs: np.ndarray = ops.convert_to_numpy(log_probabilities(logits))
-        return logs
 
 
 def engine_parts(
@@ -229,27 +204,21 @@ def engine_parts(
 def _check_lengths(
     search: Any, prefill_lengths: Any, cache_length: Any
 ) -> tuple[list[int], int]:
-    length = as_integer(cache_length)
-    if length is None or length < 2:
-        raise ValueError(
-            "`cache_length` must be an integer of at least 2. Received: "
-            f"cache_length={cache_length!r}"
-        )
     limits = (
         search.model.max_positions,
         getattr(search.decoding, "max_positions", None),
     )
-    most = min((each for each in limits if each is not None), default=length)
-    if length > most:
+    most = min((each for each in limits if each is not None), default=None)
+    length = as_integer(cache_length)
+    if length is None or length < 2 or length > (most or length):
         raise ValueError(
-            f"The model has positions for {most} tokens: give "
-            f"cache_length={most} (--cache-length {most}), or less. Received: "
-            f"cache_length={length}"
+            "`cache_length` (--cache-length) must be an integer from 2 on"
+            + f", up to the model's {most} positions" * (most is not None)
+            + f". Received: cache_length={cache_length!r}"
         )
     given = prefill_lengths
     if given is None:
-        usual = [each for each in _PREFILL if each <= length]
-        given = usual or [length // 2]
+        given = [x for x in _PREFILL if x <= length] or [length // 2]
     if not isinstance(given, list | tuple) or not given:
         given = [given]
     sizes = [as_integer(each) or 0 for each in given]

@@ -244,15 +244,27 @@ def sampler(search: Search, count: int) -> Callable[[Any, Any], Any]:
         A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`,
         that returns the sampled ids, `(batch, count)`.
     """
+    sampled = plain_search(search, count, temperature=1.0)
+    return functools.partial(_ids, sampled)
+
+
+def plain_search(search: Search, count: int, **options: Any) -> Search:
+    """Returns a search of the same model with no options but these.
+
+    Args:
+        search: The search, for the model and the ids that it generates.
+        count: How many tokens it generates at most.
+        **options: Options of its `Decoding`; by default it takes the most
+            likely token each time.
+    """
     # Of a checkpoint, a start symbol may be an end symbol too.
     decoding = type(search.decoding)(
         max_length=count,
-        temperature=1.0,
         start_id=search.decoding.start_id,
         end_ids=search.decoding.end_ids,
+        **options,
     )
-    sampled = Search(search.model, decoding, generated_ids=search.generated_ids)
-    return functools.partial(_ids, sampled)
+    return Search(search.model, decoding, generated_ids=search.generated_ids)
 
 
 def _ids(search: Search, ids: Any, noise: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Other operators for Keras's own export to ONNX and OpenVINO.
+"""Other operators for exports to ONNX and OpenVINO, above all Keras's own.
 
 Elsewhere tables of floats are stored as integers with the same bits, which
 converters to int8 and float16 do not change, and NaN is set by a condition.
@@ -13,14 +13,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.keras_internals import is_exported_by_keras
+from keras_posenc.keras_internals import is_exported_by_keras, is_exported_to
 
 
 def kept_table(values: np.ndarray) -> np.ndarray:
     """Returns a table as the graph stores it: float32 as bits if possible."""
-    if values.dtype == np.float32 and not is_exported_by_keras():
-        return values.view("int32")
-    return values
+    if values.dtype != np.float32 or is_exported_to("onnx"):
+        return values
+    return values if is_exported_by_keras() else values.view("int32")
 
 
 def rows_of(table: Any, rows: Any) -> Any:

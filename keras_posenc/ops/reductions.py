@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_posenc.keras_internals import is_exported_to_litert
+from keras_posenc.keras_internals import is_exported_to, is_in_graph
 
 
 def largest(x: Any, axis: Any, *, keepdims: bool = False) -> Any:
@@ -25,7 +25,7 @@ def sums_of_segments(x: Any, segment_ids: Any, *, count: Any) -> Any:
     """Returns `ops.segment_sum` of `count` segments, which may be 0."""
     if 0 in x.shape:
         return ops.zeros((count, *x.shape[1:]), x.dtype)
-    if is_exported_to_litert(x):
+    if is_exported_to("litert") and is_in_graph(x):
         # LiteRT knows the size of its `segment_sum` only after the sum.
         return ops.scatter(
             ops.expand_dims(segment_ids, -1), x, (count, *ops.shape(x)[1:])

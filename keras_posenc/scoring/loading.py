@@ -13,10 +13,9 @@ from keras_posenc.export.record import digests
 from keras_posenc.export.regular_files import open_regular
 from keras_posenc_worker.runtimes import (
     Runner,
+    SavedModel,
     load_litert,
     load_onnx,
-    load_saved_model,
-    op_libraries,
 )
 
 _loaded: dict[tuple[Any, ...], dict[str, Runner]] = {}
@@ -102,7 +101,7 @@ def _load(
     threads: int | None,
 ) -> dict[str, Runner]:
     if content is None:
-        return load_saved_model(str(path), *op_libraries(), threads=threads)
+        return SavedModel(str(path), threads).runners
     if kind == "onnx":
         return load_onnx(content, signatures, threads)
     runners = load_litert(content, kind == "litert_flex", threads)

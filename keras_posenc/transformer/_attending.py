@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.keras_internals import (
+    has_static_shapes,
     has_tangents,
     is_compiled_by_xla,
     is_in_graph,
@@ -241,7 +242,7 @@ def _attend_unseen(
             some=some,
         )
 
-    if not context.data_dependent_shapes:
+    if has_static_shapes():
         return all_at_once(query, key, value, *places)
     if training or isinstance(context.queries.length, int):
         return by_size(query, key, value, *places)

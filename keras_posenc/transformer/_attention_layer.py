@@ -31,13 +31,9 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     `attend(x, context, *, return_attention_scores, training)` on inputs in the
     compute dtype, and passes the context to the layers within; it sets
     `num_layers` if it returns the attention weights of more than one block.
-
-    With `data_dependent_shapes = False`, which the export to LiteRT sets while
-    it converts, every shape within follows from those of the inputs.
     """
 
     hidden_arguments = frozenset({"context"})
-    data_dependent_shapes = True
 
     num_layers: int | None = None
     num_heads: int
@@ -93,7 +89,6 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
                 batch=batch,
                 attention_mask=attention_mask,
                 causal=use_causal_mask,
-                data_dependent_shapes=self.data_dependent_shapes,
             )
             # Once for all layers within: then their padding stays finite.
             x = context.hide_padding(x)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import is_compiled_by_xla
+from keras_posenc.keras_internals import has_static_shapes, is_compiled_by_xla
 from keras_posenc.ops.cache import Slots
 from keras_posenc.ops.masks import combine_masks, hide_padding
 from keras_posenc.ops.packing import Packing
@@ -24,7 +24,6 @@ class Context:
         batch: The batch size of the inputs.
         attention_mask: As in a call, or None.
         causal: Whether tokens do not attend to later ones.
-        data_dependent_shapes: Whether shapes may depend on the masks.
         memory: The memory of cross-attention, or None.
         slots: The slots of the inputs in a cache, whose tokens are `keys`;
             None without a cache.
@@ -40,7 +39,6 @@ class Context:
         batch: Any,
         attention_mask: Any = None,
         causal: bool = False,
-        data_dependent_shapes: bool = True,
         memory: "Memory | None" = None,
         slots: Slots | None = None,
     ) -> None:
@@ -49,7 +47,6 @@ class Context:
         self.batch = batch
         self.attention_mask = attention_mask
         self.causal = causal
-        self.data_dependent_shapes = data_dependent_shapes
         self.memory = memory
         self.slots = slots
         self.packing: Packing | None = None
@@ -119,7 +116,7 @@ class Context:
         """
         if (
             keras.config.backend() != "tensorflow"
-            or not self.data_dependent_shapes
+            or has_static_shapes()
             or is_compiled_by_xla(x)
         ):
             return

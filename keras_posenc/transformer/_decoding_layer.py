@@ -106,7 +106,6 @@ class DecodingLayer(AttentionLayer):
                         keys,
                         batch=batch,
                         attention_mask=memory_attention_mask,
-                        data_dependent_shapes=self.data_dependent_shapes,
                     ),
                     memory,
                 )
@@ -116,7 +115,6 @@ class DecodingLayer(AttentionLayer):
                 batch=batch,
                 attention_mask=attention_mask,
                 causal=use_causal_mask,
-                data_dependent_shapes=self.data_dependent_shapes,
                 memory=remembered,
             )
             x = context.hide_padding(x)

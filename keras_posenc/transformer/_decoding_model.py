@@ -10,6 +10,7 @@ from keras import ops
 from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.keras_internals import (
     copied,
+    has_static_shapes,
     is_compiled_by_xla,
     is_exported_by_keras,
     is_in_graph,
@@ -149,17 +150,15 @@ class DecodingModel(StackModel):
             index=slots.index,
             places=kept["positions"],
         )
-        flexible = self.decoder.data_dependent_shapes
         memory = None
         if "memory" in cache:
-            memory = self._memory(queries, cache, batch, flexible)
+            memory = self._memory(queries, cache, batch)
         context = Context(
             queries,
             keys,
             batch=batch,
             # Later slots hold no tokens yet.
             causal=not slots.is_step,
-            data_dependent_shapes=flexible,
             memory=memory,
             slots=slots,
         )
@@ -197,7 +196,7 @@ class DecodingModel(StackModel):
     def _owns_caches(self, tensor: Any) -> bool:
         """Whether loops overwrite caches: not in graphs for LiteRT and ONNX."""
         return (
-            self.decoder.data_dependent_shapes
+            not has_static_shapes()
             and is_in_graph(tensor)
             and not is_compiled_by_xla(tensor)
             and not is_exported_by_keras()
@@ -267,7 +266,7 @@ class DecodingModel(StackModel):
         return cache if table is None else {**cache, "encoding": table}
 
     def _memory(
-        self, queries: Side, cache: dict[str, Any], batch: Any, flexible: bool
+        self, queries: Side, cache: dict[str, Any], batch: Any
     ) -> Memory:
         tokens = cache["memory_tokens"]
         keys = side_of(
@@ -275,9 +274,7 @@ class DecodingModel(StackModel):
             ops.shape(tokens)[1],
             masks=(tokens,),
         )
-        return Memory(
-            Context(queries, keys, batch=batch, data_dependent_shapes=flexible)
-        )
+        return Memory(Context(queries, keys, batch=batch))
 
     def _check_cache(self, cache: Any) -> None:
         parts = {"slot", "tokens", "positions", "blocks"}

@@ -220,7 +220,7 @@ def _print_reply(
         )
         piece = None if is_stopped() else next(reply, None)
     print(flush=True)
-    return text, reply.ended is not False
+    return text, getattr(reply, "ended", True) is not False
 
 
 def _tell_cut_off(is_whole: bool) -> None:

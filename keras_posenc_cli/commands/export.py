@@ -288,17 +288,10 @@ def run_saved_model(options: argparse.Namespace) -> int:
 
 def run_litert(options: argparse.Namespace) -> int:
     check_out(options.out, ".tflite")
-    if options.quantization == "auto" and options.samples is None:
-        from keras_posenc.export.formats.litert_auto import KEEP, needed_samples
-
-        keep = KEEP if options.keep is None else options.keep
-        count = needed_samples(keep)
-        raise UsageError(
-            "--quantization auto needs --samples FILE.npz to measure the "
-            f"quality with: {count:,} real inputs for --keep {keep:g}. Write "
-            "the file in Python, with an array for each input by its name: "
-            f"np.savez('s.npz', text=np.array(texts[:{count}]))"
-        )
+    if options.quantization == "auto":
+        return _quantize(options)
+    if options.keep is not None:
+        raise UsageError("--keep is the share that --quantization auto keeps")
     if options.labels is not None and options.task != "text_classifier":
         raise UsageError(
             "--labels name the scores of --task text_classifier, which is not "
@@ -317,11 +310,32 @@ def run_litert(options: argparse.Namespace) -> int:
         quantization=options.quantization,
         limits=options.limits,
         representative=load_arrays("--representative", options.representative),
-        keep=options.keep,
         task=options.task,
         labels=options.labels,
         allow_flex=options.allow_flex,
         allow_operators=options.allow_operators,
+    )
+
+
+def _quantize(options: argparse.Namespace) -> int:
+    """Finds the smallest file that keeps a share of quality."""
+    if options.samples is None:
+        raise UsageError(
+            "--quantization auto needs --samples FILE.npz to measure the "
+            "quality with: some hundred real inputs. Write the file in Python, "
+            "with an array for each input by its name: "
+            "np.savez('s.npz', text=np.array(texts[:600]))"
+        )
+    keep = {} if options.keep is None else {"keep": options.keep}
+    return _export(
+        options,
+        "quantize",
+        limits=options.limits,
+        task=options.task,
+        labels=options.labels,
+        allow_flex=options.allow_flex,
+        allow_operators=options.allow_operators,
+        **keep,
     )
 
 

@@ -20,13 +20,6 @@ from keras_posenc_cli.options import (
 )
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
-# Names of our tokenizers in other libraries.
-_KINDS = {
-    "BytePairTokenizer": "BPE",
-    "SentencepieceTokenizer": "Unigram",
-    "WordpieceTokenizer": "WordPiece",
-}
-
 
 def add(commands: Commands) -> None:
     parser = add_command(
@@ -70,36 +63,29 @@ def run(options: argparse.Namespace) -> int:
     check_exists(options.exported)
     from keras_posenc.export.errors import ExportVerificationError
     from keras_posenc.export.inspect import inspect_export, locate
-    from keras_posenc.export.record import (
-        changes,
-        digests,
-        recorded_likelihoods,
-    )
+    from keras_posenc.export.record import changed_files, digests, read_record
 
     locate(options.exported)  # else the argument is wrong, not the file
     try:
         inspection = inspect_export(options.exported)
     except ValueError as error:
         raise ExportVerificationError(str(error)) from error
-    changed, unusable, likelihoods = None, None, None
+    changed, unusable = None, None
     try:
-        changed = changes(inspection.path, digests(inspection.path))
-        if changed == []:
-            likelihoods = recorded_likelihoods(inspection.path)
+        record = read_record(inspection.path)
+        if record is not None:
+            changed = changed_files(record, digests(inspection.path))
     except ValueError as error:
         unusable = str(error)
     if options.json:
         result = {
             **dataclasses.asdict(inspection),
             "changed": changed,
-            "likelihoods": likelihoods,
         }
         print(json.dumps(result, default=str, indent=2))
     else:
         print(inspection.details() if options.details else inspection)
         print(unusable or _since_verified(changed))
-        if likelihoods is not None:
-            print(f"measured then: {likelihoods}")
     return EXIT_OK
 
 
@@ -180,7 +166,7 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         print(f"no tokenizer: {lacking}")
     elif tokenizer is not None:
         longest = tokenizer.max_length or "any number of"
-        kind = _KINDS[type(tokenizer).__name__]
+        kind = type(tokenizer).__name__.removesuffix("Tokenizer")
         print(
             f"tokenizer: {kind} of {len(tokenizer.vocabulary):,} tokens, "
             f"for texts of up to {longest} ids"

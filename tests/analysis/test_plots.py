@@ -2,13 +2,14 @@
 
 import io
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import keras_posenc as kp
 from keras_posenc import analysis
-from keras_posenc.export.report import AutoQuantization, WeightBits
+from keras_posenc.export.quantize import QuantizedModel, WeightBits
 
 matplotlib = pytest.importorskip("matplotlib", reason="needs the extra plot")
 from matplotlib import pyplot  # noqa: E402
@@ -155,10 +156,10 @@ def test_characters_without_a_font_are_code_points(monkeypatch):
 
 def test_quantization_fills_the_dots_of_chosen_modes():
     weights = [
-        WeightBits("kernel", 64, "int8", 0.1, {"int4": 0.5, "int8": 0.1}),
-        WeightBits("table", 32, "int4", 0.2, {"int4": 0.2, "float32": 0.0}),
+        WeightBits("kernel", 64, "int8", {"int4": 0.5, "int8": 0.1}),
+        WeightBits("table", 32, "int4", {"int4": 0.2, "float32": 0.0}),
     ]
-    found = AutoQuantization(0.9, {}, 1.0, 0.0, 9, 18, 384, weights, [{}])
+    found = QuantizedModel(Path("m.tflite"), None, [{}], weights)
     ax = analysis.plot_quantization(found)
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         "table: int4",
@@ -177,7 +178,7 @@ def test_quantization_fills_the_dots_of_chosen_modes():
     [
         (
             lambda: analysis.plot_quantization([]),
-            "`found` must be the `report.auto`",
+            "`found` must be what `quantize` returns",
         ),
         (
             lambda: analysis.plot_attention(ATTENTION, layer=1),

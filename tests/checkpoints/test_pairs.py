@@ -222,7 +222,7 @@ class TestAsAModel:
         )
 
     def test_no_task_of_mediapipe(self, cross_encoder, tmp_path):
-        with pytest.raises(ValueError, match="MediaPipe's tasks take single"):
+        with pytest.raises(ValueError, match="takes single texts, not pairs"):
             kp.export_litert(
                 cross_encoder,
                 tmp_path / "pairs.tflite",

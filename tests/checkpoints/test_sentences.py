@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
 from keras_posenc.checkpoints import pretrained_model
-from keras_posenc.export.report import _cut
+from keras_posenc.export.notes import _cut
 from keras_posenc.export.signatures.cut_strings import cut_strings
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 

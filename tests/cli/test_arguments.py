@@ -194,11 +194,11 @@ class TestBeforeTensorFlow:
             ),
             (
                 "export litert versions --out x.tflite",
-                "'versions' must be a .keras file, or a checkpoint",
+                "'versions' must be a .keras file, or the folder of a",
             ),
             (
                 "export litert model.tflite --out x.tflite",
-                "'model.tflite' is not a .keras file",
+                "'model.tflite' must be a .keras file",
             ),
             ("verify model.tflite missing.keras", "does not exist"),
             ("inspect missing.keras", "'missing.keras' does not exist"),
@@ -221,9 +221,7 @@ class TestBeforeTensorFlow:
             (
                 "export litert model.keras --out x.tflite "
                 "--representative x.csv",
-                "--representative: 'x.csv' is not an .npz file. Write one in "
-                "Python, with an array for each input by its name: "
-                "np.savez('samples.npz', NAME=[...])",
+                "--representative: 'x.csv' cannot be read: No such file",
             ),
             (
                 "export litert model.keras --out x.tflite "

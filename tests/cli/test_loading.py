@@ -44,18 +44,10 @@ class TestSamples:
         assert "--samples: " in err
         assert "missing.npz" in err
 
-    @pytest.mark.parametrize(
-        "content",
-        [b"", b"ids: 1, 2, 3", b"PK\x03\x04 a torn zip"],
-        ids=["empty", "text", "torn"],
-    )
+    @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a torn zip"])
     def test_no_npz(self, refused, tmp_path, content):
         (tmp_path / "samples.npz").write_bytes(content)
         assert "--samples: " in refused("samples.npz").splitlines()[-1]
-
-    def test_npy(self, refused, tmp_path):
-        np.save(tmp_path / "samples.npy", np.array([[1, 2]]))
-        assert "--samples: " in refused("samples.npy").splitlines()[-1]
 
     def test_pickled(self, refused, tmp_path):
         ids = np.array([[1, None]], dtype=object)
@@ -67,7 +59,7 @@ class TestSamples:
     def test_other_names(self, refused, tmp_path):
         np.savez(tmp_path / "samples.npz", words=np.array([[1, 2]]))
         last = refused("samples.npz").splitlines()[-1]
-        assert "inputs ids. Received: words" in last
+        assert "with the inputs ids, such as" in last
 
     def test_another_shape(self, refused, tmp_path):
         np.savez(tmp_path / "samples.npz", ids=np.array([1, 2]))
@@ -104,20 +96,6 @@ class TestModelsThatDoNotLoad:
         last = result.err.splitlines()[-1]
         assert f"'{tmp_path / 'torn.keras'}' cannot be loaded: " in last
         assert "--import" not in last  # which would not help
-
-    @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
-    def test_model_that_keras_quantized(self, cli, tmp_path):
-        x = keras.Input((None, 4), name="x")
-        # One of Keras's own: those of ours load again.
-        attention = keras.layers.MultiHeadAttention(2, 2)
-        model = keras.Model(x, attention(x, x))
-        model.quantize("int8")
-        model.save(tmp_path / "int8.keras")
-        result = cli("inspect", tmp_path / "int8.keras")
-        assert result.code == 2
-        last = result.err.splitlines()[-1]
-        assert "int8.keras' cannot be loaded: A total of " in last
-        assert "quantizes before `quantize()`" in last
 
     def test_model_that_needs_tensorflow_text(self, cli, tmp_path, monkeypatch):
         vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one"]
@@ -200,7 +178,8 @@ class TestModelsThatDoNotKnowTheirInputs:
         to = ("export", "litert", f"{name}.keras", "--out", path)
         result = cli(*to, *imported)
         assert result.code == 2
-        assert "--input ids:int32:?x?" in result.err.splitlines()[-1]
+        length = "?" if name == "own" else "3"  # the data's
+        assert f"--input ids:int32:?x{length}" in result.err.splitlines()[-1]
         given = (*imported, "--input", "ids:int32:?x?")
         result = cli(*to, *given, "--no-verify")
         assert result.code == 0, result.err
@@ -259,7 +238,6 @@ def test_what_is_missing_is_told_at_once(folder, shell):
         "import missing",
         "bench missing.tflite",
         "rollback missing 1",
-        "inspect model.keras --import missing_layers",
     ]
     program = (
         "import sys, keras_posenc_cli as cli\n"

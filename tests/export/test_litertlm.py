@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import importlib
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -18,11 +17,9 @@ import pytest
 from ai_edge_quantizer.recipe import dynamic_wi8_afp32
 
 import keras_posenc as kp
-from keras_posenc import progress
 from keras_posenc.export.formats import (
     litertlm,
     litertlm_engine,
-    litertlm_likelihoods,
     litertlm_run,
 )
 from keras_posenc.export.formats.litert_edit import Editor, kinds_of
@@ -31,6 +28,7 @@ from keras_posenc.export.formats.litert_quantize import (
     resolve_quantization,
 )
 from keras_posenc.export.formats.litert_quantize import rounded as round_file
+from keras_posenc.export.formats.litert_recipe import mode_of
 from keras_posenc.export.formats.litertlm_package import (
     metadata_section,
     model_section,
@@ -107,7 +105,6 @@ class Package:
     generator: kp.PretrainedGenerator
     parts: object
     model: Path
-    steps: list[str] = dataclasses.field(default_factory=list)
 
     def packed(self, path, *, metadata=None, tokens=None):
         own = self.parts.tokenizer_json()
@@ -124,14 +121,11 @@ class Package:
         return path
 
     def run(self, path, parts=None):
-        return litertlm.run_package(
-            path,
-            parts or self.parts,
-            self.parts.tokenizer_json(),
-            self.report,
-            None,
-            step=self.steps.append,
-        )[0]
+        format = litertlm.LiteRTLM(
+            parts=parts or self.parts, tokenizer=self.parts.tokenizer_json()
+        )
+        report = dataclasses.replace(self.report, path=path)
+        return format.run_further(report, None, str)
 
 
 class Remembering:
@@ -145,7 +139,7 @@ class Remembering:
         found = getattr(self._parts, name)
         if name == "sampler":
             return self._sampler(found)
-        if name not in ("continued", "scores", "tokenize", "render"):
+        if name not in ("continued", "logs", "tokenize", "render"):
             return found
 
         @functools.wraps(found)
@@ -201,15 +195,6 @@ def test_the_engine_does_what_the_model_does(package):
     }
 
 
-def test_what_the_engine_has_run_is_counted(package, monkeypatch):
-    monkeypatch.setattr(progress, "_SECONDS", 0)
-    package.steps.clear()
-    package.run(package.path)
-    steps = "\n".join(package.steps)
-    assert re.search(r"LiteRT-LM's engine: \d+ of \d+ prompts", steps)
-    assert re.search(r"with the model: 1 of \d+ prompts", steps)
-
-
 def test_the_same_package_has_the_same_bytes(package, tmp_path):
     again = package.packed(tmp_path / "again.litertlm")
     assert again.read_bytes() == package.path.read_bytes()
@@ -221,7 +206,7 @@ def test_verify_finds_the_package_and_another_model(package, tmp_path):
     shutil.copy(package.path.with_name(record.name), record)
     (replayed,) = kp.verify_export(path, verbose=False).runtimes
     assert replayed.errors == []
-    assert replayed.cases > 400  # texts, scores and continuations
+    assert replayed.cases > 400  # texts and scores
     report = kp.verify_export(path, package.generator, verbose=False)
     assert report.passed
     assert report.engine.turns == 2
@@ -229,21 +214,7 @@ def test_verify_finds_the_package_and_another_model(package, tmp_path):
     other = generator(end_ids=5, model=package.generator.model)
     with pytest.raises(kp.ExportVerificationError, match="stop_tokens"):
         kp.verify_export(path, other, verbose=False)
-    assert not record.exists()
-
-
-def test_scores_need_the_last_token_twice(package):
-    """Else 0.18.1 takes it for one slot earlier: then the remedy can go."""
-    target = "the ship"
-    ids, given = package.parts.tokenize(["once upon a time", target])
-    wanted, *_ = package.parts.scores(ids, given)
-    requests = [["once upon a time"], ["once upon a time", "e"]]
-    plain, twice = litertlm_run.run_in_engine(
-        package.path,
-        {"targets": [{"parts": each, "target": target} for each in requests]},
-    )["targets"]
-    assert np.max(np.abs(np.array(plain) - wanted)) > 0.01
-    np.testing.assert_allclose(twice, wanted, atol=1e-4)
+    assert record.is_file()  # which is of the file and of its own model
 
 
 def changed(package, **fields):
@@ -309,7 +280,7 @@ def test_other_weights_are_seen(package):
 @pytest.fixture
 def sampled_once(monkeypatch):
     """Leaves the sampler as `Remembering` has it, which is traced."""
-    monkeypatch.setattr(litertlm_likelihoods, "traced_once", lambda x: x)
+    monkeypatch.setattr(litertlm_engine, "traced_once", lambda x: x)
 
 
 @pytest.fixture
@@ -320,14 +291,16 @@ def rounded(package, sampled_once):
         model = read(package.model.read_bytes())
         if damage is not None:
             damage(model)
-        mode, recipe = resolve_quantization(quantization)
+        given = resolve_quantization(quantization)
+        mode = mode_of(given)
         file = path / "rounded.tflite"
-        write(round_file(model, recipe or mode), file)
+        write(round_file(model, given), file)
         changed = dataclasses.replace(package, model=file)
         report = dataclasses.replace(
             package.report,
             quantization=mode,
             limits=limits_of(mode, limits, None),
+            by_likelihood=sorted(package.parts.models),
         )
         changed = dataclasses.replace(changed, report=report)
         return changed.run(changed.packed(path / "rounded.litertlm"))
@@ -356,20 +329,6 @@ def test_quantized_packages_are_measured(
         assert each.drawn > 50
         assert 0 < each.kl
     assert "perplexity" in str(report)
-
-
-def test_texts_without_spaces_are_cut(package):
-    texts = ["c" * 50 + "b", "c" * 8 + " " + "c" * 50, " " + "c" * 50]
-    for text in texts:
-        found = [
-            *litertlm_likelihoods.targets_of_texts(package.parts, {}, [text])
-        ]
-        whole = found[0].prompt.parts + [each.text for each in found]
-        assert "".join(whole).endswith(text.strip())
-        room = package.parts.cache_length
-        assert all(
-            0 < len(each.ids) <= room - len(each.prompt.ids) for each in found
-        )
 
 
 def other_slot(model):
@@ -435,7 +394,7 @@ def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
     ).report
     assert report.passed
     (ids,) = package.parts.tokenize(texts)
-    assert len(ids) - 8 <= report.likelihoods_of["decode"].tokens < len(ids)
+    assert report.likelihoods_of["decode"].tokens == len(ids)
     assert kp.inspect_export(path).quantization == "int8"
 
 
@@ -447,37 +406,17 @@ def test_what_the_engine_refuses_is_said(package):
     assert "too long" in found["error"]
 
 
-@pytest.mark.parametrize("size", [20, 40, 20_000, 60_000])
-def test_cut_files_are_refused(package, tmp_path, size):
-    path = tmp_path / "cut.litertlm"
-    path.write_bytes(package.path.read_bytes()[:size])
-    with pytest.raises(ValueError, match="is no readable LiteRT-LM package"):
-        kp.inspect_export(path)
-
-
-def test_forged_sections_are_refused(package, tmp_path):
-    content = package.path.read_bytes()
-    (found,) = [
-        x for x in sections_of(package.path) if x["kind"] == "TFLiteModel"
-    ]
-    begin = found["begin"].to_bytes(8, "little")
-    path = tmp_path / "forged.litertlm"
-    path.write_bytes(content.replace(begin, (2**40).to_bytes(8, "little"), 1))
-    with pytest.raises(ValueError, match="is no readable LiteRT-LM package"):
-        kp.inspect_export(path)
-
-
 def test_the_command_inspects_and_chats(package, capfd):
     assert main(["inspect", str(package.path)]) == 0
     found = capfd.readouterr().out
-    assert "up to 256 tokens" in found
-    assert "a chat template" in found
+    assert "max tokens: 256" in found
+    assert "template: " in found
     asked = ["chat", str(package.path), "--prompt", "hello"]
     assert main([*asked, "--max-new-tokens", "12"]) == 0
     ids = package.parts.tokenize(
         [package.parts.render([{"role": "user", "content": "hello"}])]
     )[0]
-    next_ids, _ = package.parts.continued(ids, 12)
+    next_ids = package.parts.continued(ids, 12)
     assert capfd.readouterr().out == package.parts.text_of(next_ids) + "\n"
 
 
@@ -495,21 +434,11 @@ def test_bench_times_prompts_and_tokens(package):
     ]
     assert all(each.tokens_per_second > 0 for each in found.timings)
     assert "tokens/s" in str(found)
-    assert f"left out: prompts of {ROOM} tokens" in str(found)
     with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
         kp.benchmark_export(package.path, lengths=[ROOM])
 
 
-def byte_pairs():
-    file = FIXTURES / "language_models" / "qwen3_embedding" / "tokenizer.json"
-    return kp.BytePairTokenizer.from_tokenizer_json(file, pad_token=None)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [byte_pairs, kp.ByteTokenizer, tokenizer],
-    ids=["byte pairs", "bytes", "characters"],
-)
+@pytest.mark.parametrize("make", [kp.ByteTokenizer, tokenizer])
 def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
     """The ids are compared with the engine's own reader of tokenizer.json."""
     layer = make()
@@ -578,10 +507,10 @@ def of_few_positions():
         (of_ids, {}, "takes ids"),
         (of_end(end_ids=()), {}, "needs a token that ends"),
         (of_end(beams=2), {}, "hold no `beams`"),
-        (of_few_positions, {}, "cache_length=100"),
+        (of_few_positions, {}, "up to the model's 100 positions"),
         (generator, {"prefill_lengths": (8, 8)}, "different integers"),
         (generator, {"prefill_lengths": (512,)}, "from 1 to"),
-        (generator, {"cache_length": 1}, "at least 2"),
+        (generator, {"cache_length": 1}, "from 2 on"),
         (lambda: decoder(20), {}, "give a kp.Generator"),
         (generator, {"path": "x.tflite"}, "must end in '.litertlm'"),
         (generator, {"samples": [1]}, "must be texts"),
@@ -598,16 +527,9 @@ def test_refusals(tmp_path, make, options, message):
     assert not path.exists()
 
 
-def test_lengths_and_chats_fit_into_the_cache():
+def test_lengths_by_default_fit_into_the_cache():
     assert engine_parts(generator(), None, 256).prefill_lengths == [32, 128]
     assert engine_parts(generator(), None, 8).prefill_lengths == [4]
-    room = {
-        size: litertlm_engine._messages(engine_parts(generator(), (8,), size))
-        for size in (ROOM, 80)
-    }
-    assert room[ROOM][1] > room[80][1] == 2
-    with pytest.raises(kp.ExportVerificationError, match="does not fit into"):
-        litertlm_engine._messages(engine_parts(generator(), (8,), 40))
 
 
 def test_tokenizers_without_a_file_are_refused(tmp_path):
@@ -651,10 +573,10 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, missing):
     ids=["rotary", "alibi", "sinusoidal", "learned, windows"],
 )
 def test_chunks_give_the_logits_of_the_whole_text(options):
-    """As the engine calls them: full, padded, and single tokens."""
+    """As the engine calls them: full, padded beyond the caches, and single."""
     model = decoder(50, **options)
     search = kp.Generator(model, end_ids=3).search
-    models = engine_models(search, (4, 8), 24)
+    models = engine_models(search, (4, 8), 16)
     ids = np.random.default_rng(0).integers(4, 50, 15)
     state = {
         name: np.zeros(each.shape, "float32")

@@ -7,7 +7,6 @@ vectors are those of sentence-transformers, kept in `tests/fixtures`.
 import dataclasses
 import json
 import shutil
-import zlib
 from types import SimpleNamespace
 
 import keras
@@ -30,15 +29,16 @@ from keras_posenc.export.formats.litertlm_embedder import (  # noqa: E402
     check_ids,
 )
 from keras_posenc.export.formats.litertlm_package import (  # noqa: E402
-    Section,
     metadata_section,
     model_section,
-    section_content,
     tokenizer_section,
     write_package,
 )
 from keras_posenc.export.frozen import FrozenModel  # noqa: E402
-from keras_posenc.export.record import changes, digests  # noqa: E402
+from keras_posenc.export.record import (  # noqa: E402
+    digests,
+    verified_record,
+)
 from keras_posenc.export.signatures.resolve import (  # noqa: E402
     resolve_numeric_signatures,
 )
@@ -141,7 +141,7 @@ def test_the_report_says_what_was_run(exported):
     assert "LiteRT-LM's engine made the tokenizer's ids of" in text
     assert "texts of more than 24 tokens are an error" in text
     assert "before its texts: query 'a query of a text: '" in text
-    assert changes(exported.path, digests(exported.path)) == []
+    assert verified_record(exported.path, digests(exported.path))
     found = kp.inspect_export(exported.path)
     assert [*found.signatures] == ["embed", "encoder_24", "encoder_8"]
 
@@ -166,30 +166,13 @@ def test_a_chat_with_an_embedder_is_refused(exported, capsys):
 
 def test_bench_times_texts(exported):
     found = kp.benchmark_export(
-        exported.path, lengths=[4, 99], threads=[1], repeats=2, verbose=False
+        exported.path, lengths=[4, 12], threads=[1], repeats=2, verbose=False
     )
     short, long = found.timings
     assert short.shapes == {"words": [4]}
     assert 0 < short.median_milliseconds < long.median_milliseconds
     assert short.peak_bytes > 0
     assert "tokens/s" not in str(found)
-    assert found.notes[0].startswith("cut: texts of 99 words, ")
-
-
-def repacked(package, path, change):
-    """Writes a package whose tokenizer was changed, with its own numbers."""
-    found = kp.inspect_export(package)
-    sections = []
-    for each in found.sections:
-        content = section_content(package, each)
-        if each["kind"] == "HF_Tokenizer_Zlib":
-            said = json.loads(zlib.decompress(content[8:]))
-            change(said)
-            sections.append(tokenizer_section(said))
-        else:
-            sections.append(Section(each["kind"], content, each["items"]))
-    write_package(path, sections)
-    return path
 
 
 def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
@@ -223,11 +206,16 @@ def test_a_package_of_other_weights_does_not_appear(
     model, tmp_path, monkeypatch
 ):
     def damaged(signatures, *options):
+        convert(signatures, *options)
         encoder = signatures[0].model
         if encoder.name == "text_encoder":  # one norm of it, by a thousandth
             *_, norm = (x for x in encoder.weights if x.name == "gamma")
-            norm.assign(norm * 1.001)
-        return convert(signatures, *options)
+            gamma = keras.ops.convert_to_numpy(norm)
+            file = options[-1]
+            content = file.read_bytes()
+            assert gamma.tobytes() in content
+            other = (gamma * np.float32(1.001)).tobytes()
+            file.write_bytes(content.replace(gamma.tobytes(), other))
 
     monkeypatch.setattr(litertlm_embedder, "convert", damaged)
     with pytest.raises(kp.ExportVerificationError, match="does not reproduce"):
@@ -377,7 +365,7 @@ def test_what_no_package_can_hold(model, tmp_path):
         (model, {"cache_length": 64}, "an option of language models"),
         (ids, {}, "must turn single texts into one vector"),
         (model.with_prompt("query: "), {}, r"model.with_prompt\(''\)"),
-        (model, {"lengths": (8, 32)}, "must be at most 24"),
+        (model, {"lengths": (8, 32)}, "at most 24, as many as the model"),
         (model, {"lengths": "8"}, "must be a list of integers"),
         (model, {"lengths": (2,)}, "must be a list of integers"),
         (model, {"quantization": "int8-static"}, "'float16', 'int8'"),
@@ -385,13 +373,6 @@ def test_what_no_package_can_hold(model, tmp_path):
     ):
         with pytest.raises(ValueError, match=reason):
             kp.export_litertlm(given, path, verbose=False, **options)
-    for tokenizer, reason in (
-        (kp.WordpieceTokenizer(words), "normalization='bert'"),
-        (kp.CharacterTokenizer("ab"), None),
-    ):
-        if reason is None:
-            assert parts_of(tokenizer).tokenizer_json()
-            continue
-        with pytest.raises(ValueError, match=reason):
-            parts_of(tokenizer).tokenizer_json()
+    with pytest.raises(ValueError, match="normalization='bert'"):
+        parts_of(kp.WordpieceTokenizer(words)).tokenizer_json()
     assert not [*tmp_path.iterdir()]

@@ -1,5 +1,6 @@
 """Models of kinds that are not our own, as people bring them to an export."""
 
+import re
 import time
 
 import keras
@@ -277,7 +278,7 @@ def test_file_name_for_a_folder(make, tmp_path, contents):
 def test_input_of_low_precision(tmp_path):
     inputs = keras.Input((3,), dtype="bfloat16", name="x")
     model = keras.Model(inputs, layers.Dense(2, dtype="float32")(inputs))
-    with pytest.raises(ValueError, match="the bfloat16 input 'x'; give it as"):
+    with pytest.raises(ValueError, match="the bfloat16 input 'x'; give"):
         export(kp.export_litert, model, tmp_path / "m.tflite")
     assert export(kp.export_saved_model, model, tmp_path).report.passed
 
@@ -344,21 +345,21 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", samples={1: [[2]]}),
-            "dicts with the inputs ids. Received: 1",
+            "dicts with the inputs ids, .*. Received: 1",
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", samples=[{2: 3}, object]),
-            "dicts with the inputs ids. Received: 2",
+            "dicts with the inputs ids, .*. Received: 2",
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", samples=object()),
-            "must be whole numbers.* Received: object",
+            "must be whole numbers.* Received: <object",
         ),
         (
             lambda m: kp.export_litert(
                 m, "m.tflite", samples={"ids": [[2.0**40]]}
             ),
-            "must be from -2147483648 to 2147483647. Received: numbers from",
+            "from -2147483648 to 2147483647. Received: 1099511627776",
         ),
     ],
 )
@@ -529,10 +530,9 @@ def test_code_of_a_lookup_makes_what_the_file_takes(
     path = tmp_path / "m.tflite"
     options = {} if name == "texts" else {"samples": values}
     report = export(kp.export_litert, model, path, **options).report
-    given, code = (
-        str(report).partition("in Python, ")[2].split("\n")[0].split(" = ", 1)
-    )
-    made = eval(code, {"keras": keras, "model": model, name: values})
+    said = r"must make (\w+) \(.*\) as model\.get_layer\('(\w+)'\) does"
+    given, layer = re.search(said, str(report)).groups()
+    made = tf.cast(model.get_layer(layer)(values), "float32")
     run = interpreter(path).get_signature_runner()
     (found,) = run(**{given: made.numpy()}).values()
     np.testing.assert_allclose(found, model(values), rtol=1e-5)

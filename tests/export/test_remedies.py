@@ -66,17 +66,6 @@ def called(model, dtype="float32", shape=(2, 3)):
     return model
 
 
-class Gan(keras.Model):
-    """As tutorials have it: trained, and never called."""
-
-    def __init__(self):
-        super().__init__()
-        self.generator = called(keras.Sequential([layers.Dense(2)]))
-
-    def train_step(self, data):
-        raise NotImplementedError
-
-
 def upsampled():
     image = keras.Input((None, None, 3), name="image")
     larger = layers.UpSampling2D(2, interpolation="bilinear")(image)
@@ -86,12 +75,6 @@ def upsampled():
 def integers():
     inputs = keras.Input((3,), dtype="int32")
     return keras.Model(inputs, keras.ops.cast(inputs, "float32") * 2.0)
-
-
-def two_of(names, pack):
-    inputs = [keras.Input((4,), name=name) for name in names]
-    total = layers.Add()([layers.Dense(2)(each) for each in inputs])
-    return keras.Model(pack(inputs), total)
 
 
 def two_outputs(nest=lambda one, other: [one, other]):
@@ -148,7 +131,6 @@ CASES = {
         [0],
     ),
     "integers": (integers, "onnx", {}, [0]),
-    "gan": (Gan, "saved_model", {}, [0]),
     "sizes": (upsampled, "onnx", {}, [-1]),
     "name": (
         lambda: keras.Sequential(
@@ -158,28 +140,10 @@ CASES = {
         {},
         [0],
     ),
-    "names in a list": (
-        lambda: two_of(["my x", "class"], list),
-        "onnx",
-        {},
-        [0],
-    ),
-    "names in a dict": (
-        lambda: two_of(["a.1", "2"], lambda x: {"a.1": x[0], "2": x[1]}),
-        "saved_model",
-        {},
-        [0],
-    ),
     "nested": (
         lambda: two_outputs(lambda one, other: {"a": [one, other]}),
         "saved_model",
         {},
-        [0],
-    ),
-    "labels": (
-        two_outputs,
-        "saved_model",
-        {"labels": ["no", "maybe", "yes"]},
         [0],
     ),
 }
@@ -190,7 +154,6 @@ QUICK = {
     "name",
     "subclass of ids",
     "integers",
-    "names in a dict",
 }
 
 
@@ -366,25 +329,11 @@ def test_signatures_that_verify_names(make, tmp_path):
     signatures = {"short": (model, {"ids": (1, 4)})}
     options = {"verify": False, "verbose": False}
     kp.export_litert(model, path, signatures=signatures, **options)
-    with pytest.raises(ValueError, match="has no signature 'serv") as caught:
+    message = "has no signature 'serving_default'. It has: short. Give those of"
+    with pytest.raises(ValueError, match=message):
         kp.verify_export(path, model, verbose=False)
-    (code,) = codes(str(caught.value))
-    _, options = followed(code, model, {})
-    assert kp.verify_export(path, model, verbose=False, **options).passed
-
-
-def test_narrower_shapes_that_a_report_names(make, tmp_path):
-    model = make.embedder()
-    path = tmp_path / "m.tflite"
-    signatures = {"serving_default": (model, {"ids": (1, 4)})}
-    options = {"verify": False, "verbose": False}
-    kp.export_litert(model, path, signatures=signatures, **options)
-    report = kp.verify_export(
-        path, model, samples=np.ones((1, 4)), verbose=False
-    )
-    (code,) = {each for text in report.fixed_shapes for each in codes(text)}
-    _, options = followed(code, model, {})
-    assert kp.verify_export(path, model, verbose=False, **options).passed
+    options = {"signatures": signatures, "verbose": False}
+    assert kp.verify_export(path, model, **options).passed
 
 
 def test_names_that_keras_numbers(tmp_path):
@@ -395,17 +344,19 @@ def test_names_that_keras_numbers(tmp_path):
 
     path, options = tmp_path / "m.tflite", {"verify": False, "verbose": False}
     kp.export_litert(build(), path, **options)
-    with pytest.raises(
-        ValueError, match=r"takes input_layer\w*, and"
-    ) as caught:
+    message = (
+        r"takes input_layer\w*, and .* as in keras.Input\(\(4,\), name='x'"
+    )
+    with pytest.raises(ValueError, match=message):
         kp.verify_export(path, build(), verbose=False)
-    (code,) = codes(str(caught.value))
-    named = eval(code, {"keras": keras})
-    kp.export_litert(build(named.name), path, **options)
-    assert kp.verify_export(path, build(named.name), verbose=False).passed
+    kp.export_litert(build("x"), path, **options)
+    assert kp.verify_export(path, build("x"), verbose=False).passed
     kp.export_litert(build("x", None), path, **options)
     report = kp.verify_export(path, build("x", None), verbose=False)
-    assert "name the output layers, as in keras.layers" in str(report)
+    assert (
+        "the output layers, as in keras.Input((4,), name='x') and keras.la"
+        in str(report)
+    )
 
 
 # ---- What is of no use to an export
@@ -424,22 +375,3 @@ def test_ragged_samples_are_to_be_padded(make, tmp_path):
     assert kp.export_saved_model(
         model, tmp_path, samples=samples, max_length=2, verbose=False
     ).report.passed
-
-
-class OfKeras2:
-    __module__ = "tf_keras.src.engine.training"
-
-
-def verify(model, path):
-    return kp.verify_export(path, model)
-
-
-@pytest.mark.parametrize(("run", "name"), [*EXPORTS.values(), (verify, "m")])
-def test_models_of_keras_2_are_named(run, name, make, tmp_path):
-    message = "tf_keras, which is Keras 2. Build it with layers of Keras 3"
-    path = tmp_path / name
-    with pytest.raises(ValueError, match=re.escape(message)):
-        run(OfKeras2(), path)
-    if run is not verify:
-        with pytest.raises(ValueError, match=re.escape(message)):
-            run(make.embedder(), path, signatures={"a": OfKeras2()})

@@ -113,7 +113,7 @@ def test_no_task_of_mediapipe(tmp_path):
     ]
     layers[1:1] = [kp.Prompt("query: ", name="prompt")]
     for model, message in (
-        (keras.Sequential(layers), "with the layer 'prompt' before its tok"),
+        (keras.Sequential(layers), "Of a model with a prompt give"),
         (
             keras.Sequential(
                 [layers[0], *layers[2:], kp.Int8Quantization(name="rounded")]

@@ -291,7 +291,7 @@ def test_steps_beyond_the_last_slot_are_no_numbers(made):
         (
             kp.export_saved_model,
             lambda g: {"score": g.score},
-            "a method: give the model, or .*: serving_default, from_ids, score",
+            "must map names, .* to a keras.Model or",
         ),
         (kp.export_saved_model, lambda g: {"a": g}, "by a seed of its own"),
         (kp.export_litert, lambda g: {"a": g.from_ids}, "take the noise too"),

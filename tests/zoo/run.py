@@ -19,6 +19,7 @@ import fnmatch
 import importlib.metadata
 import json
 import os
+import platform
 import queue
 import resource
 import signal
@@ -364,15 +365,15 @@ def kept(entries: Mapping[str, Entry]) -> dict[str, Any]:
 
 def surroundings() -> dict[str, str]:
     """The versions of what takes part, and the processor."""
-    from keras_posenc.export.processor import processor
-
+    facts = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(": ")[2] for line in facts if "model name" in line]
     packages = "keras keras-hub tensorflow ai-edge-litert tf2onnx onnxruntime"
     return {
         "versions": ", ".join(
             f"{name} {importlib.metadata.version(name)}"
             for name in packages.split()
         ),
-        "processor": processor(),
+        "processor": names[0] if names else platform.machine(),
     }
 
 

@@ -9,21 +9,15 @@ import keras
 
 from keras_posenc.export.check import limits_of
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.formats.litert_auto import examples_of, find_recipe
 from keras_posenc.export.formats.litert_compiled_model import (
     compare_in_compiled_model,
 )
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     check_quantization,
-    refuse_loops,
     resolve_quantization,
 )
-from keras_posenc.export.formats.litert_recipe import (
-    Recipe,
-    mode_of,
-    require_quantizer,
-)
+from keras_posenc.export.formats.litert_recipe import mode_of
 from keras_posenc.export.formats.mediapipe import (
     TextTask,
     packed_task,
@@ -40,37 +34,28 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.samples import fit_samples, split_texts
+from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.probes.tolerance import BY_KERAS
-from keras_posenc.export.report import (
-    AutoQuantization,
-    ExportedModel,
-    VerificationReport,
-)
+from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.units import some
 from keras_posenc.export.worker_client import Worker, keep_spare
 from keras_posenc.keras_internals import layers_within
-from keras_posenc.progress import progress
 from keras_posenc.publish import writing_to
 from keras_posenc_worker import convert_litert
-
-_VERIFIED = 64  # samples that verify a file of "auto", which is measured too
 
 
 @dataclasses.dataclass(kw_only=True)
 class LiteRT(Format):
     """A LiteRT file of numeric signatures, or for a MediaPipe task.
 
-    The arguments are those of `export_litert`; a verification has `labels`.
+    The arguments are those of `export_litert`; a verification has `labels`. Its
+    `mode` is the recipe that the caller gave, or None.
     """
 
-    mode: Any = None  # a recipe too, until it is resolved
-    keep: float | None = None  # of "auto"
-    chosen: AutoQuantization | None = None
-    recipe: Recipe | None = None
+    mode: Any = None
     representative: Any = None
     task_name: str | None = None
     labels: Sequence[str] | None = None
@@ -81,20 +66,14 @@ class LiteRT(Format):
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and the task if the file is for one."""
+        self.mode = resolve_quantization(self.mode)
+        self.quantization = mode_of(self.mode)
         if found is not None:
-            if self.mode is None:
-                self.mode = found.quantization
-            else:
-                self.mode, self.recipe = resolve_quantization(self.mode)
+            self.quantization = self.quantization or found.quantization
             self.task, self.unverified = packed_task(
-                model, found.path, self.given, self.labels
+                model, found, self.given, self.labels
             )
-        else:
-            if self.keep is None:
-                self.mode, self.recipe = resolve_quantization(self.mode)
-            else:
-                require_quantizer()
-        if found is None and self.task_name is not None:
+        elif self.task_name is not None:
             self.task = resolve_task(
                 model, self.task_name, self.labels, self.given
             )
@@ -112,14 +91,10 @@ class LiteRT(Format):
             keep_spare(convert_litert.__name__)
             self._check()
         self.in_float32 = to_float32(self.signatures, self.frozen)
-        if found is None and self.mode == "int8-static":
-            refuse_loops(self.signatures)
-        if self.keep is not None:
-            self._choose(self.keep)
         if self.task is not None:
             self.samples, self.extra = self.task.probes(self.samples)
-        by_keras = is_quantized(self.signatures)
-        self.quantization = BY_KERAS if by_keras else self.mode
+        if is_quantized(self.signatures):
+            self.quantization = BY_KERAS
 
     def _take_one_example(self, found: Inspection | None) -> None:
         """Fixes a free batch to 1 where a recurrent layer loops.
@@ -151,34 +126,14 @@ class LiteRT(Format):
             for each in self.signatures
         ]
 
-    def _choose(self, keep: float) -> None:
-        """Finds the recipe of `"auto"`, and the samples to verify it with."""
-        signature = self.signatures[0]
-        if self.task is None:
-            fitted = fit_samples([signature], self.samples)[signature.name]
-            examples = examples_of(signature, fitted)
-        else:
-            texts, _ = split_texts(self.samples)
-            examples = self.task.inputs_of(texts)
-        with progress(self.verbose) as step:
-            self.chosen, held_out = find_recipe(
-                self.signatures, examples, keep, self.allow_flex, step
-            )
-        if self.task is None:
-            self.samples = held_out[:_VERIFIED]
-        else:
-            self.samples = texts[:_VERIFIED]
-        self.recipe = self.chosen.recipe or None
-        self.mode = mode_of(self.recipe) if self.recipe else None
-        if self.mode is None:
-            self.limits = None  # nothing is quantized
-
     def _measuring(
         self, model: keras.Model, found: Inspection | None
     ) -> list[Signature]:
         """Returns what a quantized file has to measure its loss with."""
         offers = Offers.of(model).measures_quantized
-        if offers is None or not (self.mode or is_quantized(self.signatures)):
+        if offers is None or not (
+            self.quantization or is_quantized(self.signatures)
+        ):
             return []
         return [
             each
@@ -207,9 +162,9 @@ class LiteRT(Format):
             self.representative = self.task.as_samples(self.representative)
         # Calibration batches are also samples of the verification.
         self.fitted = check_quantization(
-            self.mode, self.representative, self.signatures
+            self.quantization, self.representative, self.signatures
         )
-        check_not_quantized(self.mode, self.signatures)
+        check_not_quantized(self.quantization, self.signatures)
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
@@ -221,7 +176,7 @@ class LiteRT(Format):
             ]
         kept = convert(
             self.signatures,
-            self.recipe or self.mode,
+            self.mode,
             self.fitted,
             self.allow_flex,
             self.frozen,
@@ -231,9 +186,9 @@ class LiteRT(Format):
         if kept:
             self.left_out = [
                 *self.left_out,
-                f"{self.mode} leaves in float32: {some(kept)}. Something other "
-                "than products and lookups reads them, or the recipe leaves "
-                "them out",
+                f"{self.quantization} leaves in float32: {some(kept)}. "
+                "Something other than products and lookups reads them, or the "
+                "recipe leaves them out",
             ]
         if self.task is not None:
             content = with_metadata(path.read_bytes(), self.task)
@@ -253,19 +208,6 @@ class LiteRT(Format):
                 limits_of(reference, found),
             )
         return response
-
-    def publish(
-        self,
-        staged: Path,
-        found: Inspection,
-        reference: Reference | None,
-        report: VerificationReport | None,
-        step: Step,
-    ) -> ExportedModel:
-        """Publishes the file, with what `"auto"` has found."""
-        if report is not None:
-            report = dataclasses.replace(report, auto=self.chosen)
-        return super().publish(staged, found, reference, report, step)
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step

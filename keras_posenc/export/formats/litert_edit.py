@@ -9,8 +9,8 @@ import numpy as np
 from keras_posenc_worker.formats import litert_schema
 
 _OLDEST = 127  # largest code of the field that older runtimes read
-# Of operators that are added here; the first that takes int8.
-_VERSIONS = {"DEQUANTIZE": 2, "GATHER": 2}
+# Of operators that are added here; the first that takes int8 and float16.
+_VERSIONS = {"DEQUANTIZE": 3, "GATHER": 2}
 
 
 def kinds_of(model: Any) -> list[str]:

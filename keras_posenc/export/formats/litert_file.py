@@ -2,10 +2,11 @@
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_posenc.export import units
@@ -33,7 +34,7 @@ def read(content: bytes) -> Any:
             buffer.data = whole[buffer.offset : buffer.offset + buffer.size]
             buffer.offset = buffer.size = 0
         if isinstance(buffer.data, np.ndarray) and buffer.data.size:
-            found = hashlib.sha256(buffer.data.data).digest()
+            found = _digest(buffer.data)
             same[number] = first.setdefault(found, number)
             if same[number] != number:
                 buffer.data = None
@@ -94,3 +95,34 @@ def _refer(graph: bytearray, large: Mapping[int, Any]) -> dict[int, int]:
             "(--quantization int8), which divides its weights by 4"
         )
     return starts
+
+
+def variables_in(
+    model: Any, variables: Iterable[keras.Variable]
+) -> dict[int, keras.Variable]:
+    """Returns the variables that an unpacked file has bit for bit.
+
+    By the indices of their buffers. Of variables with several axes, the last
+    axis or the one before it may come first, as in kernels and convolutions.
+    """
+    buffers = {
+        number: buffer.data
+        for number, buffer in enumerate(model.buffers)
+        if buffer.data is not None
+    }
+    sizes, found = {*map(len, buffers.values())}, {}
+    for variable in variables:
+        value = keras.ops.convert_to_numpy(variable)
+        if value.ndim > 1 and value.nbytes in sizes:
+            for laid in (value, *(np.moveaxis(value, n, 0) for n in (-1, -2))):
+                found[_digest(laid)] = value.nbytes, variable
+    sizes = {size for size, _ in found.values()}
+    return {
+        number: found[name][1]
+        for number, data in buffers.items()
+        if len(data) in sizes and (name := _digest(data)) in found
+    }
+
+
+def _digest(values: Any) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values).data).digest()

@@ -1,59 +1,47 @@
 """Quantization of LiteRT files."""
 
-import copy
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_file import read
 from keras_posenc.export.formats.litert_recipe import (
     Recipe,
-    mode_of,
     recipe_of,
     require_quantizer,
     round_by_recipe,
     round_to_int4,
 )
-from keras_posenc.export.formats.litert_round import round_to_int8
+from keras_posenc.export.formats.litert_round import round_weights
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.probes.tolerance import MODES
-from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.signatures.tracing import trace
-from keras_posenc_worker.convert_litert import WEIGHTED
 from keras_posenc_worker.formats import litert_schema
 
 
-def resolve_quantization(quantization: Any) -> tuple[str | None, Recipe | None]:
-    """Returns the mode of quantization, and the caller's own recipe or None.
-
-    A recipe's mode is the one that rounds as coarsely as it does somewhere.
+def resolve_quantization(quantization: Any) -> str | Recipe | None:
+    """Returns the mode of quantization, or the recipe that a file may hold.
 
     Raises:
         ValueError: An unknown mode, or no recipe.
         ImportError: ai-edge-quantizer is needed and not installed.
     """
-    if quantization is None or quantization in MODES:
-        if quantization == "int4":
-            require_quantizer()
-        return quantization, None
-    is_name = isinstance(quantization, str) and not quantization.endswith(
-        ".json"
-    )
-    if is_name or not isinstance(quantization, str | Path | list):
-        raise ValueError(
-            "`quantization` must be one of 'auto', "
-            f"{', '.join(map(repr, MODES))}, the path of a "
-            "recipe of ai-edge-quantizer (.json), a list of its "
-            f"dicts, or None. Received: quantization={quantization!r}"
+    if quantization is not None and quantization not in MODES:
+        is_name = isinstance(quantization, str) and not quantization.endswith(
+            ".json"
         )
-    recipe = recipe_of(quantization)
-    require_quantizer()
-    return mode_of(recipe), recipe
+        if is_name or not isinstance(quantization, str | Path | list):
+            raise ValueError(
+                f"`quantization` must be one of {', '.join(map(repr, MODES))}, "
+                "the path of a recipe of ai-edge-quantizer (.json), a list of "
+                "its dicts, or None; kp.quantize finds a recipe. Received: "
+                f"quantization={quantization!r}"
+            )
+        quantization = recipe_of(quantization)
+        require_quantizer()
+    elif quantization == "int4":
+        require_quantizer()
+    return quantization
 
 
 def check_quantization(
@@ -69,8 +57,8 @@ def check_quantization(
         signatures: The signatures.
 
     Raises:
-        ValueError: Batches that are not needed, missing, empty, of another
-            shape, or not finite.
+        ValueError: Batches that are not needed, missing, empty, or of another
+            shape.
     """
     if quantization != "int8-static":
         if representative is not None:
@@ -103,14 +91,6 @@ def check_quantization(
                 f"signature '{signature.name}' with: {shapes}. Received: "
                 f"{'empty ones only' if fitting else 'none of that shape'}"
             )
-        for inputs in batches[signature.name]:
-            for name, array in inputs.items():
-                # With NaN or infinity the calibrator crashes this process.
-                if not np.all(np.isfinite(array)):
-                    raise ValueError(
-                        "`representative` must be finite numbers. Received: "
-                        f"NaN or infinity in input '{name}'"
-                    )
         shapes_given = {
             tuple(array.shape for array in inputs.values())
             for inputs in batches[signature.name]
@@ -126,27 +106,6 @@ def check_quantization(
     return batches
 
 
-def refuse_loops(signatures: Sequence[Signature]) -> None:
-    """Raises `ExportError` for a loop, in which LiteRT's calibrator crashes.
-
-    The crash would end this process.
-    """
-    fixed = of_one_example(signatures)
-    for signature in signatures:
-        graph = trace(signature).graph.as_graph_def()
-        bodies = (function.node_def for function in graph.library.function)
-        for node in itertools.chain(graph.node, *bodies):
-            if node.op in ("While", "StatelessWhile"):
-                raise ExportError(
-                    f"Model '{signature.model.name}' has a loop, "
-                    f"'{node.name}', as a recurrent layer has, which cannot "
-                    "be calibrated for quantization='int8-static'. Give "
-                    "`quantization='int8', representative=None` "
-                    f"(--quantization int8) and {fixed}, or build the layer "
-                    "with unroll=True and its input with a fixed length"
-                )
-
-
 def quantized(content: bytes, quantization: str | Recipe | None) -> Any:
     """Returns a converted file as an object, in a mode or by a recipe."""
     model = read(content)
@@ -157,73 +116,14 @@ def quantized(content: bytes, quantization: str | Recipe | None) -> Any:
 
 def rounded(model: Any, quantization: str | Recipe | None) -> Any:
     """Returns an unpacked file of float32 in a mode, or by a recipe."""
-    if quantization == "float16":
-        _round_to_float16(model)
-    elif quantization in ("int8", "int8-weights"):
-        round_to_int8(model, is_dynamic=quantization == "int8")
+    if quantization in ("float16", "int8", "int8-weights"):
+        round_weights(model, quantization)
     elif quantization == "int4":
         model = round_to_int4(model)
     elif quantization is not None:
         assert not isinstance(quantization, str)
         model = round_by_recipe(model, quantization)
     return model
-
-
-def _round_to_float16(model: Any) -> None:
-    """Rounds a file's weights to float16; it casts them as it is loaded.
-
-    The converter's own mode rounds every constant, also an encoding that it has
-    folded to one.
-    """
-    schema = litert_schema()
-    kinds, types = schema.BuiltinOperator, schema.TensorType
-    weighted = {getattr(kinds, name) for name in (*WEIGHTED, "BATCH_MATMUL")}
-    code = schema.OperatorCodeT()
-    code.builtinCode = code.deprecatedBuiltinCode = kinds.DEQUANTIZE
-    code.version = 3  # the first version that takes float16
-    model.operatorCodes.append(code)
-    halves: dict[int, int] = {}
-    for graph in model.subgraphs:
-        readers: dict[int, set[int]] = {}
-        for operator in graph.operators:
-            kind = model.operatorCodes[operator.opcodeIndex].builtinCode
-            for index in operator.inputs:
-                readers.setdefault(int(index), set()).add(kind)
-        added = []
-        for index, tensor in enumerate(list(graph.tensors)):
-            data = model.buffers[tensor.buffer].data
-            # Round only constants that are read by products alone.
-            if (
-                data is None
-                or tensor.type != types.FLOAT32
-                or not readers.get(index)
-                or not readers[index] <= weighted
-            ):
-                continue
-            if tensor.buffer not in halves:
-                values = np.asarray(data).view("float32")
-                # Larger weights would become infinite.
-                if not np.all(np.abs(values) <= np.finfo("float16").max):
-                    continue
-                buffer = schema.BufferT()
-                buffer.data = values.astype("float16").view("uint8")
-                model.buffers.append(buffer)
-                halves[tensor.buffer] = len(model.buffers) - 1
-            half = copy.copy(tensor)
-            half.name = b"float16/" + bytes(tensor.name)
-            half.type, half.buffer = types.FLOAT16, halves[tensor.buffer]
-            tensor.buffer = 0  # buffer 0 is always empty
-            graph.tensors.append(half)
-            operator = schema.OperatorT()
-            operator.opcodeIndex = len(model.operatorCodes) - 1
-            operator.inputs = [len(graph.tensors) - 1]
-            operator.outputs = [index]
-            added.append(operator)
-        graph.operators = [*added, *graph.operators]
-    used = {t.buffer for graph in model.subgraphs for t in graph.tensors}
-    for index in halves:
-        if index not in used:
-            model.buffers[index].data = None
 
 
 def _without_detours(model: Any) -> Any:

@@ -1,6 +1,7 @@
 """Quantizes LiteRT files with ai-edge-quantizer: 4 bits, and own recipes."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import re
@@ -12,11 +13,11 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_edit import Editor, kinds_of
-from keras_posenc.export.formats.litert_file import read, write
+from keras_posenc.export.formats.litert_file import read, variables_in, write
 from keras_posenc.export.formats.litert_round import (
     SMALLEST,
     place_of,
-    round_to_int8,
+    round_weights,
     weights_of,
 )
 from keras_posenc.publish import working_folder
@@ -27,6 +28,27 @@ _BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 _STATIC = "activation_tensor_config"
 _MODES = {4: "int4", 8: "int8", 16: "float16"}
 _KEYS = ("regex", "operation", "algorithm_key")
+
+# Bits of a number in each mode. "int8-weights" has as many as "int8": one more,
+# so that the faster one is taken if both are good enough. In "int4" a block has
+# a scale of 16 bits.
+BITS = {
+    "int4": 4.5,
+    "int8": 8.0,
+    "int8-weights": 9.0,
+    "float16": 16.0,
+    "float32": 32.0,
+}
+# By the names of ai-edge-quantizer.
+_NAMES = {"TRANSPOSE_CONV": "CONV_2D_TRANSPOSE"}
+_CONVOLUTIONS = {"CONV_2D", "CONV_2D_TRANSPOSE", "DEPTHWISE_CONV_2D"}
+_IN_MODE = {
+    "int4": {*_BLOCKWISE},
+    "int8": {*_BLOCKWISE, *_CONVOLUTIONS, "BATCH_MATMUL"},
+    # Not tables, which have no product.
+    "int8-weights": {"FULLY_CONNECTED", *_CONVOLUTIONS, "BATCH_MATMUL"},
+    "float16": {*_BLOCKWISE, *_CONVOLUTIONS},
+}
 
 Recipe = Sequence[Mapping[str, Any]]
 
@@ -62,14 +84,16 @@ def recipe_of(quantization: Any) -> Recipe:
     return recipe
 
 
-def mode_of(recipe: Recipe) -> str:
-    """Returns the mode whose rounding is as coarse as a recipe's coarsest.
+def mode_of(quantization: str | Recipe | None) -> str | None:
+    """Returns a mode, or the one that rounds as coarsely as a recipe does.
 
     Raises:
         ValueError: The recipe quantizes nothing, or has activations of fixed
             ranges, or weights of other than 4, 8 or 16 bits.
     """
-    configs = [each.get("op_config") or {} for each in recipe]
+    if quantization is None or isinstance(quantization, str):
+        return quantization
+    configs = [each.get("op_config") or {} for each in quantization]
     try:
         is_static = any(config.get(_STATIC) for config in configs)
         bits = {
@@ -135,27 +159,42 @@ def round_to_int4(model: Any) -> Any:
     Weights without whole blocks, or of other operators, get 8 bits.
     """
     look_up(model)
-    recipe = [*map(in_blocks, _BLOCKWISE), *_without_blocks(model)]
+    recipe = [entry_of(each, "int4") for each in _BLOCKWISE]
+    recipe += _without_blocks(model)
     model = round_by_recipe(model, recipe)
-    round_to_int8(model, is_dynamic=True)
+    round_weights(model, "int8")
     return model
 
 
-def in_blocks(operation: str) -> dict[str, Any]:
-    """Returns the recipe of an operator's weights in 4 bits."""
+def entry_of(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
+    """Returns the entry of a recipe for an operator's weights in a mode.
+
+    Args:
+        operation: The operator, as ai-edge-quantizer calls it.
+        mode: The mode.
+        regex: Which of these operators.
+    """
+    is_float, is_product = mode == "float16", mode in ("int4", "int8")
+    granularity = "CHANNELWISE"
+    if is_float or operation == "BATCH_MATMUL":
+        granularity = "TENSORWISE"
+    elif mode == "int4":
+        granularity = f"BLOCKWISE_{_BLOCK}"
     return {
-        "regex": ".*",
+        "regex": regex,
         "operation": operation,
-        "algorithm_key": "min_max_uniform_quantize",
+        "algorithm_key": "float_casting"
+        if is_float
+        else "min_max_uniform_quantize",
         "op_config": {
             "weight_tensor_config": {
-                "num_bits": 4,
+                "num_bits": {"int4": 4, "float16": 16}.get(mode, 8),
                 "symmetric": True,
-                "granularity": f"BLOCKWISE_{_BLOCK}",
-                "dtype": "INT",
+                "granularity": granularity,
+                "dtype": "FLOAT" if is_float else "INT",
             },
-            "compute_precision": "INTEGER",
-            "explicit_dequantize": False,
+            "compute_precision": "INTEGER" if is_product else "FLOAT",
+            "explicit_dequantize": not is_product,
             "skip_checks": False,
             "min_weight_elements": SMALLEST,
         },
@@ -254,3 +293,70 @@ def require_quantizer() -> None:
             "quantization='int4' and recipes need ai-edge-quantizer: pip "
             "install 'keras-posenc[quantize]'"
         ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A weight of a file of float32, which a recipe may quantize.
+
+    Attributes:
+        name: Its path in the model, or else the operator that reads it.
+        numbers: How many numbers it has.
+        width: How many of them are in a row.
+        operators: The kind and the output of each operator that reads it.
+    """
+
+    name: str
+    numbers: int
+    width: int
+    operators: list[tuple[str, str]]
+
+    def takes(self, mode: str) -> bool:
+        """Returns whether its operators have a mode."""
+        if mode == "float32":
+            return True
+        has_blocks = mode != "int4" or self.width % _BLOCK == 0
+        return has_blocks and {x for x, _ in self.operators} <= _IN_MODE[mode]
+
+    def recipe(self, mode: str) -> Iterator[dict[str, Any]]:
+        """Yields the entries of a recipe that has it in a mode."""
+        for kind, output in self.operators if mode != "float32" else ():
+            # ai-edge-quantizer calls an operator by the name of its output, and
+            # ends it by a semicolon.
+            yield entry_of(kind, mode, f"^{re.escape(output)};?$")
+
+
+def weights_in(path: Path, variables: Sequence[Any]) -> list[Weight]:
+    """Returns the weights of a file of float32 that a recipe may quantize.
+
+    Args:
+        path: The file.
+        variables: The model's, whose paths are the names of weights.
+    """
+    model = read(path.read_bytes())
+    look_up(model)
+    kinds, weights = kinds_of(model), weights_of(model)
+    names = variables_in(model, variables)
+    readers: dict[int, list[tuple[str, str]]] = {}
+    widths: dict[int, int] = {}
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            kind = kinds[operator.opcodeIndex]
+            place = place_of(kind, operator)
+            if place is not None:
+                tensor = graph.tensors[operator.inputs[place]]
+                output = graph.tensors[operator.outputs[0]]
+                readers.setdefault(tensor.buffer, []).append(
+                    (_NAMES.get(kind, kind), bytes(output.name).decode())
+                )
+                if tensor.buffer in weights:
+                    widths[tensor.buffer] = int(tensor.shape[-1])
+    return [
+        Weight(
+            names[buffer].path if buffer in names else readers[buffer][0][1],
+            len(model.buffers[buffer].data) // 4,
+            widths[buffer],
+            readers[buffer],
+        )
+        for buffer in sorted(weights)
+    ]

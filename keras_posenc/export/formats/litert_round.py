@@ -1,4 +1,4 @@
-"""Rounds the weights of a LiteRT file of float32 to 8 bits.
+"""Rounds the weights of a LiteRT file of float32 to 8 bits or to float16.
 
 TensorFlow's converter rounds a table of embeddings with one scale, and stores
 it again if it is a kernel too, as in language models. Here each row of a table
@@ -31,7 +31,7 @@ _KERNELS = {
 _TABLES = {"EMBEDDING_LOOKUP": 1, "GATHER": 0}  # and which input these are
 
 
-def round_to_int8(model: Any, is_dynamic: bool) -> None:
+def round_weights(model: Any, mode: str) -> None:
     """Rounds the weights of an unpacked file.
 
     Constants that anything except products and lookups reads, such as positions
@@ -39,19 +39,20 @@ def round_to_int8(model: Any, is_dynamic: bool) -> None:
 
     Args:
         model: The file.
-        is_dynamic: Whether products are computed in 8 bits where the runtime
-            can, with inputs that it rounds vector by vector. Otherwise the
-            runtime restores kernels to float32 once, as it is started.
+        mode: `"int8"`: products are computed in 8 bits where the runtime can,
+            with inputs that it rounds vector by vector. `"int8-weights"` or
+            `"float16"`: the runtime restores kernels to float32 once, as it is
+            started.
     """
-    rounding = _Rounding(model, is_dynamic)
+    rounding = _Rounding(model, mode)
     for graph in model.subgraphs:
         rounding.apply(graph)
 
 
-def weights_of(model: Any) -> dict[int, set[str]]:
+def weights_of(model: Any, smallest: int = SMALLEST) -> dict[int, set[str]]:
     """Returns which kinds of operators read each weight of float32.
 
-    Weights are finite constants of at least `SMALLEST` numbers that only
+    Weights are finite constants of at least `smallest` numbers that only
     products and lookups read; by the indices of their buffers.
     """
     schema, kinds = litert_schema(), kinds_of(model)
@@ -81,7 +82,7 @@ def weights_of(model: Any) -> dict[int, set[str]]:
         for number, found in readers.items()
         if "" not in found
         and len(shapes[number]) == 1
-        and _is_large(model.buffers[number].data)
+        and _is_weight(model.buffers[number].data, smallest)
     }
 
 
@@ -94,8 +95,8 @@ def place_of(kind: str, operator: Any) -> int | None:
     return _TABLES.get(kind, _KERNELS.get(kind, (None,))[0])
 
 
-def _is_large(data: Any) -> bool:
-    if not isinstance(data, np.ndarray) or data.size < 4 * SMALLEST:
+def _is_weight(data: Any, smallest: int) -> bool:
+    if not isinstance(data, np.ndarray) or data.size < 4 * smallest:
         return False
     values = data.view("float32")
     # Both are NaN if any number is.
@@ -105,11 +106,20 @@ def _is_large(data: Any) -> bool:
 class _Rounding:
     """Rounds the graphs of one file, which share their weights."""
 
-    def __init__(self, model: Any, is_dynamic: bool) -> None:
-        self._model, self._is_dynamic = model, is_dynamic
+    def __init__(self, model: Any, mode: str) -> None:
+        self._model, self._mode = model, mode
         self._types = litert_schema().TensorType
         self._kinds = kinds_of(model)
-        self._readers = weights_of(model)
+        self._readers = weights_of(model, 1 if mode == "float16" else SMALLEST)
+        if mode == "float16":  # larger weights would become infinite
+            most = np.finfo("float16").max
+            self._readers = {
+                number: kinds
+                for number, kinds in self._readers.items()
+                if np.abs(model.buffers[number].data.view("float32")).max()
+                <= most
+            }
+        self._halves: set[int] = set()
         self._scales: dict[int, np.ndarray] = {}
         self._tables: dict[int, int] = {}  # the buffers of tables' scales
 
@@ -126,20 +136,28 @@ class _Rounding:
             weight = graph.tensors[index]
             if index < 0 or weight.buffer not in self._readers:
                 operators.append(operator)
-            elif kind == "GATHER":
-                self._round(weight)
+                continue
+            self._round(weight)
+            if kind == "GATHER" and self._mode != "float16":
                 operators += self._look_up(operator, weight)
-            else:
-                self._round(weight)
-                if not self._multiplies(kind, operator):
-                    operator.inputs = [*operator.inputs]
-                    operator.inputs[place] = self._restore(index, first)
-                operators.append(operator)
+                continue
+            if not self._multiplies(kind, operator):
+                operator.inputs = [*operator.inputs]
+                operator.inputs[place] = self._restore(index, first)
+            operators.append(operator)
         graph.operators = [*first, *operators]
 
     def _round(self, weight: Any) -> None:
-        """Gives a tensor integers, with a scale for each channel or row."""
+        """Gives a tensor halves, or integers with a scale for each row."""
         number = weight.buffer
+        if self._mode == "float16":
+            buffer = self._model.buffers[number]
+            if number not in self._halves:
+                self._halves.add(number)
+                halves = buffer.data.view("float32").astype("float16")
+                buffer.data = halves.view("uint8")
+            weight.type = self._types.FLOAT16
+            return
         axes = {
             0 if kind in _TABLES else _KERNELS[kind][1]
             for kind in self._readers[number]
@@ -160,11 +178,13 @@ class _Rounding:
 
     def _multiplies(self, kind: str, operator: Any) -> bool:
         """Makes an operator take integers, if it can; returns whether."""
+        if self._mode == "float16":
+            return False
         if kind == "EMBEDDING_LOOKUP":
             operator.opcodeIndex = self._edit.code(kind, 3)
             return True
         version = _KERNELS[kind][2]
-        if version is None or not self._is_dynamic:
+        if version is None or self._mode != "int8":
             return False
         operator.opcodeIndex = self._edit.code(kind, version)
         if kind == "FULLY_CONNECTED":

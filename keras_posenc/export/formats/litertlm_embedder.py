@@ -7,8 +7,9 @@ fit into.
 """
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,20 +26,22 @@ from keras_posenc.export.formats.litertlm_package import (
     model_section,
     require_builder,
     section_content,
+    sections_of,
     tokenizer_section,
     write_package,
 )
 from keras_posenc.export.formats.litertlm_run import (
     run_in_embedding_engine,
-    vectors_of,
+    vectors,
 )
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import is_quantized
+from keras_posenc.export.graphs.keras_int8 import (
+    check_not_quantized,
+    is_quantized,
+)
 from keras_posenc.export.inspect import Inspection, Tensor
 from keras_posenc.export.pipeline import Format, Step
-from keras_posenc.export.probes.generate import Probe
-from keras_posenc.export.probes.reference import Memory, Reference, runner_of
-from keras_posenc.export.probes.samples import split_texts
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import (
@@ -47,12 +50,14 @@ from keras_posenc.export.signatures.resolve import (
 )
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
-from keras_posenc.export.worker_client import (
-    Worker,
-)
+from keras_posenc.export.worker_client import Worker
 from keras_posenc.publish import working_folder
 
-_MODELS = ("embedder", "text_encoder")
+_SECTIONS = (
+    "EmbeddingMetadataProto",
+    "Tokenizer",
+    *(f"TFLiteModel tf_lite_{name}" for name in ("embedder", "text_encoder")),
+)
 _ENCODER = re.compile(r"encoder_([1-9]\d*)")
 _LENGTHS = (64, 128, 256, 512)  # by default, as far as a model takes them
 _BATCH = 16  # texts that the model is run on at once
@@ -67,8 +72,7 @@ def check_lengths(lengths: Any, most: int | None) -> list[int]:
         most: The most tokens of a text that the model takes; None for any.
 
     Raises:
-        ValueError: They are no integers above 2, or longer than the model's
-            texts.
+        ValueError: They are no integers above 2, or larger than `most`.
     """
     if lengths is None:
         found = [x for x in _LENGTHS if most is None or x < most]
@@ -77,16 +81,12 @@ def check_lengths(lengths: Any, most: int | None) -> list[int]:
         return found
     given = [] if isinstance(lengths, str | int) else [*lengths]
     numbers = [as_integer(each) or 0 for each in given]
-    if not numbers or min(numbers) < 3:
+    if not numbers or min(numbers) < 3 or max(numbers) > (most or max(numbers)):
         raise ValueError(
             "`lengths` must be a list of integers from 3 on, the numbers of "
-            "tokens that the package has a signature for, such as (64, 128). "
-            f"Received: lengths={lengths!r}"
-        )
-    if most is not None and max(numbers) > most:
-        raise ValueError(
-            f"`lengths` must be at most {most}, as many tokens as the model "
-            f"takes of a text. Received: lengths={lengths!r}"
+            "tokens that the package has a signature for, such as (64, 128)"
+            + f", and at most {most}, as many as the model takes" * bool(most)
+            + f". Received: lengths={lengths!r}"
         )
     return sorted({*numbers})
 
@@ -101,7 +101,7 @@ class Embedder(Format):
         mode: Its quantization.
         frame: The sections of the metadata and the tokenizer; of a package to
             verify its own.
-        texts: The texts that the engine is run on.
+        texts: The caller's texts; then all that the engine is run on.
     """
 
     parts: Any
@@ -117,12 +117,6 @@ class Embedder(Format):
                 "`quantization` of a package of vectors must be 'float16', "
                 f"'int8' or None. Received: quantization={self.mode!r}"
             )
-        self._samples, others = split_texts(self.samples)
-        if others:
-            raise ValueError(
-                "`samples` of a package must be texts. "
-                f"Received: samples={others[0]!r:.60}"
-            )
         self.max_length = self.sizes[-1]
         self._whole = self.parts.cut_at(self.max_length)
         self._halves = _halves(
@@ -133,63 +127,57 @@ class Embedder(Format):
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the texts, and reads the frame of a package to verify."""
-        tokenizer = self.parts.tokenizer_json()
         own = _metadata(self.parts, self.sizes)
-        self.frame = [metadata_section(own), tokenizer_section(tokenizer)]
-        if found is not None:
-            if (lengths_of(found), found.quantization) != (
-                (self.sizes, self.mode)
-            ):
-                raise ExportVerificationError(
-                    f"'{found.path}' was changed while it was verified. Verify "
-                    "it again while no process writes to it"
-                )
-            self.frame = _read_frame(found, own)
-        (whole, *_) = resolve_signatures(self._whole)
-        self.signatures = [whole]
-        both = [each for half in self._halves for each in self._half(half)]
-        self.in_float32 = to_float32([whole, *both], self.frozen)
-        by_keras = is_quantized([whole])
-        if found is None and by_keras and self.mode is not None:
-            raise ValueError(
-                "`quantization` must be None for a model that went through "
-                f"quantize(). Received: quantization={self.mode!r}"
-            )
         if found is None:
+            tokenizer = tokenizer_section(self.parts.tokenizer_json())
+        else:
+            metadata, packed, *_ = sections_of(
+                found.path, found.sections, *_SECTIONS
+            )
+            check_metadata(found.path, metadata, own)
+            content = section_content(found.path, packed)
+            tokenizer = Section(packed["kind"], content)
+        self.frame = [metadata_section(own), tokenizer]
+        (whole, *_) = self.signatures = resolve_signatures(self._whole)[:1]
+        both = [*itertools.chain(*map(self._signatures, self._halves.values()))]
+        self.in_float32 = to_float32([whole, *both], self.frozen)
+        if found is None:
+            check_not_quantized(self.mode, self.signatures)
             check_size(
                 self.signatures,
                 "LiteRT",
                 "quantization='int8' divides them by 4",
                 0.25 if self.mode == "int8" else 1.0,
             )
+        by_keras = is_quantized([whole])
         self.quantization = BY_KERAS if by_keras else self.mode
         ordinary, unusual = _texts(self.parts, self.sizes)
+        compared = [*ordinary, *unusual, *self.texts]
         # What rounding to 8 bits makes of odd texts says little of a package.
-        compared = [*dict.fromkeys(self._samples or ordinary)]
-        if by_keras or self.mode is None:
-            compared = [*dict.fromkeys([*ordinary, *unusual, *self._samples])]
+        if self.mode is not None and not by_keras:
+            compared = [*self.texts] or ordinary
+        compared = [*dict.fromkeys(compared)]
+        self.samples = [
+            np.array(compared[begin : begin + _BATCH], object)
+            for begin in range(0, len(compared), _BATCH)
+        ]
         self.texts = [*dict.fromkeys([*compared, *ordinary, *unusual])]
-        self.samples = _batches(compared)
-        self.extra = _probes(whole, self.texts[len(compared) :])
 
-    def _half(self, name: str) -> list[Signature]:
-        return resolve_numeric_signatures(self._whole, self._halves[name])
+    def _signatures(self, half: Mapping[str, Any]) -> list[Signature]:
+        return resolve_numeric_signatures(self._whole, half)
 
     def write(self, path: Path) -> None:
         """Converts both halves, and packs them."""
-        halves = {name: self._half(name) for name in self._halves}
-        self._pack(path, halves, self.mode)
+        self._pack(path, self._halves, self.mode)
 
     def _pack(
-        self,
-        path: Path,
-        halves: Mapping[str, Sequence[Signature]],
-        mode: str | None,
+        self, path: Path, halves: Mapping[str, Any], mode: str | None
     ) -> None:
         with working_folder() as folder:
             files = []
-            for name, signatures in halves.items():
+            for name, half in halves.items():
                 file = folder / f"{name}.tflite"
+                signatures = self._signatures(half)
                 convert(signatures, mode, {}, False, self.frozen, file)
                 files.append(model_section(file, name))
             write_package(path, [*self.frame, *files])
@@ -198,24 +186,18 @@ class Embedder(Format):
         """Compares the ids of texts; returns the file as a model of texts."""
         ids = self.parts.ids(self.texts)
         longest = max(map(len, ids))
-        echo = {
-            name: resolve_numeric_signatures(self._whole, half)
-            for name, half in _halves(*_echo(longest), [longest]).items()
-        }
+        echo = _halves(*_echo(longest), [longest])
         with working_folder() as folder:
             package = folder / "ids.litertlm"
             self._pack(package, echo, None)
             check_ids(package, self.texts, ids)
         (signature,) = reference.signatures
         sides = {
-            "inputs": {
-                name: Tensor(tuple(spec.shape), spec.dtype)
-                for name, spec in signature.specs.items()
-            },
-            "outputs": {
-                name: Tensor((None, *value.shape[1:]), "float32")
-                for name, value in reference.probes[0].outputs.items()
-            },
+            side: dict.fromkeys(names, Tensor(None, ""))
+            for side, names in (
+                ("inputs", signature.specs),
+                ("outputs", reference.probes[0].outputs),
+            )
         }
         return dataclasses.replace(found, signatures={signature.name: sides})
 
@@ -223,15 +205,13 @@ class Embedder(Format):
         self, reference: Reference, found: Inspection, runtime: Worker | None
     ) -> dict[str, Any]:
         """Returns the engine's vectors, as `run_model` does."""
-        rows = [_rows(each) for each in reference.probes]
-        texts = [*dict.fromkeys(text for each in rows for text in each)]
-        response = run_in_embedding_engine(found.path, texts)
-        by_text = dict(zip(texts, response["cases"], strict=True))
-        cases = [
-            vectors_of([by_text[text] for text in own], *probe.outputs)
-            for probe, own in zip(reference.probes, rows, strict=True)
+        batches = [
+            (name, texts)
+            for probe in reference.probes
+            for name in probe.outputs
+            for texts in probe.inputs.values()
         ]
-        return {"cases": cases, "load_seconds": response["load_seconds"]}
+        return vectors(found.path, batches)
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
@@ -261,39 +241,6 @@ def lengths_of(found: Inspection) -> list[int]:
     return lengths
 
 
-def _sections(found: Inspection) -> list[Any]:
-    """Returns where the four sections of a package are, in their order.
-
-    Raises:
-        ExportVerificationError: It has others.
-    """
-    named = {
-        " ".join([each["kind"], *each["items"].values()]): each
-        for each in found.sections
-    }
-    names = [
-        "EmbeddingMetadataProto",
-        "HF_Tokenizer_Zlib",
-        *(f"TFLiteModel tf_lite_{name}" for name in _MODELS),
-    ]
-    if {*names} != {*named} or len(found.sections) != len(names):
-        raise ExportVerificationError(
-            f"'{found.path}' must have the sections {', '.join(names)}. It "
-            f"has: {', '.join(sorted(named)) or 'none'}"
-        )
-    return [named[name] for name in names]
-
-
-def _read_frame(found: Inspection, own: Any) -> list[Section]:
-    """Returns the metadata and the tokenizer of a package."""
-    metadata, tokenizer, *_ = _sections(found)
-    check_metadata(found.path, metadata, own)
-    return [
-        Section(each["kind"], section_content(found.path, each))
-        for each in (metadata, tokenizer)
-    ]
-
-
 def _metadata(parts: Any, sizes: Sequence[int]) -> Any:
     metadata = require_builder().EmbeddingMetadata()
     metadata.embedding_model_type.generic_model.SetInParent()
@@ -321,31 +268,6 @@ def _texts(parts: Any, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
     return [*ordinary, *(words * max(1, n) for n in counts)], unusual
 
 
-def _batches(texts: Sequence[str]) -> list[np.ndarray]:
-    """Returns texts as the model is run on them."""
-    return [
-        np.array(texts[begin : begin + _BATCH], "object")
-        for begin in range(0, len(texts), _BATCH)
-    ]
-
-
-def _probes(signature: Signature, texts: Sequence[str]) -> Iterator[Probe]:
-    """Yields texts whose vectors must be numbers, in a quantized package."""
-    run = runner_of(signature, Memory())
-    (name,) = signature.specs
-    for batch in _batches(texts):
-        yield Probe(signature.name, {name: batch}, run({name: batch}))
-
-
-def _rows(probe: Probe) -> list[str]:
-    """Returns the texts of a batch."""
-    (texts,) = probe.inputs.values()
-    return [
-        text.decode(errors="replace") if isinstance(text, bytes) else text
-        for text in texts
-    ]
-
-
 def check_ids(
     package: Path, texts: Sequence[str], ids: Sequence[Sequence[int]]
 ) -> None:
@@ -370,7 +292,6 @@ def check_ids(
             raise ExportVerificationError(
                 f"LiteRT-LM's engine makes the token ids {got[:20]} of "
                 f"{text!r:.80}, and the model's tokenizer {wanted[:20]}",
-                differs=True,
             )
 
 
@@ -413,8 +334,6 @@ def _notes(parts: Any, sizes: Sequence[int], reference: Reference) -> list[str]:
         f"texts of more than {sizes[-1]} tokens are an error in the engine, "
         "unless the application chooses TRUNCATE, which cuts them"
     ]
-    if parts.max_length != sizes[-1]:
-        notes[0] += f". The model itself takes {parts.max_length or 'all'}"
     lengths = [
         np.linalg.norm(value.astype("float64"), axis=-1)
         for probe in reference.probes

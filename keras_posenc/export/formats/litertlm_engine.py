@@ -1,12 +1,16 @@
 """Compares a package with its model inside LiteRT-LM's engine.
 
 A file that is right may still be packed wrongly: with another tokenizer,
-template, start or end. The engine is run as an application runs it.
+template, start or end. The engine is run as an application runs it: it reads
+prompts in chunks, and continues them or scores texts, with the caches that the
+package itself has written.
 """
 
-import contextlib
+import bisect
 import dataclasses
 import functools
+import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,70 +18,101 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.formats.litertlm_likelihoods import (
-    Prompt,
-    Target,
-    cases_of,
-    prompts_of,
-    scored,
-    targets_of,
-    targets_of_texts,
-)
 from keras_posenc.export.formats.litertlm_run import (
-    continue_case,
-    limits_of_engine,
-    named_package,
     run_in_engine,
     score_case,
-    threads,
     tokenize_case,
 )
-from keras_posenc.export.probes.likelihoods import Likelihoods
+from keras_posenc.export.probes.likelihoods import (
+    TOKEN_SCORE,
+    Likelihoods,
+    of_targets,
+    traced_once,
+)
 from keras_posenc.export.probes.many_texts import many_texts
 from keras_posenc.export.report import CaseReport, EngineReport
-from keras_posenc.export.worker_client import (
-    Worker,
-    WorkerError,
-)
-from keras_posenc.progress import counted
-from keras_posenc_worker import run_litertlm
 
 # How special tokens begin that only the packed tokenizer spells.
 _OWN = "<|keras_posenc:"
-# Tokens that are generated after each prompt, and after each message.
-_TOKENS = 24
-_REPLY = 12
+_LOST = "\ufffd"  # in place of bytes that are no character
+_UNREADABLE = f"{re.escape(_OWN)}|{_LOST}"
+_TOKENS = 48  # most tokens of a text that is scored after a prompt
+_CONTINUED = 24  # most tokens that are generated after a prompt
+_REPLY = 12  # and of a reply in a chat
+_DRAWN = 4  # texts that the model samples after each prompt
+_LONGEST = 700  # tokens of a prompt, or of a piece of a text
 # A log-probability is a difference of two logits.
 _ROUNDING = 2.0
-_MESSAGES = ("What is the capital of France?", "And of Italy?")
+_MESSAGES = ("Hello", "Why?")
+_TEXT = (
+    "Once upon a time, in a village by the sea, there lived an old woman who "
+    "knew the name of every ship. Each morning she walked to the harbour and "
+    "counted the masts. One day a ship came whose name nobody had heard, and "
+    "the captain asked her for the way to the island of glass. "
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Continued:
-    """Ids, and what the model itself makes of them."""
+class Prompt:
+    """Texts that the engine reads one after another, the last of one token.
 
+    Attributes:
+        parts: The texts.
+        ids: Their ids.
+        following: The text that follows.
+        signature: The signature that reads most of it.
+    """
+
+    parts: Sequence[str]
+    ids: Sequence[int]
+    following: str
+    signature: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A text that the engine scores after a prompt, token by token.
+
+    Attributes:
+        prompt: The prompt.
+        text: The text.
+        ids: Its ids.
+        wanted: The model's log-likelihoods of these.
+        size: The size of its logits.
+        by_model: Whether the model has sampled these ids.
+        by_engine: Whether the engine has generated the text.
+    """
+
+    prompt: Prompt
     text: str
     ids: list[int]
-    next_ids: list[int]
-    leads: list[float]
+    wanted: np.ndarray
+    size: float
+    by_model: bool = False
+    by_engine: bool = False
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The target as `keras_posenc_worker.run_litertlm` takes it."""
+        return {"parts": self.prompt.parts, "target": self.text}
+
+    def likelihoods(self, got: np.ndarray) -> Likelihoods:
+        """Returns how far the engine's log-likelihoods are from the model's."""
+        own, other = {TOKEN_SCORE: self.wanted}, {TOKEN_SCORE: got}
+        all_tokens = np.ones(got.shape, bool)
+        if not self.by_engine:
+            return of_targets(own, other, self.by_model, all_tokens)
+        # Perplexity would not show a text that only the engine finds likely.
+        found = of_targets(other, own, True, all_tokens)
+        return Likelihoods(drawn=found.drawn, divergence=found.divergence)
 
 
-def verify_in_engine(
-    path: Path,
-    parts: Any,
-    names: Mapping[int, str],
-    stops: Sequence[str],
-    *,
-    is_quantized: bool,
-    tolerance: float,
-    samples: Sequence[str] = (),
-    step: Callable[[str], object],
-) -> tuple[EngineReport, list[CaseReport], list[dict[str, Any]]]:
-    """Compares tokens, texts, likelihoods and a chat with the model's.
+@dataclasses.dataclass
+class EngineTest:
+    """Runs a package in the engine, and compares it with its model.
 
-    Args:
-        path: The package.
-        parts: The `EngineParts` of its model.
+    Attributes:
+        parts: The `EngineParts` of the model.
         names: How the packed tokenizer spells its special tokens, by their ids.
         stops: How tokens that end a reply are spelled.
         is_quantized: Whether weights are quantized: then likelihoods are
@@ -85,119 +120,321 @@ def verify_in_engine(
         tolerance: Largest difference of logits allowed, relative to the
             largest of them.
         samples: Further texts to score.
-        step: Shows the progress.
-
-    Returns:
-        What the engine did; of a quantized package a case for each prompt, with
-        likelihoods to compare with the limits; and the cases that are kept.
-
-    Raises:
-        ExportVerificationError: The engine cannot run it, or makes something
-            else of a text than the model.
     """
-    texts = many_texts(
-        [each for each in names.values() if not each.startswith(_OWN)]
-    )
-    step("Continuing prompts with the model")
-    prompts = prompts_of(parts, names, is_quantized)
-    own = [_continued(parts, each) for each in _ends(prompts)]
-    if is_quantized:
-        targets = [*targets_of(parts, names, prompts, samples)]
-    else:
-        targets = [
-            *map(functools.partial(_target, parts), prompts[:2], own[:2]),
-            *targets_of_texts(parts, names, samples),
-        ]
-    request: dict[str, Any] = {
-        "texts": texts,
-        "prompts": [
-            {"parts": prompt.parts, "count": len(each.next_ids)}
-            for prompt, each in zip(_ends(prompts), own, strict=True)
-        ],
-        "targets": [each.request for each in targets],
-    }
-    messages, longest = _messages(parts)
-    if messages:
-        request["chats"] = [{"messages": messages, "count": longest}]
-    found = run_in_engine(
-        path, request, sum(len(x.prompt.ids) for x in targets), step
-    )
-    ids = parts.tokenize(texts)
-    _check_tokens(texts, ids, found["texts"])
-    kept = [*map(tokenize_case, texts, ids)]
-    near, largest, allowed, count = 0, 0.0, 0.0, 0
-    measured: list[tuple[Prompt, Likelihoods]] = []
-    step(comparing := "Comparing it with the model")
-    show = counted(step, comparing, len(targets), "prompts")
-    for done, (target, got) in enumerate(
-        zip(targets, found["targets"], strict=True)
-    ):
-        show(done)
-        wanted, size = parts.scores(target.prompt.ids, target.ids)
-        scores = np.array(_right("score a text", got), "float64")
-        if scores.shape != wanted.shape:
+
+    parts: Any
+    names: Mapping[int, str]
+    stops: Sequence[str]
+    is_quantized: bool
+    tolerance: float
+    samples: Sequence[str] = ()
+
+    def run(
+        self, path: Path, step: Callable[[str], object]
+    ) -> tuple[EngineReport, list[CaseReport], list[dict[str, Any]]]:
+        """Compares tokens, texts, likelihoods and a chat with the model's.
+
+        Args:
+            path: The package.
+            step: Shows the progress.
+
+        Returns:
+            What the engine did; of a quantized package a case for each prompt,
+            with likelihoods to compare with the limits; and the cases that are
+            kept.
+
+        Raises:
+            ExportVerificationError: The engine cannot run it, or makes
+                something else of a text than the model.
+        """
+        parts, count = self.parts, min(self._count, _CONTINUED)
+        texts = many_texts(
+            [x for x in self.names.values() if not x.startswith(_OWN)]
+        )
+        step("Scoring texts with the model")
+        prompts = self.prompts()
+        targets = [each for each in self._targets(prompts) if each.ids]
+        chat = {"messages": _MESSAGES, "count": _REPLY}
+        request = {
+            "texts": texts,
+            "prompts": [{"parts": x.parts, "count": count} for x in prompts],
+            "targets": [each.request for each in targets],
+            "chats": [] if parts.template is None else [chat],
+        }
+        step("Running it in LiteRT-LM's engine")
+        tokens = sum(len(x.prompt.ids) + len(x.ids) for x in targets)
+        found = run_in_engine(path, request, tokens)
+        step("Comparing it with the model")
+        ids = parts.tokenize(texts)
+        self._check_tokens(texts, ids, found["texts"])
+        generated = []
+        for prompt, each in zip(prompts, found["prompts"], strict=True):
+            text = _right("continue a text", each)["text"]
+            generated.append((prompt.ids, text, count))
+            if text and not re.search(_UNREADABLE, text):
+                targets.append(self._target(prompt, text, by_engine=True))
+                found["targets"].append(each["scores"])
+        kept = [*map(tokenize_case, texts, ids)]
+        tolerance = _ROUNDING * self.tolerance
+        differences = []
+        likelihoods: dict[Prompt, Likelihoods] = {}
+        for target, scores in zip(targets, found["targets"], strict=True):
+            got = np.array(_right("score a text", scores), "float64")
+            if got.shape != target.wanted.shape:
+                raise ExportVerificationError(
+                    f"LiteRT-LM scores {len(got)} tokens of {target.text!r}, "
+                    f"and the model {len(target.ids)}"
+                )
+            differences.append(np.max(np.abs(got - target.wanted)))
+            likelihoods[target.prompt] = likelihoods.get(
+                target.prompt, Likelihoods()
+            ) + target.likelihoods(got)
+            kept.append(
+                score_case(
+                    *target.request.values(),
+                    *(target.wanted, got),
+                    size=target.size,
+                    tolerance=tolerance,
+                )
+            )
+        largest = float(np.max(differences))
+        allowed = tolerance * max(each.size for each in targets)
+        if not self.is_quantized and not largest <= allowed:
             raise ExportVerificationError(
-                f"LiteRT-LM scores {len(scores)} tokens of {target.text!r}, "
-                f"and the model {len(wanted)}"
+                "In LiteRT-LM the log-probability of a token differs from the "
+                f"model's by {largest:.2g} (allowed {allowed:.2g})",
             )
-        allowed = max(allowed, _ROUNDING * tolerance * size)
-        # NaN stays NaN, which the largest of Python's numbers would not.
-        largest = float(np.max([largest, *np.abs(scores - wanted)]))
-        measured.append((target.prompt, scored(target, wanted, scores)))
-        kept.append(
-            score_case(
-                **target.request,
-                wanted=wanted,
-                got=scores,
-                size=size,
-                tolerance=_ROUNDING * tolerance,
+        states = [self._compare(*each, allowed)[0] for each in generated]
+        turns = [_right("chat", each) for each in found["chats"]]
+        for each in turns:
+            self._check_chat(each, allowed)
+        report = EngineReport(
+            texts=len(texts),
+            continuations=len(states),
+            equal=states.count("equal"),
+            near_ties=states.count("near"),
+            log_probabilities=sum(len(each.ids) for each in targets),
+            largest_difference=largest,
+            allowed_difference=None if self.is_quantized else allowed,
+            turns=sum(map(len, turns)),
+        )
+        cases = [
+            CaseReport(
+                signature=prompt.signature,
+                inputs=f"texts after a prompt of {len(prompt.ids)} tokens, in "
+                "LiteRT-LM's engine",
+                likelihoods=each,
             )
+            for prompt, each in likelihoods.items()
+        ]
+        return report, cases if self.is_quantized else [], kept
+
+    # ---- What the engine is run on
+
+    @property
+    def _count(self) -> int:
+        """How many tokens follow a prompt."""
+        return max(1, min(_TOKENS, int(self.parts.cache_length) // 4))
+
+    def prompts(self) -> list[Prompt]:
+        """Returns a short prompt, one of two chunks, and one of three or more.
+
+        Of a quantized package, also one for each chunk's length.
+        """
+        lengths = self.parts.prefill_lengths
+        smallest = lengths[0]
+        # A padded chunk must fit into the cache.
+        room = self.parts.cache_length - self._count - smallest
+        most = max(1, min(room, _LONGEST))
+        sizes = [4, smallest + smallest // 2 + 1, lengths[-1] + 3]
+        if self.is_quantized:
+            sizes += lengths
+        text = _TEXT * (2 + most * 8 // len(_TEXT))
+        return [
+            self._prompt(text, size)
+            for size in sorted({min(size, most) for size in sizes})
+        ]
+
+    def _prompt(self, text: str, size: int) -> Prompt:
+        """Returns the beginning of a text, of at most `size` tokens."""
+        start, last = self.parts.start_id, self._whole
+        before = [self.names[start]] if start in self.names else []
+        ids = [start] * len(before)
+        (after,) = self.parts.tokenize([last])
+        found = self.cut(text, size - len(ids) - len(after))
+        own = self.parts.tokenize([found])[0] if found else []
+        ids += [*own, *after]
+        chunks = [x for x in self.parts.prefill_lengths if x >= len(ids)]
+        chunk = (chunks or self.parts.prefill_lengths[-1:])[0]
+        return Prompt(
+            (*before, *([found] if own else []), last),
+            (*ids,),
+            text[len(found) :],
+            f"prefill_{chunk}" if own else "decode",
         )
-        count += len(wanted)
-    if not is_quantized and not largest <= allowed:
-        raise ExportVerificationError(
-            "In LiteRT-LM the log-probability of a token differs from the "
-            f"model's by {largest:.2g} (allowed {allowed:.2g})",
-            differs=True,
-        )
-    same = 0
-    for prompt, each, got in zip(
-        _ends(prompts), own, found["prompts"], strict=True
-    ):
-        text = _unspelled(parts, names, _right("continue a text", got))
-        state = _compare(parts, each, text, allowed)
-        if state == "equal":  # others may differ on another processor
-            kept.append(continue_case(prompt.parts, len(each.next_ids), got))
-        near += state == "near"
-        same += state == "equal"
-        if state == "other" and not is_quantized:
-            raise _differs(parts, each, text)
-    turns = 0
-    if messages:
-        (chat,) = found["chats"]
-        turns = _check_chat(
-            parts,
-            messages,
-            [
-                (read, _unspelled(parts, names, reply))
-                for read, reply in _right("chat", chat)
-            ],
-            stops,
-            longest,
-            allowed,
-            is_quantized,
-        )
-    report = EngineReport(
-        texts=len(texts),
-        continuations=len(own),
-        equal=same,
-        near_ties=near,
-        log_probabilities=count,
-        largest_difference=largest,
-        allowed_difference=None if is_quantized else allowed,
-        turns=turns,
-    )
-    return report, cases_of(measured) if is_quantized else [], kept
+
+    @functools.cached_property
+    def _whole(self) -> str:
+        """A text of one token: the engine scores what follows such a one."""
+        texts = [" and", "and", " the", "the", *"abcdefghijklmnopqrstuvwxyz"]
+        found = zip(texts, self.parts.tokenize(texts), strict=True)
+        return next((x for x, ids in found if len(ids) == 1), texts[0])
+
+    def cut(self, text: str, size: int) -> str:
+        """Returns the beginning of a text, of at most `size` tokens.
+
+        It ends after a word, if it has several. It is empty if no letter fits.
+        """
+
+        def tokens(end: int) -> int:
+            return len(self.parts.tokenize([text[:end]])[0])
+
+        # A token is at most some letters: not all of a long text is tokenized.
+        ends = range(1, min(len(text), 64 * max(size, 0)) + 1)
+        end = bisect.bisect_right(ends, size, key=tokens)
+        if end < len(text) and (space := text.rfind(" ", 1, end)) > 0:
+            end = space
+        return text[:end]
+
+    def _target(self, prompt: Prompt, text: str, **by: bool) -> Target:
+        (ids,) = self.parts.tokenize([text])
+        logs, size = self.parts.logs(prompt.ids, ids)
+        return Target(prompt, text, ids, logs[range(len(ids)), ids], size, **by)
+
+    def _targets(self, prompts: Sequence[Prompt]) -> Iterator[Target]:
+        """Yields texts to score.
+
+        After each prompt the text that follows it and, to compare a quantized
+        package, texts that the model samples itself: see `probes.likelihoods`.
+        Then the pieces of `samples` that fit into the cache.
+        """
+        for prompt in prompts:
+            yield self._target(prompt, self.cut(prompt.following, self._count))
+            if self.is_quantized:
+                yield from self._drawn(prompt)
+        before = self._prompt("", 0)
+        room = self.parts.cache_length - self.parts.prefill_lengths[0]
+        size = max(1, min(room - len(before.ids), _LONGEST))
+        for text in self.samples:
+            while text.strip():
+                piece = self.cut(text, size) or text[:1]
+                text = text[len(piece) :]
+                yield self._target(before, piece)
+
+    def _drawn(self, prompt: Prompt) -> Iterator[Target]:
+        """Yields texts that the model samples, each up to an end."""
+        given = np.array([prompt.ids] * _DRAWN, "int32")
+        shape = _DRAWN, self._count
+        noise = np.random.default_rng(0).random(shape, "float32")
+        ends = {*self.parts.end_ids}
+        for row in self._sample(given, noise).tolist():
+            ids = [*itertools.takewhile(lambda x: x not in ends, row)]
+            text = self.parts.text_of(ids)
+            if text.strip() and _LOST not in text:
+                found = self._target(prompt, text)
+                yield dataclasses.replace(found, by_model=found.ids == ids)
+
+    @functools.cached_property
+    def _sample(self) -> Callable[..., Any]:
+        return traced_once(self.parts.sampler(self._count))
+
+    # ---- What is compared
+
+    def _check_tokens(
+        self,
+        texts: Sequence[str],
+        wanted: Sequence[Sequence[int]],
+        found: Sequence[Any],
+    ) -> None:
+        for text, ids, got in zip(texts, wanted, found, strict=True):
+            if [*ids] != _right("tokenize a text", got):
+                raise ExportVerificationError(
+                    f"LiteRT-LM makes the ids {got} of the text {text!r:.80}, "
+                    f"and the model's tokenizer makes {[*ids]}: the packed "
+                    "tokenizer is another. Give the checkpoint's own: "
+                    "`tokenizer=FOLDER` (--tokenizer FOLDER)",
+                )
+
+    def _compare(
+        self, ids: Sequence[int], text: str, count: int, allowed: float
+    ) -> tuple[str, list[int]]:
+        """Compares a generated text with the model's own.
+
+        Args:
+            ids: The prompt.
+            text: The engine's text.
+            count: How many tokens it has at most.
+            allowed: By how much, in nats, two tokens may be apart to be equally
+                likely.
+
+        Returns:
+            "equal", "near" or "other"; and the model's ids.
+
+        Raises:
+            ExportVerificationError: It is another, of a package that is not
+                quantized.
+        """
+        parts = self.parts
+        text = self._shown(text)
+        own = parts.continued(ids, count)
+        wanted = parts.text_of(own)
+        # The engine may hold back bytes that are no whole character.
+        if text.rstrip(_LOST) == wanted.rstrip(_LOST):
+            return "equal", own
+        logs, _ = parts.logs(ids, own)
+        *_, second, first = np.partition(logs, (-2, -1)).T
+        (ties,) = np.nonzero(first - second <= allowed)
+        if ties.size:
+            decided = parts.text_of(own[: ties[0]]).rstrip(_LOST)
+            if text.startswith(decided):
+                return "near", own
+        if not self.is_quantized:
+            raise ExportVerificationError(
+                f"LiteRT-LM continues {parts.text_of(ids)!r:.60} with "
+                f"{text!r:.80}, and the model with {wanted!r:.80}",
+            )
+        return "other", own
+
+    def _check_chat(
+        self, turns: Sequence[Sequence[str]], allowed: float
+    ) -> None:
+        """Compares what the engine read and wrote in a chat."""
+        parts, chat = self.parts, list[dict[str, str]]()
+        ids: list[int] | None = []
+        before: Sequence[str] = ()
+        for message, (read, reply) in zip(_MESSAGES, turns, strict=True):
+            chat.append({"role": "user", "content": message})
+            wanted = parts.render(chat)
+            ends = [self._with_stop(each, wanted) for each in before] or [""]
+            if wanted not in [each + read for each in ends]:
+                raise ExportVerificationError(
+                    f"LiteRT-LM renders message {len(chat)} of a chat as "
+                    f"{read!r}; the model's template makes {wanted!r} of the "
+                    "chat. The engine renders each message alone: between a "
+                    "reply and the next message, a template may put the token "
+                    "that ends the reply, and then what is the same after each "
+                    "reply, and nothing else",
+                )
+            if ids is not None:  # until the model's own chat is another
+                ids += parts.tokenize([read])[0]
+                state, own = self._compare(ids, reply, _REPLY, allowed)
+                ids = [*ids, *own] if state == "equal" else None
+            reply = self._shown(reply)
+            chat.append({"role": "assistant", "content": reply})
+            # A template may strip the reply.
+            before = wanted + reply, wanted + reply.strip()
+
+    def _with_stop(self, text: str, chat: str) -> str:
+        """Returns the beginning of a chat with the token that ends it."""
+        stops = (x for x in self.stops if chat.startswith(text + x))
+        return text + next(stops, "")
+
+    def _shown(self, text: str) -> str:
+        """Returns a text without special tokens that the model leaves out."""
+        for number, name in self.names.items():
+            if name in text and not self.parts.text_of([number]):
+                text = text.replace(name, "")
+        return text
 
 
 def _right(what: str, got: Any) -> Any:
@@ -207,238 +444,3 @@ def _right(what: str, got: Any) -> Any:
             f"LiteRT-LM's engine cannot {what}: {got['error']}"
         )
     return got
-
-
-def _ends(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Returns the prompts that are continued: two short ones, and the last."""
-    return [*prompts[:2], *prompts[2:][-1:]]
-
-
-def _continued(parts: Any, prompt: Prompt) -> _Continued:
-    """Returns a prompt with the model's own continuation."""
-    count = max(1, min(_TOKENS, parts.cache_length // 4))
-    following, leads = parts.continued(prompt.ids, count)
-    return _Continued("".join(prompt.parts), prompt.ids, following, leads)
-
-
-def _target(parts: Any, prompt: Prompt, own: _Continued) -> Target:
-    """Returns a text to score: what the model itself makes of a prompt."""
-    text = parts.text_of(own.next_ids)
-    # An end is not spelled; and a text cut within a character is another.
-    if "\ufffd" in text or not text.strip():
-        text = " and the ship"
-    return Target(prompt, text, parts.tokenize([text])[0])
-
-
-def _messages(parts: Any) -> tuple[Sequence[str], int]:
-    """Returns messages of a user, and how many tokens each reply may have.
-
-    Raises:
-        ExportVerificationError: The cache has no room for two messages.
-    """
-    if parts.template is None:
-        return [], 0
-    room = parts.cache_length - parts.prefill_lengths[0]
-    for messages, count in ((_MESSAGES, _REPLY), (("a", "b"), 2)):
-        turns: list[dict[str, str]] = []
-        for each in messages:
-            turns += [
-                {"role": "user", "content": each},
-                {"role": "assistant", "content": "x" * count},
-            ]
-        (ids,) = parts.tokenize([parts.render(turns[:-1])])
-        if len(ids) + 2 * count <= room:
-            return messages, count
-    raise ExportVerificationError(
-        "A chat of two short messages does not fit into "
-        f"cache_length={parts.cache_length}, so the template of chats cannot "
-        "be verified. Give a larger `cache_length` (--cache-length), or a "
-        "generator without a template"
-    )
-
-
-def _check_tokens(
-    texts: Sequence[str],
-    wanted: Sequence[Sequence[int]],
-    found: Sequence[Any],
-) -> None:
-    for text, ids, got in zip(texts, wanted, found, strict=True):
-        if [*ids] != _right("tokenize a text", got):
-            raise ExportVerificationError(
-                f"LiteRT-LM makes the ids {got} of the text {text!r:.80}, and "
-                f"the model's tokenizer makes {[*ids]}: the packed tokenizer "
-                "is another. Give the checkpoint's own: `tokenizer=FOLDER` "
-                "(--tokenizer FOLDER)",
-                differs=True,
-            )
-
-
-def _unspelled(parts: Any, names: Mapping[int, str], text: str) -> str:
-    """Returns a text without special tokens that the model leaves out."""
-    for number, name in names.items():
-        if name in text and not parts.text_of([number]):
-            text = text.replace(name, "")
-    return text
-
-
-def _compare(parts: Any, prompt: _Continued, text: str, allowed: float) -> str:
-    """Returns "equal", "near" or "other"."""
-    # The engine may hold back bytes that are no whole character.
-    if text.rstrip("\ufffd") == parts.text_of(prompt.next_ids).rstrip("\ufffd"):
-        return "equal"
-    for index, lead in enumerate(prompt.leads):
-        if lead <= allowed:
-            decided = parts.text_of(prompt.next_ids[:index]).rstrip("\ufffd")
-            return "near" if text.startswith(decided) else "other"
-    return "other"
-
-
-def _differs(
-    parts: Any, prompt: _Continued, text: str
-) -> ExportVerificationError:
-    wanted = parts.text_of(prompt.next_ids)
-    return ExportVerificationError(
-        f"LiteRT-LM continues {prompt.text!r:.60} with "
-        f"{text!r:.80}, and the model with {wanted!r:.80}",
-        differs=True,
-    )
-
-
-def _check_chat(
-    parts: Any,
-    messages: Sequence[str],
-    turns: Sequence[Sequence[str]],
-    stops: Sequence[str],
-    longest: int,
-    allowed: float,
-    is_quantized: bool,
-) -> int:
-    """Compares what the engine read and wrote in a chat; returns its turns.
-
-    Replies of a quantized file may be others.
-    """
-    chat: list[dict[str, str]] = []
-    ids: list[int] = []
-    before = ""
-    for message, (read, reply) in zip(messages, turns, strict=True):
-        chat.append({"role": "user", "content": message})
-        wanted = parts.render(chat)
-        # A template may strip the reply.
-        if wanted not in (before + read, _stripped(before, chat) + read):
-            raise ExportVerificationError(
-                f"LiteRT-LM renders message {len(chat)} of a chat as "
-                f"{read!r}, and the text before it is {before!r}; the model's "
-                f"template makes {wanted!r} of the chat. The engine renders "
-                "each message alone: between a reply and the next message, a "
-                "template may put the token that ends the reply, and then what "
-                "is the same after each reply, and nothing else",
-                differs=True,
-            )
-        ids += parts.tokenize([read])[0]
-        next_ids, leads = parts.continued(ids, longest)
-        prompt = _Continued(wanted, ids, next_ids, leads)
-        state = _compare(parts, prompt, reply, allowed)
-        if state == "other" and not is_quantized:
-            raise _differs(parts, prompt, reply)
-        if state != "equal":  # the model's own chat goes another way
-            return len(chat) // 2 + 1
-        chat.append({"role": "assistant", "content": reply})
-        after = parts.render([*chat, {"role": "user", "content": messages[-1]}])
-        end = next(
-            (
-                each
-                for each in stops
-                if after.startswith(f"{wanted}{reply}{each}")
-            ),
-            "",
-        )
-        before = f"{wanted}{reply}{end}"
-        ids = [*ids, *next_ids]
-    return len(turns)
-
-
-def _stripped(before: str, chat: Sequence[Mapping[str, str]]) -> str:
-    """Returns the text so far, with the last reply stripped."""
-    if len(chat) < 3:
-        return before
-    reply = chat[-2]["content"]
-    head, found, tail = before.rpartition(reply)
-    return f"{head}{found.strip()}{tail}" if reply.strip() else before
-
-
-class PackageChat:
-    """Replies to chats by a package, in one process with limits of memory.
-
-    Args:
-        path: The package.
-        count: The most tokens of a reply; None for as many as there is room.
-        sampler: Arguments of the engine's `SamplerConfig`; None for the
-            package's own.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        count: int | None = None,
-        sampler: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._path = path
-        self._options = {
-            "threads": threads(),
-            "count": count,
-            "sampler": sampler,
-        }
-
-    def reply(self, chat: Sequence[Mapping[str, str]]) -> "PackageReply":
-        """Returns the pieces of the next message.
-
-        Args:
-            chat: The chat, which ends with a user's message.
-        """
-        return PackageReply(self._path, chat, self._options)
-
-
-class PackageReply(Iterator[str]):
-    """Pieces of a reply; its process ends with it.
-
-    Attributes:
-        ended: None; whether a reply was cut off is not known of the engine.
-    """
-
-    ended: bool | None = None
-
-    def __init__(
-        self,
-        path: Path,
-        chat: Sequence[Mapping[str, str]],
-        options: Mapping[str, Any],
-    ) -> None:
-        self._path = path
-        self._within = contextlib.ExitStack()
-        package = self._within.enter_context(named_package(path))
-        self._worker = self._within.enter_context(Worker(run_litertlm.__name__))
-        limits = dataclasses.replace(limits_of_engine(path, 0), seconds=None)
-        self._worker.call(
-            "reply", str(package), [*chat], options, limits=limits
-        )
-
-    def __del__(self) -> None:  # it was stopped
-        self._within.close()
-
-    def __next__(self) -> str:
-        try:
-            found = self._worker.response()
-        except WorkerError as error:
-            self._within.close()
-            raise ValueError(
-                f"LiteRT-LM's engine {error} while it ran '{self._path}'"
-            ) from error
-        if "piece" in found:
-            return str(found["piece"])
-        self._within.close()
-        if "error" in found:
-            raise ValueError(
-                f"LiteRT-LM's engine does not reply: {found['error']}"
-            )
-        raise StopIteration

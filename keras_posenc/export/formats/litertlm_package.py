@@ -8,18 +8,18 @@ import dataclasses
 import hashlib
 import json
 import operator
-import shutil
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.regular_files import open_regular
 from keras_posenc.publish import writing_to
 
+_TOKENIZERS = dict.fromkeys(("HF_Tokenizer_Zlib", "SP_Tokenizer"), "Tokenizer")
 # The extra that installs what writes and runs packages.
 MISSING = "LiteRT-LM packages need {}: pip install 'keras-posenc[litertlm]'"
 
@@ -30,12 +30,12 @@ class Section:
 
     Attributes:
         kind: Its name in the schema's `AnySectionDataType`.
-        content: Its bytes, or the file that holds them.
+        content: Its bytes.
         items: What the schema says of it, such as its `model_type`.
     """
 
     kind: str
-    content: bytes | Path
+    content: bytes
     items: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -64,6 +64,24 @@ def require_builder() -> SimpleNamespace:
     )
 
 
+def texts_of(samples: Any) -> list[str]:
+    """Returns `samples` of a package, which must be texts.
+
+    Raises:
+        ValueError: There are others among them.
+    """
+    # Late, as it imports Keras, which files of cases are run without.
+    from keras_posenc.export.probes.samples import split_texts
+
+    texts, others = split_texts(samples)
+    if others:
+        raise ValueError(
+            "`samples` of a LiteRT-LM package must be texts, such as ['Once "
+            f"upon a time ...']. Received: samples={samples!r:.80}"
+        )
+    return texts
+
+
 def model_section(path: Path, model_type: str) -> Section:
     """Returns the section of a LiteRT file.
 
@@ -72,7 +90,8 @@ def model_section(path: Path, model_type: str) -> Section:
         model_type: Its use, such as `"prefill_decode"`, `"embedder"` or
             `"text_encoder"`.
     """
-    return Section("TFLiteModel", path, {"model_type": f"tf_lite_{model_type}"})
+    items = {"model_type": f"tf_lite_{model_type}"}
+    return Section("TFLiteModel", path.read_bytes(), items)
 
 
 def tokenizer_section(tokenizer: Mapping[str, Any] | bytes) -> Section:
@@ -116,10 +135,8 @@ def plain_tokenizer(
     }
 
 
-def read_tokenizer(
-    path: Path, vocabulary: int
-) -> tuple[dict[str, Any] | bytes, Path]:
-    """Returns a tokenizer as `tokenizer_section` takes it, and its file.
+def read_tokenizer(path: Path, vocabulary: int) -> dict[str, Any] | bytes:
+    """Returns a tokenizer as `tokenizer_section` takes it.
 
     Args:
         path: A `tokenizer.json`, a SentencePiece model, or a folder with one.
@@ -143,11 +160,11 @@ def read_tokenizer(
     try:
         content = file.read_bytes()
         if file.suffix != ".json":
-            return content, file
+            return content
         values = json.loads(content)
         if not isinstance(values, dict) or "model" not in values:
             raise ValueError("it is no tokenizer.json, which has a 'model'")
-        return plain_tokenizer(values, vocabulary), file
+        return plain_tokenizer(values, vocabulary)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
@@ -174,21 +191,22 @@ def write_package(path: Path, sections: Sequence[Section]) -> None:
     modules = require_builder()
     core, schema = modules.core, modules.schema
     digest = hashlib.sha256()
+    for each in sections:
+        digest.update(hashlib.sha256(each.content).digest())
+    # Caches of the engine may go by it.
+    name = str(uuid.UUID(bytes=digest.digest()[:16]))
     objects = [
         schema.SectionObjectT(
-            items=[
-                _item(schema, key, value) for key, value in each.items.items()
-            ],
+            items=[_item(schema, *item) for item in each.items.items()],
             dataType=getattr(schema.AnySectionDataType, each.kind),
             beginOffset=1,  # not 0, which would take no room
             endOffset=1,
         )
         for each in sections
     ]
-    name = _item(schema, "uuid", str(uuid.UUID(int=0)))
     header = schema.LiteRTLMMetaDataT(
-        systemMetadata=schema.SystemMetadataT(entries=[name]),
-        sectionMetadata=schema.SectionMetadataT(objects=objects),
+        systemMetadata=schema.SystemMetadataT([_item(schema, "uuid", name)]),
+        sectionMetadata=schema.SectionMetadataT(objects),
     )
 
     def packed() -> bytes:
@@ -196,20 +214,11 @@ def write_package(path: Path, sections: Sequence[Section]) -> None:
         builder.Finish(header.Pack(builder))
         return bytes(builder.Output())
 
-    begin = core.HEADER_BEGIN_BYTE_OFFSET
-    size = len(packed())
+    end = after = core.HEADER_BEGIN_BYTE_OFFSET + len(packed())
+    for each, entry in zip(sections, objects, strict=True):
+        entry.beginOffset = -(-end // core.BLOCK_SIZE) * core.BLOCK_SIZE
+        entry.endOffset = end = entry.beginOffset + len(each.content)
     with writing_to(path.parent), path.open("wb") as file:
-        end = begin + size
-        for each, entry in zip(sections, objects, strict=True):
-            entry.beginOffset = -(-end // core.BLOCK_SIZE) * core.BLOCK_SIZE
-            file.seek(entry.beginOffset)
-            _write(file, each.content, digest)
-            entry.endOffset = end = file.tell()
-        # Caches of the engine may go by it.
-        name.value.value = str(uuid.UUID(bytes=digest.digest()[:16]))
-        content = packed()
-        assert len(content) == size
-        file.seek(0)
         file.write(core.HEADER_MAGIC_BYTES)
         for number in (
             core.LITERTLM_MAJOR_VERSION,
@@ -218,19 +227,11 @@ def write_package(path: Path, sections: Sequence[Section]) -> None:
         ):
             file.write(number.to_bytes(4, "little"))
         file.seek(core.HEADER_END_LOCATION_BYTE_OFFSET)
-        file.write((begin + size).to_bytes(8, "little"))
-        file.write(content)
-
-
-def _write(file: BinaryIO, content: bytes | Path, digest: Any) -> None:
-    if isinstance(content, bytes):
-        file.write(content)
-        digest.update(hashlib.sha256(content).digest())
-        return
-    with content.open("rb") as source:
-        shutil.copyfileobj(source, file, 2**20)
-        source.seek(0)
-        digest.update(hashlib.file_digest(source, "sha256").digest())
+        file.write(after.to_bytes(8, "little"))
+        file.write(packed())
+        for each, entry in zip(sections, objects, strict=True):
+            file.seek(entry.beginOffset)
+            file.write(each.content)
 
 
 def _item(schema: Any, key: str, value: str) -> Any:
@@ -241,20 +242,37 @@ def _item(schema: Any, key: str, value: str) -> Any:
     )
 
 
+def sections_of(
+    path: Path, sections: Sequence[Mapping[str, Any]], *names: str
+) -> list[Mapping[str, Any]]:
+    """Returns the sections of a package in the order of the names.
+
+    Args:
+        path: The package.
+        sections: What `inspect` has found.
+        *names: For each section its kind, and its `model_type` if it has one.
+            Any kind of tokenizer is a `Tokenizer`.
+
+    Raises:
+        ExportVerificationError: It has others.
+    """
+    named = {}
+    for each in sections:
+        kind = _TOKENIZERS.get(each["kind"], each["kind"])
+        named[" ".join([kind, *each["items"].values()])] = each
+    if {*names} != {*named} or len(sections) != len(names):
+        raise ExportVerificationError(
+            f"'{path}' must have the sections {', '.join(names)}. It "
+            f"has: {', '.join(sorted(named)) or 'none'}"
+        )
+    return [named[name] for name in names]
+
+
 def section_content(path: Path, section: Mapping[str, Any]) -> bytes:
     """Returns the bytes of a section that `inspect` has found in a package."""
     with open_regular(path) as file:
         file.seek(section["begin"])
         return file.read(section["end"] - section["begin"])
-
-
-def unpack_model(path: Path, section: Mapping[str, Any], target: Path) -> None:
-    """Writes the LiteRT file of a section that `inspect` has found."""
-    left = section["end"] - section["begin"]
-    with open_regular(path) as source, target.open("wb") as file:
-        source.seek(section["begin"])
-        while piece := source.read(min(left, 2**20)):
-            left -= file.write(piece)
 
 
 def read_packed_tokenizer(path: Path, section: Mapping[str, Any]) -> Any:
@@ -277,7 +295,6 @@ def read_packed_tokenizer(path: Path, section: Mapping[str, Any]) -> Any:
     ) as error:
         raise ExportVerificationError(
             f"The tokenizer in '{path}' is no tokenizer.json: {error}",
-            differs=True,
         ) from error
     return values
 
@@ -291,16 +308,15 @@ def check_metadata(path: Path, section: Mapping[str, Any], own: Any) -> None:
         own: The message that the model has.
     """
     given = type(own).FromString(section_content(path, section))
-    fields = {each.name for each, _ in (*own.ListFields(), *given.ListFields())}
+    if given == own:
+        return
     differing = [
-        name
-        for name in sorted(fields)
-        if getattr(own, name) != getattr(given, name)
+        each.name
+        for each in own.DESCRIPTOR.fields
+        if getattr(own, each.name) != getattr(given, each.name)
     ]
-    if given != own:  # also by fields that are not known here
-        raise ExportVerificationError(
-            f"The metadata of '{path}' is not the model's: "
-            f"{', '.join(differing) or 'unknown fields'}. Export it again, or "
-            "verify it with the model that it was exported from",
-            differs=True,
-        )
+    raise ExportVerificationError(
+        f"The metadata of '{path}' is not the model's: "
+        f"{', '.join(differing) or 'unknown fields'}. Export it again, or "
+        "verify it with the model that it was exported from",
+    )

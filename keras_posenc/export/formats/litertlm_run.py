@@ -1,13 +1,13 @@
 """Runs packages in LiteRT-LM's engine, and the cases that are kept with them.
 
 The engine does not run single signatures. So a package of a language model has
-cases of three kinds: `tokenize`, `score` and `continue`. That of an embedder
-has cases of texts and their vectors.
+cases of two kinds: `tokenize` and `score`. That of an embedder has cases of
+texts and their vectors.
 """
 
 import contextlib
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,20 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     run_in_worker,
 )
-from keras_posenc.progress import counted
 from keras_posenc.publish import working_folder
 from keras_posenc_worker import run_embedding_engine, run_litertlm
 from keras_posenc_worker.cases import make_case
 
-Inputs = Sequence[tuple[str, Mapping[str, Any]]]
+# Of cases of a language model: the part of a request to the engine, the name of
+# the output and its dtype.
+_KINDS = {
+    "tokenize": ("texts", "ids", "int64"),
+    "score": ("targets", "log_likelihoods", "float64"),
+}
 
 
 def require_engine() -> None:
     """Raises `ImportError` if the engine is not installed."""
-    from importlib import util
-
     if util.find_spec("litert_lm") is None:
         raise ImportError(MISSING.format("litert-lm-api"))
 
@@ -49,11 +51,6 @@ def limits_of_engine(path: Path, tokens: int) -> Limits:
     )
 
 
-def threads() -> int:
-    """Returns how many threads the engine may use."""
-    return min(os.cpu_count() or 1, 4)
-
-
 @contextlib.contextmanager
 def named_package(path: Path) -> Iterator[Path]:
     """Yields a path of a package that ends as the engine demands.
@@ -67,51 +64,21 @@ def named_package(path: Path) -> Iterator[Path]:
 
 
 def run_in_engine(
-    path: Path,
-    request: Mapping[str, Any],
-    tokens: int = 0,
-    step: Callable[[str], object] | None = None,
+    path: Path, request: Mapping[str, Any], tokens: int = 0
 ) -> dict[str, Any]:
     """Runs `keras_posenc_worker.run_litertlm` on a package.
 
     Args:
         path: The package.
         request: See `run_litertlm.main`.
-        tokens: How many tokens it reads, except some hundred.
-        step: Shows the progress, or None.
+        tokens: How many tokens it reads and writes, except some hundred.
 
     Raises:
         ExportVerificationError: The package does not load, or its process
             crashes or meets a limit.
     """
-    request = {
-        "threads": threads(),
-        "counts": step is not None,
-        **{name: [] for name in ("texts", "prompts", "targets", "chats")},
-        **request,
-    }
-    show = None
-    if step is not None:
-        name = "Running it in LiteRT-LM's engine"
-        total = sum(len(request[x]) for x in ("prompts", "targets", "chats"))
-        step(name)
-        show = counted(step, name, total, "prompts")
-    tokens += 500 + sum(
-        each["count"] for each in (*request["prompts"], *request["chats"])
-    )
-    try:
-        with named_package(path) as package:
-            found: dict[str, Any] = run_in_worker(
-                run_litertlm.__name__,
-                str(package),
-                request,
-                limits=limits_of_engine(path, tokens),
-                show=show,
-            )
-    except WorkerError as error:
-        raise ExportVerificationError(
-            f"LiteRT-LM's engine {error} while it ran '{path}'"
-        ) from error
+    limits = limits_of_engine(path, 500 + tokens)
+    found = _run(run_litertlm.__name__, path, request, limits)
     if "error" in found:
         raise ExportVerificationError(
             f"LiteRT-LM's engine does not load '{path}': {found['error']}"
@@ -119,44 +86,55 @@ def run_in_engine(
     return found
 
 
-def run_in_embedding_engine(
-    package: Path, texts: Sequence[str]
-) -> dict[str, Any]:
+def run_in_embedding_engine(path: Path, texts: Sequence[str]) -> dict[str, Any]:
     """Runs `keras_posenc_worker.run_embedding_engine` on a package.
 
     Raises:
         ExportVerificationError: Its process crashes or meets a limit.
     """
+    limits = limits_of_engine(path, len(texts))
+    return _run(run_embedding_engine.__name__, path, list(texts), limits)
+
+
+def _run(module: str, path: Path, given: Any, limits: Limits) -> dict[str, Any]:
     try:
-        with named_package(package) as link:
+        with named_package(path) as package:
             found: dict[str, Any] = run_in_worker(
-                run_embedding_engine.__name__,
-                str(link),
-                list(texts),
-                limits=Limits(
-                    memory=2 * MEMORY + 4 * package.stat().st_size,
-                    seconds=300,
-                    timeout=600,
-                ),
+                module, str(package), given, limits=limits
             )
     except WorkerError as error:
         raise ExportVerificationError(
-            f"LiteRT-LM's engine {error} while it ran '{package}'"
+            f"LiteRT-LM's engine {error} while it ran '{path}'"
         ) from error
     return found
 
 
-def vectors_of(
-    rows: Sequence[Mapping[str, Any]], output: str
-) -> dict[str, Any]:
-    """Returns the engine's vectors of a batch as the outputs of a case."""
+def vectors(path: Path, batches: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a package's vectors of texts, as `run_model` returns outputs.
+
+    Args:
+        path: The package.
+        batches: The name of the output, and an array of texts, for each.
+    """
+    rows = [_strings(texts) for _, texts in batches]
+    known = [*dict.fromkeys(text for each in rows for text in each)]
+    response = run_in_embedding_engine(path, known)
+    by_text = dict(zip(known, response["cases"], strict=True))
+    cases = [
+        _vectors([by_text[text] for text in own], name)
+        for (name, _), own in zip(batches, rows, strict=True)
+    ]
+    return {"cases": cases, "load_seconds": response["load_seconds"]}
+
+
+def _vectors(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     for each in rows:
         if "error" in each:
             return {"outputs": {}, "error": each["error"]}
-    vectors = np.array([each["vector"] for each in rows], "float32")
+    found = np.array([each["vector"] for each in rows], "float32")
     times = [each["milliseconds"] for each in rows]
     return {
-        "outputs": {output: vectors},
+        "outputs": {name: found},
         "milliseconds": float(np.median(times)),
     }
 
@@ -167,7 +145,7 @@ def _texts(texts: Sequence[str]) -> np.ndarray:
 
 def _strings(array: Any) -> list[str]:
     return [
-        text.decode() if isinstance(text, bytes) else text
+        text.decode(errors="replace") if isinstance(text, bytes) else text
         for text in array.ravel()
     ]
 
@@ -175,43 +153,30 @@ def _strings(array: Any) -> list[str]:
 def tokenize_case(text: str, ids: Sequence[int]) -> dict[str, Any]:
     """Returns the case of a text and its ids."""
     outputs = {"ids": np.array(ids, "int64")}
-    return make_case(
-        "tokenize", {"text": _texts([text])}, outputs, outputs, {}, 0.0
-    )
+    inputs = {"text": _texts([text])}
+    return make_case("tokenize", inputs, outputs, outputs, {}, 0.0)
 
 
 def score_case(
     parts: Sequence[str],
     target: str,
-    wanted: np.ndarray,
-    got: np.ndarray,
+    *outputs: np.ndarray,
     size: float,
     tolerance: float,
 ) -> dict[str, Any]:
-    """Returns the case of a text's log-likelihoods, token by token."""
-    return make_case(
-        "score",
-        {"parts": _texts(parts), "target": _texts([target])},
-        {"log_likelihoods": wanted},
-        {"log_likelihoods": got},
-        {"log_likelihoods": size},
-        tolerance,
-    )
+    """Returns the case of a text's log-likelihoods, token by token.
 
-
-def continue_case(
-    parts: Sequence[str], count: int, text: str
-) -> dict[str, Any]:
-    """Returns the case of a prompt and its continuation."""
-    outputs = {"text": _texts([text])}
-    return make_case(
-        "continue",
-        {"parts": _texts(parts), "count": np.array([count], "int32")},
-        outputs,
-        outputs,
-        {},
-        0.0,
-    )
+    Args:
+        parts: The texts before it.
+        target: The text.
+        *outputs: The model's log-likelihoods, and the engine's.
+        size: The size of the logits.
+        tolerance: Largest difference allowed, relative to it.
+    """
+    name = "log_likelihoods"
+    inputs = {"parts": _texts(parts), "target": _texts([target])}
+    wanted, got = ({name: each} for each in outputs)
+    return make_case("score", inputs, wanted, got, {name: size}, tolerance)
 
 
 def run_litertlm_cases(
@@ -223,44 +188,30 @@ def run_litertlm_cases(
         ExportVerificationError: The package cannot be run.
     """
     if not {each["signature"] for each in cases} <= {*_KINDS}:
-        rows = [_strings(*each["inputs"].values()) for each in cases]
-        texts = [*dict.fromkeys(text for each in rows for text in each)]
-        found = run_in_embedding_engine(path, texts)["cases"]
-        by_text = dict(zip(texts, found, strict=True))
-        return [
-            vectors_of([by_text[text] for text in own], *case["outputs"])
-            for case, own in zip(cases, rows, strict=True)
+        batches = [
+            ([*case["outputs"], *case["not_compared"]][0], texts)
+            for case in cases
+            for texts in case["inputs"].values()
         ]
-    request: dict[str, list[Any]] = {name: [] for name in _KINDS.values()}
-    order = []
+        found: list[dict[str, Any]] = vectors(path, batches)["cases"]
+        return found
+    request: dict[str, list[Any]] = {"texts": [], "targets": []}
     for case in cases:
-        kind, inputs = _KINDS[case["signature"]], case["inputs"]
-        each: Any = {
-            key: value.item()
-            if key == "count"
-            else _strings(value)
-            if key == "parts"
-            else _strings(value)[0]
-            for key, value in inputs.items()
-        }
-        order.append((kind, len(request[kind])))
-        request[kind].append(each["text"] if kind == "texts" else each)
+        inputs = {key: _strings(x) for key, x in case["inputs"].items()}
+        if case["signature"] == "tokenize":
+            request["texts"] += inputs["text"]
+        else:
+            (target,) = inputs["target"]
+            each = {"parts": inputs["parts"], "target": target}
+            request["targets"].append(each)
     tokens = sum(len("".join(x["parts"])) for x in request["targets"])
     response = run_in_engine(path, request, tokens)
-    found = [response[kind][index] for kind, index in order]
-    return [
-        got
-        if isinstance(got, dict)
-        else {"outputs": _output(next(iter(case["outputs"])), got)}
-        for case, got in zip(cases, found, strict=True)
-    ]
-
-
-# The parts of a request to the engine, by the signature of a case.
-_KINDS = {"tokenize": "texts", "score": "targets", "continue": "prompts"}
-
-
-def _output(name: str, got: Any) -> dict[str, np.ndarray]:
-    if isinstance(got, str):
-        return {name: _texts([got])}
-    return {name: np.array(got, "int64" if name == "ids" else "float64")}
+    rows = {part: iter(response[part]) for part in request}
+    outputs = []
+    for case in cases:
+        part, name, dtype = _KINDS[case["signature"]]
+        got = next(rows[part])
+        if not isinstance(got, dict):
+            got = {"outputs": {name: np.array(got, dtype)}}
+        outputs.append(got)
+    return outputs

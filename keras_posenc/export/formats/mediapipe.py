@@ -1,7 +1,7 @@
 """Files for MediaPipe's text tasks."""
 
-import collections
 import dataclasses
+import hashlib
 import io
 import sys
 import zipfile
@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.generate import Probe, texts_beyond
 from keras_posenc.export.probes.quality import quality_of
@@ -23,7 +24,7 @@ from keras_posenc.export.signatures.cut_strings import (
     from_ids,
     limit_of,
 )
-from keras_posenc.export.signatures.from_model import narrowed, output_of
+from keras_posenc.export.signatures.from_model import narrowed
 from keras_posenc.export.signatures.labels import check_labels, outputs_of
 from keras_posenc.export.signatures.resolve import as_given, resolve_signatures
 from keras_posenc.export.signatures.signature import (
@@ -39,7 +40,7 @@ from keras_posenc.export.worker_client import (
     run_in_worker,
 )
 from keras_posenc.keras_internals import layer_of, sources_of
-from keras_posenc_worker import read_mediapipe, run_mediapipe
+from keras_posenc_worker import run_mediapipe
 from keras_posenc_worker.formats import (
     litert_schema,
     pack,
@@ -48,6 +49,7 @@ from keras_posenc_worker.formats import (
 
 TASKS = ("text_classifier", "text_embedder")
 
+_OF_WORDPIECE = ("get_vocabulary", "lowercase", "sequence_length")
 _PAD, _UNK, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
 
@@ -68,146 +70,56 @@ def check_task(task: Any, labels: Any) -> None:
             raise ValueError("`labels` of a task must be a list of strings")
         check_labels(labels)
         for label in labels:
-            if len(label.splitlines()) > 1 or label != label.strip("\r\n"):
+            if label.splitlines() != [label]:
                 raise ValueError(
                     f"`labels` must each be one line. Received: {label!r}"
                 )
 
 
-def is_tokenizer(layer: Any) -> bool:
-    """Returns whether a layer is a WordPiece tokenizer, by its attributes."""
-    return all(
-        hasattr(layer, name)
-        for name in ("get_vocabulary", "lowercase", "sequence_length")
+def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
+    """Raises `ValueError` if MediaPipe would make other ids."""
+    vocabulary = list(layer.get_vocabulary())
+    if getattr(layer, "num_separators", None) is not None:
+        needed = "takes single texts, not pairs"
+    elif not layer.lowercase:
+        needed = "lowercases each text, by lowercase=True"
+    elif (
+        vocabulary[:1] != [_PAD]
+        or not {_UNK, _CLS, _SEP} < {*vocabulary}
+        or "\n".join(dict.fromkeys(vocabulary)).splitlines() != vocabulary
+    ):
+        needed = (
+            f"has a vocabulary that begins with {_PAD} and holds {_UNK}, "
+            f"{_CLS} and {_SEP}, each token once and on one line"
+        )
+    elif [vocabulary[index] for index in tokenize("")] != [_CLS, _SEP]:
+        needed = f"puts {_CLS} before a text and {_SEP} after it"
+    else:
+        return
+    raise ValueError(
+        f"MediaPipe's text tasks need a tokenizer that {needed}, unlike "
+        f"'{layer.name}'. Change it, or leave out `task` (--task) for a file "
+        "that takes token ids"
     )
 
 
-def check_tokenizer(layer: Any) -> None:
-    """Raises `ValueError` if MediaPipe would make other ids."""
-    if getattr(layer, "num_separators", None) is not None:
-        raise ValueError(
-            f"MediaPipe's tasks take single texts, and '{layer.name}' pairs of "
-            "them. A file of ids, without `task`, takes both"
-        )
-    vocabulary = list(layer.get_vocabulary())
-    counts = collections.Counter(vocabulary)
-    repeated = sorted(token for token, count in counts.items() if count > 1)
-    if repeated:
-        raise ValueError(
-            f"The vocabulary of '{layer.name}' must hold each token once. "
-            f"Received twice: {', '.join(map(repr, repeated))}"
-        )
-    broken = [token for token in vocabulary if "\n" in token or "\r" in token]
-    if broken:
-        raise ValueError(
-            f"The vocabulary of '{layer.name}' must hold one line per token. "
-            f"Received: {broken[0]!r}"
-        )
-    missing = [t for t in (_UNK, _CLS, _SEP) if t not in vocabulary]
-    if missing or vocabulary[0] != _PAD:
-        raise ValueError(
-            f"The vocabulary of '{layer.name}' must begin with [PAD], and hold "
-            "[UNK], [CLS] and [SEP], which MediaPipe writes. Received: "
-            + (f"no {', '.join(missing)}" if missing else f"{vocabulary[:1]}")
-        )
-    if not layer.lowercase:
-        raise ValueError(
-            f"MediaPipe lowercases each text first, and '{layer.name}' does "
-            "not. Train with lowercase=True"
-        )
-
-
-def check_tokens(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
-    """Raises `ValueError` unless [CLS] and [SEP] are around a text."""
-    vocabulary = list(layer.get_vocabulary())
-    found = [vocabulary[index] for index in tokenize("")]
-    if found != [_CLS, _SEP]:
-        raise ValueError(
-            "MediaPipe puts [CLS] before a text and [SEP] after it, and "
-            f"'{layer.name}' turns an empty text into {found}"
-        )
-
-
-def differing(layer: Any) -> list[str]:
-    """Returns which texts beyond ASCII get other ids in MediaPipe, as text."""
-    normalization = getattr(layer, "normalization", None)
-    names = {"bert": "normalizeBert", "tf_text": "normalize"}
-    folds = "folds it first"
-    if normalization in names:
-        folds += (
-            f" by `{names[normalization]}` of export/web/normalize.js, "
-            "export/android/TextTask.kt or export/ios/TextTask.swift"
-        )
-    keeps, others = " and keeps accents", "capitals or accents"
-    if getattr(layer, "strip_accents", None) is False:  # as MediaPipe does
-        keeps, others = "", "capitals"
-        folds = folds.replace("normalizeBert", "normalizeBert(text, false)")
-    found = [
-        f"MediaPipe lowercases only ASCII letters{keeps}: a text with other "
-        f"{others} gets other ids there, unless the application {folds}: see "
-        "docs/limits.md"
-    ]
-    if getattr(layer, "split_on_cjk", None) is False:
-        found.append(
-            "MediaPipe makes a word of each Chinese character, and "
-            f"'{layer.name}' does not: a text with such characters gets other "
-            "ids there"
-        )
-    return found
-
-
-def lengths(limit: int | None, length: int | None) -> list[str]:
-    """Returns remarks on long texts.
-
-    Args:
-        limit: The most ids that the model takes of a text; None for all.
-        length: The most ids that the file takes; None for any.
-    """
-    if length is None and limit is None:
-        return [
-            "it takes texts of any length, and the memory of attention grows "
-            "with the square of the length: give the tokenizer a `max_length`"
-        ]
-    if length is None or (limit is not None and limit <= length):
-        return []
-    return [
-        f"texts are cut to {length} ids; the model itself takes "
-        f"{limit or 'all'}, so its outputs may differ"
-    ]
-
-
-def check_output(task: str, signature: Signature, labels: Any) -> None:
+def _check_output(task: str, signature: Signature, labels: Any) -> None:
     """Raises `ValueError` for outputs that do not fit the task or labels."""
     outputs = outputs_of(signature)
-    shapes = list(outputs.values())
-    if len(shapes) != 1 or len(shapes[0]) != 2:
+    shape = next(iter(outputs.values()))
+    if len(outputs) != 1 or len(shape) != 2:
         found = ", ".join(f"{n} of shape {s}" for n, s in outputs.items())
         raise ValueError(
             f"task='{task}' needs one output, of shape (batch, "
-            f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}"
-            + _remedy(task, shapes)
+            f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}. "
+            "Add a pooling over tokens to the model, such as "
+            "kp.Pooling1D('mean'), or leave out `task` (--task)"
         )
-    (output,) = keras.tree.flatten(output_of(signature.model))
-    if "float" not in output.dtype:
+    if labels is not None and shape[1] != len(labels):
         raise ValueError(
-            f"task='{task}' needs an output of floats. Received: "
-            f"{next(iter(outputs))} of dtype {output.dtype}"
-        )
-    if labels is not None and shapes[0][1] != len(labels):
-        raise ValueError(
-            f"`labels` must name each of the {shapes[0][1]} scores. Received: "
+            f"`labels` must name each of the {shape[1]} scores. Received: "
             f"{len(labels)} labels"
         )
-
-
-def _remedy(task: str, shapes: Sequence[Any]) -> str:
-    """Returns how one output for each token becomes one for each text."""
-    if len(shapes) != 1 or len(shapes[0]) != 3:
-        return ""
-    return (
-        ". Add a pooling to the model, such as kp.Pooling1D('mean'), or "
-        "leave out `task` (--task)"
-    )
 
 
 IDS, MASK, SEGMENTS = "ids", "mask", "segment_ids"
@@ -225,8 +137,6 @@ class TextTask:
         text: The signature of the model itself.
         tokenize: From a text to all of its ids.
         limit: The most ids that the model takes of a text; None for all.
-        notes: Which texts have other outputs in MediaPipe, and what long texts
-            cost, as text.
     """
 
     name: str
@@ -236,7 +146,6 @@ class TextTask:
     text: Signature
     tokenize: Callable[[str], np.ndarray]
     limit: int | None
-    notes: list[str]
 
     def probes(self, samples: Any) -> tuple[list[Any], Iterator[Probe]]:
         """Returns samples without their texts, and the probes of these texts.
@@ -266,7 +175,7 @@ class TextTask:
         All have one length: calibration with several inputs needs this.
         """
         texts, found = split_texts(samples)
-        rows = [row for _, row, _ in self._rows(texts)]
+        rows = self.inputs_of(texts)
         longest = max((row[IDS].shape[1] for row in rows), default=0)
         return found + [
             {
@@ -324,27 +233,23 @@ def resolve_task(
     """
     whole, *_ = resolve_signatures(model)
     cut = from_ids(whole)
-    tokenizer: Any = None
+    tokenizer = before = None
     if cut is not None and cut.cut_at is not None:
         tokenizer = layer_of(cut.cut_at)
-    if cut is None or not is_tokenizer(tokenizer):
+        before, *_ = map(layer_of, sources_of(cut.cut_at))
+    if (
+        cut is None
+        or tokenizer is None
+        or not all(hasattr(tokenizer, each) for each in _OF_WORDPIECE)
+        or not isinstance(before, keras.layers.InputLayer)
+    ):
         raise ValueError(
-            f"task='{task}' needs a model that takes strings and tokenizes "
-            "them by WordPiece, such as with kp.WordpieceTokenizer. Received: "
+            f"task='{task}' needs a model that takes strings, and begins with "
+            "a WordPiece tokenizer, such as kp.WordpieceTokenizer. Received: "
             f"model '{model.name}'. Leave out `task` (--task) for a file that "
-            "takes numbers, such as token ids, instead of texts"
+            "takes numbers, such as token ids. Of a model with a prompt give "
+            "model.with_prompt(''), and have the app put it before each text"
         )
-    (texts,) = sources_of(cut.cut_at)
-    if not isinstance(before := layer_of(texts), keras.layers.InputLayer):
-        raise ValueError(
-            f"task='{task}' needs a model that tokenizes texts as they are: "
-            "MediaPipe knows nothing of what changes them first. Received: "
-            f"model '{model.name}' with the layer '{before.name}' before its "
-            "tokenizer. Leave it out, such as by model.with_prompt('') for a "
-            "prompt, and have the app put the prompt before each text"
-        )
-    check_tokenizer(tokenizer)
-    check_output(task, whole, labels)
     # MediaPipe cuts at its own input length, so compare with uncut ids.
     config = tokenizer.get_config()
     config |= {name: None for name in LIMITS if name in config}
@@ -354,73 +259,58 @@ def resolve_task(
         ids = uncut(np.array([text], dtype=object))
         return np.asarray(keras.ops.convert_to_numpy(ids))[0]
 
-    check_tokens(tokenizer, tokenize)
-    found = list(
-        as_given({DEFAULT: model} if signatures is None else signatures)
+    _check_tokenizer(tokenizer, tokenize)
+    _check_output(task, whole, labels)
+    signature = _of_bert(
+        {DEFAULT: model} if signatures is None else signatures,
+        model,
+        cut,
+        tokenizer,
     )
-    if len(found) > 1:
-        raise ValueError(
-            "`signatures` must be one for a task: MediaPipe takes files of one "
-            f"signature. Received: {', '.join(name for name, *_ in found)}"
-        )
-    ((name, given, shapes),) = found
-    shape, limit = _shape(name, given, shapes, model), limit_of(tokenizer)
     return TextTask(
         name=task,
-        signature=_of_bert(name, cut, shape, tokenizer),
+        signature=signature,
         vocabulary=list(tokenizer.get_vocabulary()),
         labels=None if labels is None else list(labels),
         text=whole,
         tokenize=tokenize,
-        limit=limit,
-        notes=[*differing(tokenizer), *lengths(limit, shape[1])],
+        limit=limit_of(tokenizer),
     )
 
 
-def _shape(
-    name: str, given: keras.Model, shapes: Mapping[str, Any], model: keras.Model
-) -> tuple[int | None, ...]:
-    if given is not model:
-        raise ValueError(
-            f"Signature '{name}': a task's signature must be its model, "
-            f"'{model.name}', or a pair (model, {{'ids': shape}})"
-        )
-    if set(shapes) - {IDS}:
-        raise ValueError(
-            f"Signature '{name}': a task has a shape of 'ids' only. "
-            f"Received: {', '.join(map(str, shapes))}"
-        )
-    spec = keras.InputSpec(shape=(None, None), dtype="int32")
-    shape = narrowed(name, IDS, spec, shapes.get(IDS, (1, None))).shape
-    if shape[0] != 1 or shape[1] == 1:
-        raise ValueError(
-            f"Signature '{name}': MediaPipe gives one text at a time, of 2 ids "
-            f"or more. Received: shape {shape}"
-        )
-    return shape
-
-
 def _of_bert(
-    name: str, cut: Signature, shape: tuple[int | None, ...], tokenizer: Any
+    signatures: Mapping[str, Any],
+    model: keras.Model,
+    cut: Signature,
+    tokenizer: Any,
 ) -> Signature:
     """Returns the signature of ids, mask and segments, from that of ids."""
-    ((cut_name, cut_spec),) = cut.specs.items()
+    (name, given, shapes), *others = as_given(signatures)
+    if others or given is not model or not {*shapes} <= {IDS}:
+        raise ValueError(
+            "`signatures` of a task must be one, of the model itself, with no "
+            f"shape but that of ids, as in {{'{DEFAULT}': (model, {{'ids': "
+            f"(1, 64)}})}}. Received: signatures={signatures!r:.200}"
+        )
+    free = keras.InputSpec(shape=(None, None), dtype="int32")
+    spec = narrowed(name, IDS, free, shapes.get(IDS, (1, None)))
     limit, fixed = limit_of(tokenizer), tokenizer.sequence_length
-    if fixed is not None and shape[1] not in (None, fixed):
+    length = spec.shape[1]
+    if spec.shape[0] != 1 or not (
+        length is None or (fixed or 2) <= length <= (limit or length)
+    ):
+        most = limit or "n"
         raise ValueError(
-            f"Signature '{name}': '{tokenizer.name}' makes {fixed} ids of "
-            f"every text, so that the shape of ids is (1, {fixed}), or "
-            f"(1, None). Received: shape {shape}"
+            f"Signature '{name}': MediaPipe gives one text at a time, and "
+            f"'{tokenizer.name}' makes {'2 to ' * (fixed is None)}{most} ids "
+            f"of it: ids must have the shape (1, {most}) or (1, None). "
+            f"Received: shape {spec.shape}"
         )
-    if limit is not None and shape[1] is not None and shape[1] > limit:
-        raise ValueError(
-            f"Signature '{name}': '{tokenizer.name}' makes no more than "
-            f"{limit} ids of a text. Received: shape {shape}"
-        )
+    ((cut_name, cut_spec),) = cut.specs.items()
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         ids = tensors[IDS] * tensors[MASK]
-        if limit is not None and shape[1] is None:
+        if limit is not None and length is None:
             # A longer text is cut to the model's length, and keeps its [SEP].
             kept = keras.ops.minimum(keras.ops.shape(ids)[1], limit) - 1
             ids = keras.ops.concatenate([ids[:, :kept], ids[:, -1:]], axis=1)
@@ -428,15 +318,13 @@ def _of_bert(
 
     def to_base(inputs: Arrays) -> Arrays:
         (row,) = inputs[IDS] * inputs[MASK]
-        if limit is not None:
-            if len(row) > limit:
-                row = np.append(row[: limit - 1], row[-1])
+        if limit is not None and len(row) > limit:
+            row = np.append(row[: limit - 1], row[-1])
         if fixed is not None:
             row = np.pad(row, (0, fixed - len(row)))
         return {cut_name: row[np.newaxis].astype(cut_spec.dtype)}
 
-    spec = keras.InputSpec(shape=shape, dtype="int32")
-    ids_spec = keras.InputSpec(shape=shape, dtype=cut_spec.dtype)
+    ids_spec = keras.InputSpec(shape=spec.shape, dtype=cut_spec.dtype)
     return Signature(
         name,
         cut.model,
@@ -520,7 +408,7 @@ def with_metadata(content: bytes, task: TextTask) -> bytes:
 
 def packed_task(
     model: keras.Model,
-    path: Path,
+    found: Inspection,
     signatures: Mapping[str, Any] | None,
     labels: Any,
 ) -> tuple[TextTask | None, list[str]]:
@@ -528,7 +416,7 @@ def packed_task(
 
     Args:
         model: The model.
-        path: The file, which a separate process reads.
+        found: The file.
         signatures: As for `resolve_task`.
         labels: Those that the file must have, or None.
 
@@ -539,31 +427,29 @@ def packed_task(
         ValueError: The model is for no task, or `labels` are given and the file
             is for none.
         ExportVerificationError: The file's vocabulary is not the model's, or
-            its labels are not those given, or they cannot be read.
+            its metadata cannot be read.
     """
-    found = _read(path)
-    if not found or "other" in found:
-        check_no_labels(labels, path)
+    metadata = found.metadata
+    if not metadata:
+        check_no_labels(labels, found.path)
         # Metadata of another task: how it prepares texts is not known here.
-        return None, ["the metadata for MediaPipe"] * ("other" in found)
+        return None, ["the metadata for MediaPipe"] * (metadata is not None)
+    if "error" in metadata:
+        raise ExportVerificationError(
+            f"'{found.path}' holds no readable vocabulary and labels for "
+            f"MediaPipe: {metadata['error']}"
+        )
     if labels is not None:
         check_task("text_classifier", labels)
-    task = resolve_task(model, found["task"], labels, signatures=signatures)
-    if found["vocabulary"] != task.vocabulary:
+    task = resolve_task(model, metadata["task"], labels, signatures=signatures)
+    own = hashlib.sha256("\n".join(task.vocabulary).encode()).hexdigest()
+    if metadata["vocabulary"] != own:
         raise ExportVerificationError(
-            f"The vocabulary in '{path}' is not the one of model "
+            f"The vocabulary in '{found.path}' is not the one of model "
             f"'{model.name}'",
-            differs=True,
         )
-    if labels is None:
-        return task, ["labels"] * (found["labels"] is not None)
-    if found["labels"] != task.labels:
-        raise ExportVerificationError(
-            f"The labels in '{path}' are {found['labels'] or 'none'}, and not "
-            f"those given, {task.labels}",
-            differs=True,
-        )
-    return task, []
+    unknown = labels is None and metadata["labels"] is not None
+    return task, ["labels"] * unknown
 
 
 def check_no_labels(labels: Any, path: Path) -> None:
@@ -575,79 +461,39 @@ def check_no_labels(labels: Any, path: Path) -> None:
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = run_in_worker(
-            read_mediapipe.__name__, str(path), limits=Limits()
-        )
-    except WorkerError as error:
-        found = {"error": f"its reading {error}"}
-    if "error" in found:
-        raise ExportVerificationError(
-            f"'{path}' holds no readable vocabulary and labels for MediaPipe: "
-            f"{found['error']}"
-        )
-    return found
-
-
 def _metadata(task: TextTask, inputs: list[str]) -> bytes:
+    """Returns the tokenizer, the labels, and the names of the tensors."""
     import flatbuffers
 
     schema = require_schema()
-
-    def file(name: str, kind: int) -> Any:
-        record = schema.AssociatedFileT()
-        record.name, record.type = name, kind
-        return record
-
-    def tensor(name: str, description: str) -> Any:
-        record = schema.TensorMetadataT()
-        record.name, record.description = name, description
-        record.content = schema.ContentT()
-        record.content.contentPropertiesType = (
-            schema.ContentProperties.FeatureProperties
-        )
-        record.content.contentProperties = schema.FeaturePropertiesT()
-        return record
-
-    tokenizer = schema.ProcessUnitT()
-    tokenizer.optionsType = schema.ProcessUnitOptions.BertTokenizerOptions
-    tokenizer.options = schema.BertTokenizerOptionsT()
-    tokenizer.options.vocabFile = [
-        file(_VOCABULARY, schema.AssociatedFileType.VOCABULARY)
-    ]
-    is_classifier = task.name == "text_classifier"
-    output = tensor(
-        _SCORES if is_classifier else _VECTOR,
-        "A score for each label."
-        if is_classifier
-        else "The embedding of the text.",
+    kinds = schema.AssociatedFileType
+    vocabulary = schema.AssociatedFileT(_VOCABULARY, type=kinds.VOCABULARY)
+    tokenizer = schema.ProcessUnitT(
+        schema.ProcessUnitOptions.BertTokenizerOptions,
+        schema.BertTokenizerOptionsT(vocabFile=[vocabulary]),
     )
+    is_classifier = task.name == "text_classifier"
+    output = schema.TensorMetadataT(_SCORES if is_classifier else _VECTOR)
     if task.labels is not None:
         output.associatedFiles = [
-            file(_LABELS, schema.AssociatedFileType.TENSOR_AXIS_LABELS)
+            schema.AssociatedFileT(_LABELS, type=kinds.TENSOR_AXIS_LABELS)
         ]
-    descriptions = {
-        IDS: "Ids of the tokens.",
-        MASK: "1 for a token, 0 for padding.",
-        SEGMENTS: "0 throughout.",
-    }
-    graph = schema.SubGraphMetadataT()
-    graph.inputTensorMetadata = [
-        tensor(name, descriptions[name]) for name in inputs
-    ]
-    graph.outputTensorMetadata = [output]
-    graph.inputProcessUnits = [tokenizer]
-    record = schema.ModelMetadataT()
-    record.name = task.text.model.name
-    record.description = f"MediaPipe {task.name}, exported by keras_posenc."
-    record.subgraphMetadata = [graph]
+    graph = schema.SubGraphMetadataT(
+        inputTensorMetadata=[schema.TensorMetadataT(name) for name in inputs],
+        outputTensorMetadata=[output],
+        inputProcessUnits=[tokenizer],
+    )
+    record = schema.ModelMetadataT(
+        task.text.model.name,
+        f"MediaPipe {task.name}, exported by keras_posenc.",
+        subgraphMetadata=[graph],
+    )
     builder = flatbuffers.Builder(0)
     builder.Finish(record.Pack(builder), b"M001")
     return bytes(builder.Output())
 
 
-_ROUNDING = 0.01  # of a sum of scores, in bfloat16 too
+_ROUNDING = 0.01  # of a score, in bfloat16 too
 
 
 def verify_in_mediapipe(
@@ -690,32 +536,29 @@ def verify_in_mediapipe(
         raise ExportVerificationError(
             f"MediaPipe finds the labels {found['labels']} in '{file}', and "
             f"they should be {task.labels}",
-            differs=True,
         )
-    ((name, _),) = reference.probes[0].outputs.items()
+    (name,) = reference.probes[0].outputs
     pairs = [
         (probe.outputs[name], np.array([output], probe.outputs[name].dtype))
         for probe, output in zip(probes, found["outputs"], strict=True)
         if reference.quantization is None
         or any(probe is each for each in reference.held)
     ]
-    _check_outputs(task.signature.name, name, pairs, reference)
-    notes = [*task.notes, *_scores(task, reference)]
-    if not any(found.get("labels", [True])):
-        notes.append(
-            "no labels: an application gets numbers instead of names. Give "
-            "the export `labels` (--labels)"
+    wrong = _wrong_outputs(task.signature.name, name, pairs, reference)
+    if wrong is not None:
+        raise ExportVerificationError(
+            f"MediaPipe's outputs differ from the model's: {wrong}",
         )
-    return len(pairs), notes
+    return len(pairs), list(_notes(task, found, reference))
 
 
-def _check_outputs(
+def _wrong_outputs(
     signature: str,
     name: str,
     pairs: Sequence[tuple[np.ndarray, np.ndarray]],
     reference: Reference,
-) -> None:
-    """Raises `ExportVerificationError` if MediaPipe's outputs are others.
+) -> str | None:
+    """Returns how MediaPipe's outputs differ, as text, or None.
 
     Args:
         signature: The name of the signature.
@@ -724,52 +567,45 @@ def _check_outputs(
         reference: The model's outputs with their limits.
     """
     if not pairs:
-        return
-    wrong, scales = None, reference.scales[signature]
+        return None
     is_exact = reference.quantization is None
-    worst = max(
-        (difference({name: x}, {name: y}, scales) for x, y in pairs),
-        key=lambda each: each.largest_difference,
-    )
     most = reference.tolerance if is_exact else sys.float_info.max
-    if not worst.largest_difference <= most:
-        wrong = (
-            f"largest difference {worst.largest_difference:.3g} (allowed "
-            f"{reference.tolerance:.3g}) in {worst.where}"
+    wanted, got = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    scales = reference.scales[signature]
+    apart = difference({name: wanted}, {name: got}, scales)
+    if not apart.largest_difference <= most:
+        return (
+            f"largest difference {apart.largest_difference:.3g} (allowed "
+            f"{reference.tolerance:.3g}) in {apart.where}"
         )
-    elif not is_exact:
-        quality = quality_of(reference.kinds[signature][name], pairs)
-        if quality is not None and quality.too_low(reference.limits):
-            wrong = quality.text(reference.limits)
-    if wrong is not None:
-        raise ExportVerificationError(
-            f"MediaPipe's outputs differ from the model's: {wrong}",
-            differs=True,
-        )
+    if is_exact:
+        return None
+    quality = quality_of(reference.kinds[signature][name], pairs)
+    if quality is None or not quality.too_low(reference.limits):
+        return None
+    return quality.text(reference.limits)
 
 
-def _scores(task: TextTask, reference: Reference) -> list[str]:
-    """Returns a remark on scores that are no probabilities, or no vector."""
-    rows = np.concatenate(
-        [each for probe in reference.probes for each in probe.outputs.values()]
-    ).astype("float64")
-    rows = rows[np.isfinite(rows).all(axis=-1)]
+def _notes(
+    task: TextTask, found: Mapping[str, Any], reference: Reference
+) -> Iterator[str]:
+    """Yields what an application of the file should know, as text."""
+    yield (
+        "MediaPipe lowercases only ASCII letters and keeps accents: other "
+        "texts get other ids, unless the application folds them first, see "
+        "docs/limits.md"
+    )
     if task.name != "text_classifier":
-        is_one = np.abs(rows.sum(axis=-1) - 1) < 1e-3
-        if np.all(is_one) and np.all(rows >= 0) and rows.shape[-1] > 1:
-            return [
-                "the output ends in a softmax: these are scores, not an "
-                "embedding. Export the model without its last layer"
-            ]
-        return []
-    if np.any((rows < -_ROUNDING) | (rows > 1 + _ROUNDING)):
-        return [
+        return
+    if not any(found["labels"]):
+        yield (
+            "no labels: an application gets numbers instead of names. Give "
+            "the export `labels` (--labels)"
+        )
+    outputs = [x for each in reference.probes for x in each.outputs.values()]
+    scores = np.concatenate(outputs).astype("float64")
+    if np.any((scores < -_ROUNDING) | (scores > 1 + _ROUNDING)):
+        yield (
             "scores are not all from 0 to 1, but applications read them as "
             "probabilities: end the model with softmax"
-        ]
-    if np.any(np.abs(rows.sum(axis=-1) - 1) > _ROUNDING):
-        return [
-            "scores do not add up to 1: correct if several labels can apply "
-            "at once; otherwise end the model with softmax"
-        ]
-    return []
+        )

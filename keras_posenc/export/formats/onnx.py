@@ -54,7 +54,7 @@ class Onnx(Format):
                 "export_saved_model keeps them in files of their own",
             )
             check_not_quantized(self.mode, self.signatures)
-        self.in_float32 = to_float32(self.signatures, self.frozen)
+        self.in_float32 = to_float32(self.signatures, self.frozen, "onnx")
         by_keras = is_quantized(self.signatures)
         self.quantization = BY_KERAS if by_keras else self.mode
 

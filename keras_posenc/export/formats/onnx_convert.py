@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
+from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.onnx_operators import (
     EINSUM,
     HANDLERS,
+    array_of,
     graphs,
     nodes,
-    with_float_tables,
     with_values,
-    write_model,
 )
 from keras_posenc.export.formats.onnx_quantize import in_float32, quantize
 from keras_posenc.export.frozen import FrozenModel
@@ -95,6 +94,7 @@ class _Renamed:
 
 
 _OPSET = 18
+_MOST = 2**31 - 2**10  # bytes that readers of a message accept
 
 
 def require_onnx() -> None:
@@ -141,10 +141,10 @@ def convert(
     import tensorflow as tf
 
     int8_in_floats([signature], frozen)
-    model, values = _converted(signature, frozen)
+    weights = dict(_named(signature.model.variables, signature.specs))
+    model, constants = _converted(signature, weights, frozen)
     graph = model.graph
-    weights, numbers = with_values(graph, values, reserved=signature.specs)
-    with_float_tables(graph, numbers)
+    with_values(graph, {**weights, **constants}, [*signature.specs])
     for node in nodes(graph):
         if node.op_type == EINSUM:
             node.op_type = "Einsum"
@@ -152,75 +152,102 @@ def convert(
         del inner.value_info[:]  # of what the converter made of it
     named = {node.op_type: node.name for node in nodes(graph)}
     if quantization is not None:
-        quantize(model, numbers, weights)
-        numbers = {}
+        quantize(model, weights)
     graph.name = signature.name
     onnx.helper.set_model_props(
         model, {"tensorflow": tf.__version__, "keras": keras.__version__}
     )
     _check(graph, signature, named)
+    # `check_size` has counted the weights, but not the other constants.
+    if (size := model.ByteSize()) > _MOST:
+        raise ExportError(
+            f"The ONNX file would have {units.size(size)}, and ONNX files hold "
+            f"{units.size(_MOST)} at most: use export_saved_model"
+        )
     with writing_to(path.parent):
-        write_model(model, numbers, path)
+        path.write_bytes(model.SerializeToString())
     if quantization is None:
         return []
     shapes = {each.path: each.shape for each in signature.model.weights}
     return in_float32(graph, shapes)
 
 
+def _named(
+    variables: Iterable[Any], taken: Iterable[str]
+) -> Iterator[tuple[str, Any]]:
+    """Yields variables by their paths, which may need another end."""
+    names = {*taken}
+    for variable in variables:
+        name = variable.path
+        while name in names:
+            name += "_"
+        names.add(name)
+        yield name, variable
+
+
 def _converted(
-    signature: Signature, frozen: FrozenModel
-) -> tuple[Any, dict[str, tuple[str, Any]]]:
+    signature: Signature, weights: Mapping[str, Any], frozen: FrozenModel
+) -> tuple[Any, dict[str, Any]]:
     """Returns the signature as a `ModelProto` that takes its weights as inputs.
 
     Returns:
-        The model, and for each such input the path of the weight, or "" for
-        another constant, and its values.
+        The model, and the values of further inputs: tensors that a layer holds
+        besides its weights.
     """
     import tensorflow as tf
     import tf2onnx
+    from tensorflow.python.framework import convert_to_constants
 
-    variables = {
-        f"keras_posenc_weight_{index}": variable
-        for index, variable in enumerate(signature.model.variables)
-    }
     specs = [
-        tf.TensorSpec(spec.shape, spec.dtype, name=name)
-        for name, spec in (*signature.specs.items(), *variables.items())
+        tf.TensorSpec(each.shape, each.dtype)
+        for each in (*signature.specs.values(), *weights.values())
     ]
 
     @tf.function(input_signature=specs, autograph=False)
     def call(*arguments: Any) -> dict[str, Any]:
         count = len(signature.specs)
-        inputs, weights = arguments[:count], arguments[count:]
-        mapping = list(zip(variables.values(), weights, strict=True))
-        with frozen.reading(mapping):
-            outputs = signature.call(
-                dict(zip(signature.specs, inputs, strict=True))
-            )
-        # The converter takes output names from the last operators.
-        return {
-            name: tf.identity(value, name=name)
-            for name, value in outputs.items()
-        }
+        inputs = dict(zip(signature.specs, arguments[:count], strict=True))
+        values = zip(weights.values(), arguments[count:], strict=True)
+        with frozen.reading(values):
+            return signature.call(inputs)
 
+    with tracing(signature):
+        function = call.get_concrete_function()
+    frozen.take_over(function)
+    names = [*function.structured_outputs]
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     # TensorFlow warns of resources, which the converted graph does not have.
     logger = logging.getLogger("tensorflow")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with tracing(signature):
-            function = call.get_concrete_function(*specs)
-        frozen.take_over(function)
-        call = _rewritten(function, specs) or call
-        model, _ = tf2onnx.convert.from_function(
-            call,
-            input_signature=specs,
+        function = _rewritten(function)
+        outside = function.captured_inputs
+        held = {
+            inner.name: array_of(outer)
+            for outer, inner in zip(
+                outside, function.inputs[-len(outside) :], strict=False
+            )
+            if outer.dtype != tf.resource
+        }
+        # Variables that are not Keras's become constants.
+        function = convert_to_constants.convert_variables_to_constants_v2(
+            function, lower_control_flow=False, aggressive_inlining=True
+        )
+        inputs = [x.name for x in function.inputs if x.dtype != tf.resource]
+        outputs = [each.name for each in function.outputs]
+        model, _ = tf2onnx.convert.from_graph_def(
+            function.graph.as_graph_def(add_shapes=True),
+            input_names=inputs,
+            output_names=outputs,
+            tensors_to_rename={
+                **dict(zip(inputs, (*signature.specs, *weights), strict=False)),
+                # TensorFlow has sorted them by name.
+                **dict(zip(outputs, sorted(names), strict=True)),
+            },
             opset=_OPSET,
             custom_op_handlers=HANDLERS,
         )
-    except ExportError:
-        raise
     except Exception as error:  # of the converter
         raise ExportError(
             f"tf2onnx refuses model '{signature.model.name}': "
@@ -228,90 +255,55 @@ def _converted(
         ) from error
     finally:
         logger.setLevel(level)
-    # TensorFlow has sorted the outputs by name.
-    outputs = {value.name: value for value in model.graph.output}
+    found = {value.name: value for value in model.graph.output}
     del model.graph.output[:]
-    model.graph.output.extend(map(outputs.get, function.structured_outputs))
-    return model, {
-        **{
-            name: (variable.path, variable)
-            for name, variable in variables.items()
-        },
-        # Tensors that a layer holds besides its weights.
-        **{
-            inner.name: ("", _array_of(outer))
-            for outer, inner in _captured(call.get_concrete_function(*specs))
-        },
-    }
+    model.graph.output.extend(map(found.get, names))
+    return model, held
 
 
-# Operators that tf2onnx does not know, and `decompose` does.
+# Operators that tf2onnx does not know, or ONNX Runtime computes otherwise.
 _DECOMPOSED = (
-    *("Bucketize", "Expm1", "InTopKV2", "Log1p", "LowerBound", "UpperBound"),
+    *("Bucketize", "Einsum", "Erfc", "Expm1", "FloorDiv", "FloorMod"),
+    *("InTopKV2", "Log1p", "LowerBound", "Mean", "OneHot", "Sum", "UpperBound"),
 )
 
 
-def _rewritten(function: Any, specs: Sequence[Any]) -> Any:
-    """Returns a function of operators that tf2onnx knows, if it has others.
+def _rewritten(function: Any) -> Any:
+    """Returns a graph function of operators that tf2onnx knows.
 
-    Calls that XLA must compile are among these. TensorFlow does not inline
+    Calls that XLA must compile become others, too: TensorFlow does not inline
     them, and Keras computes grouped convolutions so.
-
-    Args:
-        function: A graph function that returns a dict.
-        specs: What it takes.
     """
     import tensorflow as tf
 
-    graph = function.graph.as_graph_def()
+    graph = function.graph.as_graph_def(add_shapes=True)
     bodies = graph.library.function
-    compiled = [
-        each
-        for each in (
-            *graph.node,
-            *bodies,
-            *(n for f in bodies for n in f.node_def),
-        )
-        if "_XlaMustCompile" in each.attr
-    ]
-    for each in compiled:
-        del each.attr["_XlaMustCompile"]
-    if not decompose(graph.node, graph.library, _DECOMPOSED) and not compiled:
-        return None
+    inside = (node for body in bodies for node in body.node_def)
+    for each in (*graph.node, *bodies, *inside):
+        if "_XlaMustCompile" in each.attr:
+            del each.attr["_XlaMustCompile"]
+    decompose(graph.node, graph.library, _DECOMPOSED)
+    names = [tensor.name for tensor in function.inputs]
+    held = function.captured_inputs
+    given = function.inputs[: len(names) - len(held)]
 
-    @tf.function(input_signature=specs, autograph=False)
-    def call(*arguments: Any) -> dict[str, Any]:
-        given = (*arguments, *map(tf.identity, function.captured_inputs))
-        names = [tensor.name for tensor in function.inputs]
-        outputs = tf.graph_util.import_graph_def(
+    @tf.function(
+        input_signature=[tf.TensorSpec(x.shape, x.dtype) for x in given],
+        autograph=False,
+    )
+    def call(*arguments: Any) -> Any:
+        capture = tf.compat.v1.get_default_graph().capture
+        tensors = (*arguments, *map(capture, held))
+        return tf.graph_util.import_graph_def(
             graph,
-            dict(zip(names, given, strict=True)),
+            dict(zip(names, tensors, strict=True)),
             [tensor.name for tensor in function.outputs],
             name="model",
         )
-        # The function's outputs are sorted by name.
-        return {
-            name: tf.identity(value, name=name)
-            for name, value in zip(
-                sorted(function.structured_outputs), outputs, strict=True
-            )
-        }
 
-    return call
-
-
-def _array_of(tensor: Any) -> np.ndarray:
-    is_text = tensor.dtype == "string"
-    return np.asarray(tensor.numpy(), object if is_text else None)
-
-
-def _captured(function: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields the tensors that a graph function captures, with their inputs."""
-    outside = function.captured_inputs
-    inside = function.inputs[len(function.inputs) - len(outside) :]
-    for outer, inner in zip(outside, inside, strict=True):
-        if outer.dtype != "resource":
-            yield outer, inner
+    rewritten = call.get_concrete_function()
+    rewritten.graph.variables = function.graph.variables
+    return rewritten
 
 
 def _check(graph: Any, signature: Signature, named: Mapping[str, str]) -> None:

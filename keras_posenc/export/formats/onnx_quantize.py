@@ -2,12 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_posenc.export.formats.onnx_operators import array_of, nodes
+from keras_posenc.export.formats.onnx_operators import nodes
 from keras_posenc.publish import working_folder
 
 # Operators with weights that are quantized, and which input these are. Products
@@ -41,8 +41,7 @@ def check_mode(quantization: Any) -> None:
 
 def quantize(
     model: Any,
-    values: Mapping[str, Any],
-    weights: Sequence[str],
+    weights: Iterable[str],
 ) -> None:
     """Quantizes the weights of a model, in place.
 
@@ -53,16 +52,9 @@ def quantize(
 
     Args:
         model: A `ModelProto`.
-        values: The values of initializers that have none in the model.
-        weights: The names of the weights among its initializers.
+        weights: The names of weights, of which initializers are quantized.
     """
-    from onnx import numpy_helper
-
     graph = model.graph
-    for each in graph.initializer:
-        if each.name in values:
-            value = np.asarray(array_of(values[each.name]))
-            each.CopyFrom(numpy_helper.from_array(value, each.name))
     chosen = list(_chosen(graph, {*_fold(graph, weights)}))
     if chosen:
         _run(model, chosen)
@@ -89,7 +81,7 @@ def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
     ]
 
 
-def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
+def _fold(graph: Any, weights: Iterable[str]) -> Iterator[str]:
     """Lays weights out once instead of at each run; yields their names.
 
     The quantizer takes a kernel only as a constant, and many are reshaped
@@ -98,7 +90,7 @@ def _fold(graph: Any, weights: Sequence[str]) -> Iterator[str]:
     from onnx import numpy_helper
 
     constants = {each.name: each for each in graph.initializer}
-    known = {*weights}
+    known = {*weights} & {*constants}
     yield from known
     taken = {*constants, *(x for node in nodes(graph) for x in node.input)}
     results = {each.name for each in graph.output}

@@ -15,7 +15,7 @@ from keras_posenc.export.formats.savedmodel_serving import (
     check_warmup,
     fit_warmup,
     resolve_batching,
-    warmup_probes,
+    warmup_requests,
     write_batching,
     write_warmup,
 )
@@ -23,9 +23,9 @@ from keras_posenc.export.graphs.shared_layers import trace_all
 from keras_posenc.export.graphs.writing import weights_of, write_saved_model
 from keras_posenc.export.inspect import Inspection, size_of
 from keras_posenc.export.pipeline import Format, Step
-from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.record import add_record, make_record
+from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.record import make_record, write_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
@@ -48,7 +48,7 @@ class SavedModel(Format):
     has_constants: bool = False
     warmup: Any = None
     batching: Any = None
-    requests: Sequence[Probe] = ()
+    requests: Sequence[tuple[str, Inputs]] = ()
     functions: dict[str, Any] | None = None
     writing: ClassVar[str] = "Writing the SavedModel"
     is_conversion: ClassVar[bool] = False
@@ -89,7 +89,7 @@ class SavedModel(Format):
     ) -> Inspection:
         """Adds warm-up requests and the parameters of batching."""
         if reference is not None:
-            self.requests = warmup_probes(
+            self.requests = warmup_requests(
                 self.warmup, self.fitted, reference, self.batching
             )
         write_warmup(self.requests, path, self._name)
@@ -137,7 +137,6 @@ class SavedModel(Format):
             self.signatures,
             found,
             report,
-            reference,
             self.labels,
             self.batching,
             len(self.requests),
@@ -146,7 +145,7 @@ class SavedModel(Format):
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
             record = make_record(report, staged, self.weights, self.kept)
-            add_record(record, staged)
+            write_record(record, staged)
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
         return ExportedModel.published(path, report)

@@ -1,13 +1,11 @@
 """Warm-up requests and batching, for servers of a SavedModel."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import in_words
-from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.signatures.signature import Signature
@@ -48,28 +46,19 @@ def resolve_batching(
         )
     given = {} if batching is True else dict(batching)
     for name, value in given.items():
-        if name == "num_batch_threads":
-            raise ValueError(
-                "`batching`: all models share a server's threads, so it reads "
-                "'num_batch_threads' from its own --batching_parameters_file "
-                "('num_batch_threads { value: 4 }'), and not from a version"
-            )
-        if name not in (*_NUMBERS, _SIZES):
-            raise ValueError(
-                "`batching` may have the parameters "
-                f"{', '.join((*_NUMBERS, _SIZES))}. Received: {name!r}"
-            )
         lowest = 0 if name == "batch_timeout_micros" else 1
         values = value if name == _SIZES else [value]
         if (
-            not isinstance(values, Sequence)
+            name not in (*_NUMBERS, _SIZES)
+            or not isinstance(values, Sequence)
             or not values
             or not all(_is_integer(each, lowest) for each in values)
         ):
-            kind = "a list of integers" if name == _SIZES else "an integer"
             raise ValueError(
-                f"`batching`: '{name}' must be {kind} of at least {lowest}. "
-                f"Received: {name}={value!r}"
+                f"`batching` may have {', '.join(_NUMBERS)}, integers above 0 "
+                f"(or a timeout of 0), and {_SIZES}, a list of such. Received: "
+                f"{name!r}: {value!r}. Other parameters are of the server's "
+                "own --batching_parameters_file"
             )
     sizes = list(map(int, given.pop(_SIZES, ())))
     limit = "max_batch_size"
@@ -79,17 +68,16 @@ def resolve_batching(
         given.setdefault(limit, sizes[-1])
     parameters = {**_DEFAULT, **{key: int(n) for key, n in given.items()}}
     largest = parameters[limit]
-    if largest > parameters["max_batch_size"]:
-        raise ValueError(
-            f"`batching`: '{limit}' must be 'max_batch_size' at most. "
-            f"Received: {limit}={largest}, "
-            f"max_batch_size={parameters['max_batch_size']}"
-        )
     sizes = sizes or _powers_to(largest)
-    if sizes != sorted(set(sizes)) or sizes[-1] != largest:
+    if (
+        sizes != sorted(set(sizes))
+        or sizes[-1] != largest
+        or largest > parameters["max_batch_size"]
+    ):
         raise ValueError(
-            f"`batching`: '{_SIZES}' must increase, and end at '{limit}'. "
-            f"Received: {_SIZES}={sizes}, {limit}={largest}"
+            f"`batching`: '{_SIZES}' must increase and end at '{limit}', which "
+            f"is 'max_batch_size' at most. Received: {_SIZES}={sizes}, "
+            f"{limit}={largest}, max_batch_size={parameters['max_batch_size']}"
         )
     for signature in signatures:
         for name, spec in signature.specs.items():
@@ -148,11 +136,13 @@ def check_warmup(warmup: Any, verify: bool) -> None:
     """Raises `ValueError` or `ImportError` for what cannot be written."""
     if warmup is None or warmup is False:
         return
-    if warmup is not True and not isinstance(warmup, list | tuple):
+    if warmup is not True and not (
+        isinstance(warmup, list | tuple) and 0 < len(warmup) <= MAX_RECORDS
+    ):
         raise ValueError(
             "`warmup` must be True, for the inputs that the export is verified "
-            "with, or a list of samples, or None. Received: "
-            f"warmup={warmup!r}"
+            f"with, or a list of 1 to {MAX_RECORDS} samples, or None. "
+            f"Received: warmup={warmup!r:.80}"
         )
     if not verify:
         raise ValueError(
@@ -160,63 +150,7 @@ def check_warmup(warmup: Any, verify: bool) -> None:
             "whose warm-up fails, so it is tried before. Received: "
             "verify=False"
         )
-    if warmup is not True and not 0 < len(warmup) <= MAX_RECORDS:
-        raise ValueError(
-            f"`warmup` must have 1 to {MAX_RECORDS} samples, which is what "
-            f"TensorFlow Serving reads. Received: {len(warmup)}"
-        )
     _import()
-
-
-def warmup_probes(
-    warmup: Any,
-    fitted: Mapping[str, Sequence[Inputs]],
-    reference: Reference,
-    batching: Mapping[str, Any] | None,
-) -> list[Probe]:
-    """Returns the verified batches that a server replays.
-
-    The server puts them into its queue of batches, which takes no more examples
-    at once than a batch has: larger ones are split.
-
-    Args:
-        warmup: See `export_saved_model`.
-        fitted: If it is a list of samples, those of each signature.
-        reference: The verified batches.
-        batching: The parameters of batching, or None.
-
-    Raises:
-        ValueError: They are more than a server reads.
-    """
-    if not warmup:
-        return []
-    probes = list(
-        {
-            (probe.signature, _key(probe.inputs)): probe
-            for probe in reference.usual
-            if not probe.is_of_tables  # large, and like no request
-        }.values()
-    )
-    if warmup is not True:
-        wanted = {
-            (name, _key(inputs))
-            for name, found in fitted.items()
-            for inputs in found
-        }
-        probes = [
-            probe
-            for probe in probes
-            if (probe.signature, _key(probe.inputs)) in wanted
-        ]
-    if batching is not None:
-        largest = batching["max_batch_size"]
-        probes = [part for each in probes for part in _parts(each, largest)]
-    if len(probes) > MAX_RECORDS:
-        raise ValueError(
-            f"`warmup` makes {len(probes)} requests, and TensorFlow Serving "
-            f"reads {MAX_RECORDS} at most"
-        )
-    return probes
 
 
 def fit_warmup(
@@ -227,11 +161,54 @@ def fit_warmup(
     return fit_samples(signatures, given, "warmup")
 
 
+def warmup_requests(
+    warmup: Any,
+    fitted: Mapping[str, Sequence[Inputs]],
+    reference: Reference,
+    batching: Mapping[str, Any] | None,
+) -> list[tuple[str, Inputs]]:
+    """Returns what a server replays: signatures, and inputs of these.
+
+    The server puts them into its queue of batches, which takes no more examples
+    at once than a batch has: larger ones are split.
+
+    Args:
+        warmup: See `export_saved_model`.
+        fitted: If it is a list of samples, those of each signature; they are
+            verified too.
+        reference: The verified batches.
+        batching: The parameters of batching, or None.
+
+    Raises:
+        ValueError: They are more than a server reads.
+    """
+    if not warmup:
+        return []
+    if warmup is True:
+        found = [
+            (probe.signature, probe.inputs)
+            for probe in reference.usual
+            if not probe.is_of_tables  # large, and like no request
+        ]
+    else:
+        found = [(name, each) for name in fitted for each in fitted[name]]
+    largest = None if batching is None else batching["max_batch_size"]
+    requests = [
+        (name, part) for name, each in found for part in _parts(each, largest)
+    ]
+    if len(requests) > MAX_RECORDS:
+        raise ValueError(
+            f"`warmup` makes {len(requests)} requests, and TensorFlow Serving "
+            f"reads {MAX_RECORDS} at most"
+        )
+    return requests
+
+
 def write_warmup(
-    probes: Sequence[Probe], folder: Path, model_name: str
+    requests: Sequence[tuple[str, Inputs]], folder: Path, model_name: str
 ) -> None:
     """Writes requests for a SavedModel in `folder`."""
-    if not probes:
+    if not requests:
         return
     import tensorflow as tf
 
@@ -241,12 +218,12 @@ def write_warmup(
         file.parent.mkdir()
     try:
         with tf.io.TFRecordWriter(str(file)) as writer:
-            for probe in probes:
+            for signature, inputs in requests:
                 log = logs.PredictionLog()
                 request = log.predict_log.request
                 request.model_spec.name = model_name
-                request.model_spec.signature_name = probe.signature
-                for name, value in probe.inputs.items():
+                request.model_spec.signature_name = signature
+                for name, value in inputs.items():
                     request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
                 writer.write(log.SerializeToString())
     except tf.errors.OpError as error:
@@ -265,18 +242,9 @@ def _import() -> Any:
     return prediction_log_pb2
 
 
-def _parts(probe: Probe, largest: int) -> Iterator[Probe]:
-    rows = len(next(iter(probe.inputs.values())))
-    for start in range(0, rows, largest):
-        inputs = {
-            name: value[start : start + largest]
-            for name, value in probe.inputs.items()
-        }
-        yield dataclasses.replace(probe, inputs=inputs)
-
-
-def _key(inputs: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(
-        (name, value.shape, tuple(value.ravel().tolist()))
-        for name, value in inputs.items()
-    )
+def _parts(inputs: Inputs, largest: int | None) -> Iterator[Inputs]:
+    """Yields inputs in parts of at most so many examples."""
+    rows = len(next(iter(inputs.values())))
+    size = largest or max(rows, 1)
+    for start in range(0, rows, size):
+        yield {name: x[start : start + size] for name, x in inputs.items()}

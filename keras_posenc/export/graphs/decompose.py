@@ -1,18 +1,20 @@
 """Operators that a format lacks, written by others that it has.
 
-Each is a function of tensors. A node of such an operator becomes a call of the
-function's graph, which both converters inline.
+Each is a function of tensors, whose graph takes the place of a node.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 
 def decompose(
-    nodes: Iterable[Any], library: Any, operators: Collection[str]
+    nodes: Iterable[Any],
+    library: Any,
+    operators: Collection[str],
+    functions: Mapping[str, Any] | None = None,
 ) -> bool:
     """Turns nodes of some operators into calls of functions, in place.
 
@@ -20,22 +22,45 @@ def decompose(
         nodes: The nodes outside of functions, as a `GraphDef` has them.
         library: The functions, to which more are added.
         operators: The names of operators. Those that are not in this file
-            stay.
+            stay, and those for which a function gives None.
+        functions: Others than those in this file, in the same form.
 
     Returns:
         Whether there was such a node.
     """
-    wanted = {*operators} & {*_FUNCTIONS}
-    siblings = {node.name: node for node in nodes}
-    found = [(node, siblings) for node in nodes if node.op in wanted]
-    for function in list(library.function):
-        siblings = {node.name: node for node in function.node_def}
-        own = [node for node in function.node_def if node.op in wanted]
-        found += [(node, siblings) for node in own]
+    functions = _FUNCTIONS if functions is None else functions
+    wanted = {*operators} & {*functions}
+    made: dict[Any, Any] = {}
+
+    def called(nodes: Iterable[Any]) -> set[str]:
+        """Returns the names of nodes that now are calls."""
+        siblings = {node.name: node for node in nodes}
+        for node in siblings.values():
+            if node.op in wanted:  # they have no effects to wait for
+                inputs = [x for x in node.input if not x.startswith("^")]
+                node.input[:] = inputs
+        found = [
+            (
+                node,
+                [_constant(each, siblings) for each in node.input],
+                [_shape(each, siblings) for each in node.input],
+            )
+            for node in siblings.values()
+            if node.op in wanted
+        ]
+        return {
+            node.name
+            for node, constants, shapes in found
+            if _is_called(node, constants, shapes, functions[node.op], made)
+        }
+
+    is_any = bool(called(nodes))
+    for function in library.function:
+        names = called(function.node_def)
+        is_any = is_any or bool(names)
+
         # A function's body names the outputs of its nodes, and a graph
         # numbers them.
-        names = {node.name for node in own}
-
         def renamed(tensor: str, names: Collection[str] = names) -> str:
             name, _, output = tensor.partition(":")
             if not output or name not in names:
@@ -46,30 +71,101 @@ def decompose(
             node.input[:] = map(renamed, node.input)
         for key, tensor in list(function.ret.items()):
             function.ret[key] = renamed(tensor)
-    for node, siblings in found:
-        _call(node, siblings, library)
-    return bool(found)
+        for node in [x for x in function.node_def if x.name in names]:
+            _inline(node, function, made.values())
+    for traced in filter(None, made.values()):
+        graph = traced.graph.as_graph_def()
+        library.function.extend([traced.function_def, *graph.library.function])
+    return is_any
 
 
-def _call(node: Any, siblings: Mapping[str, Any], library: Any) -> None:
-    """Makes a node a call of the function for its operator."""
+def _is_called(
+    node: Any,
+    constants: Sequence[Any],
+    shapes: Sequence[Any],
+    function: tuple[Callable[..., Any], list[tuple[str, str]]],
+    made: dict[Any, Any],
+) -> bool:
+    """Makes a node a call of its function, unless that leaves it as it is.
+
+    Args:
+        node: The node.
+        constants: The values of its inputs, where they are constants.
+        shapes: The sizes of its inputs, where they are known.
+        function: The function of tensors, and the dtypes of these.
+        made: Functions that were traced, by what they depend on.
+    """
+    key = (
+        node.op,
+        *(
+            (name, value.SerializeToString(deterministic=True))
+            for name, value in sorted(node.attr.items())
+        ),
+        *(each if each is None else each.tobytes() for each in constants),
+        *map(tuple, shapes),
+    )
+    if key not in made:
+        made[key] = _traced(node, constants, shapes, *function)
+    traced = made[key]
+    if traced is None:
+        return False
+    node.op = "PartitionedCall"
+    node.attr.clear()
+    node.attr["f"].func.name = traced.function_def.signature.name
+    for name, tensors in (("Tin", traced.inputs), ("Tout", traced.outputs)):
+        node.attr[name].list.type.extend(
+            each.dtype.as_datatype_enum for each in tensors
+        )
+    return True
+
+
+def _inline(node: Any, function: Any, made: Iterable[Any]) -> None:
+    """Puts what a node calls in its place.
+
+    Converters infer no shapes through calls, of which loops need some.
+    """
+    name = node.attr["f"].func.name
+    (body,) = (
+        each.function_def
+        for each in made
+        if each is not None and each.function_def.signature.name == name
+    )
+    names = (each.name for each in body.signature.input_arg)
+    arguments = dict(zip(names, node.input, strict=True))
+
+    start = f"{node.name}/within/"
+
+    def source(tensor: str) -> str:
+        if tensor.startswith("^"):
+            return f"^{start}{tensor[1:]}"
+        return arguments.get(tensor, start + tensor)
+
+    for each in body.node_def:
+        new = function.node_def.add()
+        new.CopyFrom(each)
+        new.name = start + each.name
+        new.input[:] = map(source, each.input)
+    (result,) = body.signature.output_arg
+    node.op = "Identity"
+    node.input[:] = [source(body.ret[result.name])]
+    node.attr.clear()
+    node.attr["T"].type = result.type
+
+
+def _traced(
+    node: Any, constants: Any, shapes: Any, function: Any, kinds: Any
+) -> Any:
+    """Returns the function for a node, or None if it stays as it is."""
     import tensorflow as tf
 
-    function, kinds = _FUNCTIONS[node.op]
     attributes = {name: _plain(value) for name, value in node.attr.items()}
-    attributes["constants"] = [
-        _constant(siblings.get(name.partition(":")[0]))
-        for name in node.input
-        if not name.startswith("^")
-    ]
-    if node.op == "Roll" and attributes["constants"][2] is None:
-        return  # along axes that the graph computes
+    attributes |= {"constants": constants, "shapes": shapes}
     specs = [
         # Files leave out attributes that have their default.
         tf.TensorSpec(
             None, node.attr[kind].type if kind in node.attr else default
         )
-        for kind, default in kinds
+        for kind, default in kinds * (attributes.get("N") or 1)
     ]
 
     @tf.function(input_signature=specs, autograph=False)
@@ -77,33 +173,38 @@ def _call(node: Any, siblings: Mapping[str, Any], library: Any) -> None:
         return function(attributes, *tensors)
 
     traced = body.get_concrete_function()
-    graph = traced.graph.as_graph_def()
-    library.function.extend([traced.function_def, *graph.library.function])
-    node.op = "PartitionedCall"
-    node.attr.clear()
-    node.attr["f"].func.name = traced.function_def.signature.name
-    node.attr["Tin"].list.type.extend(
-        each.dtype.as_datatype_enum for each in specs
-    )
-    node.attr["Tout"].list.type.extend(
-        each.dtype.as_datatype_enum for each in traced.outputs
-    )
+    return traced if traced.outputs else None
 
 
-def _constant(node: Any) -> Any:
-    """Returns the values of a constant, or None."""
+def _constant(name: str, siblings: Mapping[str, Any]) -> Any:
+    """Returns the values of a constant, or of several in a Pack, or None."""
     import tensorflow as tf
 
-    if node is None or node.op != "Const":
-        return None
-    return tf.make_ndarray(node.attr["value"].tensor)
+    node = siblings.get(name.partition(":")[0])
+    if node is not None and node.op == "Const":
+        return tf.make_ndarray(node.attr["value"].tensor)
+    if node is not None and node.op == "Pack":
+        parts = [_constant(each, siblings) for each in node.input]
+        if not any(part is None for part in parts):
+            return np.stack(parts, node.attr["axis"].i)
+    return None
+
+
+def _shape(name: str, siblings: Mapping[str, Any]) -> list[int]:
+    """Returns the sizes of a node's first output; none if one is not known."""
+    node = siblings.get(name.partition(":")[0])
+    if node is None or "_output_shapes" not in node.attr:
+        return []
+    shapes = node.attr["_output_shapes"].list.shape
+    sizes = [dim.size for shape in shapes[:1] for dim in shape.dim]
+    return [] if -1 in sizes else sizes
 
 
 def _plain(value: Any) -> Any:
     """Returns the value of a node's attribute."""
     kind = value.WhichOneof("value")
     if kind == "list":
-        return [*value.list.i] or [*value.list.f]
+        return [*value.list.i] or [*value.list.f] or [*value.list.shape]
     return getattr(value, kind) if kind else None
 
 
@@ -180,6 +281,8 @@ def _roll(attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
     import tensorflow as tf
 
     _, shifts, axes = attributes["constants"]
+    if axes is None:  # the graph computes them
+        return None
     axes = np.reshape(axes, (-1,))
     shift = tf.reshape(shift if shifts is None else shifts, (-1,))
     shift = tf.cast(shift, "int32")
@@ -224,6 +327,99 @@ def _bound(below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         return tf.reduce_sum(tf.cast(counted, dtype), axis=-1)
 
     return function
+
+
+def _einsum(attributes: Any, x: Any, *others: Any) -> Any:
+    """A product of matrices, whose axes are merged."""
+    import tensorflow as tf
+
+    count = _summed(attributes)
+    if not count:
+        return None
+    (kernel,) = others
+    shape = attributes["shapes"][1]
+    operands = attributes["equation"].decode().replace(" ", "")
+    kept = tf.shape(x)[: operands.index(",") - count]
+    x = tf.reshape(x, tf.concat([kept, [-1]], 0)) if count > 1 else x
+    x = tf.matmul(x, tf.reshape(kernel, (math.prod(shape[:count]), -1)))
+    return tf.reshape(x, tf.concat([kept, shape[count:]], 0))
+
+
+def _summed(attributes: Any) -> int:
+    """Returns how many axes are summed over, or 0 if it is no plain product.
+
+    As in "abc,bcde->ade", where the second operand is of a known shape.
+    """
+    equation = attributes["equation"].decode().replace(" ", "")
+    operands, _, result = equation.partition("->")
+    left, _, right = operands.partition(",")
+    count = len({*left} & {*right})
+    is_product = (
+        0 < count < len(right) == len(attributes["shapes"][-1])
+        and left[-count:] == right[:count]
+        and result == left[:-count] + right[count:]
+        and len({*left}) == len(left)
+        and len({*right}) == len(right)
+    )
+    return count if is_product else 0
+
+
+def _floor_divide(_: Any, x: Any, y: Any) -> Any:
+    """One less than the quotient rounded towards 0, if a rest is left."""
+    import tensorflow as tf
+
+    if x.dtype.is_floating:
+        return None
+    quotient = tf.truncatediv(x, y)
+    return quotient - tf.cast(_is_beyond(x - quotient * y, y), x.dtype)
+
+
+def _floor_mod(_: Any, x: Any, y: Any) -> Any:
+    import tensorflow as tf
+
+    rest = tf.raw_ops.TruncateMod(x=x, y=y)
+    return tf.where(_is_beyond(rest, y), rest + y, rest)
+
+
+def _is_beyond(rest: Any, y: Any) -> Any:
+    return (rest != 0) & ((rest < 0) != (y < 0))
+
+
+def _mean(attributes: Any, x: Any, _: Any) -> Any:
+    """Sums axis by axis.
+
+    ONNX Runtime adds numbers one by one, so that the sum of n equal ones, as of
+    an image of one color, may be off by n roundings.
+    """
+    import tensorflow as tf
+
+    given = attributes["constants"][1]
+    if not x.dtype.is_floating or given is None or given.size < 2:
+        return None
+    axes = [*map(int, given)]
+    for axis in axes:
+        x = tf.reduce_mean(x, axis, keepdims=True)
+    return x if attributes.get("keep_dims") else tf.squeeze(x, axes)
+
+
+def _one_hot(attributes: Any, ids: Any, depth: Any, on: Any, off: Any) -> Any:
+    """Gives ids below 0 no place, where ONNX counts from the end."""
+    import tensorflow as tf
+
+    ids = tf.cast(ids, "int64")
+    ids = tf.where(ids < 0, np.int64(2**31), ids)
+    return tf.one_hot(ids, depth, on, off, axis=attributes.get("axis", -1))
+
+
+def _sum(attributes: Any, x: Any, axes: Any) -> Any:
+    """Lets a sum overflow, where ONNX Runtime keeps the largest integer."""
+    import tensorflow as tf
+
+    if x.dtype != "int32":
+        return None
+    keeps = bool(attributes.get("keep_dims"))
+    total = tf.reduce_sum(tf.cast(x, "int64"), axes, keepdims=keeps)
+    return tf.cast(total, x.dtype)
 
 
 def _in_top_k(_: Any, scores: Any, targets: Any, k: Any) -> Any:
@@ -309,16 +505,22 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
         _bincount,
         [*2 * [("Tidx", "int32")], ("T", "float32")],
     ),
+    "Einsum": (_einsum, _FLOAT),
     "EnsureShape": _of_one(lambda tf, x: tf.identity(x)),
     "Erf": (_erf, _FLOAT),
     "Erfc": _of_one(lambda tf, x: 1.0 - _erf(None, x)),
     "Expm1": (_expm1, _FLOAT),
+    "FloorDiv": (_floor_divide, 2 * _FLOAT),
+    "FloorMod": (_floor_mod, 2 * _FLOAT),
     "InTopKV2": (_in_top_k, [("", "float32"), *2 * [("T", "int32")]]),
     "Log1p": (_log1p, _FLOAT),
     "LowerBound": (_bound(lambda limits, x: limits < x), 2 * _FLOAT),
     "MaxPool3D": (_pool_3d("max_pool2d"), _FLOAT),
+    "Mean": (_mean, [*_FLOAT, ("Tidx", "int32")]),
+    "OneHot": (_one_hot, [("TI", "int64"), ("", "int32"), *2 * _FLOAT]),
     "Roll": (_roll, [*_FLOAT, ("Tshift", "int32"), ("Taxis", "int32")]),
     "Sign": (_sign, _FLOAT),
+    "Sum": (_sum, [*_FLOAT, ("Tidx", "int32")]),
     "Sinh": _of_one(lambda tf, x: _halves(x)[0] - _halves(x)[1]),
     "Tan": _of_one(lambda tf, x: tf.sin(x) / tf.cos(x)),
     "UpperBound": (_bound(lambda limits, x: limits <= x), 2 * _FLOAT),

@@ -15,13 +15,16 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
 
-def to_float32(signatures: Sequence[Signature], frozen: FrozenModel) -> bool:
-    """Sets layers of frozen models to run as LiteRT can.
+def to_float32(
+    signatures: Sequence[Signature],
+    frozen: FrozenModel,
+    format: str = "litert",
+) -> bool:
+    """Sets layers of frozen models to run as LiteRT, or ONNX, can.
 
     LiteRT lacks kernels for most operators of mixed precision: layers with such
     a policy are set to float32, the dtype of their weights. Its fast kernels
-    need static shapes and no loops: layers with an attribute
-    `data_dependent_shapes` are set to False there.
+    need static shapes and no loops: layers of this package compute so then.
 
     Returns:
         Whether any layer changed its policy.
@@ -29,7 +32,7 @@ def to_float32(signatures: Sequence[Signature], frozen: FrozenModel) -> bool:
     Raises:
         ExportError: A layer has weights of low precision.
     """
-    frozen.has_dynamic_shapes = False
+    frozen.export_to(format)
     changed = False
     for signature in signatures:
         for layer in layers_within(signature.model):
@@ -55,6 +58,4 @@ def to_float32(signatures: Sequence[Signature], frozen: FrozenModel) -> bool:
                     if mode
                     else DTypePolicy("float32"),
                 )
-            if getattr(layer, "data_dependent_shapes", False):
-                frozen.set_attribute(layer, "data_dependent_shapes", False)
     return changed

@@ -74,9 +74,7 @@ def int8_in_floats(
                 f"Layer '{layer.path or layer.name}' is quantized and also has "
                 "LoRA weights. Merge them first"
             )
-        frozen.replace(
-            layer, "quantized_call", functools.partial(in_floats, layer)
-        )
+        frozen.compute_by(layer, functools.partial(in_floats, layer))
 
 
 def _quantized_layers(signature: Signature) -> list[keras.Layer]:

@@ -1,13 +1,12 @@
 """Layers of several signatures, as functions stored once in a file."""
 
 import collections
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 
-from keras_posenc.export.frozen import replaced
+from keras_posenc.export.frozen import computing_by
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import (
@@ -19,13 +18,15 @@ from keras_posenc.keras_internals import (
 
 def trace_all(signatures: Sequence[Signature]) -> dict[str, Any]:
     """Returns the graph functions of signatures by name, with shared layers."""
-    with shared_layers(signatures):
+    shared = {
+        layer: _as_function(layer) for layer in _shared_layers(signatures)
+    }
+    with computing_by(shared):
         return {each.name: trace(each) for each in signatures}
 
 
-@contextlib.contextmanager
-def shared_layers(signatures: Sequence[Signature]) -> Iterator[None]:
-    """Turns layers that several signatures call into graph functions.
+def _shared_layers(signatures: Sequence[Signature]) -> list[keras.Layer]:
+    """Returns the layers that several signatures call.
 
     A server visits every node several times as it loads a model, so three
     signatures of one encoder would cost three encoders. As a function that all
@@ -37,16 +38,7 @@ def shared_layers(signatures: Sequence[Signature]) -> Iterator[None]:
         for signature in signatures
         for layer in set(_graph_layers(signature.model))
     )
-    shared = [
-        layer
-        for layer, count in counts.items()
-        if count > 1 and "call" not in vars(layer)
-    ]
-    with contextlib.ExitStack() as stack:
-        for layer in shared:
-            function = _as_function(layer.call)
-            stack.enter_context(replaced(layer, "call", function))
-        yield
+    return [layer for layer, count in counts.items() if count > 1]
 
 
 def _graph_layers(model: keras.Model) -> Iterator[keras.Layer]:
@@ -59,12 +51,14 @@ def _graph_layers(model: keras.Model) -> Iterator[keras.Layer]:
                 yield layer
 
 
-def _as_function(call: Callable[..., Any]) -> Callable[..., Any]:
+def _as_function(layer: Any) -> Callable[..., Any]:
     """Returns a layer's `call`, traced once for each kind of arguments.
 
     It is traced again under XLA, for which layers may compute differently.
     """
     import tensorflow as tf
+
+    call = layer.quantized_call if layer.quantization_mode else layer.call
 
     @tf.function(autograph=False)
     def function(masks: list[Any], args: Any, kwargs: Any, by_xla: bool) -> Any:

@@ -7,28 +7,29 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_posenc.keras_internals import has_static_shapes
 
-def over_any_length(layer: Any, frozen: Any) -> Callable[..., Any] | None:
-    """Returns a replacement of a layer's `call`, or None if that is correct.
+
+def over_any_length(layer: Any) -> Callable[..., Any] | None:
+    """Returns what to call instead of a layer, or None if that is correct.
 
     Keras's `TimeDistributed` counts its steps before it swaps batch and time.
     With a static length it does not use that number. In a graph of dynamic
     length it runs as many steps as the batch has examples, so its SavedModel
     returns one step of each sequence in a batch of one.
 
-    Here the steps are run one by one, as Keras does with a static length. If
-    `frozen.has_dynamic_shapes` is False, as `to_float32` sets it for LiteRT and
-    ONNX, which may not have the loop, the steps of all sequences are one batch,
-    as in Keras 2. A layer whose outputs depend on the other examples of a batch
-    then differs. Verification shows that: the file is compared with the graphs
-    of static lengths, in float32.
+    Here the steps are run one by one, as Keras does with a static length. For
+    LiteRT and ONNX, which may not have the loop, the steps of all sequences are
+    one batch, as in Keras 2. A layer whose outputs depend on the other examples
+    of a batch then differs. Verification shows that: the file is compared with
+    the graphs of static lengths, in float32.
     """
     timed = keras.layers.TimeDistributed
-    if not isinstance(layer, timed) or type(layer).call is not timed.call:
+    own = getattr(layer, "call", None)
+    if getattr(own, "__func__", None) is not timed.call:
         return None
-    if "call" in vars(layer):
-        return None
-    known = inspect.signature(layer.layer.call).parameters
+    inner = over_any_length(layer.layer) or layer.layer.call
+    known = inspect.signature(inner).parameters
 
     def call(inputs: Any, training: Any = None, mask: Any = None) -> Any:
         if inputs.shape[1] is not None:
@@ -36,7 +37,7 @@ def over_any_length(layer: Any, frozen: Any) -> Callable[..., Any] | None:
 
         def step(tensor: Any, mask: Any = None) -> Any:
             options = {"training": training, "mask": mask}
-            return layer.layer.call(
+            return inner(
                 tensor,
                 **{
                     name: value
@@ -46,7 +47,7 @@ def over_any_length(layer: Any, frozen: Any) -> Callable[..., Any] | None:
             )
 
         tensors = [inputs] if mask is None else [inputs, mask]
-        if frozen.has_dynamic_shapes:
+        if not has_static_shapes():
             # (batch, seq, ...) -> (seq, batch, ...), and back
             steps = [ops.swapaxes(each, 0, 1) for each in tensors]
             outputs = ops.vectorized_map(lambda each: step(*each), steps)

@@ -14,6 +14,8 @@ from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layer_of, sources_of
+from keras_posenc_worker.cases import distances
+from keras_posenc_worker.codec import to_bytes
 
 # Layers that pass on their input.
 _PASSING = (keras.layers.Dropout, keras.layers.Identity)
@@ -70,9 +72,9 @@ def difference(
     """
     worst, where = 0.0, ""
     for name, right in wanted.items():
-        apart = distances(right, got[name], scales[name])
-        if apart is None:
+        if right.shape != got[name].shape:
             return Difference(largest_difference=math.inf, where=name)
+        apart = distances(right, got[name], scales[name])
         if apart.size == 0:
             continue
         index = np.unravel_index(np.argmax(apart), apart.shape)
@@ -97,68 +99,8 @@ def scales_of(outputs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return scales
 
 
-def unchecked_columns(
-    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
-    scale: float,
-    tolerance: float,
-) -> list[int]:
-    """Returns columns of an output that its tolerance does not check.
-
-    A column has one index along the last axis. Next to a column of size 1, one
-    of size 1e-6 could hold anything: even its sign is within the tolerance.
-    Returned are those with fewer than two checked digits, which pass although
-    they differ by more than 1% of their own largest number.
-
-    Args:
-        pairs: The output as it should be and as it is, of each batch.
-        scale: The size of its numbers.
-        tolerance: The largest difference allowed.
-    """
-    found = []
-    for wanted, got in pairs:
-        if not _is_float(wanted) or wanted.ndim < 2 or not wanted.size:
-            return []
-        rows = [
-            values.astype("float64").reshape(-1, wanted.shape[-1])
-            for values in (wanted, got)
-        ]
-        finite = np.isfinite(rows).all(axis=(0, -1))
-        wanted, got = (values[finite] for values in rows)
-        found.append(
-            [
-                np.max(np.abs(values), axis=0, initial=0)
-                for values in (wanted, wanted - got)
-            ]
-        )
-    if len({sizes.shape for sizes, _ in found}) != 1:
-        return []  # an axis of dynamic length has no columns
-    sizes, differences = np.max(found, axis=0)
-    passing = differences <= tolerance * scale
-    small: list[int] = np.flatnonzero(
-        passing & (differences > 0.01 * sizes)
-    ).tolist()
-    return small
-
-
 def _is_float(values: Any) -> bool:
     return "float" in values.dtype.name
-
-
-def distances(
-    wanted: np.ndarray, got: np.ndarray, scale: float
-) -> np.ndarray | None:
-    """Returns the differences of two arrays, or None if shapes differ."""
-    if wanted.shape != got.shape:
-        return None
-    if not _is_float(wanted):
-        return np.where(wanted == got, 0.0, np.inf)
-    wanted, got = wanted.astype("float64"), got.astype("float64")
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(wanted - got) / np.maximum(scale, np.abs(wanted))
-    same = (wanted == got) | (np.isnan(wanted) & np.isnan(got))
-    apart = np.where(same, 0.0, apart)
-    # NaN against a number, or infinities of different signs.
-    return np.where(np.isnan(apart), np.inf, apart)
 
 
 def has_nan(outputs: Mapping[str, np.ndarray]) -> bool:
@@ -217,29 +159,14 @@ def retrace_of(signature: Signature) -> Retrace | None:
     return retrace
 
 
-def unrounded(signature: Signature) -> Signature | None:
-    """Returns a signature of what the model's last layers round, or None.
+def rounding_layers(signature: Signature) -> dict[str, Any]:
+    """Returns the layers that round outputs, by the signature's names.
 
     Such a layer has a method `unrounded()`, a context in which it returns
     floats, relative to the largest one of their vector, and a method
     `settled(floats, outputs, tolerance)`, which rounds them, but takes the
     other outputs where the floats are as near to them.
     """
-    makers = rounding_layers(signature)
-    if not makers:
-        return None
-
-    def call(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        with contextlib.ExitStack() as stack:
-            for maker in makers.values():
-                stack.enter_context(maker.unrounded())
-            return signature.call(inputs)
-
-    return dataclasses.replace(signature, call=call)
-
-
-def rounding_layers(signature: Signature) -> dict[str, Any]:
-    """Returns the layers that round outputs, by the signature's names."""
     model = signature.model
     if not getattr(model, "inputs", None):
         return {}
@@ -248,25 +175,24 @@ def rounding_layers(signature: Signature) -> dict[str, Any]:
         new.get(own, own) for own in named_outputs(model, output_of(model))
     ]
     makers = {name: maker_of(signature, name) for name in names}
-    return {
-        name: maker
-        for name, maker in makers.items()
-        if hasattr(maker, "unrounded")
-    }
+    return {n: each for n, each in makers.items() if hasattr(each, "unrounded")}
 
 
 def _rounded_again(signature: Signature) -> Callable[..., Any] | None:
     """Returns a `retrace` of a model whose last layers round, or None."""
-    floats = unrounded(signature)
-    if floats is None:
-        return None
     makers = rounding_layers(signature)
+    if not makers:
+        return None
 
     def retrace(
         inputs: Mapping[str, Any], outputs: Mapping[str, Any], tolerance: Any
     ) -> dict[str, Any]:
+        with contextlib.ExitStack() as stack:
+            for maker in makers.values():
+                stack.enter_context(maker.unrounded())
+            floats = signature.call(inputs)
         found = {}
-        for name, value in floats.call(inputs).items():
+        for name, value in floats.items():
             own = signature.own_names.get(name, name)
             found[own] = value
             if name in makers:
@@ -293,32 +219,19 @@ def resolve_ties(
         Outputs, and the number of examples in which they are not the wanted
         ones.
     """
-    choices = [
-        name
-        for name, value in wanted.items()
-        if "float" not in value.dtype.name
-    ]
-    if (
-        retrace is None
-        or not choices
-        or any(got[name].shape != wanted[name].shape for name in wanted)
-        or any(
-            (got[name].dtype == object) != (wanted[name].dtype == object)
-            for name in wanted
-        )
+    choices = [n for n, value in wanted.items() if not _is_float(value)]
+    if retrace is None or any(
+        got[name].shape != value.shape for name, value in wanted.items()
     ):
         return wanted, 0
 
-    def other_rows(outputs: Outputs) -> np.ndarray:
-        return np.any(
-            [
-                _rows(_bytes(outputs[name]) != _bytes(got[name]))
-                for name in choices
-            ],
-            axis=0,
-        )
+    def differing(outputs: Outputs) -> np.ndarray:
+        """Returns in which examples some choice is not the given one."""
+        found = [_bytes(outputs[n]) != _bytes(got[n]) for n in choices]
+        rows = [each.any(axis=(*range(1, each.ndim),)) for each in found]
+        return np.any(rows, axis=0)
 
-    other = other_rows(wanted)
+    other = differing(wanted)
     if not np.any(other):
         return wanted, 0
     try:
@@ -326,27 +239,19 @@ def resolve_ties(
     except Exception:  # of the model's code, which may not take such outputs
         return wanted, 0
     # Ties are the other choices that the model now makes as well.
-    ties = other & ~other_rows(found)
-    if not np.any(ties):
-        return wanted, 0
-    resolved = {}
-    for name, value in wanted.items():
-        here = ties.reshape(-1, *[1] * (value.ndim - 1))
-        resolved[name] = np.where(here, found[name], value)
+    ties = other & ~differing(found)
+    resolved = {
+        name: np.where(
+            ties.reshape(-1, *[1] * (value.ndim - 1)), found[name], value
+        )
+        for name, value in wanted.items()
+    }
     return resolved, int(np.sum(ties))
 
 
-def _rows(values: np.ndarray) -> np.ndarray:
-    return np.any(values, axis=tuple(range(1, values.ndim)))
-
-
-def _bytes(values: np.ndarray) -> np.ndarray:
-    if values.dtype != object:
-        return values
-    return np.array(
-        [
-            each.encode() if isinstance(each, str) else each
-            for each in values.ravel()
-        ],
-        object,
-    ).reshape(values.shape)
+def _bytes(values: np.ndarray) -> Any:
+    return (
+        np.frompyfunc(to_bytes, 1, 1)(values)
+        if values.dtype == object
+        else values
+    )

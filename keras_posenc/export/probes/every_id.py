@@ -4,15 +4,15 @@ Sequences are short, so that a mean over the tokens hides no row and attention
 costs little.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import keras
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.extremes import Invent
+from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
@@ -24,25 +24,15 @@ _MOST_BATCHES = 64
 _MOST_WORK = 2**37  # weights, except tables, times tokens
 _MOST_NUMBERS = 2**25  # of all outputs
 
-Arrays = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """Batches of `rows` examples, of a length, for a number of ids."""
-
-    rows: int
-    batches: int
-
 
 def every_id(
     signature: Signature,
     values: Mapping[str, np.ndarray],
     counts: Mapping[str, int | None],
     max_length: int,
-    invent: Callable[[Mapping[str, tuple[int, ...]]], Arrays],
-    takes: Callable[[Arrays], bool],
-) -> Iterator[Arrays]:
+    invent: Invent,
+    takes: Callable[[Inputs], bool],
+) -> Iterator[Inputs]:
     """Yields batches in which each value of each input occurs.
 
     Args:
@@ -55,54 +45,58 @@ def every_id(
         takes: Returns whether the model accepts some inputs.
     """
     for length in dict.fromkeys((min(_LENGTH, max_length), max_length)):
-        plan = _plan(signature, {n: len(x) for n, x in values.items()}, length)
-        if plan is None:
+        rows, batches = _plan(
+            signature, {n: len(x) for n, x in values.items()}, length
+        )
+        if not batches:
             return
-        shapes = signature.shapes(plan.rows, length)
+        inputs = invent(signature.shapes(rows, length))
+        for name, value in inputs.items():
+            if name not in values and (
+                name in counts or "mask" in name or value.dtype == bool
+            ):
+                # Each token counts.
+                inputs[name] = np.full_like(
+                    value, length if value.ndim == 1 else 1
+                )
 
-        def batch(index: int) -> Arrays:
-            inputs = invent(shapes)  # noqa: B023 - called before the next length
-            for name, value in inputs.items():
-                if name in values:
-                    start = index * value.size
-                    chosen = np.arange(start, start + value.size)
-                    found = values[name][chosen % len(values[name])]
-                    inputs[name] = found.reshape(value.shape).astype(
-                        value.dtype
-                    )
-                elif name in counts or "mask" in name or value.dtype == bool:
-                    # Each token counts.
-                    most = length if value.ndim == 1 else 1  # noqa: B023
-                    inputs[name] = np.full_like(value, most)
-            return inputs
+        def batch(index: int) -> Inputs:
+            found = dict(inputs)  # noqa: B023 - called before the next length
+            for name, each in values.items():
+                value = found[name]
+                places = index * value.size + np.arange(value.size)
+                chosen = each[places % len(each)].astype(value.dtype)
+                found[name] = chosen.reshape(value.shape)
+            return found
 
         if takes(batch(0)):
-            yield from map(batch, range(plan.batches))
+            yield from map(batch, range(batches))
             return
 
 
 def _plan(
     signature: Signature, counts: Mapping[str, int], length: int
-) -> _Plan | None:
-    """Returns how to run so many ids of inputs; None if it is too much."""
+) -> tuple[int, int]:
+    """Returns how many examples a batch has, and how many batches there are.
+
+    There are none if the ids of all inputs are too many to be run.
+    """
     one = signature.shapes(1, length)
     cells = {name: max(math.prod(one[name][1:]), 1) for name in counts}
     examples = max((-(-counts[n] // cells[n]) for n in counts), default=0)
     if not examples or max(counts.values()) > _MOST_IDS:
-        return None
+        return 1, 0
     widest = max(cells.values())
-    batches = -(-examples // max(_TOKENS // widest, 1))
-    rows = -(-examples // batches)
+    rows = -(-examples // -(-examples // max(_TOKENS // widest, 1)))
     fixed = signature.shapes(rows, length)
-    smallest = min(fixed[name][0] if fixed[name] else 1 for name in counts)
-    batches = -(-examples // smallest)
+    batches = -(-examples // min((*fixed[n], 1)[0] for n in counts))
     if (
         batches > _MOST_BATCHES
         or examples * widest * _multiplied(signature) > _MOST_WORK
         or examples * _numbers(signature, length) > _MOST_NUMBERS
     ):
-        return None
-    return _Plan(rows, batches)
+        return 1, 0
+    return rows, batches
 
 
 def untried_ids(signature: Signature) -> int:
@@ -110,9 +104,8 @@ def untried_ids(signature: Signature) -> int:
 
     It is 0 if each is run, or the signature takes no ids.
     """
-    while signature.oracle is not None:
-        signature = signature.oracle.base
-    most = max((each.input_dim for each in _tables(signature)), default=0)
+    signature = signature.innermost
+    most = max((each.input_dim for each in tables(signature)), default=0)
     names = [
         name
         for name, spec in signature.specs.items()
@@ -122,11 +115,12 @@ def untried_ids(signature: Signature) -> int:
         return 0
     if Offers.of(signature.model).own_probes is not None:
         return most
-    is_tried = _plan(signature, dict.fromkeys(names, most), _LENGTH)
-    return 0 if is_tried else most
+    _, batches = _plan(signature, dict.fromkeys(names, most), _LENGTH)
+    return 0 if batches else most
 
 
-def _tables(signature: Signature) -> list[keras.layers.Embedding]:
+def tables(signature: Signature) -> list[keras.layers.Embedding]:
+    """Returns the model's embeddings."""
     return [
         layer
         for layer in layers_within(signature.model)
@@ -136,24 +130,18 @@ def _tables(signature: Signature) -> list[keras.layers.Embedding]:
 
 def _multiplied(signature: Signature) -> int:
     """Returns how many weights each token may be multiplied by."""
-    tables = {id(x) for each in _tables(signature) for x in each.weights}
-    return sum(
-        math.prod(each.shape)
-        for each in signature.model.weights
-        if id(each) not in tables
-    )
+    own = {id(x) for each in tables(signature) for x in each.weights}
+    weights = signature.model.weights
+    return sum(math.prod(x.shape) for x in weights if id(x) not in own)
 
 
 def _numbers(signature: Signature, length: int) -> int:
     """Returns how many numbers the outputs of an example have, at most."""
-    outputs = keras.tree.flatten(
-        getattr(signature.model, "outputs", None) or []
-    )
+    model = signature.model
+    outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
     if outputs:
-        return sum(
-            math.prod(length if size is None else size for size in x.shape[1:])
-            for x in outputs
-        )
+        shapes = [x.shape[1:] for x in outputs]
+        return sum(math.prod(n or length for n in shape) for shape in shapes)
     # Unknown before a call. A table may be multiplied by, too.
-    shapes = [each.shape for each in signature.model.weights]
-    return length * max((max(each, default=1) for each in shapes), default=1)
+    sizes = (size for each in model.weights for size in each.shape)
+    return length * max(sizes, default=1)

@@ -1,6 +1,7 @@
 """Test inputs made from a signature's inputs."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,13 @@ import numpy as np
 
 from keras_posenc.checks import check_positive_int, is_number
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.every_id import every_id
+from keras_posenc.export.probes.every_id import every_id, tables
+from keras_posenc.export.probes.extremes import (
+    NAN,
+    Invent,
+    Shape,
+    extreme_floats,
+)
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -48,13 +55,13 @@ class Probe:
         is_of_tables: Whether it is one of those in which each id occurs.
         text: The text that the inputs were made of, for a MediaPipe task.
         extremes: The extreme numbers of each example, as text, if it has some;
-            see `extreme_probes`.
+            see `extremes.py`.
     """
 
     signature: str
     inputs: Inputs
     outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    is_required: bool = True
+    is_required: bool = False
     is_sample: bool = False
     is_drawn: bool = False
     is_of_tables: bool = False
@@ -68,34 +75,9 @@ class Probe:
         return text
 
     @property
-    def longest_text(self) -> int | None:
-        """The example with the longest invented text; None without any."""
-        for value in self.inputs.values():
-            if value.dtype == object and value.size and not self.is_sample:
-                lengths = [
-                    max(map(len, np.ravel(example)), default=0)
-                    for example in value
-                ]
-                return int(np.argmax(lengths))
-        return None
-
-    @property
-    def shorter(self) -> Self | None:
-        """The same with invented texts half as long; None without any left."""
-        texts = {
-            name: value
-            for name, value in self.inputs.items()
-            if value.dtype == object
-        }
-        longest = max(
-            (len(each) for value in texts.values() for each in value.flat),
-            default=0,
-        )
-        if self.is_sample or not longest:
-            return None
-        cut = np.frompyfunc(lambda text: text[: longest // 2], 1, 1)
-        halves = {name: cut(value) for name, value in texts.items()}
-        return dataclasses.replace(self, inputs={**self.inputs, **halves})
+    def size(self) -> int:
+        """How many numbers and texts the inputs have."""
+        return sum(value.size for value in self.inputs.values())
 
     @property
     def examples(self) -> int:
@@ -203,190 +185,12 @@ class Probes:
         )
 
 
-def _one(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    values = np.zeros(shape)
-    values[tuple(size // 2 for size in shape)] = 1
-    return values
-
-
-# Numbers at which float32, or a rewritten operator, reaches its limits. Large
-# inputs get only the first three: all would take long.
-_KINDS: Mapping[
-    str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-] = {
-    "zeros": lambda rng, shape: np.zeros(shape),
-    "1e4": lambda rng, shape: np.full(shape, 1e4),
-    "-1e4": lambda rng, shape: np.full(shape, -1e4),
-    "1e-20": lambda rng, shape: np.full(shape, 1e-20),
-    "one 1 among zeros": _one,
-    "30": lambda rng, shape: np.full(shape, 30),
-    "-30": lambda rng, shape: np.full(shape, -30),
-    "-1e4 to 1e4": lambda rng, shape: rng.uniform(-1e4, 1e4, shape),
-}
-_FEWEST = 3
-_NUMBERS = 2**18  # in all examples together
-
-
-NAN = "NaN"
-
-
-def extreme_probes(
-    signature: Signature,
-    lengths: Sequence[int],
-    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
-    takes: Callable[[Inputs], bool],
-) -> Iterator[Probe]:
-    """Yields batches whose examples hold one kind of extreme number each.
-
-    They fill each input of floats that is no mask, and not made by the model's
-    `made_inputs`; the other inputs are usual ones. If the model rejects that,
-    each input is filled alone, with those kinds that the model accepts there:
-    another input may be a position. First comes one example of NaN.
-
-    Args:
-        signature: The signature to make inputs for.
-        lengths: Lengths of its dynamic axes except the batch: the first that
-            the model accepts is used.
-        invent: Makes its usual inputs, of these shapes by name.
-        takes: Returns whether the model accepts some inputs.
-    """
-    floats = [
-        name
-        for name, spec in signature.specs.items()
-        if "float" in spec.dtype
-        and name not in Offers.of(signature.model).made_inputs
-        and not ("mask" in name and len(spec.shape) < 3)
-    ]
-    yield from nan_probe(signature, next(iter(lengths)), invent, floats)
-    for length in lengths:
-        found = list(_batches(signature, length, invent, floats, [*_KINDS]))
-        if all(takes(each.inputs) for each in found):
-            yield from found
-            return
-    for name in floats:
-        for length in lengths:
-            kinds = [
-                kind
-                for kind in _KINDS
-                if all(
-                    takes(each.inputs)
-                    for each in _batches(
-                        signature, length, invent, [name], [kind]
-                    )
-                )
-            ]
-            if kinds:
-                yield from _batches(signature, length, invent, [name], kinds)
-                break
-
-
-def nan_probe(
-    signature: Signature,
-    length: int,
-    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
-    floats: Sequence[str],
-) -> Iterator[Probe]:
-    """Yields a batch in which every second float is NaN."""
-    inputs = invent(signature.shapes(1, length))
-    for name in floats:
-        inputs[name].flat[-1::-2] = np.nan
-    if floats:
-        yield Probe(signature.name, inputs, is_required=False, extremes=(NAN,))
-
-
-LARGE_INTEGERS = "large integers"
-
-# Beyond these, float32 and int32 hold no further whole numbers.
-_BASES = (2**24 + 1, 2**31 + 1, 2**40 + 1)
-_MOST_SHIFTED = 2**20  # numbers in one batch
-
-
-def large_integers(
-    signature: Signature, sample: Inputs, names: Sequence[str]
-) -> Iterator[Probe]:
-    """Yields batches of integers that float32, or int32, cannot hold.
-
-    One input is shifted by each power of two, from a sample, and from where
-    float32 or int32 end. Formats may compare integers as float32.
-
-    Args:
-        signature: The signature, of a dynamic batch.
-        sample: Its inputs in a sample.
-        names: The inputs of integers that may have any value.
-    """
-    first = {name: value[:1].astype(object) for name, value in sample.items()}
-    specs = signature.specs
-    if any(not spec.shape or spec.shape[0] for spec in specs.values()) or any(
-        not value.size for value in first.values()
-    ):
-        return
-    limits = {name: np.iinfo(specs[name].dtype) for name in names}
-    bases = [first]
-    for base in _BASES:
-        if all(base <= limit.max for limit in limits.values()):
-            at = {name: np.full_like(first[name], base) for name in names}
-            bases.append({**first, **at})
-    size = max(value.size for value in first.values())
-    for name, base in itertools.product(names, bases):
-        limit = limits[name]
-        steps = [sign * 2**bit for bit in range(limit.bits) for sign in (1, -1)]
-        steps = steps[:: max(len(steps) * size // _MOST_SHIFTED, 1)]
-        rows = [base[name] + step for step in steps]
-        rows = [
-            row
-            for row in rows
-            if limit.min <= row.min() and row.max() <= limit.max
-        ]
-        if rows:
-            inputs = {
-                other: np.repeat(value, len(rows), axis=0)
-                for other, value in base.items()
-            }
-            inputs[name] = np.concatenate(rows)
-            yield Probe(
-                signature.name,
-                {
-                    other: value
-                    if specs[other].dtype == "string"
-                    else value.astype(specs[other].dtype)
-                    for other, value in inputs.items()
-                },
-                is_required=False,
-                extremes=[LARGE_INTEGERS] * len(rows),
-            )
-
-
-def _batches(
-    signature: Signature,
-    length: int,
-    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
-    floats: Sequence[str],
-    kinds: Sequence[str],
-) -> Iterator[Probe]:
-    """Yields one batch, or several if the signature's own batch is small."""
-    examples = signature.shapes(1, length)
-    size = sum(math.prod(examples[name][1:]) for name in floats)
-    if not size:
-        return
-    count = min(max(_NUMBERS // size, _FEWEST), len(kinds))
-    shapes = signature.shapes(count, length)
-    batch = shapes[floats[0]][0]
-    rng = np.random.default_rng(0)
-    for start in range(0, count, batch):
-        chosen = [kinds[index % count] for index in range(start, start + batch)]
-        inputs = invent(shapes)
-        for name in floats:
-            for row, kind in enumerate(chosen):
-                inputs[name][row] = _KINDS[kind](rng, shapes[name][1:])
-        yield Probe(signature.name, inputs, is_required=False, extremes=chosen)
-
-
 _BATCHES = (1, 3)
 
 _ODD = 17  # a length next to the shortest, the next one, and the longest
 
 # With many weights: one token, a batch with padding, and the longest length.
-_FEW_SIZES = ((1, 1), (3, 17))
+_FEW_SIZES = ((1, 1), (3, _ODD))
 
 # Most numbers of an input with several dynamic axes, 32 MB of float32: the
 # longest length along each axis would be far more.
@@ -429,120 +233,87 @@ def make_probes(
     examples of nothing else; the lowest and the highest id. Looked-up values
     come from the lookup's vocabulary. One text is longer than its tokenizer
     allows. Of a model with `MANY_WEIGHTS`, the grid is `_FEW_SIZES`, and the
-    longest length in a batch of 1.
+    longest length in a batch of 1. Then come batches in which each id occurs,
+    and extreme floats.
 
-    The model must accept samples and the longest length; it may reject shorter
-    ones. Integers that go to no embedding, and floats called a mask, are 1 for
-    tokens and 0 for padding, or count the tokens; 8-bit images have all their
-    values. Last come extreme floats: see `extreme_probes`.
+    The same sizes have the same inputs each time. The model must accept samples
+    and the longest length; it may reject shorter ones.
 
     Args:
         signature: The signature to make inputs for.
         given: The samples that are its inputs.
         max_length: The longest sequence.
-        takes: Returns whether the model accepts some inputs. Called if it has
-            embeddings of several sizes, or several integer inputs, to find
-            which input goes to which.
+        takes: Returns whether the model accepts some inputs.
         smallest: The smallest length that the model takes.
 
     Raises:
         ValueError: The signature takes integers, and neither an `Embedding` nor
             a vocabulary nor samples limit them.
     """
+    probe = functools.partial(Probe, signature.name)
     for inputs in given:
-        yield Probe(signature.name, inputs, is_sample=True)
-    own_probes = Offers.of(signature.model).own_probes
+        yield probe(inputs, is_required=True, is_sample=True)
+    own_probes, oracle = Offers.of(signature.model).own_probes, signature.oracle
     if own_probes is not None:
         for each in own_probes():
-            yield Probe(signature.name, dict(each))
+            yield probe(dict(each), is_required=True)
         return
-    oracle = signature.oracle
-    if oracle is not None:
-        if given and not _can_be_probed(oracle.base):
+    if not _can_be_probed(signature):
+        if given:
             return
-        for probe in make_probes(
+        raise ValueError(
+            f"Signature '{signature.name}' {needs_samples(signature)}"
+        )
+    if oracle is not None:
+        for found in make_probes(
             oracle.base,
             [],
             max_length,
             lambda inputs: takes(oracle.widen(inputs)),
             smallest,
         ):
+            inputs = oracle.widen(found.inputs)
             yield dataclasses.replace(
-                probe,
-                signature=signature.name,
-                inputs=oracle.widen(probe.inputs),
+                found, signature=signature.name, inputs=inputs
             )
         return
     max_length = _longest(signature, max_length)
-    sizes = _embedding_sizes(signature)
-    known = _known_integers(signature, sizes)
-    if not sizes and _unknown_integers(signature, known):
-        if not given:
-            raise ValueError(
-                f"Signature '{signature.name}' {needs_samples(signature)}"
-            )
-        return
-    texts = texts_beyond(longest_text(signature))
-    limits = _id_limits(signature, sizes, known, max_length, takes)
-    made = Offers.of(signature.model).made_inputs
-    rng = np.random.default_rng(0)
-    lengths = sorted(
-        {
-            *(min(smallest + more, max_length) for more in (0, 1)),
-            min(max(_ODD, smallest), max_length),
-            max_length,
-        }
-    )
+    middle = min(max(_ODD, smallest), max_length)
+    values = _values(signature)
+    limits = _id_limits(signature, values, (middle, max_length), takes)
+    invent = _inventor(signature, values, limits)
+    for shapes, is_required in _grid(signature, smallest, max_length):
+        for inputs in _in_batches(signature, shapes, invent):
+            yield probe(inputs, is_required=is_required)
+            is_required = False
+    known = {name: each for name, each in values.items() if each is not None}
+    known |= {name: np.arange(most) for name, most in limits.items() if most}
+    for inputs in every_id(signature, known, limits, max_length, invent, takes):
+        yield probe(inputs, is_of_tables=True)
+    for inputs in _oblong(signature, max_length, invent, takes):
+        yield probe(inputs)
+    tried = [*dict.fromkeys((middle, max_length))]
+    for inputs, kinds in extreme_floats(signature, tried, invent, takes):
+        yield probe(inputs, extremes=kinds)
 
-    def invent(shapes: Mapping[str, tuple[int, ...]]) -> Inputs:
-        return {
-            name: made[name](rng, shape).astype(signature.specs[name].dtype)
-            if name in made
-            else _choose(rng, shape, known[name])
-            if name in known
-            else _invent(
-                rng,
-                shape,
-                signature.specs[name].dtype,
-                limits.get(name),
-                texts,
-                is_mask=name in limits or "mask" in name,
-            )
-            for name, shape in shapes.items()
-        }
 
-    seen = set()
+def _grid(
+    signature: Signature, smallest: int, longest: int
+) -> Iterator[tuple[dict[str, Shape], bool]]:
+    """Yields the shapes of a grid, and whether the model must accept them."""
+    lengths = [smallest, smallest + 1, max(_ODD, smallest), longest]
+    lengths = sorted({min(length, longest) for length in lengths})
     grid: Iterable[tuple[int, int]] = itertools.product(_BATCHES, lengths)
     if has_many_weights(signature):
-        # A source and a target together are as long as one sequence.
-        axes = [spec.shape[1:2] for spec in signature.specs.values()]
-        max_length = max(max_length // max(axes.count((None,)), 1), 1)
-        few = {
-            (batch, min(max(length, smallest), max_length))
-            for batch, length in _FEW_SIZES
-        }
-        grid = sorted({*few, (1, max_length)}, key=lambda size: size[::-1])
+        few = {(n, min(max(x, smallest), longest)) for n, x in _FEW_SIZES}
+        grid = sorted({*few, (1, longest)}, key=lambda size: size[::-1])
+    seen = []
     for batch, length in grid:
         shapes = signature.shapes(batch, length)
-        key = tuple(shapes.values())
-        if key not in seen:  # a static shape has only one
-            seen.add(key)
-            is_static = key == tuple(signature.shapes(batch, 0).values())
-            is_required = is_static or length >= max_length
-            for inputs in _in_batches(signature, shapes, invent):
-                yield Probe(signature.name, inputs, is_required=is_required)
-                is_required = False
-    values = {name: np.arange(most) for name, most in limits.items() if most}
-    for inputs in every_id(
-        signature, {**known, **values}, limits, max_length, invent, takes
-    ):
-        yield Probe(
-            signature.name, inputs, is_required=False, is_of_tables=True
-        )
-    for inputs in _oblong(signature, max_length, invent, takes):
-        yield Probe(signature.name, inputs, is_required=False)
-    tried = dict.fromkeys((min(max(_ODD, smallest), max_length), max_length))
-    yield from extreme_probes(signature, [*tried], invent, takes)
+        if shapes not in seen:  # a static shape has only one
+            seen.append(shapes)
+            is_static = shapes == signature.shapes(batch, 0)
+            yield shapes, is_static or length >= longest
 
 
 def _weights(signature: Signature) -> int:
@@ -564,9 +335,7 @@ def _affordable(signature: Signature) -> int:
 
 
 def _in_batches(
-    signature: Signature,
-    shapes: Mapping[str, tuple[int, ...]],
-    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+    signature: Signature, shapes: Mapping[str, Shape], invent: Invent
 ) -> Iterator[Inputs]:
     """Yields a batch; of a smaller static batch so many that all cases appear.
 
@@ -582,15 +351,13 @@ def _in_batches(
         {name: (count * size, *shape[1:]) for name, shape in shapes.items()}
     )
     for start in range(0, count * size, size):
-        yield {
-            name: value[start : start + size] for name, value in inputs.items()
-        }
+        yield {n: value[start : start + size] for n, value in inputs.items()}
 
 
 def _oblong(
     signature: Signature,
     length: int,
-    invent: Callable[[Mapping[str, tuple[int, ...]]], Inputs],
+    invent: Invent,
     takes: Callable[[Inputs], bool],
 ) -> Iterator[Inputs]:
     """Yields grids in which one axis is the longest, for each axis in turn.
@@ -599,12 +366,10 @@ def _oblong(
     axes are half as long. If the model rejects that, they are shorter by a
     divisor of the length, of which one is the size of a patch.
     """
-    shorter = [length // 2] * (length > 1)
-    for less in range(length // 2, 0, -1):
-        if length % less == 0:
-            shorter.append(length - less)
-    for axis in range(signature.grid_axes):
-        for others in dict.fromkeys(shorter):
+    divisors = [n for n in range(length // 2, 0, -1) if length % n == 0]
+    shorter = [length // 2, *(length - each for each in divisors)]
+    for axis in range(signature.grid_axes if length > 1 else 0):
+        for others in shorter:
             shapes = signature.shapes(1, length, axis, others)
             batches = [*_in_batches(signature, shapes, invent)]
             if takes(batches[0]):
@@ -614,15 +379,18 @@ def _oblong(
 
 def _longest(signature: Signature, max_length: int) -> int:
     """Returns the longest sequence, or the length of each axis of a grid."""
-    if not signature.grid_axes:
-        return max_length
+    shapes = [spec.shape for spec in signature.specs.values()]
+    if has_many_weights(signature):
+        # A source and a target together are as long as one sequence.
+        sequences = [shape[1:2] for shape in shapes].count((None,))
+        max_length = max(max_length // max(sequences, 1), 1)
     longest = max_length
-    for spec in signature.specs.values():
-        if count := spec.shape[1:].count(None):
-            batch, *others = spec.shape
-            cell = math.prod(size or 1 for size in others)
-            room = _GRID_NUMBERS / ((batch or max(_BATCHES)) * cell)
-            longest = min(longest, max(int(room ** (1 / count)), 1))
+    if signature.grid_axes:
+        for batch, *others in shapes:
+            if count := others.count(None):
+                cell = math.prod(size or 1 for size in others)
+                room = _GRID_NUMBERS / ((batch or max(_BATCHES)) * cell)
+                longest = min(longest, max(int(room ** (1 / count)), 1))
     return longest
 
 
@@ -635,8 +403,61 @@ def side_of(signature: Signature, max_length: int) -> int:
     return min(max_length, _SIDES.get(axes, _SIDE)) if axes else max_length
 
 
+# ---- What inputs are made of
+
+Maker = Callable[[np.random.Generator, Shape], np.ndarray]
+
+
+def _inventor(
+    signature: Signature,
+    values: Mapping[str, np.ndarray | None],
+    limits: Mapping[str, int | None],
+) -> Invent:
+    """Returns a function that makes inputs of some shapes, by name.
+
+    Args:
+        signature: The signature.
+        values: See `_values`.
+        limits: See `_id_limits`.
+    """
+    texts = texts_beyond(longest_text(signature))
+    made = Offers.of(signature.model).made_inputs
+
+    def maker(name: str, spec: keras.InputSpec) -> Maker:
+        if name in made:
+            return made[name]
+        if (known := values.get(name)) is not None:
+            return functools.partial(_choose, known)
+        if spec.dtype == "string":
+            return functools.partial(_some_texts, texts)
+        if spec.dtype == "bool":
+            return lambda rng, shape: rng.random(shape) < 0.7
+        limit = limits.get(name)
+        is_mask = limit is None and (name in limits or "mask" in name)
+        if is_mask and len(spec.shape) < 3:
+            return _count
+        if "int" in spec.dtype:
+            return functools.partial(_ids, limit or 2)  # 2 for pairs of tokens
+        return _floats
+
+    makers = {name: maker(name, x) for name, x in signature.specs.items()}
+
+    def invent(shapes: Mapping[str, Shape]) -> Inputs:
+        sizes = [size for shape in shapes.values() for size in shape]
+        rng = np.random.default_rng([0, *sizes])
+        found = {name: makers[name](rng, x) for name, x in shapes.items()}
+        return {
+            name: x
+            if x.dtype == object
+            else x.astype(signature.specs[name].dtype)
+            for name, x in found.items()
+        }
+
+    return invent
+
+
 def _choose(
-    rng: np.random.Generator, shape: tuple[int, ...], values: np.ndarray
+    values: np.ndarray, rng: np.random.Generator, shape: Shape
 ) -> np.ndarray:
     """Returns values of a vocabulary, without repeats while there are more."""
     count = math.prod(shape)
@@ -648,32 +469,25 @@ def _choose(
     return chosen.reshape(shape)
 
 
-def _invent(
-    rng: np.random.Generator,
-    shape: tuple[int, ...],
-    dtype: str,
-    limit: int | None,
-    texts: Sequence[str],
-    is_mask: bool,
+def _some_texts(
+    texts: Sequence[str], rng: np.random.Generator, shape: Shape
 ) -> np.ndarray:
-    if dtype == "string":
-        count = int(np.prod(shape, dtype=int))
-        chosen = [
-            texts[(index + (count > 1)) % len(texts)] for index in range(count)
-        ]
-        return np.array(chosen, dtype=object).reshape(shape)
-    if limit is None and is_mask and dtype != "bool" and len(shape) < 3:
-        return _count(shape, dtype)
-    if dtype == "bool":
-        return rng.random(shape) < 0.7
-    if "int" not in dtype:
-        values = rng.standard_normal(shape).astype(dtype)
-        if len(shape) > 2:  # (batch, seq, ...)
-            _pad(values)
-        return values
-    if limit is None:  # a mask of pairs of tokens
-        limit = 2
-    values = rng.integers(min(1, limit - 1), limit, shape).astype(dtype)
+    count = math.prod(shape)
+    start = int(count > 1)
+    chosen = itertools.islice(itertools.cycle(texts), start, start + count)
+    return np.array([*chosen], dtype=object).reshape(shape)
+
+
+def _floats(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    values = rng.standard_normal(shape)
+    if len(shape) > 2:  # (batch, seq, ...)
+        _pad(values)
+    return values
+
+
+def _ids(limit: int, rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Returns ids, with the highest one, the lowest one, and padding."""
+    values = rng.integers(min(1, limit - 1), limit, shape)
     flat = values.reshape(shape[0] if shape else 1, -1)  # a view
     if flat.shape[1] > 1:
         flat[0, 0], flat[0, -1] = limit - 1, 0
@@ -683,9 +497,9 @@ def _invent(
     return values
 
 
-def _count(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def _count(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     """Returns which tokens are real, (batch, seq), or how many, (batch,)."""
-    values = np.ones(shape, dtype)
+    values = np.ones(shape)
     if len(shape) == 2:
         _pad(values)
     return values
@@ -699,10 +513,8 @@ def _pad(values: np.ndarray) -> None:
 
 def needs_samples(signature: Signature) -> str:
     """Returns why a signature of integers needs samples, and an example."""
-    if signature.oracle is not None:
-        return needs_samples(signature.oracle.base)
     arrays = []
-    for name, spec in signature.specs.items():
+    for name, spec in signature.innermost.specs.items():
         shape = tuple(2 if size is None else size for size in spec.shape)
         made = f"np.zeros({shape}, '{spec.dtype}')"
         if spec.dtype == "string":
@@ -714,88 +526,61 @@ def needs_samples(signature: Signature) -> str:
     )
 
 
-def _embedding_sizes(signature: Signature) -> list[int]:
-    """Returns how many ids the model's embeddings take, the largest first."""
-    return sorted(
-        {
-            layer.input_dim
-            for layer in layers_within(signature.model)
-            if isinstance(layer, keras.layers.Embedding)
-        },
-        reverse=True,
+def _can_be_probed(signature: Signature) -> bool:
+    """Returns whether all integers that the signature takes are known."""
+    signature = signature.innermost
+    return bool(
+        Offers.of(signature.model).own_probes is not None
+        or tables(signature)
+        or not any(values is None for values in _values(signature).values())
     )
 
 
-def _can_be_probed(signature: Signature) -> bool:
-    """Returns whether all integers that the signature takes are known."""
-    sizes = _embedding_sizes(signature)
-    known = _known_integers(signature, sizes)
-    if Offers.of(signature.model).own_probes is not None:
-        return True
-    return bool(sizes or not _unknown_integers(signature, known))
+def _values(signature: Signature) -> dict[str, np.ndarray | None]:
+    """Returns all values of inputs of integers or words, by name.
 
-
-def _known_integers(
-    signature: Signature, sizes: Sequence[int]
-) -> dict[str, np.ndarray]:
-    """Returns values for integer inputs that do not depend on embeddings.
-
-    These are the words of a vocabulary, what the model says of its inputs, the
-    classes that a `CategoryEncoding` takes, and all values of 8 bits if the
-    input holds no ids: an image has more axes than a sequence, or there is no
-    embedding.
+    These are the words of a vocabulary, the classes that a `CategoryEncoding`
+    takes, and all values of 8 bits if the input holds no ids: an image has more
+    axes than a sequence, or there is no embedding. None for integers that only
+    an embedding may limit.
     """
-    return {
-        **_categories(signature),
-        **{
-            name: np.arange(
-                np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max + 1
-            ).astype(spec.dtype)
-            for name, spec in signature.specs.items()
-            if spec.dtype in ("int8", "uint8")
-            and (len(spec.shape) > 3 or not (sizes or "mask" in name))
-        },
-        **vocabularies(signature),
-    }
+    found: dict[str, np.ndarray | None] = {}
+    for name, spec in signature.specs.items():
+        if "int" in spec.dtype:
+            found[name] = None
+        if spec.dtype in ("int8", "uint8") and (
+            len(spec.shape) > 3 or not (tables(signature) or "mask" in name)
+        ):
+            limits = np.iinfo(spec.dtype)
+            values = np.arange(limits.min, limits.max + 1, dtype=spec.dtype)
+            found[name] = values
+    found |= {**_categories(signature), **vocabularies(signature)}
+    made = Offers.of(signature.model).made_inputs
+    return {name: each for name, each in found.items() if name not in made}
 
 
 def _categories(signature: Signature) -> dict[str, np.ndarray]:
     """Returns the classes of inputs that a `CategoryEncoding` reads itself."""
-    model = signature.model
-    if not getattr(model, "inputs", None):
-        return {}
     sizes = {
         id(tensor): layer.num_tokens
-        for layer in layers_within(model)
+        for layer in layers_within(signature.model)
         if isinstance(layer, keras.layers.CategoryEncoding)
         for tensor in read_by(layer)
     }
+    inputs = getattr(signature.model, "inputs", None) or []
     return {
         name: np.arange(sizes[id(tensor)]).astype(spec.dtype)
         for (name, spec), tensor in zip(
-            signature.specs.items(), model.inputs, strict=False
+            signature.specs.items(), inputs, strict=False
         )
         if id(tensor) in sizes and "int" in spec.dtype
     }
 
 
-def _unknown_integers(
-    signature: Signature, known: Mapping[str, np.ndarray]
-) -> list[str]:
-    """Returns integer inputs whose values no vocabulary limits."""
-    made = Offers.of(signature.model).made_inputs
-    return [
-        name
-        for name, spec in signature.specs.items()
-        if "int" in spec.dtype and name not in {*known, *made}
-    ]
-
-
 def _id_limits(
     signature: Signature,
-    sizes: Sequence[int],
-    known: Mapping[str, np.ndarray],
-    max_length: int,
+    values: Mapping[str, np.ndarray | None],
+    lengths: Sequence[int],
     takes: Callable[[Inputs], bool],
 ) -> dict[str, int | None]:
     """Returns how many ids each integer input takes; None for any number.
@@ -803,44 +588,39 @@ def _id_limits(
     Only of inputs whose values are not known otherwise. The embedding that an
     input goes to rejects a larger id, however deep in the model it is. An input
     that accepts an id too large for all embeddings goes to none.
+
+    Args:
+        signature: The signature.
+        values: See `_values`.
+        lengths: Lengths to try, of which the model takes at least one.
+        takes: Returns whether the model accepts some inputs.
     """
-    integers = _unknown_integers(signature, known)
+    integers = [name for name, known in values.items() if known is None]
+    sizes = sorted({table.input_dim for table in tables(signature)})
     if not sizes or not integers:
         return {}
-    shapes = signature.shapes(1, max_length)
-    made = Offers.of(signature.model).made_inputs
-    rng = np.random.default_rng(0)
-    lowest = {
-        name: (
-            made[name](rng, shape).astype(signature.specs[name].dtype)
-            if name in made
-            else np.full(shape, known[name][0], known[name].dtype)
-            if name in known
-            else np.full(shape, "", dtype=object)
-            if (dtype := signature.specs[name].dtype) == "string"
-            else np.zeros(shape, dtype)
-        )
-        for name, shape in shapes.items()
-    }
+    invent = _inventor(signature, values, dict.fromkeys(integers, 1))
+
+    @functools.cache
+    def lowest() -> Inputs:
+        found = [invent(signature.shapes(1, length)) for length in lengths]
+        return next(filter(takes, found), found[-1])
 
     def accepts(name: str, highest: int) -> bool:
-        values = np.full_like(lowest[name], highest)
-        return takes({**lowest, name: values})
+        ids = np.full_like(lowest()[name], highest)
+        return takes({**lowest(), name: ids})
 
     limits: dict[str, int | None] = {}
-    *larger, smallest = sizes
     for name in integers:
         most = np.iinfo(signature.specs[name].dtype).max + 1
-        limits[name] = min(smallest, most)
         if (
-            len(integers) + len(known) + len(made) > 1
-            and sizes[0] < most
-            and accepts(name, sizes[0])
+            len(signature.specs) > 1
+            and sizes[-1] < most
+            and accepts(name, sizes[-1])
         ):
             limits[name] = None
             continue
-        for size in larger:
-            if size <= most and accepts(name, size - 1):
-                limits[name] = size
-                break
+        larger = [size for size in reversed(sizes[1:]) if size <= most]
+        found = (size for size in larger if accepts(name, size - 1))
+        limits[name] = next(found, min(sizes[0], most))
     return limits

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,10 +14,6 @@ from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import layers_within
 
 Call = Callable[[Inputs], dict[str, Any]]
-
-# Sizes that get a graph of their own: each takes as long as a call of the
-# model's code or longer.
-_MOST_SIZES = 16
 
 # Operators of windows, which may be larger than their input.
 _WINDOWS = (
@@ -35,17 +30,14 @@ _WINDOWS = (
 # Operators whose memory does not depend on the values of their operands, or of
 # the first one.
 _ANY_OPERAND = frozenset(
-    "Abs Add AddV2 ArgMax ArgMin BitwiseAnd BitwiseOr BitwiseXor Cast "
-    "ClipByValue ConcatV2 Equal ExpandDims FloorDiv FloorMod Greater "
-    "GreaterEqual Identity Invert Less LessEqual Maximum Minimum Mod Mul Neg "
-    "NotEqual OnesLike Pack RealDiv SelectV2 Shape Sign Square "
-    "SquaredDifference Squeeze StopGradient Sub TruncateDiv TruncateMod "
-    "ZerosLike".split()
+    "Abs Add AddV2 Cast ClipByValue ConcatV2 Equal ExpandDims FloorDiv "
+    "FloorMod Greater GreaterEqual Identity Less LessEqual Maximum Minimum "
+    "Mul Neg NotEqual Pack RealDiv SelectV2 Shape Sign Square Squeeze "
+    "StopGradient Sub ZerosLike".split()
 )
 _FIRST_OPERAND = frozenset(
-    "All Any BroadcastTo Cumsum GatherV2 LookupTableFindV2 Max Mean Min Pad "
-    "PadV2 Prod Reshape ReverseV2 Slice StridedSlice Sum Tile TopKV2 "
-    "Transpose Unpack".split()
+    "BroadcastTo GatherV2 LookupTableFindV2 Max Mean Min Pad PadV2 Prod "
+    "Reshape Slice StridedSlice Sum Tile Transpose Unpack".split()
 )
 
 
@@ -54,9 +46,8 @@ class Graphs:
 
     One graph takes inputs of any size. For images, and for models with windows
     or with `TimeDistributed`, there is one for each size too, as `predict`
-    traces it: while it is traced,
-    TensorFlow refuses inputs that are smaller than a window. Such a pooling
-    would divide by zero as it is run, and end the process.
+    traces it: then TensorFlow refuses inputs that are smaller than a window.
+    Such a pooling would divide by zero as it is run, and end the process.
 
     Args:
         signature: The signature, without an oracle.
@@ -157,34 +148,18 @@ class Graphs:
         }
         key = tuple(sizes.values())
         if key not in self._of_sizes:
-            if len(self._of_sizes) >= _MOST_SIZES and self._fits(key):
-                return self.of_any_size
             specs = {
                 name: keras.InputSpec(shape=sizes[name], dtype=spec.dtype)
                 for name, spec in own.items()
             }
+            fixed = dataclasses.replace(self.signature, specs=specs)
             try:
-                found = trace(dataclasses.replace(self.signature, specs=specs))
+                self._of_sizes[key] = trace(fixed)
             except ExportError as error:
                 if error.__cause__ is None:  # of a weight without a value
                     raise
-                found = ValueError(in_words(error.__cause__))
-            self._of_sizes[key] = found
-        if isinstance(found := self._of_sizes[key], ValueError):
-            raise ValueError(str(found))
-        return found
-
-    def _fits(self, key: Any) -> bool:
-        """Returns whether the model takes a size that is nowhere larger."""
-        return any(
-            all(
-                size is None or size <= other
-                for shape, shapes in zip(known, key, strict=True)
-                for size, other in zip(shape, shapes, strict=True)
-            )
-            for known, graph in self._of_sizes.items()
-            if not isinstance(graph, ValueError)
-        )
+                raise ValueError(in_words(error.__cause__)) from error
+        return self._of_sizes[key]
 
 
 def call(
@@ -210,25 +185,9 @@ def call(
     except Exception as error:
         raise ValueError(
             f"The model itself does not take {describe(inputs)} in signature "
-            f"'{signature.name}': {_layer_of(error, signature)}"
-            f"{in_words(error)}"
+            f"'{signature.name}': {in_words(error)}"
         ) from error
     return {name: value.numpy() for name, value in outputs.items()}
-
-
-def _layer_of(error: Exception, signature: Signature) -> str:
-    """Returns the layer that an error of a graph names, as text, or ""."""
-    layers = {
-        layer.name: layer
-        for layer in layers_within(signature.model)
-        if layer is not signature.model
-    }
-    for path in re.findall(r"\{\{node ([^}]*)\}\}", str(error)):
-        for part in reversed(path.split("/")):
-            name = part if part in layers else re.sub(r"_\d+$", "", part)
-            if name in layers:
-                return f"layer '{name}' ({type(layers[name]).__name__}): "
-    return ""
 
 
 def _nodes(function: Any, add_shapes: bool = False) -> Iterator[Any]:

@@ -7,7 +7,7 @@ token then differs. What it should keep are probabilities.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -164,124 +164,109 @@ def of_choices(
     # tokenizer may give a text other ids than those it was generated as.
     is_none = np.zeros(count, bool)
     if "ids" not in got or "lost" not in found:
-        own = rescore(inputs, wanted)
-        is_none = np.any([each for _, each in _wrong_rows(own, wanted)], axis=0)
-    error = _wrong(found, got, is_none)
+        own = _wrong_rows(rescore(inputs, wanted), wanted)
+        is_none = np.any([*own.values()], axis=0)
+    error = _first_wrong(_wrong_rows(found, got), is_none)
     if error is not None:
         return Likelihoods(), error
     real = found["is_token"] & ~is_none[:, np.newaxis]
+    sizes = np.sum(real, axis=1)
     drawn, divergence = 0, 0.0
     if TOKEN_SCORE in got:
         file = got[TOKEN_SCORE].astype("float64").reshape(count, -1)
-        drawn = int(np.sum(real))
+        drawn = int(np.sum(sizes))
         divergence = _divergence((scores - file)[real])
     elif "score" in got:  # only of whole sequences: the mean of their tokens
-        sizes = np.sum(real, axis=1)
-        known = found["is_divisor"] & ~is_none & (sizes > 0)
+        known = found["is_divisor"] & (sizes > 0)
         file = got["score"].astype("float64").reshape(-1) * found["divisor"]
-        more = np.sum(np.where(real, scores, 0), axis=1) - file
+        more = np.sum(scores, axis=1, where=real) - file
         sizes = sizes[known]
         drawn = int(np.sum(sizes))
         divergence = _divergence(more[known] / sizes, sizes)
-    likelihoods = Likelihoods(drawn=drawn, divergence=divergence)
-    if "lost" in found:
-        lost = found["lost"].astype("float64")[real]
-        likelihoods = dataclasses.replace(
-            likelihoods, chosen=lost.size, lost=float(np.sum(lost))
-        )
-    return likelihoods, None
+    lost = (
+        found["lost"].astype("float64")[real] if "lost" in found else scores[:0]
+    )
+    return Likelihoods(
+        drawn=drawn,
+        divergence=divergence,
+        chosen=lost.size,
+        lost=float(np.sum(lost)),
+    ), None
 
 
 def _wrong_rows(
     found: Mapping[str, Any], got: Mapping[str, Any]
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields what may be wrong with sequences, and bool `(rows,)`: of which.
+) -> dict[str, np.ndarray]:
+    """Returns what may be wrong with sequences, and bool `(rows,)`: of which.
 
     Args:
         found: What `rescore` returns of them.
         got: The outputs that have them.
     """
-    for name, problem in (
-        ("is_text", "is not the text of its own ids"),
-        ("is_known", "has an id that the model does not generate"),
-        ("is_whole", "neither ends with an end symbol nor is full"),
-        ("is_allowed", "has an id that may not follow those before it"),
-    ):
-        if name in found:
-            yield problem, ~found[name]
+    problems = {
+        "is_text": "is not the text of its own ids",
+        "is_known": "has an id that the model does not generate",
+        "is_whole": "neither ends with an end symbol nor is full",
+        "is_allowed": "has an id that may not follow those before it",
+    }
+    wrong = {
+        problem: ~found[name]
+        for name, problem in problems.items()
+        if name in found
+    }
     if "ended" in got:
         differs = got["ended"].reshape(-1) != found["has_end"]
-        yield "has another `ended` than its ids say", differs
+        wrong["has another `ended` than its ids say"] = differs
+    is_token, divisor = found["is_token"], found["divisor"]
+    scores = _wrong_scores(got, is_token, divisor, found["is_divisor"])
+    return {**wrong, **scores}
 
 
-def _place(got: Mapping[str, Any], row: Any) -> str:
-    """Returns a generated sequence as text, with its name."""
-    if "ids" in got:
-        ids = got["ids"]
-        return f"ids[{row}], {ids.reshape(-1, ids.shape[-1])[row].tolist()},"
-    return f"text[{row}], {got['text'].reshape(-1)[row]!r},"
-
-
-def _wrong(
-    found: Mapping[str, Any], got: Mapping[str, Any], is_none: np.ndarray
-) -> str | None:
-    """Returns what is wrong with generated sequences in themselves, or None.
-
-    Args:
-        found: What `rescore` returns of them.
-        got: The file's outputs.
-        is_none: Bool `(rows,)`: which are not compared.
-    """
-    for problem, is_wrong in _wrong_rows(found, got):
-        if np.any(is_wrong & ~is_none):
-            row = np.argmax(is_wrong & ~is_none)
-            return f"{_place(got, row)} {problem}"
-    if TOKEN_SCORE not in got:
-        return None
-    return wrong_scores(
-        got,
-        found["is_token"],
-        found["divisor"],
-        found["is_divisor"],
-        is_none,
-    )
-
-
-def wrong_scores(
+def _wrong_scores(
     got: Mapping[str, Any],
     is_token: np.ndarray,
     divisor: Any = 1.0,
     is_divisor: Any = True,
-    is_none: Any = False,
-) -> str | None:
-    """Returns where scores contradict each other, or None.
+) -> dict[str, np.ndarray]:
+    """Returns as `_wrong_rows` where scores contradict each other.
 
     Args:
         got: A file's outputs.
         is_token: Bool `(rows, tokens)`: where `token_score` is of a token.
         divisor: What sums of these are divided by, one for each row.
         is_divisor: Whether it is known.
-        is_none: Which rows are not compared.
     """
-    rows = len(is_token)
-    is_compared = ~np.broadcast_to(is_none, rows)
-    scores = got[TOKEN_SCORE].astype("float64").reshape(rows, -1)
-    is_wrong = is_compared & np.any((scores != 0) & ~is_token, axis=1)
-    if np.any(is_wrong):
-        row = np.argmax(is_wrong)
-        return f"{TOKEN_SCORE}[{row}] is not 0 where no token is"
+    if TOKEN_SCORE not in got:
+        return {}
+    scores = got[TOKEN_SCORE].astype("float64").reshape(len(is_token), -1)
+    is_extra = np.any((scores != 0) & ~is_token, axis=1)
+    wrong = {f"has a {TOKEN_SCORE} that is not 0 where no token is": is_extra}
     if "score" in got:
         score = got["score"].astype("float64").reshape(-1)
         total = np.sum(scores, axis=1) / divisor
         is_near = np.isclose(score, total, rtol=1e-3, atol=1e-3)
-        is_wrong = is_compared & is_divisor & ~is_near
-        if np.any(is_wrong):
-            row = np.argmax(is_wrong)
-            return (
-                f"score[{row}] is {score[row]:.4g}, and its tokens' are "
-                f"{total[row]:.4g} together"
-            )
+        wrong["has a score that is not its tokens'"] = is_divisor & ~is_near
+    return wrong
+
+
+def _first_wrong(
+    wrong: Mapping[str, np.ndarray], is_none: Any = False
+) -> str | None:
+    """Returns what is wrong with the first such sequence, or None."""
+    for problem, rows in wrong.items():
+        if np.any(is_wrong := rows & np.logical_not(is_none)):
+            return f"sequence {np.argmax(is_wrong)} {problem}"
     return None
+
+
+def wrong_scores(got: Mapping[str, Any], is_token: np.ndarray) -> str | None:
+    """Returns where scores of given targets contradict each other, or None.
+
+    Args:
+        got: A file's outputs.
+        is_token: Bool `(rows, tokens)`: where `token_score` is of a token.
+    """
+    return _first_wrong(_wrong_scores(got, is_token))
 
 
 def rescore_of(signature: Signature) -> Rescore | None:
@@ -336,11 +321,7 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def in_graph(call: Callable[..., Any], *arrays: np.ndarray) -> Any:
     """Returns what a function of tensors gives, computed in a graph."""
-    import tensorflow as tf
-
-    with tf.device("CPU:0"):
-        function = tf.function(call, autograph=False)
-        return function(*map(tf.constant, arrays)).numpy()
+    return traced_once(call)(*arrays)
 
 
 def scores_targets(signature: Signature) -> bool:

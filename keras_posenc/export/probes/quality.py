@@ -22,7 +22,6 @@ CLASSES, VECTORS, INTEGERS, BITS = "classes", "vectors", "integers", "bits"
 # Outputs that vary by less than 0.3 of their size hide what is wrong with
 # a file, but also show how each number is rounded: variation counts as no less.
 _LEAST_VARIATION = 0.3
-_WEAK = 0.1  # the report names outputs that vary by less
 _SMALLEST = 1e-4  # size of numbers that are as good as 0
 _MOST_DB = 200.0
 # Shorter vectors than this share of the longest one are left out: rounding
@@ -45,15 +44,12 @@ class Quality:
             that a file would have that always gives the commonest one. None for
             other outputs, and if the model gives one class for all inputs.
         cosine: Least cosine of a vector with the model's. None for classes.
-        variation: How much outputs differ between inputs, as a share of their
-            size. Where it is small, other files have a high SQNR too.
     """
 
     rows: int
     sqnr: float | None = None
     agreement: float | None = None
     cosine: float | None = None
-    variation: float = 1.0
 
     def too_low(self, limits: Mapping[str, float]) -> list[str]:
         """Returns the names of the numbers that are below their limits."""
@@ -70,12 +66,8 @@ class Quality:
         """Returns the numbers with their limits."""
         parts = []
         if self.sqnr is not None:
-            weak = (
-                ", which shows little: the outputs vary by only "
-                f"{100 * self.variation:.2g}% of their size"
-            ) * (self.variation < _WEAK)
             parts.append(
-                f"SQNR {self.sqnr:.1f} dB (at least {limits['sqnr']:g}){weak}"
+                f"SQNR {self.sqnr:.1f} dB (at least {limits['sqnr']:g})"
             )
         if self.agreement is not None:
             what = "classes equal"
@@ -172,12 +164,11 @@ def quality_of(
     is_number = sizes < limit
     wanted, got = (np.where(is_number, each, 0.0) for each in (wanted, got))
     got[is_shown] = np.nan
-    sqnr, variation = _decibels(wanted, got)
+    sqnr = _decibels(wanted, got)
     if kind == CLASSES:
-        agreement = _agreement(wanted, got)
-        return Quality(len(wanted), sqnr, agreement, variation=variation)
+        return Quality(len(wanted), sqnr, _agreement(wanted, got))
     cosine = _least_cosine(wanted, got) if width > 1 else None
-    return Quality(len(wanted), sqnr, cosine=cosine, variation=variation)
+    return Quality(len(wanted), sqnr, cosine=cosine)
 
 
 def _equality(
@@ -197,20 +188,19 @@ def _equality(
     return Quality(wanted.size, agreement=same)
 
 
-def _decibels(wanted: np.ndarray, got: np.ndarray) -> tuple[float, float]:
-    """Returns the SQNR, and the variation as a share of the size."""
-    power = np.sum(wanted**2)
-    varied = np.sum((wanted - wanted.mean(axis=0)) ** 2)
+def _decibels(wanted: np.ndarray, got: np.ndarray) -> float:
+    """Returns the SQNR."""
     signal = max(
-        varied, _LEAST_VARIATION**2 * power, _SMALLEST**2 * wanted.size
+        np.sum((wanted - wanted.mean(axis=0)) ** 2),
+        _LEAST_VARIATION**2 * np.sum(wanted**2),
+        _SMALLEST**2 * wanted.size,
     )
-    variation = math.sqrt(varied / power) if power else 0.0
     noise = np.sum((wanted - got) ** 2)
     if not np.isfinite(noise):
-        return -math.inf, variation
+        return -math.inf
     if noise <= signal * 10 ** (-_MOST_DB / 10):
-        return _MOST_DB, variation
-    return 10 * math.log10(signal / noise), variation
+        return _MOST_DB
+    return 10 * math.log10(signal / noise)
 
 
 def _agreement(wanted: np.ndarray, got: np.ndarray) -> float | None:

@@ -77,27 +77,17 @@ def _as_texts(sample: Any) -> np.ndarray | None:
     return np.array(texts, dtype=object)
 
 
-def _own_samples(signature: Signature, samples: Any) -> list[Inputs]:
-    """Returns the given samples that are inputs of this signature itself."""
-    oracle = signature.oracle
-    if oracle is not None and oracle.base.specs is signature.specs:
-        return []  # samples of strings are those of the uncut signature
-    return [
-        inputs
-        for sample in as_list(samples)
-        if not isinstance(inputs := _fit(sample, signature), str)
-    ]
-
-
-def fitting_samples(signature: Signature, samples: Any) -> list[Inputs]:
-    """Returns samples that fit the signature, or the one that it is made of."""
-    fitting = _own_samples(signature, samples)
-    if signature.oracle is not None:
-        fitting += map(
-            signature.oracle.widen,
-            fitting_samples(signature.oracle.base, samples),
-        )
-    return fitting
+def _fitting(signature: Signature, sample: Any) -> list[Inputs]:
+    """Returns a sample as inputs of a signature, or of what it is made of."""
+    found, oracle = [], signature.oracle
+    # Samples of strings are those of the uncut signature.
+    if oracle is None or oracle.base.specs is not signature.specs:
+        inputs = _fit(sample, signature)
+        if not isinstance(inputs, str):
+            found.append(inputs)
+    if oracle is not None:
+        found += map(oracle.widen, _fitting(oracle.base, sample))
+    return found
 
 
 def fit_samples(
@@ -116,10 +106,7 @@ def fit_samples(
     """
     fitted: dict[str, list[Inputs]] = {each.name: [] for each in signatures}
     for sample in as_list(samples):
-        found = {
-            signature.name: fitting_samples(signature, [sample])
-            for signature in signatures
-        }
+        found = {each.name: _fitting(each, sample) for each in signatures}
         if not any(found.values()):
             raise ValueError(_fit(sample, signatures[0], argument))
         if argument == "samples" and _is_empty(sample):
@@ -143,23 +130,19 @@ def _fit(
             sample = signature.strings.cut(whole)
         elif _has_texts(sample):
             return whole
-    if not isinstance(sample, Mapping):
-        if len(signature.specs) != 1:
-            return (
-                f"Signature '{signature.name}' has the inputs {names}: "
-                f"`{argument}` must be dicts by these names, such as "
-                f"`{argument}=[{{{_arrays(signature)}}}]`"
-            )
-        sample = {next(iter(signature.specs)): sample}
-    if set(sample) != set(signature.specs):
+    given = sample if isinstance(sample, Mapping) else {}
+    if not isinstance(sample, Mapping) and len(signature.specs) == 1:
+        given = {next(iter(signature.specs)): sample}
+    if set(given) != set(signature.specs):
+        received = ", ".join(map(str, given)) or type(sample).__name__
         return (
-            f"`{argument}` must be dicts with the inputs {names}. Received: "
-            f"{', '.join(map(str, sample))}"
+            f"`{argument}` must be dicts with the inputs {names}, such as "
+            f"`{argument}=[{{{_arrays(signature)}}}]`. Received: {received}"
         )
     inputs = {}
     for name, spec in signature.specs.items():
         try:
-            array = _as_array(sample[name], spec.dtype)
+            array = _as_array(given[name], spec.dtype)
         except (TypeError, ValueError) as error:
             return (
                 f"`{argument}`: input '{name}' of signature '{signature.name}' "
@@ -201,7 +184,7 @@ def _arrays(signature: Signature) -> str:
 
 
 def _as_array(value: Any, dtype: str) -> np.ndarray:
-    """Returns an array of a dtype; raises `TypeError` or `ValueError`."""
+    """Returns an array of a dtype; raises `ValueError`."""
     if hasattr(value, "row_splits"):  # NumPy would pad it silently
         raise ValueError(
             "takes examples of one length. Received: a RaggedTensor. Pad it "
@@ -211,55 +194,24 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
     if dtype == "string":
         value = value.numpy() if hasattr(value, "numpy") else value
         array = np.asarray(value, dtype=object)
-        others = [
-            each for each in array.ravel() if not isinstance(each, str | bytes)
-        ]
-        if others:
-            raise ValueError(
-                f"must be strings. Received: {type(value).__name__} with "
-                f"{others[0]!r:.40}"
-            )
+        if not all(isinstance(each, str | bytes) for each in array.flat):
+            raise ValueError(f"must be strings. Received: {value!r:.80}")
         return array
-    kind = "whole numbers" if "int" in dtype else "numbers"
     try:
         array = np.asarray(keras.ops.convert_to_numpy(value))
-        reason = ""
     except Exception:  # any class may be given, and raises its own errors
         array = np.asarray(None)
-        reason = ", which is no array of such"
     if array.dtype.kind in "OSU":
-        text = _first_text(value)
-        if text is not None:
-            reason = f" with the string {text!r:.40}"
-        raise ValueError(
-            f"must be {kind}. Received: {type(value).__name__}{reason}"
-        )
+        kind = "whole numbers" if "int" in dtype else "numbers"
+        raise ValueError(f"must be {kind} in an array. Received: {value!r:.80}")
     if "int" in dtype:
-        whole = array == np.floor(array)
-        if not np.all(whole):
-            raise ValueError(
-                f"must be {kind}. Received: {array[~whole].flat[0]}"
-            )
         limits = np.iinfo(dtype)
-        if array.size and not (
-            limits.min <= np.min(array) and np.max(array) <= limits.max
-        ):
+        is_right = (array == np.floor(array)) & (
+            (limits.min <= array) & (array <= limits.max)
+        )
+        if not np.all(is_right):
             raise ValueError(
-                f"must be from {limits.min} to {limits.max}. Received: numbers "
-                f"from {np.min(array)} to {np.max(array)}"
+                f"must be whole numbers from {limits.min} to {limits.max}. "
+                f"Received: {array[~is_right].flat[0]}"
             )
     return array.astype(dtype)
-
-
-def _first_text(value: Any) -> str | bytes | None:
-    """Returns the first string among values that should be numbers, or None."""
-    if isinstance(value, list | tuple):
-        found = map(_first_text, value)
-        return next((each for each in found if each is not None), None)
-    if isinstance(value, str | bytes):
-        return value
-    if isinstance(value, np.ndarray):
-        texts = (each for each in value.flat if isinstance(each, str | bytes))
-        text = next(texts, None)
-        return str(text) if isinstance(text, str) else text
-    return None

@@ -127,7 +127,7 @@ def cut_strings(signature: Signature) -> Signature:
             found = part(given[0], mask=masks[0], training=False)
         else:
             found = part(given, mask=masks if pad_ids else None, training=False)
-        return signature.add(named_outputs(model, found))
+        return named_outputs(model, found)
 
     # A Sequential has the batch of its first data for its own.
     is_free = all(spec.shape[0] is None for spec in signature.specs.values())
@@ -320,6 +320,13 @@ def lookups(signature: Signature) -> dict[str, list[keras.Layer]]:
     return found
 
 
+def _takes_ids(reader: Any) -> bool:
+    return isinstance(reader, keras.Layer) and any(
+        isinstance(layer, keras.layers.Embedding)
+        for layer in layers_within(reader)
+    )
+
+
 def vocabularies(signature: Signature) -> dict[str, np.ndarray]:
     """Returns values for each input of a lookup, one unknown value included."""
     found = {
@@ -350,13 +357,6 @@ def _readers(model: keras.Model, tensor: keras.KerasTensor) -> Iterator[Any]:
             yield from _readers(model, target)
         else:
             yield operation
-
-
-def _takes_ids(reader: Any) -> bool:
-    return isinstance(reader, keras.Layer) and any(
-        isinstance(layer, keras.layers.Embedding)
-        for layer in layers_within(reader)
-    )
 
 
 def _values(layers: Sequence[keras.Layer], dtype: str) -> np.ndarray:

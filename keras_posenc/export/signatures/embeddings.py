@@ -52,7 +52,7 @@ def encode_signature(signature: Signature) -> Signature | None:
         found = cut([tensors[name] for name in names], training=False)
         return _with_mask({key: as_dense(x) for key, x in found.items()})
 
-    return Signature("encode", cut, signature.specs, call, add=_with_mask)
+    return Signature("encode", cut, signature.specs, call)
 
 
 def _with_mask(outputs: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,15 @@
 """The signature of one model: names, shapes and dtypes of its inputs."""
 
 import dataclasses
-import functools
 import inspect
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_posenc.checks import as_integer
-from keras_posenc.export.errors import in_words
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layer_of, layers_within
 
@@ -25,99 +22,79 @@ def signature_of(
     Args:
         name: Name of the signature.
         model: The model.
-        shapes: Shapes, or `keras.InputSpec`s, of some inputs by name.
+        shapes: Shapes, or `keras.InputSpec`s, of some inputs by name. A model
+            without symbolic inputs, as subclassed ones are, needs a
+            `keras.InputSpec` for each, unless `call` takes only floats: then
+            the inputs have the shapes of the model's first call, with any
+            batch, and plain shapes narrow these.
 
     Raises:
         ValueError: A model that is not built, or names or shapes that do not
             fit it.
     """
-    inputs = getattr(model, "inputs", None)
-    if not inputs:
-        return signature_of_called(name, model, shapes)
-    _check_inputs(name, model)
+    if getattr(model, "inputs", None):
+        specs = with_shapes(name, model, _specs(name, model), shapes)
+        structure = model.inputs[0] if is_sequential(model) else model.input
+        arguments = [keras.tree.pack_sequence_as(structure, list(specs))]
+        call = _Call(model, tuple(specs), arguments)
+    else:
+        specs = _specs_of_called(name, model, shapes)
+        call = _call_of(model, list(specs))
+    return Signature(
+        name,
+        model,
+        specs,
+        call,
+        arguments=call.arguments,
+        pack=lambda outputs: as_served(call.returned[-1], outputs),
+    )
+
+
+def _specs(name: str, model: keras.Model) -> dict[str, keras.InputSpec]:
+    """Returns the specs of a model that has symbolic inputs, by their names."""
     names = input_names(model)
-    for input_name, tensor in zip(names, inputs, strict=True):
+    specs = {}
+    for input_name, tensor in zip(names, model.inputs, strict=True):
         if getattr(tensor, "ragged", False) or getattr(tensor, "sparse", False):
             raise ValueError(
                 f"Signature '{name}': the input '{input_name}' is ragged or "
                 "sparse, and exported models take dense tensors: pad it, and "
                 "leave `ragged` and `sparse` out of its keras.Input"
             )
-    check_names(name, names, model)
-    specs = {
-        input_name: keras.InputSpec(shape=tensor.shape, dtype=tensor.dtype)
-        for input_name, tensor in zip(names, inputs, strict=True)
-    }
-    if _is_guess(model) and "int" not in inputs[0].dtype:
-        # Its input has the batch size of the first data, and the compute dtype
-        # of the first layer.
-        dtype = inputs[0].dtype
-        specs[names[0]] = keras.InputSpec(
-            shape=(None, *inputs[0].shape[1:]),
-            dtype="float32" if dtype.endswith("float16") else dtype,
+        specs[input_name] = keras.InputSpec(
+            shape=tensor.shape, dtype=tensor.dtype
         )
+    if is_sequential(model) and re.fullmatch(r"input_layer(_\d+)?", names[0]):
+        specs[names[0]] = _unguessed(name, model, specs[names[0]])
+    check_names(name, names, model)
     if not is_sequential(model):
         check_outputs(model, model.output)
-    specs = with_shapes(name, model, specs, shapes)
-    structure = inputs[0] if is_sequential(model) else model.input
-    return Signature(
-        name,
-        model,
-        specs,
-        _Call(model, tuple(names), structure),
-        arguments=[keras.tree.pack_sequence_as(structure, names)],
-        pack=functools.partial(as_served, output_of(model)),
-    )
+    return specs
 
 
-def _check_inputs(name: str, model: keras.Model) -> None:
-    """Raises `ValueError` for a `Sequential` built from data of ids.
+def _unguessed(
+    name: str, model: keras.Model, spec: keras.InputSpec
+) -> keras.InputSpec:
+    """Returns the spec of a `Sequential` that was built from its first data.
 
-    Without `keras.Input` it takes the shape of its first data for its own, and
-    float32 for their dtype.
+    It took their batch size for its own, and as dtype the compute dtype of its
+    first layer, which is float32 for ids too.
     """
-    if not is_sequential(model) or not _is_guess(model):
-        return
-    (tensor,) = model.inputs
-    if "float" not in tensor.dtype or not takes_ids(model, tensor.shape):
-        return
-    shape, why = _longest(model, tensor.shape)
-    begin = input_code(shape, "int32", "ids")
-    sizes = "x".join("?" if size is None else f"{size}" for size in shape)
-    raise ValueError(
-        f"Signature '{name}': model '{model.name}' takes only "
-        f"{tensor.dtype} of shape {tuple(tensor.shape)}, because it was built "
-        "from data. Add an input, which keeps the weights: "
-        f"`{begun_by(begin)}` (--input ids:int32:{sizes}){why}"
-    )
-
-
-def _longest(
-    model: keras.Model, shape: Sequence[int | None]
-) -> tuple[tuple[int | None, ...], str]:
-    """Returns a shape of any batch, and of any length if all layers allow it.
-
-    Also returns which layer does not, and the error that it raises, as text.
-    """
-    x = keras.Input((None,), dtype="int32")
-    longer = np.zeros((1, (shape[-1] or 1) + 1), "int32")
-    for layer in model.layers:
-        try:
-            x, longer = layer(x), layer(longer)
-        except Exception as error:  # layers of users raise anything
-            reason = next(iter(in_words(error).splitlines()), "")
-            return (None, *shape[1:]), (
-                f". Its length is fixed, since layer '{layer.name}' takes no "
-                f"other: {reason or type(error).__name__}"
-            )
-    return (None, None), ""
-
-
-def _is_guess(model: keras.Model) -> bool:
-    """Returns whether a `Sequential`'s input was made from its first data."""
-    return is_sequential(model) and bool(
-        re.fullmatch(r"input_layer(_\d+)?", input_names(model)[0])
-    )
+    if "int" in spec.dtype:
+        return spec
+    shape = (None, *spec.shape[1:])
+    if "float" in spec.dtype and takes_ids(model, shape):
+        sizes = "x".join("?" if size is None else f"{size}" for size in shape)
+        raise ValueError(
+            f"Signature '{name}': model '{model.name}' takes only "
+            f"{spec.dtype} of shape {tuple(spec.shape)}, because it was built "
+            "from data. Add an input, which keeps the weights: "
+            f"`{_with_input(model, shape, 'int32', 'ids')}` "
+            f"(--input ids:int32:{sizes})"
+        )
+    is_half = spec.dtype.endswith("float16")
+    dtype = "float32" if is_half else spec.dtype
+    return keras.InputSpec(shape=shape, dtype=dtype)
 
 
 _INTEGERS = (
@@ -127,8 +104,6 @@ _INTEGERS = (
     keras.layers.Hashing,
     keras.layers.IntegerLookup,
 )
-
-_OPTIONS = ("mask", "training")
 
 
 def takes_ids(model: keras.Model, shape: Sequence[int | None]) -> bool:
@@ -156,60 +131,40 @@ def with_shapes(
     return specs
 
 
-def signature_of_called(
+def _specs_of_called(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
-) -> Signature:
-    """Returns the signature of a subclassed model.
-
-    Args:
-        name: Name of the signature.
-        model: The model, which was called on data.
-        shapes: A `keras.InputSpec` for each of its inputs by name. Not needed
-            if `call` takes only floats: then the inputs have the shapes that
-            the model was called with, with any batch, and plain shapes narrow
-            these.
-
-    Raises:
-        ValueError: The model was not called, or the dtypes of its inputs are
-            not known.
-    """
-    if not model.built and type(model).call is keras.Model.call:
-        inner = [
-            f"`model.{each}`"
-            for each, value in vars(model).items()
-            if isinstance(value, keras.Model)
-        ]
-        raise ValueError(
-            f"Model '{model.name}' has no `call`, so that there is nothing to "
-            "run. Export the model inside it that makes its outputs, as the "
-            f"generator of a GAN: {' or '.join(inner) or 'it has none'}"
-        )
+) -> dict[str, keras.InputSpec]:
+    """Returns the specs of a model that only its calls know the inputs of."""
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' is not built, and so has no weights. Call "
             "it once on a batch of its inputs, `model(x)`, and export it again"
         )
     recorded = _recorded(model)
-    are_specs = bool(shapes) and all(
+    are_ids = {each: takes_ids(model, recorded[each]) for each in recorded}
+    if shapes and all(
         isinstance(spec, keras.InputSpec) for spec in shapes.values()
-    )
-    if are_specs:
-        specs = dict(shapes)
-    elif (
-        recorded
-        and len(_arguments(model)) == 1
-        and not any(takes_ids(model, shape) for shape in recorded.values())
     ):
+        specs = dict(shapes)
+    elif recorded and len(_arguments(model)) == 1 and not any(are_ids.values()):
         known = {
             each: keras.InputSpec(shape=(None, *shape[1:]), dtype="float32")
             for each, shape in recorded.items()
         }
         specs = with_shapes(name, model, known, shapes)
     else:
+        likely = {
+            each: (None, *(None if are_ids[each] else n for n in shape[1:]))
+            for each, shape in recorded.items()
+        } or {"ids": (None, None)}
+        dtypes = {
+            each: "int32" if are_ids.get(each, True) else "float32"
+            for each in likely
+        }
         raise ValueError(
             f"Model '{model.name}' does not know its inputs: build it with "
             "keras.Input, or give a keras.InputSpec for each input, as "
-            f"{_remedy(name, model, recorded)}. Give each the dtype of your "
+            f"{in_code({name: likely}, dtypes)}. Give each the dtype of your "
             "data"
         )
     for input_name, spec in specs.items():
@@ -219,78 +174,62 @@ def signature_of_called(
                 f"must have a shape and dtype. Received: {spec}"
             )
     check_names(name, list(specs))
-    structure = (model.get_build_config() or {}).get("input_shape")
-    is_list = isinstance(structure, list | tuple) and not _is_shape(structure)
-    by_key = isinstance(structure, Mapping) or len(specs) > 1
-    by_argument = not (
-        isinstance(structure, Mapping) and {*structure} == {*specs}
-    ) and set(specs) <= set(inspect.signature(model.call).parameters)
-    if by_argument:
-        how = "arguments"
-    else:
-        how = "list" if is_list else "dict" if by_key else "one"
-    call = _CallOfCalled(model, tuple(specs), how)
-    arguments: list[Any] = [*specs]
-    if is_list and not by_argument:
-        arguments = [[*specs]]
-    elif by_key and not by_argument:
-        arguments = [{each: each for each in specs}]
-    return Signature(
-        name,
-        model,
-        specs,
-        call,
-        arguments=arguments,
-        pack=lambda outputs: as_served(call.returned[-1], outputs),
-    )
+    return specs
 
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """Calls a model on tensors by name; equal for equal names."""
+    """Calls a model on tensors by name; equal for equal names.
+
+    Attributes:
+        model: The model.
+        names: The names.
+        arguments: For each argument a name, or a list or dict of names.
+        by_keyword: Whether each argument has the name of its tensor.
+        returned: The structure of the model's outputs, known after a call.
+    """
 
     model: keras.Model
     names: tuple[str, ...]
-    structure: Any = dataclasses.field(compare=False)
-
-    def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        packed = keras.tree.pack_sequence_as(
-            self.structure, [tensors[name] for name in self.names]
-        )
-        return named_outputs(self.model, self.model(packed, training=False))
-
-
-@dataclasses.dataclass(frozen=True)
-class _CallOfCalled:
-    """Calls a subclassed model, which takes its inputs in its own way."""
-
-    model: keras.Model
-    names: tuple[str, ...]
-    how: str
-    # The output's structure, known after a call.
+    arguments: list[Any] = dataclasses.field(compare=False)
+    by_keyword: bool = False
     returned: list[Any] = dataclasses.field(default_factory=list, compare=False)
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        tensors = {name: tensors[name] for name in self.names}
-        if self.how == "arguments":
-            outputs = self.model(**tensors, training=False)
-        elif self.how == "list":
-            outputs = self.model([*tensors.values()], training=False)
-        elif self.how == "dict":
-            outputs = self.model(tensors, training=False)
+        given = keras.tree.map_structure(tensors.__getitem__, self.arguments)
+        if self.by_keyword:
+            named = dict(zip(self.names, given, strict=True))
+            outputs = self.model(**named, training=False)
         else:
-            outputs = self.model(*tensors.values(), training=False)
+            outputs = self.model(*given, training=False)
         self.returned[:] = [keras.tree.map_structure(lambda _: 0, outputs)]
         return named_outputs(self.model, outputs)
 
 
+def _call_of(model: keras.Model, names: list[str]) -> _Call:
+    """Returns how a subclassed model takes its inputs, by its first call."""
+    structure = _first_call(model).get("input_shape")
+    keys = set(structure) if isinstance(structure, Mapping) else None
+    parameters = inspect.signature(model.call).parameters
+    if set(names) <= set(parameters) and set(names) != keys:
+        return _Call(model, tuple(names), list(names), by_keyword=True)
+    arguments: list[Any] = list(names)
+    if isinstance(structure, list | tuple) and not _is_shape(structure):
+        arguments = [list(names)]
+    elif keys is not None or len(names) > 1:
+        arguments = [{name: name for name in names}]
+    return _Call(model, tuple(names), arguments)
+
+
 def _arguments(model: keras.Model) -> list[str]:
     """Returns the model's own arguments of `call`."""
-    return [
-        name
-        for name in inspect.signature(model.call).parameters
-        if name not in _OPTIONS
-    ]
+    parameters = inspect.signature(model.call).parameters
+    return [name for name in parameters if name not in ("mask", "training")]
+
+
+def _first_call(model: keras.Model) -> dict[str, Any]:
+    """Returns what Keras keeps of the shapes of a model's first call."""
+    return model.get_build_config() or {}
 
 
 def _recorded(model: keras.Model) -> dict[str, tuple[int | None, ...]]:
@@ -299,7 +238,7 @@ def _recorded(model: keras.Model) -> dict[str, tuple[int | None, ...]]:
     Keras keeps only those of the first argument, unless the model has a `build`
     that takes more.
     """
-    config = model.get_build_config() or {}
+    config = _first_call(model)
     structure = config.get("input_shape")
     name = next(iter(_arguments(model)), "inputs")
     if "shapes_dict" in config:  # shapes of the arguments of its own `build`
@@ -326,35 +265,26 @@ def _is_shape(value: Any) -> bool:
     )
 
 
-def _remedy(
-    name: str,
-    model: keras.Model,
-    recorded: Mapping[str, tuple[int | None, ...]],
+def with_sizes(
+    signatures: Sequence[Signature],
+    sizes: Callable[[Sequence[int | None]], Sequence[int | None]],
 ) -> str:
-    """Returns the `signatures` argument to suggest, by what is known."""
-    shapes, dtypes = {}, {}
-    for each, shape in (recorded or {"ids": (None, None)}).items():
-        are_ids = takes_ids(model, shape) or not recorded
-        dtypes[each] = "int32" if are_ids else "float32"
-        shapes[each] = (None, *(None if are_ids else n for n in shape[1:]))
-    return in_code({name: shapes}, dtypes)
+    """Returns `signatures` of other shapes, as Python and as options."""
+    specs = {each.name: each.specs for each in signatures}
+    shapes = {
+        signature: {name: sizes(spec.shape) for name, spec in own.items()}
+        for signature, own in specs.items()
+    }
+    dtypes = {
+        n: spec.dtype for own in specs.values() for n, spec in own.items()
+    }
+    know = all(getattr(each.model, "inputs", None) for each in signatures)
+    return in_code(shapes, None if know else dtypes)
 
 
 def of_one_example(signatures: Sequence[Signature]) -> str:
     """Returns the `signatures` of a batch of one, as Python and as options."""
-    shapes = {
-        signature.name: {
-            name: (1, *spec.shape[1:]) for name, spec in signature.specs.items()
-        }
-        for signature in signatures
-    }
-    dtypes = {
-        name: spec.dtype
-        for signature in signatures
-        for name, spec in signature.specs.items()
-    }
-    know = all(getattr(each.model, "inputs", None) for each in signatures)
-    return in_code(shapes, None if know else dtypes)
+    return with_sizes(signatures, lambda shape: [1, *shape[1:]])
 
 
 def input_names(model: keras.Model) -> list[str]:
@@ -385,10 +315,10 @@ _FLATTENED = (
 def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
     """Returns outputs by dict key, else by the names of the output layers."""
     check_outputs(model, outputs)
-    if not isinstance(outputs, Mapping | Sequence):
-        outputs = [outputs]
     if isinstance(outputs, Mapping):
         return {name: as_dense(output) for name, output in outputs.items()}
+    if not isinstance(outputs, Sequence):
+        outputs = [outputs]
     if is_sequential(model) and model.layers:
         names = [model.layers[-1].name]
     else:
@@ -422,7 +352,7 @@ def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
     """Returns named outputs in the structure that their model returns.
 
     Args:
-        structure: The model's symbolic output.
+        structure: The structure of the model's output.
         outputs: The named outputs, and perhaps more.
     """
     count = len(keras.tree.flatten(structure))
@@ -451,20 +381,9 @@ def check_names(
     different = {name.lower() for name in names}
     if all(map(_is_plain, names)) and len(different) == len(names):
         return
-    remedy = "give it one by keras.Input(..., name='ids')"
+    remedy = "give each one by keras.Input(..., name='ids')"
     if model is not None:
-        plain = [
-            name
-            if _is_plain(name)
-            else re.sub("[^A-Za-z0-9]+", "_", f"x_{name}")
-            for name in names
-        ]
-        lower = [name.lower() for name in plain]
-        unique = [
-            f"{name}_{index}" if lower.count(name.lower()) > 1 else name
-            for index, name in enumerate(plain)
-        ]
-        remedy = f"give it one by `{_renamed(model, unique)}`"
+        remedy = f"give others by `{_with_names(model)}`"
     raise ValueError(
         f"Signature '{signature}': the name of an input must be of ASCII "
         "letters, digits and underscores, begin with a letter, be no keyword "
@@ -482,24 +401,28 @@ def _is_plain(name: str) -> bool:
     )
 
 
-def _renamed(model: keras.Model, names: Sequence[str]) -> str:
+def _with_names(model: keras.Model) -> str:
+    """Returns the code that gives the inputs of `model` plain names."""
     made = [
-        input_code(tensor.shape, tensor.dtype, name)
-        for tensor, name in zip(model.inputs, names, strict=True)
+        input_code(tensor.shape, tensor.dtype, f"input_{index}")
+        for index, tensor in enumerate(model.inputs)
     ]
     if is_sequential(model):
-        return begun_by(made[0])
-    if not keras.tree.is_nested(model.input):
-        return f"keras.Model(x := {made[0]}, model(x))"
+        return f"keras.Sequential([{made[0]}, *model.layers])"
     packed = keras.tree.pack_sequence_as(model.input, made)
     inputs = str(packed).replace('"', "")  # they are code, not strings
     # Flat, since Keras warns of dicts whose keys are not the input names.
     return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
 
 
-def begun_by(inputs: str) -> str:
-    """Returns Python code that gives a `Sequential` called `model` an input."""
-    return f"keras.Sequential([{inputs}, *model.layers])"
+def _with_input(
+    model: keras.Model, shape: Sequence[int | None], dtype: str, name: str
+) -> str:
+    """Returns the code that gives `model`, of one input, another input."""
+    made = input_code(shape, dtype, name)
+    if is_sequential(model):
+        return f"keras.Sequential([{made}, *model.layers])"
+    return f"keras.Model(x := {made}, model(x))"
 
 
 def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:

@@ -1,8 +1,8 @@
 """The names of a classifier's classes, as outputs next to its scores."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,6 +11,7 @@ from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import (
     Arrays,
     Oracle,
+    Shape,
     Signature,
 )
 from keras_posenc.export.signatures.tracing import trace
@@ -18,9 +19,6 @@ from keras_posenc.keras_internals import layer_of
 
 CLASSES = "classes"
 LABEL = "label"
-
-# Scores that differ by less may be ordered either way by rounding.
-_NEAR = 1e-4
 
 
 def is_labels(output: str) -> bool:
@@ -56,65 +54,45 @@ def with_labels(
     """
     check_labels(labels)
     outputs = [outputs_of(signature) for signature in signatures]
-    by_output = dict(labels) if isinstance(labels, Mapping) else None
-    if by_output is None:
-        found = {
-            name
-            for names in outputs
-            for name, shape in names.items()
-            if len(names) == 1 and _has_scores(shape, labels)
-        }
-        if not found:
-            raise ValueError(
-                f"`labels` must name each score of the model's one output, of "
-                f"shape (batch, ..., labels). Received: {len(labels)} labels "
-                f"for {_describe(outputs)}. {_advice(outputs, labels)}"
-            )
-        by_output = dict.fromkeys(found, labels)
-    for name, names in by_output.items():
-        if not any(_has_scores(shapes.get(name), names) for shapes in outputs):
-            raise ValueError(
-                f"`labels` of '{name}' must name each score of an output "
-                f"'{name}' of shape (batch, ..., labels). Received: "
-                f"{len(names)} labels for {_describe(outputs)}"
-            )
-    is_one = not isinstance(labels, Mapping)
-    resolved = []
+    # The name "" is of the only output.
+    by_output = dict(labels) if isinstance(labels, Mapping) else {"": labels}
+    resolved, used = [], set()
     for signature, shapes in zip(signatures, outputs, strict=True):
-        added = [
-            _Labels(name, "" if is_one else f"{name}_", names)
-            for name, names in by_output.items()
-            if _has_scores(shapes.get(name), names)
-            and not (is_one and len(shapes) > 1)
-        ]
-        for each in added:
-            _check_probability(signature.model, each.scores, shapes)
-        for name in (name for each in added for name in each.outputs):
-            if name in shapes:
-                raise ValueError(
-                    f"`labels` would add the output '{name}', which the model "
-                    "has already"
-                )
+        added = []
+        for given, names in by_output.items():
+            own = given or (next(iter(shapes)) if len(shapes) == 1 else "")
+            if _fit(shapes.get(own), names):
+                used.add(given)
+                prefix = f"{given}_" if given else ""
+                _check_addition(signature, shapes, own, prefix)
+                added.append(_Labels(own, prefix, names))
         resolved.append(_labelled(signature, added) if added else signature)
+    for given, names in by_output.items():
+        if given not in used:
+            of = f"'{given}'" if given else "the model's one output"
+            raise ValueError(
+                f"`labels` must name each score of {of}, of shape (batch, "
+                f"..., scores). Received: {len(names)} labels for "
+                f"{_describe(outputs)}. Give several outputs a dict of labels "
+                "by output; leave out `labels` (--labels) if the model gives "
+                "vectors, not scores"
+            )
     return resolved
 
 
 def meaning_of(labels: Any, output: str) -> str | None:
     """Returns what an output of labels means, as text, or None."""
     scores, _, kind = output.rpartition("_")
-    if isinstance(labels, Mapping):
-        labels = labels.get(scores)
-    elif scores:
+    names = labels.get(scores) if isinstance(labels, Mapping) else labels
+    if not names or bool(scores) != isinstance(labels, Mapping):
         return None
-    if labels and kind == CLASSES:
-        text = f"the class of each score, in their order: {', '.join(labels)}"
-        return text + f"; of one score: {labels[-1]}" * (len(labels) == 2)
-    if labels and kind == LABEL:
-        text = "the class of the highest score"
-        return text + f"; of one score: {labels[-1]} from 0.5 on" * (
-            len(labels) == 2
-        )
-    return None
+    is_two = len(names) == 2
+    return {
+        CLASSES: f"the class of each score, in their order: {', '.join(names)}"
+        + f"; of one score: {names[-1]}" * is_two,
+        LABEL: "the class of the highest score"
+        + f"; of one score: {names[-1]} from 0.5 on" * is_two,
+    }.get(kind)
 
 
 def check_labels(labels: Any) -> None:
@@ -140,16 +118,9 @@ def check_labels(labels: Any) -> None:
                 f"`labels`{of} must differ from one another. Received twice: "
                 f"{', '.join(map(repr, repeated))}"
             )
-        for name in names:
-            try:
-                name.encode()
-            except UnicodeEncodeError as error:
-                raise ValueError(
-                    f"`labels`{of} must be text. Received: {name!r}"
-                ) from error
 
 
-def outputs_of(signature: Signature) -> dict[str, tuple[int | None, ...]]:
+def outputs_of(signature: Signature) -> dict[str, Shape]:
     """Returns the shapes of a signature's outputs by name."""
     model = signature.model
     if getattr(model, "inputs", None):
@@ -159,7 +130,7 @@ def outputs_of(signature: Signature) -> dict[str, tuple[int | None, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _describe(outputs: Sequence[Mapping[str, tuple[int | None, ...]]]) -> str:
+def _describe(outputs: Sequence[Mapping[str, Shape]]) -> str:
     texts = [
         f"{name} of shape {shape}"
         for shapes in outputs
@@ -168,52 +139,35 @@ def _describe(outputs: Sequence[Mapping[str, tuple[int | None, ...]]]) -> str:
     return ", ".join(dict.fromkeys(texts))
 
 
-def _advice(
-    outputs: Sequence[Mapping[str, tuple[int | None, ...]]], labels: Any
-) -> str:
-    if all(len(names) > 1 for names in outputs):
-        fitting = {
-            name: [*labels]
-            for names in outputs
-            for name, shape in names.items()
-            if _has_scores(shape, labels)
-        }
-        return (
-            "There are several outputs: give a dict of labels by output"
-            + f", as in `labels={fitting}`" * bool(fitting)
-        )
-    shapes = [shape for names in outputs for shape in names.values()]
-    counts = {shape[-1] for shape in shapes}
-    vector = "a vector for each token" if len(shapes[0]) > 2 else "a vector"
-    return (
-        "Give as many labels as there are scores: "
-        f"{', '.join(sorted(map(str, counts)))}. If the model gives {vector}, "
-        "not scores, leave out `labels` (--labels)"
-    )
-
-
-def _has_scores(shape: Sequence[int | None] | None, labels: Any) -> bool:
+def _fit(shape: Shape | None, labels: Sequence[str]) -> bool:
+    """Returns whether an output of a shape has a score for each label."""
     if shape is None or len(shape) < 2:
         return False
     return shape[-1] == len(labels) or _is_probability(shape, labels)
 
 
-def _is_probability(shape: Sequence[int | None], labels: Any) -> bool:
+def _is_probability(shape: Shape, labels: Sequence[str]) -> bool:
     """Returns whether one number is the probability of the second label."""
     return shape[-1] == 1 and len(labels) == 2
 
 
-def _check_probability(
-    model: keras.Model, output: str, shapes: Mapping[str, Any]
+def _check_addition(
+    signature: Signature, shapes: Mapping[str, Shape], scores: str, prefix: str
 ) -> None:
-    """Raises `ValueError` for one number of a layer without a sigmoid."""
-    if shapes[output][-1] != 1 or not getattr(model, "inputs", None):
+    """Raises `ValueError` for a name that is taken, or a logit."""
+    for name in (f"{prefix}{CLASSES}", f"{prefix}{LABEL}"):
+        if name in shapes:
+            raise ValueError(
+                f"`labels` would add the output '{name}', which the model has "
+                "already"
+            )
+    model = signature.model
+    if shapes[scores][-1] != 1 or not getattr(model, "inputs", None):
         return
-    tensor = named_outputs(model, output_of(model))[output]
-    layer = layer_of(tensor)
+    layer = layer_of(named_outputs(model, output_of(model))[scores])
     if getattr(layer, "activation", None) is keras.activations.linear:
         raise ValueError(
-            f"`labels` of '{output}': one number with two labels must be a "
+            f"`labels` of '{scores}': one number with two labels must be a "
             f"probability, and layer '{layer.name}' has no activation: add "
             "one by `keras.Model(model.inputs, "
             "keras.layers.Activation('sigmoid')(model.output))`"
@@ -228,10 +182,6 @@ class _Labels:
     prefix: str
     labels: Sequence[str]
 
-    @property
-    def outputs(self) -> tuple[str, str]:
-        return f"{self.prefix}{CLASSES}", f"{self.prefix}{LABEL}"
-
     def in_tensorflow(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         import tensorflow as tf
 
@@ -242,51 +192,32 @@ class _Labels:
             labels = labels[1:]
         else:
             winners = tf.gather(labels, tf.argmax(scores, axis=-1))
-        classes = tf.broadcast_to(labels, keras.ops.shape(scores))
-        return dict(zip(self.outputs, (classes, winners), strict=True))
+        return {
+            f"{self.prefix}{CLASSES}": tf.broadcast_to(
+                labels, keras.ops.shape(scores)
+            ),
+            f"{self.prefix}{LABEL}": winners,
+        }
 
     def in_numpy(self, outputs: Arrays) -> Arrays:
+        """Returns the labels; of a file's own outputs, as it must have them.
+
+        Where a score is NaN, its own label is returned: comparisons with NaN
+        are the runtime's to define.
+        """
         scores = outputs[self.scores]
         labels = np.array([label.encode() for label in self.labels], object)
+        places = np.argmax(scores, axis=-1)
+        if _is_probability(scores.shape, self.labels):
+            places = (scores[..., 0] >= 0.5).astype("int64")
+        winners = labels[places]
+        name = f"{self.prefix}{LABEL}"
+        if name in outputs:
+            is_nan = np.isnan(scores.astype("float64")).any(axis=-1)
+            winners = np.where(is_nan, outputs[name], winners)
         classes = np.empty(scores.shape, object)
-        scores = scores.astype("float64")
-        if _is_probability(scores.shape, labels):
-            classes[...] = labels[1]
-            # The second label first: of two equal ones, the first is taken.
-            scores = np.concatenate([scores, 1 - scores], axis=-1)
-            labels = labels[::-1]
-        else:
-            classes[...] = labels
-        winners = labels[np.argmax(scores, axis=-1)]
-        best = np.max(scores, axis=-1, keepdims=True)
-        # Negated, so that NaN is near too: it is not less than any score.
-        near = ~(best - scores > _NEAR * np.maximum(1, np.abs(best)))
-        for index in zip(*np.nonzero(np.sum(near, -1) > 1), strict=True):
-            winners[index] = _Winner(winners[index], labels[near[index]])
-        return dict(zip(self.outputs, (classes, winners), strict=True))
-
-
-class _Winner(bytes):
-    """The label of the highest score, or of one equal to rounding.
-
-    It equals the label of each score that rounding could make the highest: the
-    model and the exported model may round differently.
-    """
-
-    def __new__(cls, label: bytes, near: Iterable[bytes]) -> Self:
-        winner = super().__new__(cls, label)
-        winner.near = frozenset(near)
-        return winner
-
-    near: frozenset[bytes]
-
-    def __eq__(self, other: object) -> bool:
-        return other in self.near
-
-    def __ne__(self, other: object) -> bool:
-        return other not in self.near
-
-    __hash__ = bytes.__hash__
+        classes[...] = labels[-scores.shape[-1] :]
+        return {f"{self.prefix}{CLASSES}": classes, name: winners}
 
 
 def _labelled(signature: Signature, added: Sequence[_Labels]) -> Signature:
@@ -296,11 +227,17 @@ def _labelled(signature: Signature, added: Sequence[_Labels]) -> Signature:
             outputs.update(each.in_tensorflow(outputs))
         return outputs
 
-    def from_base(outputs: Arrays) -> Arrays:
+    def labels(outputs: Arrays) -> Arrays:
+        found: Arrays = {}
         for each in added:
-            outputs = {**outputs, **each.in_numpy(outputs)}
-        return outputs
+            found |= each.in_numpy(outputs)
+        return found
 
     return dataclasses.replace(
-        signature, call=call, oracle=Oracle(signature, from_base=from_base)
+        signature,
+        call=call,
+        oracle=Oracle(
+            signature, from_base=lambda outputs: {**outputs, **labels(outputs)}
+        ),
+        labels=labels,
     )

@@ -19,21 +19,22 @@ IDS, LENGTHS = "ids", "lengths"
 _RULE = "from_ids: `lengths` must hold one number for each example of `ids`"
 
 
-def with_lengths(signature: Signature) -> Signature | None:
+def with_lengths(signature: Signature) -> Signature:
     """Returns the signature `from_ids`: ids at or past a length become padding.
 
     A length below 0 counts as 0, and a longer one as the length of `ids`.
 
-    Args:
-        signature: One of a single input.
-
     Returns:
         A signature of `ids`, `(batch, seq)`, and `lengths`, int32 `(batch,)`;
-        or None if the input is no sequence of integers.
+        or the given one if its input is no single sequence of integers.
     """
-    ((name, spec),) = signature.specs.items()
-    if "int" not in spec.dtype or len(spec.shape) != 2:
-        return None
+    name, spec = next(iter(signature.specs.items()))
+    if (
+        len(signature.specs) > 1
+        or "int" not in spec.dtype
+        or len(spec.shape) != 2
+    ):
+        return signature
     padding = padding_of(signature)
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,22 +31,12 @@ def check_model(model: Any) -> None:
     """Raises `ValueError` for anything but a model, such as its path."""
     if isinstance(model, keras.Model):
         return
-    hint = _of_keras_2(model)
+    hint = ""
     if isinstance(model, str | Path):
         hint = f". Load it: keras.saving.load_model('{model}')"
     raise ValueError(
-        f"`model` must be a keras.Model. Received: model={model!r}{hint}"
-    )
-
-
-def _of_keras_2(value: Any) -> str:
-    """Returns what to do with a model of `tf_keras`, which is Keras 2."""
-    if not any("tf_keras" in kind.__module__ for kind in type(value).__mro__):
-        return ""
-    return (
-        ", of tf_keras, which is Keras 2. Build it with layers of Keras 3, or "
-        "save it with model.save('model.keras') and load it with Keras 3: "
-        "keras.saving.load_model('model.keras')"
+        "`model` must be a keras.Model, of Keras 3. Received: "
+        f"model={model!r}{hint}"
     )
 
 
@@ -103,7 +93,7 @@ def as_given(
             raise ValueError(
                 "`signatures` must map names, of letters, digits and "
                 "underscores, to a keras.Model or to a pair (model, shapes). "
-                f"Received: {name!r}: {value!r}{_hint(pair[:1])}"
+                f"Received: {name!r}: {value!r}"
             )
         model, shapes = pair
         if not isinstance(shapes, Mapping):
@@ -118,20 +108,6 @@ def as_given(
                 f"its outputs. {_OFFERED}, which take the noise too"
             )
         yield name, model, shapes
-
-
-def _hint(given: Any) -> str:
-    if given and (hint := _of_keras_2(given[0])):
-        return hint
-    model = getattr(given[0], "__self__", None) if given else None
-    if not isinstance(model, keras.Model):
-        return ""
-    if not offered(model):
-        return ", a method: give the model"
-    return (
-        ", a method: give the model, or one of "
-        f"generator.offered_signatures(): {', '.join(offered(model))}"
-    )
 
 
 def resolve_numeric_signatures(
@@ -153,17 +129,12 @@ def resolve_numeric_signatures(
     resolved = [_numeric_signature(*each) for each in as_given(given)]
     for signature in resolved:
         for name, spec in signature.specs.items():
-            if spec.dtype == "string":
+            if spec.dtype in ("string", "bfloat16"):
                 raise ValueError(
-                    "LiteRT and ONNX take no strings. Received: signature "
-                    f"'{signature.name}' with the string input '{name}'; give "
-                    "a model that starts with numbers"
-                )
-            if spec.dtype == "bfloat16":
-                raise ValueError(
-                    "LiteRT and ONNX take no bfloat16 inputs. Received: "
-                    f"signature '{signature.name}' with the bfloat16 input "
-                    f"'{name}'; give it as float32"
+                    "LiteRT and ONNX take no inputs of strings or bfloat16. "
+                    f"Received: signature '{signature.name}' with the "
+                    f"{spec.dtype} input '{name}'; give a model that starts "
+                    "with other numbers, such as float32"
                 )
     return resolved
 
@@ -236,35 +207,38 @@ def resolve_serving_signatures(
         ValueError: As `resolve_signatures` and `with_labels` do.
     """
     resolved = resolve_signatures(model, signatures)
-    added = Offers.of(model).added_signatures
-    if signatures is not None or added is None:
-        added = dict
-    more = [signature_of(name, each, {}) for name, each in added().items()]
-    encode = None
-    if signatures is None and offered(model):
-        resolved = [
-            (
-                each.name == "from_ids"
-                and len(each.specs) == 1
-                and with_lengths(each)
-            )
-            or each
-            for each in resolved
+    further: list[Signature | None] = []
+    if signatures is None:
+        if offered(model):
+            resolved = [
+                with_lengths(each) if each.name == "from_ids" else each
+                for each in resolved
+            ]
+        else:
+            resolved, further = _with_ids(*resolved)
+        added = Offers.of(model).added_signatures or dict
+        further = [
+            *(signature_of(name, each, {}) for name, each in added().items()),
+            *further,
         ]
-    elif signatures is None:
-        default, *cut = resolved
-        looked_up = [default.specs[name] for name in lookups(default)]
-        if all(_is_sequence_of_strings(spec) for spec in looked_up):
-            encode = encode_signature(default)
-        shapes = [spec.shape[1:] for spec in default.specs.values()]
-        if not cut and shapes == [(None,)] and not looked_up:
-            cut = [default]
-        of_ids = [with_lengths(signature) or signature for signature in cut]
-        resolved = [default, *(s for s in of_ids if s is not default)]
     if labels is not None:
         resolved = with_labels(resolved, labels)
-    resolved += more
-    return resolved if encode is None else [*resolved, encode]
+    return [*resolved, *(each for each in further if each is not None)]
+
+
+def _with_ids(
+    default: Signature, *cut: Signature
+) -> tuple[list[Signature], list[Signature | None]]:
+    """Returns a model's signatures from texts and ids, and its embeddings."""
+    looked_up = [default.specs[name] for name in lookups(default)]
+    shapes = [spec.shape[1:] for spec in default.specs.values()]
+    if not cut and shapes == [(None,)] and not looked_up:
+        cut = (default,)
+    of_ids = [with_lengths(each) for each in cut]
+    encode = None
+    if all(_is_sequence_of_strings(spec) for spec in looked_up):
+        encode = encode_signature(default)
+    return [default, *(x for x in of_ids if x is not default)], [encode]
 
 
 def _is_sequence_of_strings(spec: keras.InputSpec) -> bool:

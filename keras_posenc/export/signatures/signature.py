@@ -28,11 +28,12 @@ class Signature:
         cut_at: The tensor of the model that is its input, if not the model's
             own input.
         strings: The model of strings that it is cut from, if any.
-        add: Adds outputs, such as masks, to the model's own.
         own_names: The model's names of renamed outputs, by their new names.
         arguments: How Keras's function `serve` takes the inputs: for each
             argument the name of an input, or a list or dict of names.
         pack: From a dict of its outputs to what `serve` returns.
+        labels: From its outputs, such as a file's, to those of them that name
+            the classes of scores.
     """
 
     name: str
@@ -42,10 +43,10 @@ class Signature:
     oracle: "Oracle | None" = None
     cut_at: keras.KerasTensor | None = None
     strings: "StringModel | None" = None
-    add: Callable[[dict[str, Any]], dict[str, Any]] = dict
     own_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     arguments: Sequence[Any] = ()
     pack: Callable[[dict[str, Any]], Any] = dict
+    labels: Callable[[Arrays], Arrays] | None = None
 
     @property
     def innermost(self) -> "Signature":

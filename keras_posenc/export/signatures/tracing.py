@@ -9,7 +9,7 @@ import keras
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import take_over
-from keras_posenc.export.signatures.from_model import in_code
+from keras_posenc.export.signatures.from_model import with_sizes
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import kept_names
 
@@ -59,7 +59,13 @@ def tracing(signature: Signature) -> Iterator[None]:
                 "only A-Z, a-z, 0-9, _, ., \\, /, > and -: rename the layer"
             )
         else:
-            remedy = _with_sizes(signature)
+            code = with_sizes(
+                [signature],
+                lambda shape: (*shape[:1], *(each or 8 for each in shape[1:])),
+            )
+            remedy = (
+                f"\nIf an operation needs sizes that are known, give {code}"
+            )
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
             f"signature '{signature.name}'{_where(error)}: {error}{remedy}"
@@ -77,22 +83,3 @@ def _where(error: Exception) -> str:
     if not operations:
         return ""
     return f", in {type(operations[-1]).__name__} '{operations[-1].name}'"
-
-
-def _with_sizes(signature: Signature) -> str:
-    """Returns how to give sizes that operations may need, or ""."""
-    shapes = {
-        name: (
-            *spec.shape[:1],
-            *(8 if size is None else size for size in spec.shape[1:]),
-        )
-        for name, spec in signature.specs.items()
-    }
-    if all(
-        shapes[name] == tuple(signature.specs[name].shape) for name in shapes
-    ):
-        return ""
-    known = bool(getattr(signature.model, "inputs", None))
-    dtypes = {name: spec.dtype for name, spec in signature.specs.items()}
-    code = in_code({signature.name: shapes}, None if known else dtypes)
-    return f"\nIf an operation needs sizes that are known, give {code}"

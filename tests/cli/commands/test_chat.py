@@ -57,7 +57,8 @@ def models():
 @pytest.fixture
 def folder(models, tmp_path, monkeypatch):
     """Their files, which are not read: a loaded model is compiled again."""
-    for name in (*models, "exported"):
+    (tmp_path / "exported").mkdir()
+    for name in (*models, "exported/saved_model.pb"):
         (tmp_path / name).write_bytes(b"")
     monkeypatch.setattr(
         "keras_posenc_cli.chat_models.load_model",

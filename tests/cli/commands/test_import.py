@@ -193,7 +193,7 @@ class TestInPlaceOfAFile:
             "tiny: checkpoint of bert, a vector of 16 for each token, "
         )
         assert second == (
-            "tokenizer: WordPiece of 48 tokens, for texts of up to 24 ids"
+            "tokenizer: Wordpiece of 48 tokens, for texts of up to 24 ids"
         )
         result = run("inspect", checkpoint, "--json")
         told = json.loads(result.out)

@@ -1,7 +1,6 @@
 """`keras-posenc inspect`."""
 
 import json
-import re
 
 import keras
 import numpy as np
@@ -70,10 +69,8 @@ class TestInspect:
             "unsafe_operators": [],
             "has_variables": is_saved_model,
             "quantization": None,
-            "likelihoods": None,
             "sections": [],
             "package": None,
-            "has_metadata": False,
             "metadata": None,
         }
 
@@ -89,13 +86,11 @@ class TestInspect:
         first, *table = result.out.splitlines()
         assert first == line
         assert f"weights: {units.size(weights)}" in table
-        cells = {tuple(re.findall(r"[^│┃]+", line)) for line in table}
-        cells = {tuple(map(str.strip, row)) for row in cells}
         assert {
-            ("serving_default", "input", "ids", "int32 (None, None)"),
-            ("serving_default", "output", "scores", "float32 (None, 2)"),
-            *((name, str(count)) for name, count in operators.items()),
-        } <= cells
+            "serving_default, input ids: int32 (None, None)",
+            "serving_default, output scores: float32 (None, 2)",
+            *(f"{name}: {count}" for name, count in operators.items()),
+        } <= {*table}
 
     def test_what_changed_since_it_was_verified(self, cli, tmp_path):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -112,18 +107,6 @@ class TestInspect:
         record.write_bytes(record.read_bytes()[:-2])
         (line,) = cli("inspect", path).out.splitlines()[1:]
         assert line.startswith(f"the record '{record}' cannot be used: ")
-
-    def test_long_names_stay_whole(self, cli, tmp_path):
-        name = "probability_of_each_of_the_labels_" * 3
-        x = keras.Input((4,), name="x")
-        model = keras.Model(x, {name: keras.layers.Dense(2)(x)})
-        path = tmp_path / "long.tflite"
-        kp.export_litert(model, path, verify=False, verbose=False)
-        result = cli("inspect", path, "--details")
-        assert result.code == 0
-        # Perhaps on several lines of its cell, as text is; but whole.
-        rows = re.findall(r"│ [^│]*│ [^│]*│ *([^│]*?) *│", result.out)
-        assert name in "".join(rows)
 
     def test_keras_model(self, cli):
         result = cli("inspect", "model.keras")

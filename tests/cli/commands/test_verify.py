@@ -162,6 +162,6 @@ class TestReplay:
         path = shutil.copy(folder / "model.tflite", tmp_path)
         result = cli("diff", path, "model.tflite")
         assert result.code == 2
-        assert "has no cases" in result.err
+        assert "has no record" in result.err
         result = cli("diff", folder / "versions", "missing")
         assert result.code == 2

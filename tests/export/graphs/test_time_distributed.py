@@ -74,13 +74,11 @@ def test_every_step_is_in_the_file(kind, name, tmp_path, run_saved_model):
         pytest.importorskip("onnx")
     keras.utils.set_random_seed(0)
     model = MODELS[kind]()
-    kept = {layer: type(layer) for layer in model.layers}
     artifact = EXPORTS[name](
         model, tmp_path / name, max_length=4, verbose=False
     )
     # Compared with the model in eager steps, of which Keras knows the length.
     assert artifact.report.passed
-    assert {layer: type(layer) for layer in model.layers} == kept
     if name != "a":
         return
     assert kp.verify_export(

@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.export import pipeline
 from keras_posenc.export.worker_client import Limits
 from keras_posenc_worker.formats import litert_schema, pack, unpack
 
@@ -20,84 +19,45 @@ from tests.export.edits import graph_of  # noqa: E402
 # ---- Folders and files
 
 
-def fifo(folder):
-    (folder / "saved_model.pb").unlink()
-    os.mkfifo(folder / "saved_model.pb")
-
-
-def fifo_among_the_assets(folder):
-    os.mkfifo(folder / "assets" / "vocabulary.txt")
-
-
-def link_out(folder):
-    (folder / "assets" / "vocabulary.txt").symlink_to("/etc/passwd")
-
-
-def link_to_a_device(folder):
-    (folder / "assets" / "vocabulary.txt").symlink_to("/dev/zero")
-
-
-def loop_of_folders(folder):
-    (folder / "assets" / "again").symlink_to(folder)
-
-
-def empty(folder):
-    (folder / "saved_model.pb").write_bytes(b"")
-
-
-def huge_and_sparse(folder):
-    os.truncate(folder / "saved_model.pb", 2**40)
-
-
-def millions_of_messages(folder):
-    # Two bytes each, and hundreds once parsed: 20 GB.
-    (folder / "saved_model.pb").write_bytes(b"\x12\x00" * 50_000_000)
-
-
-def another_beside(folder):
-    (folder / "saved_model.cpb").write_bytes(b"")
-
-
-def lite_beside(folder):
-    (folder / "model.tflite").write_bytes(b"")
-
-
-def too_many_files(folder):
-    for index in range(10_001):
-        os.mknod(folder / "assets" / str(index))
-
-
-def asset_outside(folder, filename="../../../../etc/passwd"):
+def add_asset(folder, filename):
     with graph_of(folder) as graph:
         asset = graph.asset_file_def.add(filename=filename)
         asset.tensor_info.name = "asset:0"
 
 
-def asset_of_the_root(folder):
-    asset_outside(folder, "/etc/passwd")
-
-
-def strange_dtype(folder):
+def change_dtype(folder):
     with graph_of(folder) as graph:
         infos = graph.signature_def["serving_default"].inputs
         infos["ids"].dtype = 999
 
 
+def add_files(folder):
+    for index in range(10_001):
+        os.mknod(folder / "assets" / str(index))
+
+
 FOLDERS = {
-    fifo: "has no saved_model.pb",
-    fifo_among_the_assets: r"vocabulary\.txt' is a device",
-    link_out: r"vocabulary\.txt' is a link",
-    link_to_a_device: r"vocabulary\.txt' is a link",
-    loop_of_folders: "again' is a link",
-    empty: "is no readable SavedModel: ",
-    huge_and_sparse: "that reads it needed more than 704 MiB of memory",
-    millions_of_messages: "is no readable SavedModel: ",
-    another_beside: r"it has a saved_model\.cpb, which",
-    lite_beside: r"it has a model\.tflite, which",
-    too_many_files: "more than 10000 files",
-    asset_outside: r"'\.\./\.\./\.\./\.\./etc/passwd' is not in the folder of",
-    asset_of_the_root: "'/etc/passwd' is not in the folder of assets",
-    strange_dtype: "is no readable SavedModel: ",
+    r"vocabulary\.txt' is a device": lambda folder: os.mkfifo(
+        folder / "assets" / "vocabulary.txt"
+    ),
+    r"vocabulary\.txt' is a link": lambda folder: (
+        folder / "assets" / "vocabulary.txt"
+    ).symlink_to("/dev/zero"),
+    "that reads it needed more than 704 MiB of memory": lambda folder: (
+        os.truncate(folder / "saved_model.pb", 2**40)
+    ),
+    # Of another runtime, which would be run in place of what was inspected.
+    r"'model\.tflite' is no part of one": lambda folder: (
+        folder / "model.tflite"
+    ).write_bytes(b""),
+    "more than 10000 files": add_files,
+    r"'\.\./passwd' is not in the folder of assets": lambda folder: add_asset(
+        folder, "../passwd"
+    ),
+    "'/etc/passwd' is not in the folder of assets": lambda folder: add_asset(
+        folder, "/etc/passwd"
+    ),
+    "is no readable SavedModel: ": change_dtype,
 }
 
 
@@ -109,18 +69,12 @@ def folder(saved_model, tmp_path):
     return tmp_path / "1"
 
 
-@pytest.mark.parametrize("spoil", FOLDERS, ids=lambda spoil: spoil.__name__)
-def test_folder(folder, spoil):
-    spoil(folder)
-    with pytest.raises(ValueError, match=FOLDERS[spoil]) as caught:
+@pytest.mark.parametrize("message", FOLDERS)
+def test_folder(folder, message):
+    FOLDERS[message](folder)
+    with pytest.raises(ValueError, match=message) as caught:
         kp.inspect_export(folder)
     assert str(folder) in str(caught.value)
-
-
-def test_folder_is_left_alone_by_verify_too(folder, model):
-    link_out(folder)
-    with pytest.raises(kp.ExportVerificationError, match="is a link"):
-        kp.verify_export(folder, model)
 
 
 def test_version_that_is_a_link_itself(folder, tmp_path):
@@ -152,7 +106,8 @@ def test_reading_has_its_own_memory_and_a_limit_of_work(folder):
             sum(os.times()[:4]),
         )
 
-    millions_of_messages(folder)
+    # Two bytes each, and hundreds once parsed: 20 GB.
+    (folder / "saved_model.pb").write_bytes(b"\x12\x00" * 50_000_000)
     memory, work = spent()
     with pytest.raises(ValueError, match="is no readable SavedModel: "):
         kp.inspect_export(folder)
@@ -178,36 +133,17 @@ def saved_model_of(tmp_path, call):
     return tmp_path / "1"
 
 
-# Given the file that is not to appear, and one that nobody writes to.
+# Given the file that is not to appear, and one that nobody writes to: one that
+# is not on the list of what is allowed, and those that are in some places.
 UNSAFE = {
     "WriteFile": lambda out, _: tf.io.write_file(str(out), "written"),
-    "ReadFile": lambda _, pipe: tf.io.read_file(str(pipe)),
     "PrintV2": lambda out, _: tf.print("x", output_stream=f"file://{out}"),
-    "PyFunc": lambda out, _: tf.numpy_function(
-        lambda: out.write_text("run"), [], []
-    ),
     "SaveV2": lambda out, _: tf.raw_ops.SaveV2(
         prefix=str(out),
         tensor_names=["x"],
         shape_and_slices=[""],
         tensors=[1.0],
     ),
-    "QueueDequeueV2": lambda *_: tf.raw_ops.QueueDequeueV2(
-        handle=tf.raw_ops.FIFOQueueV2(component_types=["float32"]),
-        component_types=["float32"],
-    )[0],
-    "ImmutableConst": lambda *_: tf.raw_ops.ImmutableConst(
-        dtype=tf.uint8, shape=[8], memory_region_name="/etc/passwd"
-    ),
-    "DecodeProtoV2": lambda _, pipe: (
-        tf.io.decode_proto(
-            [b""], "x.Y", ["z"], [tf.int32], descriptor_source=str(pipe)
-        ).sizes
-    ),
-    "DebugNanCount": lambda out, _: tf.raw_ops.DebugNanCount(
-        input=1.0, debug_urls=[f"file://{out}"]
-    ),
-    "Abort": lambda *_: tf.raw_ops.Abort(),
     "InitializeTableFromTextFileV2": lambda _, pipe: (
         tf.raw_ops.InitializeTableFromTextFileV2(
             table_handle=tf.raw_ops.HashTableV2(
@@ -218,9 +154,6 @@ UNSAFE = {
             value_index=-1,
         )
     ),
-    "TextLineDataset": lambda _, pipe: tf.data.TextLineDataset(
-        str(pipe)
-    ).reduce(0, lambda count, _: count + 1),
 }
 
 
@@ -292,15 +225,6 @@ def test_litert_file_that_calls_an_operator_otherwise(printing, tmp_path):
         assert kp.inspect_export(path).unsafe_operators == [found]
 
 
-def test_restoring_that_writes(folder):
-    with graph_of(folder) as graph:
-        # What a server runs to restore variables now saves something.
-        graph.saver_def.restore_op_name = (
-            graph.saver_def.save_tensor_name.partition(":")[0]
-        )
-    assert "SaveV2" in kp.inspect_export(folder).unsafe_operators
-
-
 # ---- Names that a terminal would obey
 
 # A title, a bell, markup of rich that closes nothing, a line and right to left.
@@ -312,192 +236,29 @@ def test_messages_have_no_colours_and_no_commands():
     assert str(error) == "bold\na bell: \\x07"
 
 
-def named_saved_model(make, path):
-    found = kp.export_saved_model(
-        make.embedder(), path, max_length=2, verbose=False
-    ).path
-    with graph_of(found) as graph:
+def test_names_are_no_commands_to_a_terminal(folder, model):
+    with graph_of(folder) as graph:
         signatures = graph.signature_def
         signatures[NAME].CopyFrom(signatures["serving_default"])
         graph.graph_def.node.add(name="x", op=NAME)
-    return found
-
-
-def named_litert(make, path):
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = make.embedder()
-    kp.export_litert(
-        model,
-        path,
-        signatures={"serving_default": model, "b": model},
-        verify=False,
-        verbose=False,
-    )
-    content = schema.ModelT.InitFromObj(
-        schema.Model.GetRootAs(path.read_bytes(), 0)
-    )
-    content.signatureDefs[1].signatureKey = NAME
-    code = schema.OperatorCodeT()
-    code.builtinCode = code.deprecatedBuiltinCode = 32  # a custom one
-    code.customCode = NAME
-    content.operatorCodes.append(code)
-    builder = flatbuffers.Builder(1)
-    builder.Finish(content.Pack(builder), b"TFL3")
-    path.write_bytes(builder.Output())
-    return path
-
-
-def named_onnx(make, path):
-    onnx = pytest.importorskip("onnx")
-    kp.export_onnx(make.embedder(), path, verify=False, verbose=False)
-    content = onnx.load(path)
-    content.graph.name = NAME
-    content.graph.node.add(op_type=NAME, domain="own", output=["unused"])
-    content.opset_import.add(domain="own", version=1)
-    onnx.save(content, path)
-    return path
-
-
-@pytest.mark.parametrize("spoil", [named_saved_model, named_litert, named_onnx])
-def test_names_are_no_commands_to_a_terminal(make, tmp_path, spoil):
-    ending = {named_litert: ".tflite", named_onnx: ".onnx"}.get(spoil, "")
-    path = spoil(make, tmp_path / f"model{ending}")
-    found = kp.inspect_export(path)
+    found = kp.inspect_export(folder)
     assert NAME in found.signatures
     assert NAME in found.unsafe_operators
-    assert str(found).count(r"\x1b]0;title\x07[/b]\nmodel: verified\u202e") == 3
+    shown = r"\x1b]0;title\x07[/b]\nmodel: verified\u202e"
+    assert str(found).count(shown) == 3
     for text in (str(found), found.details()):
         assert text.replace("\n", "").isprintable()
-    messages = []
-    for allowed in {(), (NAME,) if NAME in found.operators else ()}:
-        try:
-            report = kp.verify_export(
-                path,
-                make.embedder(),
+    for allowed in ((), (NAME,)):
+        with pytest.raises((kp.ExportVerificationError, ValueError)) as caught:
+            kp.verify_export(
+                folder,
+                model,
                 max_length=2,
                 allow_operators=allowed,
                 verbose=False,
             )
-        except (kp.ExportVerificationError, ValueError) as error:
-            messages.append(str(error))
-        else:
-            messages += [str(report), report.details()]
-    for message in messages:
-        assert r"\x1b]0;title" in message
-        assert message.replace("\n", "").isprintable()
-
-
-# ---- Vocabularies from a file that is no asset
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    """A verified SavedModel whose table comes from its asset."""
-    keras = pytest.importorskip("keras")
-    base = tmp_path_factory.mktemp("vocabulary")
-    (base / "words.txt").write_text("one\ntwo\n")
-    words = keras.Input((None,), dtype="string", name="words")
-    lookup = keras.layers.StringLookup(vocabulary=str(base / "words.txt"))
-    vectors = keras.layers.Embedding(4, 4)(lookup(words))
-    model = keras.Model(words, vectors)
-    return kp.export_saved_model(model, base / "model", verbose=False).path
-
-
-def only(nodes, **fields):
-    (node,) = (
-        node
-        for node in nodes
-        if all(getattr(node, name) == value for name, value in fields.items())
-    )
-    return node
-
-
-def add_path(graph):
-    """A constant in the graph: the name of a file that is no asset."""
-    value = tf.make_tensor_proto("/etc/passwd")
-    node = graph.graph_def.node.add(name="path", op="Const")
-    node.attr["value"].tensor.CopyFrom(value)
-    node.attr["dtype"].type = value.dtype
-
-
-def assigned_to_its_variable(graph):
-    add_path(graph)
-    assign = only(graph.graph_def.node, op="AssignVariableOp")
-    assign.input[1] = "path"
-
-
-def assigned_a_second_time(graph):
-    add_path(graph)
-    assign = only(graph.graph_def.node, op="AssignVariableOp")
-    again = graph.graph_def.node.add()
-    again.CopyFrom(assign)
-    again.name, again.input[0], again.input[1] = "again", "Variable:0", "path"
-
-
-def assigned_by_another_handle(graph):
-    handle = only(graph.graph_def.node, op="VarHandleOp", name="Variable")
-    graph.graph_def.node.add().CopyFrom(handle)
-    graph.graph_def.node[-1].name = "other"
-
-
-def passed_to_its_initializer(graph):
-    add_path(graph)
-    function = next(
-        f.signature.name
-        for f in graph.graph_def.library.function
-        if any(n.op.startswith("InitializeTable") for n in f.node_def)
-    )
-    for node in graph.graph_def.node:
-        if node.attr["f"].func.name == function:
-            node.input[0] = "path"
-
-
-def bound_in_python(graph):
-    objects = graph.object_graph_def
-    for node in objects.nodes:
-        if node.WhichOneof("kind") == "asset":
-            add_path(graph)
-            node.constant.operation = "path"
-
-
-def constant_in_its_place(graph):
-    name = graph.asset_file_def[0].tensor_info.name.partition(":")[0]
-    add_path(graph)
-    asset = only(graph.graph_def.node, name=name)
-    asset.CopyFrom(graph.graph_def.node[-1])
-    asset.name = name
-
-
-def sent_by_a_client(graph):
-    info = graph.asset_file_def[0].tensor_info
-    inputs = graph.signature_def["serving_default"].inputs
-    inputs["path"].name, inputs["path"].dtype = info.name, 7
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        assigned_to_its_variable,
-        assigned_a_second_time,
-        assigned_by_another_handle,
-        passed_to_its_initializer,
-        bound_in_python,
-        constant_in_its_place,
-        sent_by_a_client,
-    ],
-    ids=lambda spoil: spoil.__name__,
-)
-def test_vocabulary_that_is_no_asset(vocabulary, model, tmp_path, spoil):
-    assert kp.inspect_export(vocabulary).unsafe_operators == []
-    shutil.copytree(vocabulary, tmp_path / "1")
-    with graph_of(tmp_path / "1") as graph:
-        spoil(graph)
-    operators = ["InitializeTableFromTextFileV2"]
-    assert kp.inspect_export(tmp_path / "1").unsafe_operators == operators
-    with pytest.raises(kp.ExportVerificationError, match=operators[0]):
-        kp.verify_export(tmp_path / "1", model)
+        assert shown[:13] in str(caught.value)
+        assert str(caught.value).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -522,29 +283,6 @@ def test_model_that_does_more_than_compute_is_not_published(
             model, tmp_path / "out", verify=verify, verbose=False
         )
     assert not (tmp_path / "out").exists()
-
-
-def test_runtime_that_never_ends(model, tmp_path, monkeypatch):
-    path = saved_model_of(
-        tmp_path,
-        lambda: tf.while_loop(
-            lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)]
-        )[0],
-    )
-    limits_of = pipeline.limits_of
-
-    def few_seconds(reference, inspection):
-        if reference is None:  # to load it
-            return limits_of(reference, inspection)
-        return Limits(seconds=1)
-
-    monkeypatch.setattr(pipeline, "limits_of", few_seconds)
-    with pytest.raises(
-        kp.ExportVerificationError,
-        match="The runtime used more than 1 s of processor time while it ran "
-        f"'{path}'",
-    ):
-        kp.verify_export(path, model, max_length=1)
 
 
 def test_crash_of_the_runtime_is_told_of_the_file(model, litert, tmp_path):

@@ -32,7 +32,7 @@ def parts(tmp_path_factory):
 def write(parts, tmp_path):
     def writer(method=zipfile.ZIP_STORED, **changes):
         path = tmp_path / "in" / "model.keras"
-        path.parent.mkdir()
+        path.parent.mkdir(exist_ok=True)
         names = {"config": "config.json", "weights": "model.weights.h5"}
         changed = {names.get(key, key): changes[key] for key in changes}
         with zipfile.ZipFile(path, "w", method) as archive:
@@ -48,43 +48,75 @@ def load(path):
         return loader(path)
 
 
-def with_layer(parts, layer):
+def layer(module, class_name, /, **config):
+    return {
+        "module": module,
+        "class_name": class_name,
+        "config": config,
+        "registered_name": None,
+    }
+
+
+def with_layer(parts, added):
     config = json.loads(parts["config.json"])
-    config["config"]["layers"].append(layer)
+    config["config"]["layers"].append(added)
     return json.dumps(config)
 
 
-def test_whole_file(write):
-    assert load(write()).layers[0].units == 3
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_whole_file(write, method):
+    assert load(write(method)).layers[0].units == 3
 
 
-def test_packed_file(write):
-    """As some tools write it again."""
-    assert load(write(zipfile.ZIP_DEFLATED)).layers[0].units == 3
-
-
-def test_file_that_grows(write):
-    path = write(zipfile.ZIP_DEFLATED, weights=bytes(100_000_000))
-    with pytest.raises(ValueError, match=r"would grow to 1000\d+"):
-        load(path)
-
-
-def test_weights_that_grow(write, tmp_path):
-    """HDF5 packs, too: these are 4 GB of zeros."""
-    weights = tmp_path / "weights.h5"
+def with_zeros(folder):
+    """Weights that HDF5 packs, too: these are 4 GB of zeros."""
+    weights = folder / "weights.h5"
     with h5py.File(weights, "w") as file:
         group = file.create_group("layers/dense/vars")
         group.create_dataset(
             "0", (2**20, 2**10), "float32", compression="gzip", fillvalue=0
         )
         group["1"] = [0.0] * 3
-    with pytest.raises(ValueError, match=r"could not be loaded|memory"):
-        load(write(weights=weights.read_bytes()))
+    return weights.read_bytes()
 
 
-def test_configuration_without_end(write):
-    with pytest.raises(ValueError, match="maximum recursion depth"):
-        load(write(config="[" * 200_000))
+def with_code(folder):
+    """A Lambda layer that leaves a mark."""
+    code = compile(f"open({str(folder / 'run')!r}, 'w')", "x", "eval")
+    function = {
+        "class_name": "__lambda__",
+        "config": {
+            "code": base64.b64encode(marshal.dumps(code)).decode(),
+            "defaults": None,
+            "closure": None,
+        },
+    }
+    return layer("keras.layers", "Lambda", name="run", function=function)
+
+
+def test_forged_files(write, parts, tmp_path):
+    """What a file holds, and why it does not load."""
+    command = f"touch {tmp_path / 'run'}"
+    for changes, message in (
+        ({"weights": bytes(100_000_000)}, r"would grow to 1000\d+"),
+        ({"weights": with_zeros(tmp_path)}, "could not be loaded|memory"),
+        ({"config": "[" * 200_000}, "maximum recursion depth"),
+        (with_code(tmp_path), "arbitrary code execution"),
+        (layer("os", "system", command=command), "Could not locate"),
+        (
+            layer("keras.layers", "StringLookup", vocabulary="/etc/passwd"),
+            "StringLookup",
+        ),
+    ):
+        if "class_name" in changes:
+            changes = {"config": with_layer(parts, changes)}
+        path = write(zipfile.ZIP_DEFLATED, **changes)
+        with pytest.raises(ValueError, match=message):
+            load(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"no \.keras file, or not a whole"):
+        load(path)
+    assert not (tmp_path / "run").exists()
 
 
 def with_orthogonal_layers(parts, count, units):
@@ -140,13 +172,9 @@ def test_modules_are_imported_there(write, parts, tmp_path):
         "@keras.saving.register_keras_serializable(package='chatty')\n"
         "class Chatty(keras.layers.Layer): pass\n"
     )
-    layer = {
-        "module": "chatty_layers",
-        "class_name": "Chatty",
-        "config": {"name": "chatty"},
-        "registered_name": "chatty>Chatty",
-    }
-    path = write(config=with_layer(parts, layer))
+    chatty = layer("chatty_layers", "Chatty", name="chatty")
+    chatty["registered_name"] = "chatty>Chatty"
+    path = write(config=with_layer(parts, chatty))
     with pytest.raises(ValueError, match="Could not locate class 'Chatty'"):
         load(path)
     with (
@@ -158,64 +186,6 @@ def test_modules_are_imported_there(write, parts, tmp_path):
         patch.syspath_prepend(tmp_path)
         importlib.import_module("chatty_layers")
         assert loader(path).layers[-1].name == "chatty"
-
-
-@pytest.mark.parametrize("part", [0, 1, 100, 0.5, -1])
-def test_truncated_file(write, part):
-    path = write()
-    content = path.read_bytes()
-    end = part if isinstance(part, int) else int(part * len(content))
-    path.write_bytes(content[:end])
-    with pytest.raises(
-        ValueError, match=r"no \.keras file, or not a whole one"
-    ):
-        load(path)
-
-
-def test_code_in_a_configuration(write, parts, tmp_path):
-    mark = tmp_path / "run"
-    code = compile(f"open({str(mark)!r}, 'w')", "x", "eval")
-    function = {
-        "class_name": "__lambda__",
-        "config": {
-            "code": base64.b64encode(marshal.dumps(code)).decode(),
-            "defaults": None,
-            "closure": None,
-        },
-    }
-    layer = {
-        "module": "keras.layers",
-        "class_name": "Lambda",
-        "config": {"name": "run", "function": function},
-        "registered_name": None,
-    }
-    with pytest.raises(ValueError, match="arbitrary code execution"):
-        load(write(config=with_layer(parts, layer)))
-    assert not mark.exists()
-
-
-def test_function_of_the_system(write, parts, tmp_path):
-    mark = tmp_path / "run"
-    layer = {
-        "module": "os",
-        "class_name": "system",
-        "config": {"command": f"touch {mark}"},
-        "registered_name": None,
-    }
-    with pytest.raises(ValueError, match="Could not locate"):
-        load(write(config=with_layer(parts, layer)))
-    assert not mark.exists()
-
-
-def test_vocabulary_of_the_system(write, parts):
-    layer = {
-        "module": "keras.layers",
-        "class_name": "StringLookup",
-        "config": {"vocabulary": "/etc/passwd"},
-        "registered_name": None,
-    }
-    with pytest.raises(ValueError, match="StringLookup"):
-        load(write(config=with_layer(parts, layer)))
 
 
 @pytest.mark.filterwarnings("ignore:Skipping invalid path:UserWarning")

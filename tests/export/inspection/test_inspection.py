@@ -56,37 +56,14 @@ def test_saved_model(saved_model, model):
     assert found.operators["Softmax"] >= 2
 
 
-def test_highest_of_the_versions(saved_model, tmp_path):
+def test_highest_of_the_whole_versions(saved_model, tmp_path):
     for name in ("9", "10", ".11.partial", "latest"):
         shutil.copytree(saved_model.path, tmp_path / name)
+    (tmp_path / "12").mkdir()
+    (tmp_path / "13").write_text("not ours")
     assert locate(tmp_path) == (tmp_path / "10", "saved_model")
-    assert kp.inspect_export(tmp_path).path == tmp_path / "10"
-
-
-def test_highest_of_the_whole_versions(saved_model, tmp_path):
-    shutil.copytree(saved_model.path, tmp_path / "9")
-    (tmp_path / "10").mkdir()
-    (tmp_path / "11").write_text("not ours")
-    assert locate(tmp_path) == (tmp_path / "9", "saved_model")
-
-
-def test_version_folder_with_numbered_folders_inside(saved_model, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(saved_model.path, folder)
-    (folder / "7").mkdir()
-    assert locate(folder) == (folder, "saved_model")
-
-
-@pytest.mark.parametrize(
-    ("tensor", "text"),
-    [
-        (Tensor((None, 4), "int32"), "int32 (None, 4)"),
-        (Tensor((), "float32"), "float32 ()"),
-        (Tensor(None, "string"), "string (...)"),
-    ],
-)
-def test_tensor_as_text(tensor, text):
-    assert str(tensor) == text
+    (tmp_path / "10" / "11").mkdir()  # a version folder with numbers inside
+    assert locate(tmp_path / "10") == (tmp_path / "10", "saved_model")
 
 
 def test_scalars_and_strings_of_a_saved_model(tmp_path):
@@ -171,26 +148,11 @@ def folder(saved_model, tmp_path):
     return shutil.copytree(saved_model.path, tmp_path / "1")
 
 
-@pytest.mark.parametrize(
-    "name", ["variables.index", "variables.data-00000-of-00001"]
-)
-def test_variables_that_are_not_there(folder, name):
-    path = folder / "variables" / name
-    message = f"'{folder}' is no readable SavedModel: variables/{name} is "
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}empty$"):
-        kp.inspect_export(folder)
+def test_variables_that_are_not_there(folder):
+    path = folder / "variables" / "variables.index"
     path.unlink()
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}missing$"):
-        kp.inspect_export(folder)
-
-
-def test_some_variables_that_are_not_there(folder):
-    variables = folder / "variables"
-    (variables / "variables.data-00000-of-00001").rename(
-        variables / "variables.data-00001-of-00002"
-    )
-    with pytest.raises(ValueError, match=r"data-00000-of-00002 is missing$"):
+    message = f"'{folder}' is no readable SavedModel: variables/variables.index"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} is missing"):
         kp.inspect_export(folder)
 
 
@@ -220,29 +182,11 @@ def test_file_of_a_saved_model(saved_model):
         kp.inspect_export(path)
 
 
-def test_empty_saved_model(tmp_path):
-    (tmp_path / "saved_model.pb").write_bytes(b"")
-    message = (
-        f"'{tmp_path}' is no readable SavedModel: saved_model.pb must hold one "
-        "graph, and holds none"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.inspect_export(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"TFL3", b"\0\0\0\0TFL2", b"PK\x03\x04model.keras", b"#!"]
-)
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\0TFL2"])
 def test_file_that_is_none(tmp_path, content):
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
-    message = (
-        f"'{path}' is neither a LiteRT file, an ONNX file nor a LiteRT-LM "
-        "package, by its first bytes. An exported model is a .tflite, "
-        ".litertlm or .onnx file, a SavedModel folder, or the folder of its "
-        "versions; export a .keras file first"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match="is neither a LiteRT file, an ONNX"):
         kp.inspect_export(path)
 
 
@@ -254,26 +198,14 @@ def test_file_that_cannot_be_read():
         kp.inspect_export(path)
 
 
-def test_path_that_does_not_exist(tmp_path):
-    path = tmp_path / "model.tflite"
-    message = f"'{path}' does not exist"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        kp.inspect_export(path)
-
-
-@pytest.mark.parametrize("folder", ["empty", "of_folders", "of_versions"])
-def test_folder_that_is_none(tmp_path, folder):
-    path = tmp_path / folder
-    path.mkdir()
-    if folder == "of_folders":
-        (path / "variables").mkdir()
-    if folder == "of_versions":
-        (path / "3").mkdir()
+@pytest.mark.parametrize("content", ["", "variables", "3"])
+def test_folder_that_is_none(tmp_path, content):
+    (tmp_path / "model" / content).mkdir(parents=True)
     with pytest.raises(ValueError, match="is no SavedModel: it has no saved_m"):
-        kp.inspect_export(path)
+        kp.inspect_export(tmp_path / "model")
 
 
-@pytest.mark.parametrize("part", [8, 0.1, 0.9, -1])
+@pytest.mark.parametrize("part", [8, 0.9])
 def test_truncated_litert_file(litert, tmp_path, part):
     content = litert.path.read_bytes()
     end = part if isinstance(part, int) else int(part * len(content))
@@ -285,14 +217,6 @@ def test_truncated_litert_file(litert, tmp_path, part):
         r"(it is cut off, or damaged \(|file lacks|the process that reads it )",
     ):
         kp.inspect_export(path)
-
-
-@pytest.mark.parametrize("content", [b"\xff" * 100, b"not a model"])
-def test_saved_model_of_other_content(tmp_path, content):
-    (tmp_path / "saved_model.pb").write_bytes(content)
-    message = f"'{tmp_path}' is no readable SavedModel: "
-    with pytest.raises(ValueError, match=re.escape(message)):
-        kp.inspect_export(tmp_path)
 
 
 def test_truncated_saved_model(saved_model, tmp_path):

@@ -75,21 +75,18 @@ def test_what_reaches_out_is_refused():
     assert sorted((reaching & ALLOWED) - _HARMLESS) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("DumpTensor", "CalibrationStatisticsSaver", "RpcClient", "RpcServer"),
-        *("RpcServerStart", "RpcCall", "FixedUnigramCandidateSampler"),
-        *("Skipgram", "SleepOp", "SleepIdentityOp", "PyFunc", "EagerPyFunc"),
+def test_what_no_name_tells_is_refused():
+    """What an audit ran, and found to write, wait or call."""
+    names = {
+        *("DumpTensor", "CalibrationStatisticsSaver", "RpcClient", "RpcCall"),
+        *("FixedUnigramCandidateSampler", "Skipgram", "SleepOp", "PyFunc"),
         *("ResourceAccumulatorTakeGradient", "WriteFile", "DecodeProtoV2"),
-        *("EncodeProto", "TPUPartitionedCall", "XlaCallModule", "LMDBReader"),
-        *("FIFOQueueV2", "BarrierTakeMany", "CollectiveReduceV2", "_Recv"),
-        *("SymbolicGradient", "_HostRecv", "GetSessionTensor", "Abort"),
-    ],
-)
-def test_what_the_audit_ran_is_refused(name):
-    assert name in registered() or name.startswith("TPU")
-    assert name not in ALLOWED | BY_PLACE
+        *("EncodeProto", "XlaCallModule", "LMDBReader", "FIFOQueueV2"),
+        *("BarrierTakeMany", "CollectiveReduceV2", "_Recv", "_HostRecv"),
+        *("SymbolicGradient", "GetSessionTensor", "Abort", "EagerPyFunc"),
+    }
+    assert names <= registered()
+    assert not names & (ALLOWED | BY_PLACE)
 
 
 def test_internal_operators_are_refused():
@@ -138,14 +135,10 @@ def test_operator_that_is_allowed_by_name(folder, model):
         model,
         signatures=signatures,
         max_length=2,
-        allow_operators=["Timestamp", "Abort"],
+        allow_operators=["Timestamp"],
     )
     assert report.passed
-    note, _ = report.notes  # and that no record fits the edited file
-    assert note.startswith(
-        "allowed operators that the file does not have: Abort. "
-    )
-    assert note in str(report)
+    assert "no record of an export or a verification fits" in str(report)
 
 
 @pytest.mark.parametrize(
@@ -176,152 +169,6 @@ def test_function_that_is_not_there(folder):
         node = graph.graph_def.node.add(name="call", op="PartitionedCall")
         node.attr["f"].func.name = "ReadFile"
     assert kp.inspect_export(folder).unsafe_operators == ["ReadFile"]
-
-
-# ---- What saves and restores variables, and no more
-
-
-def saver(graph):
-    """The node that saves, and the function that it calls."""
-    name = graph.saver_def.save_tensor_name.partition(":")[0]
-    (node,) = (n for n in graph.graph_def.node if n.name == name)
-    (function,) = (
-        f
-        for f in graph.graph_def.library.function
-        if f.signature.name == node.attr["f"].func.name
-    )
-    return node, function
-
-
-def only(function, operator):
-    (node,) = (n for n in function.node_def if n.op == operator)
-    return node
-
-
-def by_the_object_graph(graph):
-    """Python's wrapper is pointed at what saves."""
-    _, function = saver(graph)
-    objects = graph.object_graph_def
-    wrapper = next(
-        node.bare_concrete_function
-        for node in objects.nodes
-        if node.WhichOneof("kind") == "bare_concrete_function"
-    )
-    wrapper.concrete_function_name = function.signature.name
-
-
-def by_a_client(graph):
-    node, _ = saver(graph)
-    signature = graph.signature_def["serving_default"]
-    signature.inputs["path"].name = graph.saver_def.filename_tensor_name
-    signature.outputs["saved"].name = f"{node.name}:0"
-
-
-def by_the_initializer(graph):
-    node, _ = saver(graph)
-    (info,) = graph.signature_def["__saved_model_init_op"].outputs.values()
-    (init,) = (n for n in graph.graph_def.node if n.name == info.name)
-    init.input.append(f"^{node.name}")
-
-
-def by_another_node(graph):
-    node, _ = saver(graph)
-    graph.graph_def.node.add().CopyFrom(node)
-    graph.graph_def.node[-1].name = "again"
-
-
-def to_another_path(graph):
-    _, function = saver(graph)
-    constant = function.node_def.add(name="path", op="Const")
-    value = tf.make_tensor_proto("/tmp/anywhere")
-    constant.attr["value"].tensor.CopyFrom(value)
-    only(function, "SaveV2").input[0] = "path:output:0"
-
-
-def to_another_ending(graph):
-    _, function = saver(graph)
-    for node in function.node_def:
-        if [*node.attr["value"].tensor.string_val] == [b"_temp/part"]:
-            node.attr["value"].tensor.string_val[0] = b"/../../../anywhere"
-
-
-def merged_elsewhere(graph):
-    _, function = saver(graph)
-    merge = only(function, "MergeV2Checkpoints")
-    merge.input[1] = only(function, "StringJoin").name + ":output:0"
-
-
-def from_another_path(graph):
-    name = graph.saver_def.restore_op_name
-    (node,) = (n for n in graph.graph_def.node if n.name == name)
-    path = graph.graph_def.node.add(name="path", op="Const")
-    value = tf.make_tensor_proto("/tmp/anywhere")
-    path.attr["value"].tensor.CopyFrom(value)
-    path.attr["dtype"].type = value.dtype
-    node.input[0] = "path"
-
-
-def restored(graph):
-    name = graph.saver_def.restore_op_name
-    (node,) = (n for n in graph.graph_def.node if n.name == name)
-    (function,) = (
-        each
-        for each in graph.graph_def.library.function
-        if each.signature.name == node.attr["f"].func.name
-    )
-    assigned = [n for n in function.node_def if n.op == "AssignVariableOp"]
-    return node, assigned
-
-
-def restored_by_chance(graph):
-    """One variable twice, and nobody knows in which order."""
-    _, (one, two, *_) = restored(graph)
-    two.input[0] = one.input[0]
-
-
-def given_one_variable_twice(graph):
-    node, _ = restored(graph)
-    node.input[2] = node.input[1]
-
-
-def with_more_than_it_needs(graph):
-    _, function = saver(graph)
-    function.node_def.add(name="print", op="PrintV2")
-
-
-def fed_by_the_graph(graph):
-    name = graph.saver_def.filename_tensor_name.partition(":")[0]
-    (node,) = (n for n in graph.graph_def.node if n.name == name)
-    node.op = "Const"
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        by_the_object_graph,
-        by_a_client,
-        by_the_initializer,
-        by_another_node,
-        to_another_path,
-        to_another_ending,
-        merged_elsewhere,
-        from_another_path,
-        restored_by_chance,
-        given_one_variable_twice,
-        with_more_than_it_needs,
-        fed_by_the_graph,
-    ],
-    ids=lambda edit: edit.__name__,
-)
-def test_saver_that_is_not_exactly_tensorflows(folder, edit):
-    from keras_posenc_worker import read
-
-    assert read.read_saved_model(folder)["unsafe"] == []
-    with graph_of(folder) as graph:
-        edit(graph)
-    found = set(read.read_saved_model(folder)["unsafe"])
-    assert found
-    assert found <= {"SaveV2", "MergeV2Checkpoints", "RestoreV2"}
 
 
 def test_printing_to_what_a_function_is_called_with():

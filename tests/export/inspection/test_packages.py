@@ -27,17 +27,16 @@ def package(tmp_path):
 
 
 def test_metadata_of_an_embedder_is_shown(package):
-    assert "up to 24 tokens" in str(kp.inspect_export(package))
+    assert "max tokens: 24" in str(kp.inspect_export(package))
 
 
 @pytest.mark.parametrize(
     ("size", "message"),
     [
-        (0, "no LiteRT-LM package: it is cut off after 0 bytes"),
-        (5, "no LiteRT-LM package: it is cut off after 5 bytes"),
-        (20, "cut off after 20 bytes, within its header"),
-        (60, "cut off after 60 bytes: its header has"),
-        (-1, "bytes: a section ends at byte"),
+        (5, "neither a LiteRT file, an ONNX file nor a LiteRT-LM package"),
+        (20, "cut off after 20 bytes, or damaged: its header ends"),
+        (60, "cut off after 60 bytes, or damaged: its header ends"),
+        (-1, "bytes, or damaged: a section is from byte"),
     ],
 )
 def test_where_a_package_is_cut_off(package, size, message):
@@ -51,10 +50,6 @@ def test_what_only_looks_like_a_package(package):
     content[24:32] = (2**40).to_bytes(8, "little")
     package.write_bytes(content)
     with pytest.raises(ValueError, match="its header ends at byte 1,099,511"):
-        kp.inspect_export(package)
-    package.write_text("hello, world")
-    message = "no LiteRT-LM package: it begins with b'hello, w'"
-    with pytest.raises(ValueError, match=message):
         kp.inspect_export(package)
 
 
@@ -78,16 +73,12 @@ def test_a_tokenizer_of_another_structure(tmp_path, values):
 
 
 def test_who_takes_no_packages(package, capfd):
-    for name, use in (
-        ("Scoring", lambda: kp.Scorer(package)),
-        ("A rollback", lambda: kp.rollback_export(package, 1)),
-    ):
-        with pytest.raises(ValueError, match=f"{name} takes no LiteRT-LM"):
-            use()
+    with pytest.raises(ValueError, match="Scoring takes no LiteRT-LM"):
+        kp.Scorer(package)
     for command, words in (
         (["generate", str(package), "a"], "generate takes no LiteRT-LM"),
-        (["export", "litert", str(package), "--out", "x.tflite"], "but a"),
-        (["bench", str(package), "--signature", "a"], "must be None for a"),
+        (["export", "litert", str(package), "--out", "x.tflite"], "must be a"),
+        (["bench", str(package), "--signature", "a"], "must be None, or a"),
     ):
         assert main(command) != 0
         assert words in capfd.readouterr().err

@@ -16,7 +16,6 @@ from keras import layers, ops
 import keras_posenc as kp
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.keras_internals import layers_within
 from keras_posenc_worker.formats import litert_schema, unpack
@@ -294,9 +293,9 @@ def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
     assert str(signature["inputs"]["ids"]) == "int64 (None, 4)"
     (note,) = artifact.report.notes
     assert note == (
-        "serving_default takes token ids, not strings: LiteRT takes none. The "
-        "application must make ids (int64 (None, 4)) as the model's own layers "
-        f"do; in Python, ids = model.get_layer('{tokens.name}')(texts)"
+        "serving_default takes token ids, not strings: LiteRT has no tables. "
+        "The application must make ids (int64 (None, 4)) as "
+        f"model.get_layer('{tokens.name}') does"
     )
     texts = tf.constant(["one two", "", "nine"])
     ids = tokens(texts).numpy()
@@ -316,14 +315,6 @@ def of_texts():
             kp.Pooling1D("mean", name="mean"),
         ]
     )
-
-
-def test_tokenizer_is_cut_off_with_its_mask(of_texts, tmp_path, run_litert):
-    path = export(of_texts, tmp_path / "model.tflite")
-    texts = tf.constant(["one twos", "one"])
-    ids = of_texts.layers[0](texts).numpy()
-    actual = run_litert(path)(ids=ids)["mean"]
-    np.testing.assert_allclose(actual, of_texts(texts), rtol=0, atol=1e-6)
 
 
 def test_model_of_strings_has_signatures_of_its_ids(
@@ -609,11 +600,7 @@ def test_file_and_report(tmp_path, make, contents):
         path, make.embedder(), max_length=1, verbose=False
     )
     assert not report  # of other weights
-    assert contents(tmp_path) == ["model.tflite"]
-    assert (
-        f"removed the record of an earlier verification: {path}.cases"
-        in str(report)
-    )
+    assert contents(tmp_path) == ["model.tflite", "model.tflite.cases.npz"]
 
 
 @pytest.mark.parametrize(
@@ -637,135 +624,62 @@ def test_model_that_is_not_built(tmp_path, contents):
 # ---- The encoding in a file of dynamic length
 
 DIM = 64
-MODES = ("float32", "int8", "float16")
+RNG = np.random.default_rng(0)
+EDGES = np.array(
+    [0, 1, 63, 64, 65, 4095, 4096, 262143, 262144, 2**24 - 1, 2**24]
+)
+POSITIONS = {
+    "range": np.arange(5000),
+    "start": 100_000 + np.arange(130),
+    "whole": np.concatenate(
+        [EDGES, -EDGES, RNG.integers(-(2**24), 2**24, 300)]
+    ),
+    "real": np.concatenate(
+        [
+            [0.5, -0.5, 63.5, 4095.5, -1e-6, 2.0**23 - 0.5],
+            RNG.uniform(-5000, 5000, 300),
+            RNG.uniform(-(2**24), 2**24, 100),
+        ]
+    ).astype("float32"),
+}
 
 
 @pytest.fixture(scope="module")
 def encodings(tmp_path_factory):
-    """A SavedModel with the encoding of each kind of positions."""
-    keras.utils.set_random_seed(0)
+    """A file with the encoding of each kind of positions."""
     encoding = kp.PositionalEncoding(merge_mode=None)
     x = keras.Input((None, DIM), name="x")
     whole = keras.Input((None,), dtype="int32", name="positions")
     real = keras.Input((None,), dtype="float32", name="positions")
     start = keras.Input((), dtype="int32", name="start")
-    dense = keras.Model(x, {"y": layers.Dense(DIM)(x)})
     signatures = {
         "range": keras.Model(x, {"y": encoding(x)}),
         "start": keras.Model([x, start], {"y": encoding(x, start_index=start)}),
         "whole": keras.Model([x, whole], {"y": encoding(x, positions=whole)}),
         "real": keras.Model([x, real], {"y": encoding(x, positions=real)}),
-        "dense": dense,
     }
-    folder = tmp_path_factory.mktemp("encodings") / "saved_model"
-    write_saved_model(resolve_signatures(dense, signatures), folder)
-    return folder, dense
+    path = tmp_path_factory.mktemp("encodings") / "m.tflite"
+    return export(signatures["range"], path, signatures=signatures)
 
 
-@pytest.fixture(scope="module", params=MODES)
-def converted(request, encodings):
-    """The mode, and a file converted in it."""
-    folder, _ = encodings
-    converter = tf.lite.TFLiteConverter.from_saved_model(
-        str(folder),
-        signature_keys=["range", "start", "whole", "real", "dense"],
-    )
-    if request.param != "float32":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if request.param == "float16":
-        converter.target_spec.supported_types = [tf.float16]
-    return request.param, converter.convert()
-
-
-def test_mode_does_round_weights(converted, encodings, run_litert):
-    # Else the encoding's bound would say nothing of the mode.
-    mode, content = converted
-    _, dense = encodings
-    x = np.random.default_rng(0).standard_normal((1, 5, DIM), "float32")
-    error = np.abs(run_litert(content, "dense")(x=x)["y"] - dense(x)["y"])
-    at_least, below = {
-        "float32": (0, 1e-5),
-        "float16": (1e-5, 1e-2),
-        "int8": (1e-3, 1e-1),
-    }[mode]
-    assert at_least <= np.max(error) < below
-
-
-def test_encoding_of_a_range(converted, run_litert, encoding_bound, near):
-    _, content = converted
-    run = run_litert(content, "range")
-    for length in (1, 2, 63, 64, 65, 129, 5000):
-        expected = reference.positional_encoding(length, DIM)
-        bound = encoding_bound(np.arange(length), expected)
-        actual = run(x=np.zeros((2, length, DIM), "float32"))["y"]
-        for row in np.broadcast_to(actual, (2, length, DIM)):
-            near(row, expected, bound)
-
-
-def test_encoding_from_a_start(converted, run_litert, encoding_bound, near):
-    _, content = converted
-    starts = np.array([0, 1, -300, 100_000, 2**23], "int32")
-    x = np.zeros((len(starts), 130, DIM), "float32")
-    actual = run_litert(content, "start")(x=x, start=starts)["y"]
-    for row, start in zip(actual, starts, strict=True):
-        positions = int(start) + np.arange(130)
-        expected = reference.positional_encoding(positions, DIM)
-        near(row, expected, encoding_bound(positions, expected))
-
-
-def test_encoding_of_whole_positions(
-    converted, run_litert, encoding_bound, near
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_encoding_of_positions(
+    kind, encodings, run_litert, encoding_bound, near
 ):
-    _, content = converted
-    rng = np.random.default_rng(0)
-    edges = [0, 1, 63, 64, 65, 4095, 4096, 262143, 262144, 2**24 - 1, 2**24]
-    positions = np.concatenate(
-        [
-            edges,
-            np.negative(edges),
-            rng.integers(-5000, 5000, 300),
-            rng.integers(-(2**24), 2**24, 300),
-        ]
-    ).astype("int32")
-    x = np.zeros((1, len(positions), DIM), "float32")
-    run = run_litert(content, "whole")
-    (actual,) = run(x=x, positions=positions[np.newaxis])["y"]
-    expected = reference.positional_encoding(positions, DIM)
-    near(actual, expected, encoding_bound(positions, expected))
-
-
-def test_encoding_of_real_positions(
-    converted, run_litert, encoding_bound, near
-):
-    _, content = converted
-    rng = np.random.default_rng(0)
-    positions = np.concatenate(
-        [
-            [0.5, -0.5, 63.5, 4095.5, -1e-6, 2.0**23 - 0.5],
-            rng.uniform(0, 64, 200),
-            rng.uniform(-5000, 5000, 300),
-            rng.uniform(-(2**24), 2**24, 100),
-        ]
-    ).astype("float32")
-    x = np.zeros((1, len(positions), DIM), "float32")
-    run = run_litert(content, "real")
-    (actual,) = run(x=x, positions=positions[np.newaxis])["y"]
-    exact = positions.astype("float64")
+    positions = POSITIONS[kind]
+    inputs = {"x": np.zeros((1, len(positions), DIM), "float32")}
+    if kind == "start":
+        inputs["start"] = positions[:1].astype("int32")
+    elif kind != "range":
+        dtype = "float32" if kind == "real" else "int32"
+        inputs["positions"] = positions[np.newaxis].astype(dtype)
+    (actual,) = run_litert(encodings, kind)(**inputs)["y"]
+    exact = positions.astype("float64") if kind == "real" else positions
     expected = reference.positional_encoding(exact, DIM)
     near(actual, expected, encoding_bound(exact, expected))
 
 
-# ---- What the file says to ids that its model does not know
-
-
-@pytest.fixture
-def run(litert, run_litert):
-    return run_litert(litert.path)
-
-
-def test_no_tokens_are_an_error_to_the_attention(run):
-    with pytest.raises(RuntimeError, match="failed to prepare"):
-        run(ids=np.zeros((1, 0), "int32"))
+# ---- Limits of the format
 
 
 def test_no_tokens_are_as_good_as_padding_without_attention(
@@ -778,13 +692,6 @@ def test_no_tokens_are_as_good_as_padding_without_attention(
     path = export(keras.Model(inputs, {"mean": mean}), tmp_path / "m.tflite")
     actual = run_litert(path)(ids=np.zeros((2, 0), "int32"))["mean"]
     np.testing.assert_array_equal(actual, np.zeros((2, 4)))
-
-
-def test_dtype_of_ids_is_the_models(run):
-    with pytest.raises(
-        ValueError, match="Got value of type INT64 but expected"
-    ):
-        run(ids=np.array([[4, 5]], "int64"))
 
 
 def test_folder_is_no_file(tmp_path, make):

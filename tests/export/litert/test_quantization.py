@@ -97,32 +97,21 @@ def test_encoding_stays_exact(files, mode, run_litert, encoding_bound, near):
         near(actual, expected, encoding_bound(np.arange(length), expected))
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param(mode, marks=() if mode == "int8" else pytest.mark.slow)
-        for mode in MODES
-    ],
-)
 def test_encoding_stays_exact_where_it_is_folded(
-    mode, model, tmp_path, run_litert, encoding_bound, near
+    model, tmp_path, run_litert, encoding_bound, near
 ):
     ids = np.ones((1, 70), "int32")
     path = kp.export_litert(
         model,
         tmp_path / "m.tflite",
         signatures={"of_70": (model, {"ids": (1, 70)})},
-        quantization=mode,
-        representative=ids if mode == "int8-static" else None,
+        quantization="int8",
         verify=False,
         verbose=False,
     ).path
     expected = reference.positional_encoding(70, DIM)
     actual = run_litert(path, "of_70")(ids=ids)["encoding"][0]
     near(actual, expected, encoding_bound(np.arange(70), expected))
-    for length in (75, 2):  # a static signature takes no other
-        with pytest.raises(RuntimeError, match="failed to prepare"):
-            run_litert(path, "of_70")(ids=np.ones((1, length), "int32"))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -328,10 +317,10 @@ def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
     [
         (
             {"quantization": "int5"},
-            "`quantization` must be one of 'auto', 'float16', 'int8', "
-            "'int8-weights', 'int8-static', 'int4', the path of a recipe of "
-            "ai-edge-quantizer (.json), a list of its dicts, or None. "
-            "Received: quantization='int5'",
+            "`quantization` must be one of 'float16', 'int8', 'int8-weights', "
+            "'int8-static', 'int4', the path of a recipe of "
+            "ai-edge-quantizer (.json), a list of its dicts, or None; "
+            "kp.quantize finds a recipe. Received: quantization='int5'",
         ),
         ({"quantization": "none.json"}, "a JSON file, which cannot be read"),
         ({"quantization": [{"regex": ".*"}]}, "list of dicts with the keys"),
@@ -380,21 +369,6 @@ def test_what_does_not_fit_is_named(model, tmp_path, options, message, capsys):
     assert "Converting" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_batches_are_finite(tmp_path, value):
-    x = keras.Input((4,), name="x")
-    batch = np.ones((3, 4), "float32")
-    batch[2, 3] = value
-    with pytest.raises(ValueError, match=r"be finite numbers\. .+ input 'x'"):
-        kp.export_litert(
-            keras.Model(x, layers.Dense(2)(x)),
-            tmp_path / "m.tflite",
-            quantization="int8-static",
-            representative=batch,
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_static_signature_needs_batches_of_its_shape(model, tmp_path):
     with pytest.raises(ValueError, match=r"signature 'short' with: ids of"):
         kp.export_litert(
@@ -417,6 +391,11 @@ def test_several_inputs_need_batches_of_one_shape(tmp_path):
     path = tmp_path / "m.tflite"
     with pytest.raises(ValueError, match="must be of one shape for signature"):
         kp.export_litert(model, path, representative=batches, **options)
+    nan = [{name: np.full((1, 3, 4), np.nan) for name in "xy"}]
+    with pytest.raises(kp.ExportError, match="calibrated with NaN"):
+        kp.export_litert(
+            model, path, representative=nan, verify=False, **options
+        )
     report = kp.export_litert(
         model, path, representative=batches[:1], **options
     ).report
@@ -434,8 +413,7 @@ def test_nothing_to_quantize_is_told(tmp_path):
         model, path, quantization="int8", verbose=False
     ).report
     (note,) = report.notes
-    assert note.startswith("int8 quantized nothing: LiteRT keeps weights of ")
-    assert "the largest of this model has 12. " in note
+    assert note.startswith("int8 quantized nothing: no weight of at least 1,")
     report = kp.export_litert(
         model, path, quantization="float16", verbose=False
     ).report
@@ -447,7 +425,6 @@ def test_nothing_to_quantize_is_told(tmp_path):
     "recurrent", [layers.LSTM, layers.GRU, layers.SimpleRNN]
 )
 def test_loops_are_not_calibrated(tmp_path, recurrent):
-    # In which the converter would end this process.
     keras.utils.set_random_seed(0)
 
     def build(**options):
@@ -463,7 +440,7 @@ def test_loops_are_not_calibrated(tmp_path, recurrent):
         "verbose": False,
     }
     path = tmp_path / "m.tflite"
-    with pytest.raises(kp.ExportError, match=r"has a loop, '.*loop.*/while"):
+    with pytest.raises(kp.ExportError, match="no loop can, as a"):
         kp.export_litert(build(), path, **options)
     assert list(tmp_path.iterdir()) == []
     assert kp.export_litert(build(unroll=True), path, **options).report.passed
@@ -566,27 +543,19 @@ def test_samples_that_are_all_alike(of_words):
     samples = {"ids": np.ones((4, 3), "int32")}
     report = kp.verify_export(file.path, model, samples=samples, max_length=4)
     _, line, *_ = str(report).splitlines()
-    assert line.startswith("weak check: over the samples the model's outputs ")
-    assert line.endswith(". Give `samples` (--samples) that differ more")
+    assert line.startswith("weak check: the model's outputs hardly vary bet")
 
 
-def test_many_samples_are_a_line_in_the_report(of_words):
+def test_samples_alone_are_compared(of_words):
     model, file = of_words
     samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(27, 39)]
     report = kp.verify_export(file.path, model, samples=samples, max_length=4)
     assert report.passed
     assert report.different_weights == []
     assert sum(case.is_sample for case in report.cases) == 12
-    worst = max(case.largest_difference for case in report.cases[:12])
-    (line,) = [
-        each for each in report.details().splitlines() if "more cases" in each
-    ]
-    assert "4 more cases of samples; largest difference of all: " in line
-    assert f": {worst:.2g}, " in line
     summary, *_ = str(report).splitlines()
     assert " dB (at least 10) on the 12 samples, " in summary
     assert len(str(report).splitlines()) < 5
-    assert len(report.details().splitlines()) < 30
 
 
 # ---- Models that Keras quantized
@@ -696,46 +665,6 @@ def test_what_keras_quantized_is_not_quantized_again(tmp_path):
         kp.export_litert(
             by_keras(einsums()), tmp_path / "m.tflite", quantization="int8"
         )
-
-
-@pytest.mark.slow
-def test_size_of_the_readme_model(tmp_path):
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32", name="ids"),
-            layers.Embedding(8000, 256, mask_zero=True),
-            kp.PositionalEncoding(dropout=0.1),
-            kp.TransformerEncoder(4, num_heads=4, intermediate_dim=1024),
-            kp.Pooling1D("mean"),
-            layers.Dense(2, activation="softmax", name="scores"),
-        ]
-    )
-    files = {
-        mode: kp.export_litert(
-            model,
-            tmp_path / f"{mode}.tflite",
-            quantization=mode,
-            verify=mode is None,
-            verbose=False,
-        )
-        for mode in (None, "float16", "int8")
-    }
-    # Verified at up to 512 tokens.
-    assert files[None].report.passed
-    assert files[None].report.foreign_operators == []
-    sizes = {mode: file.path.stat().st_size for mode, file in files.items()}
-    weights = 4 * model.count_params()
-    assert weights <= sizes[None] <= 1.1 * weights
-    assert sizes["float16"] <= 0.55 * sizes[None]
-    assert sizes["int8"] <= 0.30 * sizes[None]
-
-
-def test_ids_and_lengths_that_a_file_does_not_take(files, run_litert):
-    path = files["int8"].path
-    with pytest.raises(RuntimeError, match="gather index out of bounds"):
-        run_litert(path)(ids=np.full((1, 4), VOCABULARY, "int32"))
-    with pytest.raises(RuntimeError, match="failed to prepare"):
-        run_litert(path)(ids=np.zeros((1, 0), "int32"))
 
 
 class OverBatch(layers.Layer):

@@ -2,11 +2,10 @@
 
 import dataclasses
 import functools
+import hashlib
 import re
 import sys
-import unicodedata
 import zipfile
-from pydoc_data.topics import topics
 
 import keras
 import numpy as np
@@ -181,8 +180,6 @@ def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
     )
     assert artifact.report.passed
     inspection = kp.inspect_export(artifact.path)
-    if shape:
-        assert f"; texts are cut to {shape[1]} ids" in str(inspection)
     found = inspection.signatures["serving_default"]["inputs"]
     wanted = f"int32 {shape or (1, None)}"
     assert {
@@ -195,34 +192,12 @@ def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
     )
 
 
-def test_sentences_that_people_wrote(made):
-    text = " ".join(" ".join(topics.values()).split())
-    sentences = sorted(set(re.findall(r"[A-Z][^.!?]{20,200}[.!?]", text)))
-    # What folds to other characters is what MediaPipe does not fold.
-    plain = [
-        sentence
-        for sentence in sentences
-        if unicodedata.normalize("NFKD", sentence.casefold())
-        == sentence.lower()
-    ]
-    assert len(plain) > 0.97 * len(sentences)
-    plain = plain[:: len(plain) // 250]
-    model, path, *_ = made
-    expected = model.predict(tf.constant(plain), batch_size=8, verbose=0)
-    assert len(plain) >= 200
-    np.testing.assert_allclose(
-        classify(path, plain), expected, rtol=0, atol=1e-5
-    )
-
-
 def test_embedder_answers_as_keras(mediapipe, tmp_path):
     whole = classifier()
     model = keras.Model(whole.inputs, whole.layers[-2].output)
     artifact = export(model, tmp_path / "m.tflite", task="text_embedder")
     details = artifact.report.details()
     assert "lowercases only ASCII letters" in details
-    assert "by `normalize` of export/web/normalize.js, export/an" in details
-    assert "softmax" not in details
     assert "no labels" not in details
     np.testing.assert_allclose(
         embed(artifact.path, SAME),
@@ -250,116 +225,58 @@ def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "same", "other", "said"),
+    ("options", "same", "other"),
     [
-        (
-            {},
-            ["the cat", "\u4f60\u597d cat"],
-            ["the c\u00e1t", "\u00c9t"],
-            "letters and keeps accents: a text with other capitals or accents "
-            "gets other ids there, unless the application folds it first by "
-            "`normalizeBert` of export/web/normalize.js, export/android/",
-        ),
-        (
-            {"strip_accents": False},
-            ["the c\u00e1t"],
-            ["\u00c9t"],
-            "ASCII letters: a text with other capitals gets other ids there, "
-            "unless the application folds it first by `normalizeBert(text, "
-            "false)` of export/web/normalize.js, export/android/",
-        ),
-        (
-            {"split_on_cjk": False},
-            ["the cat"],
-            ["\u4f60\u597d cat"],
-            "a word of each Chinese character, and 'tokens' does not",
-        ),
+        ({}, ["the cat", "\u4f60\u597d cat"], ["the c\u00e1t", "\u00c9t"]),
+        ({"strip_accents": False}, ["the c\u00e1t"], ["\u00c9t"]),
+        ({"split_on_cjk": False}, ["the cat"], ["\u4f60\u597d cat"]),
     ],
 )
-def test_what_differs_beyond_ascii_is_said(
-    mediapipe, tmp_path, options, same, other, said
+def test_texts_beyond_ascii_get_other_ids(
+    mediapipe, tmp_path, options, same, other
 ):
     words = ["the", "cat", "c\u00e1t", "\u00e9t", "et", "\u4f60", "\u597d"]
     tokens = kp.WordpieceTokenizer(
         [*FOUR, *words, "##\u597d", "\u4f60\u597d"],
         sequence_length=8,
         normalization="bert",
-        name="tokens",
         **options,
     )
     text = keras.Input((), dtype="string", name="text")
     model = keras.Model(text, layers.Rescaling(1.0)(tokens(text)))
-    names = ("ids", "mask", "segment_ids")
-    artifact = export(
+    path = export(
         model,
         tmp_path / "ids.tflite",
         task="text_embedder",
         signatures={"serving_default": (model, {"ids": (1, 8)})},
-        samples=dict.fromkeys(names, np.ones((1, 8), "int32")),
-    )
-    assert said in artifact.report.details()
-    found = embed(artifact.path, [*same, *other])
+        verify=False,
+    ).path
+    found = embed(path, [*same, *other])
     ids = np.asarray(tokens([*same, *other]))
     wanted = [True] * len(same) + [False] * len(other)
     assert (found == ids).all(axis=1).tolist() == wanted
 
 
-@pytest.mark.parametrize(
-    ("activation", "max_length", "cut", "scores"),
-    [
-        (
-            None,
-            32,
-            "cut to 16 ids; the model itself takes 32",
-            "not all from 0",
-        ),
-        ("sigmoid", 16, None, "do not add up to 1"),
-    ],
-)
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
 def test_what_an_application_should_know_is_said(
-    mediapipe, tmp_path, activation, max_length, cut, scores
+    mediapipe, tmp_path, activation
 ):
-    tokens = tokenizer(max_length=max_length)
+    tokens = tokenizer(max_length=16)
+    bias = keras.initializers.Constant(2.0)
     model = keras.Sequential(
         [
             keras.Input((), dtype="string", name="text"),
             tokens,
             layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
             kp.Pooling1D("mean"),
-            layers.Dense(
-                3,
-                activation=activation,
-                bias_initializer=keras.initializers.Constant(2.0),
-            ),
+            layers.Dense(3, activation=activation, bias_initializer=bias),
         ]
     )
     signatures = {"serving_default": (model, {"ids": (1, 16)})}
-    report = str(
-        export(model, tmp_path / "m.tflite", signatures=signatures).report
-    )
-    assert f"scores {'are ' * (activation is None)}{scores}" in report
-    assert "any length" not in report
-    assert ("texts are cut to" in report) == (cut is not None)
-    assert (cut or "") in report
-    assert "no labels: an application gets numbers instead of names" in report
-
-
-def test_scores_that_are_exported_as_an_embedding(mediapipe, tmp_path):
     path = tmp_path / "m.tflite"
-    report = export(pooled(), path, task="text_embedder").report
-    assert "the output ends in a softmax: these are scores, not" in str(report)
-
-
-def test_accents_are_what_mediapipe_keeps(made):
-    # It lowercases ASCII alone, so that such a word is another, or [UNK].
-    model, path, *_ = made
-    plain, accented = "the cat", "the c\u00e1t"
-    keras_scores = model.predict(tf.constant([plain, accented]), verbose=0)
-    np.testing.assert_allclose(*keras_scores, rtol=0, atol=1e-6)
-    first, second = classify(path, [plain, accented])
-    assert np.max(np.abs(first - second)) > 1e-3
-    unknown = model.predict(tf.constant(["the zzzqq"]), verbose=0)
-    np.testing.assert_allclose(second, unknown[0], rtol=0, atol=1e-5)
+    report = str(export(model, path, signatures=signatures).report)
+    assert ("scores are not all from 0" in report) == (activation is None)
+    assert "no labels: an application gets numbers instead of names" in report
 
 
 def test_normalize_is_what_the_tokenizer_does(characters, mediapipe_normalize):
@@ -531,23 +448,23 @@ def test_what_is_packed_and_verified(made):
     assert vocabulary == model.layers[0].get_vocabulary()
     found = kp.inspect_export(path)
     tokens = len(vocabulary)
-    line = (
-        "with metadata for MediaPipe's tasks: text_classifier; labels: bad, "
-        f"fair, good; WordPiece of {tokens} tokens; ids of any number"
-    )
-    assert line in str(found).splitlines()
+    assert (
+        "metadata for MediaPipe: task: text_classifier; labels: bad, fair, "
+        f"good; tokens: {tokens}; vocabulary: "
+    ) in str(found)
     assert found.metadata == {
         "task": "text_classifier",
         "labels": LABELS,
         "tokens": tokens,
-        "ids": None,
+        "vocabulary": hashlib.sha256(
+            "\n".join(vocabulary).encode()
+        ).hexdigest(),
     }
     report = kp.verify_export(path, model, max_length=32)
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)
-    assert "takes texts of any length" in str(report)
     assert "no labels" not in str(report)
-    assert "its scores" not in str(report)
+    assert "scores are" not in str(report)
     assert report.unverified == ["labels"]
     assert "MediaPipe gave the model's outputs for " in report.details()
     assert report.different_weights == []
@@ -572,8 +489,7 @@ def test_what_is_packed_and_verified(made):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ("fair\nbad\ngood\n", "['fair', 'bad', 'good'], and not those given"),
-        ("bad\nfair\n", "['bad', 'fair'], and not those given"),
+        ("fair\nbad\ngood\n", "MediaPipe finds the labels ['fair', 'bad', 'g"),
         (None, "must hold 'labels.txt' once, which its metadata names"),
     ],
 )
@@ -582,22 +498,16 @@ def test_labels_that_are_others(made, tmp_path, labels, message):
     found = repacked(path, tmp_path, labels=labels)
     record = record_path(found)
     record.write_text("{}")
-    with pytest.raises(
-        kp.ExportVerificationError, match=re.escape(message)
-    ) as caught:
+    with pytest.raises(kp.ExportVerificationError, match=re.escape(message)):
         kp.verify_export(found, model, labels=LABELS)
-    note = f"; removed the record of an earlier verification: {record}"
-    assert str(caught.value).endswith(note) == (labels is not None)
-    assert record.exists() == (labels is None)  # it could not be compared
+    assert record.read_text() == "{}"
 
 
 def test_labels_that_a_terminal_would_obey(made, tmp_path):
     _, path, *_ = made
     found = kp.inspect_export(repacked(path, tmp_path, labels="\x1b[2J\n" * 6))
     assert "labels: \\x1b[2J, " in str(found)
-    assert str(found).endswith(
-        ", ... (6); WordPiece of 114 tokens; ids of any number"
-    )
+    assert ", ...; tokens: 114" in str(found)
 
 
 def test_labels_of_a_file_that_has_none(made, tmp_path):
@@ -606,7 +516,9 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
     path.write_bytes(
         with_metadata(content, dataclasses.replace(task, labels=None))
     )
-    with pytest.raises(kp.ExportVerificationError, match="are none, and not"):
+    with pytest.raises(
+        kp.ExportVerificationError, match="MediaPipe finds the labels"
+    ):
         kp.verify_export(path, model, labels=LABELS)
     path.write_bytes(content)
     assert "metadata" not in str(kp.inspect_export(path))
@@ -615,16 +527,6 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
     with pytest.raises(ValueError, match="`labels` apply to SavedModels"):
         kp.verify_export(path, model, labels=LABELS)
     assert record.exists()  # nothing was compared
-
-
-def test_labels_that_mediapipe_would_find(mediapipe, tmp_path, monkeypatch):
-    def pack(content, task):
-        labels = ["good", *task.labels[1:-1], "bad"]
-        return with_metadata(content, dataclasses.replace(task, labels=labels))
-
-    monkeypatch.setattr(litert, "with_metadata", pack)
-    with pytest.raises(kp.ExportVerificationError, match="MediaPipe finds the"):
-        export(pooled(), tmp_path / "m.tflite", labels=LABELS)
 
 
 def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
@@ -656,9 +558,12 @@ def test_metadata_of_another_task_is_named(made, tmp_path, monkeypatch):
     )
     path = tmp_path / "m.tflite"
     path.write_bytes(with_metadata(content, task))
-    signatures = {"serving_default": task.signature.model}
-    found = task_metadata.packed_task(model, path, signatures, None)
-    assert found == (None, ["the metadata for MediaPipe"])
+    found = kp.inspect_export(path)
+    assert found.metadata == {}
+    assert task_metadata.packed_task(model, found, None, None) == (
+        None,
+        ["the metadata for MediaPipe"],
+    )
 
 
 def test_vocabulary_that_grows(made, tmp_path):
@@ -687,9 +592,7 @@ def method_unknown(content, end):
         encrypted,
         method_unknown,
         lambda content, end: content[:-1],
-        lambda content, end: content[:end],
         lambda content, end: content[:end] + bytes(9) + content[end + 9 :],
-        lambda content, end: content.replace(b"PK\1\2", b"PK\1\3"),
         lambda content, end: content.replace(b"good", b"goof"),
     ],
 )
@@ -699,9 +602,8 @@ def test_archive_that_is_damaged(made, tmp_path, damage):
         end = archive.infolist()[0].header_offset
     found = tmp_path / "m.tflite"
     found.write_bytes(damage(path.read_bytes(), end))
-    assert "MediaPipe's tasks, which cannot be read: " in str(
-        kp.inspect_export(found)
-    )
+    said = str(kp.inspect_export(found))
+    assert "for MediaPipe: error: it is cut off, or damaged" in said
     with pytest.raises(kp.ExportVerificationError, match="no readable vocab"):
         kp.verify_export(found, model)
 
@@ -753,11 +655,15 @@ FOUR = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 @pytest.mark.parametrize(
     ("make_model", "message"),
     [
-        (lambda: with_tokenizer([*FOUR, "a", "b", "a"]), "Received twice: 'a'"),
-        (lambda: with_tokenizer(["[PAD]", "x", *FOUR[2:]]), "no [UNK]"),
-        (lambda: with_tokenizer(FOUR[:3]), "no [SEP]"),
-        (lambda: with_tokenizer([*FOUR[1:], "[PAD]"]), "must begin with [PAD]"),
-        (lambda: with_tokenizer([*FOUR, "a\nb"]), "one line per token"),
+        *(
+            (lambda tokens=tokens: with_tokenizer(tokens), "each token once")
+            for tokens in (
+                [*FOUR, "a", "b", "a"],
+                ["[PAD]", "x", *FOUR[2:]],
+                [*FOUR[1:], "[PAD]"],
+                [*FOUR, "a\nb"],
+            )
+        ),
         (lambda: with_tokenizer(FOUR, lowercase=False), "lowercase=True"),
         (lambda: with_tokenizer(FOUR, ids=(1, 3)), "[CLS] before a text"),
     ],
@@ -793,7 +699,15 @@ def test_arguments_that_do_not_fit(mediapipe, tmp_path, options, message):
     [
         (lambda model: {"my text": model}, "must map names, of letters"),
         (lambda model: {"main": (model, (1, 8))}, "shapes must be a dict"),
-        (lambda model: {"a": model, "b": model}, "must be one for a task"),
+        (lambda model: {"a": model, "b": model}, "of a task must be one, of"),
+        (lambda model: {"a": classifier(max_length=8)}, "of the model itself"),
+        *(
+            (
+                lambda model, shape=shape: {"main": (model, {"ids": shape})},
+                "Signature 'main'",
+            )
+            for shape in ((2, 8), (1, 1), (None, 8), (1, 9), (1, 7), (8,))
+        ),
     ],
 )
 def test_signatures_that_are_none(
@@ -804,26 +718,11 @@ def test_signatures_that_are_none(
         export(model, tmp_path / "m.tflite", signatures=make_signatures(model))
 
 
-@pytest.mark.parametrize(
-    "shape", [(2, 8), (1, 1), (None, 8), (1, 9), (1, 7), (8,)]
-)
-def test_shape_that_mediapipe_does_not_give(mediapipe, tmp_path, shape):
-    model = classifier(sequence_length=8)
-    with pytest.raises(ValueError, match="Signature 'main'"):
-        export(
-            model,
-            tmp_path / "m.tflite",
-            signatures={"main": (model, {"ids": shape})},
-        )
-
-
-def test_shape_that_is_longer_than_the_tokenizer_s_texts(mediapipe, tmp_path):
+def test_shape_that_is_longer_than_the_tokenizer_s_texts(mediapipe):
     model = classifier(max_length=8)
-    with pytest.raises(ValueError, match="no more than 8 ids of a text"):
-        export(
-            model,
-            tmp_path / "m.tflite",
-            signatures={"main": (model, {"ids": (1, 9)})},
+    with pytest.raises(ValueError, match=r"makes 2 to 8 ids of it: ids must"):
+        resolve_task(
+            model, "text_classifier", signatures={"a": (model, {"ids": (1, 9)})}
         )
 
 
@@ -857,34 +756,8 @@ def test_loops_that_mediapipe_does_not_take(mediapipe, tmp_path, contents):
     )
 
 
-def test_large_vocabulary_is_not_compared_each_with_each():
-    compared = []
-
-    class Token(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other):
-            compared.append(None)
-            return str.__eq__(self, other)
-
-    words = [Token(f"word{index}") for index in range(1000)]
-    tokens = kp.WordpieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            tokens,
-            layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
-            kp.Pooling1D("mean"),
-        ]
-    )
-    compared.clear()
-    assert resolve_task(model, "text_embedder").vocabulary[4:] == words
-    assert len(compared) < 20 * len(words)
-
-
 def test_models_that_are_for_no_task(mediapipe, tmp_path, make):
-    reason = r"needs a model that takes strings .+ Leave out `task` \(--task\)"
+    reason = r"needs a model that takes strings, .+ Leave out `task` \(--task"
     with pytest.raises(ValueError, match=reason):
         export(make.classifier(), tmp_path / "m.tflite")
     whole = classifier()

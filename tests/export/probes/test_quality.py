@@ -135,12 +135,6 @@ def test_masked_numbers_hide_nothing(hidden):
     assert quality_of("vectors", [(logits, near)]).too_low({"sqnr": 4.0})
 
 
-def test_outputs_that_hardly_vary_are_said():
-    years = np.random.default_rng(0).normal(290, 5, (50, 1))
-    found = quality_of("vectors", [(years, np.full_like(years, 290))])
-    assert "vary by only 1.6% of their size" in found.text({"sqnr": 20.0})
-
-
 @pytest.mark.parametrize(
     "head", [layers.UnitNormalization, kp.Int8Quantization]
 )
@@ -196,7 +190,7 @@ def test_a_wrong_scale_is_refused_and_rounding_is_not(head):
     assert not found.passed
     with pytest.raises(
         kp.ExportVerificationError,
-        match=r"too far from the model: .+: SQNR .+quantization='float16'.+"
+        match=r"too far from the model: .+: SQNR .+finer `quantization`.+"
         "`limits`",
     ):
         found.require_success()
@@ -207,8 +201,8 @@ def test_a_wrong_scale_is_refused_and_rounding_is_not(head):
     [
         ((None, {"sqnr": 3}, None), "this file is not quantized"),
         (("int8", None, 1e-3), "`tolerance` .* is of files in float32"),
-        (("int8", {"dB": 3}, None), "sqnr, agreement, .* Received: 'dB'"),
-        (("int8", {"kl": -1}, None), "kl must be a number from 0 to inf"),
+        (("int8", {"dB": 3}, None), "names are sqnr, .* Received: .*dB"),
+        (("int8", {"kl": -1}, None), r"kl \(at least 0\) .* Received: .*kl"),
         (("int8", [3], None), "must be a dict"),
     ],
 )

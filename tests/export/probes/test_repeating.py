@@ -55,18 +55,12 @@ def counting_in_python():
     return layers.Lambda(lambda x: x + float(next(calls)), name="python")
 
 
-CAUSES = {
-    "lstm": (stateful, "Layer 'lstm' (LSTM) is stateful"),
-    "counting": (
-        Counting,
-        "'counting' (Counting) changes its variable 'count'",
-    ),
-    "drifting": (
-        lambda: Counting(1e-9),
-        "a variable that outputs depend on has changed",
-    ),
-    "metric": (Averaging, "'averaging' (Averaging) changes its variable"),
-    "noisy": (Noisy, "Layer 'noisy' (Noisy) changes its variable"),
+LAYERS = {
+    "lstm": stateful,
+    "counting": Counting,
+    "drifting": lambda: Counting(1e-9),
+    "metric": Averaging,
+    "noisy": Noisy,
 }
 
 
@@ -75,14 +69,13 @@ def model_of(layer):
     return keras.Model(inputs, layer(layers.Dense(4)(inputs)), name="m")
 
 
-def refused(run, cause):
+def refused(run):
     with pytest.raises(kp.ExportVerificationError) as caught:
         run()
     message = str(caught.value)
     assert message.startswith(
         "Model 'm' changes from run to run: for the same x "
     )
-    assert cause in message
     assert "stateful=False" in message
 
 
@@ -95,7 +88,7 @@ def refused(run, cause):
             for each in (
                 *(
                     (kind, kp.export_litert, "a.tflite")
-                    for kind in CAUSES
+                    for kind in LAYERS
                     if kind != "noisy"
                 ),
                 ("noisy", kp.export_saved_model, "a"),
@@ -105,10 +98,9 @@ def refused(run, cause):
     ],
 )
 def test_cause_is_the_model(kind, function, name, tmp_path, contents):
-    make, cause = CAUSES[kind]
-    model = model_of(make())
+    model = model_of(LAYERS[kind]())
     before = [np.copy(each) for each in model.variables]
-    refused(lambda: function(model, tmp_path / name, verbose=False), cause)
+    refused(lambda: function(model, tmp_path / name, verbose=False))
     assert contents(tmp_path) == []
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
@@ -129,7 +121,7 @@ def test_verify_says_so_too(tmp_path):
     model = model_of(Counting())
     path = tmp_path / "a.tflite"
     kp.export_litert(model, path, verify=False, verbose=False)
-    refused(lambda: kp.verify_export(path, model, verbose=False), "'counting'")
+    refused(lambda: kp.verify_export(path, model, verbose=False))
 
 
 FUNCTIONS = {

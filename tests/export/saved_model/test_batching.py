@@ -130,31 +130,34 @@ def test_a_version_has_them_if_they_are_given(served, saved_model, parse):
 @pytest.mark.parametrize(
     ("batching", "message"),
     [
-        (3, "`batching` must be True, a dict of parameters, or None"),
-        ("on", "`batching` must be True, a dict of parameters, or None"),
-        ({"batch_size": 3}, "`batching` may have the parameters max_batch_"),
-        ({"max_batch_size": 0}, "'max_batch_size' must be an integer of at l"),
-        ({"max_batch_size": True}, "'max_batch_size' must be an integer"),
-        ({"max_batch_size": 2**63}, "'max_batch_size' must be an integer"),
-        (
-            {"max_enqueued_batches": 1.5},
-            "'max_enqueued_batches' must be an",
+        *(
+            (x, "`batching` must be True, a dict of parameters, or None")
+            for x in (3, "on")
         ),
-        ({"num_batch_threads": 4}, "from its own --batching_parameters_file"),
-        ({"batch_timeout_micros": -1}, "an integer of at least 0"),
-        ({"allowed_batch_sizes": 4}, "must be a list of integers of at least"),
-        ({"allowed_batch_sizes": []}, "must be a list of integers"),
-        ({"allowed_batch_sizes": [0, 4]}, "must be a list of integers"),
-        ({"allowed_batch_sizes": "48"}, "must be a list of integers"),
-        ({"allowed_batch_sizes": [4, 2]}, "must increase, and end at"),
-        ({"allowed_batch_sizes": [4, 4]}, "must increase, and end at"),
-        (
-            {"allowed_batch_sizes": [4], "max_batch_size": 8},
-            "Received: allowed_batch_sizes=[4], max_batch_size=8",
+        *(
+            ({name: value}, f"a list of such. Received: '{name}': {value!r}")
+            for name, value in (
+                ("batch_size", 3),
+                ("num_batch_threads", 4),
+                ("max_batch_size", 0),
+                ("max_batch_size", True),
+                ("max_batch_size", 2**63),
+                ("max_enqueued_batches", 1.5),
+                ("batch_timeout_micros", -1),
+                ("allowed_batch_sizes", 4),
+                ("allowed_batch_sizes", []),
+                ("allowed_batch_sizes", [0, 4]),
+                ("allowed_batch_sizes", "48"),
+            )
         ),
-        (
-            {"max_execution_batch_size": 64},
-            "must be 'max_batch_size' at most. Received: max_execution",
+        *(
+            (x, "must increase and end at")
+            for x in (
+                {"allowed_batch_sizes": [4, 2]},
+                {"allowed_batch_sizes": [4, 4]},
+                {"allowed_batch_sizes": [4], "max_batch_size": 8},
+                {"max_execution_batch_size": 64},
+            )
         ),
     ],
 )

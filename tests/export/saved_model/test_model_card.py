@@ -1,6 +1,5 @@
 """What an operator needs to know of a version, beside the model."""
 
-import ast
 import json
 import re
 import shlex
@@ -32,11 +31,11 @@ def test_every_signature_is_described(served, card):
     found = kp.inspect_export(served.path).signatures
     parts = sections(card)
     assert list(parts) == [
-        "Verification",
         "Warm-up and batching",
         "serving_default",
         "from_ids",
         "encode",
+        "Python",
     ]
     for name, sides in found.items():
         for side, tensors in sides.items():
@@ -67,7 +66,7 @@ def test_samples_are_never_quoted(served, card):
     # Those of `served`, in whatever words the card writes them.
     for sample in ("one two", '"x"', "'x'", "[[2, 5, 3]]", "[2, 5, 3]"):
         assert sample not in card
-    assert '{"text": ["a text"]}' in card
+    assert '"inputs": {"text": ["a text"]}' in card
 
 
 def test_requests_to_copy_can_be_answered(card, served, run_saved_model):
@@ -89,39 +88,22 @@ def test_requests_to_copy_can_be_answered(card, served, run_saved_model):
         assert all(len(value) == 1 for value in outputs.values())
 
 
-def test_python_code_runs_in_the_folder(card, served, monkeypatch):
-    monkeypatch.chdir(served.path)
-    for name in ("serving_default", "from_ids", "encode"):
-        part = sections(card)[name]
-        code, _ = re.findall("```python\n(.*?)\n```", part, re.DOTALL)
-        scope = {}
-        exec(code, scope)
-        assert scope["outputs"].keys() == (
-            kp.inspect_export(served.path).signatures[name]["outputs"].keys()
-        )
+def run_in_folder(path, monkeypatch):
+    """What the card's code gives, in the folder."""
+    monkeypatch.chdir(path)
+    card = (path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    (code,) = re.findall("```python\n(.*?)\n```", card, re.DOTALL)
+    scope = {}
+    exec(code, scope)
+    return scope["outputs"]
 
 
-def test_grpc_code_makes_the_same_request(card):
-    pytest.importorskip("tensorflow_serving")
-    for name in ("serving_default", "from_ids", "encode"):
-        part = sections(card)[name]
-        _, code = re.findall("```python\n(.*?)\n```", part, re.DOTALL)
-        ast.parse(code)
-        upto = code.index("channel = ")  # there is no server here
-        scope = {}
-        exec(code[:upto], scope)
-        request = scope["request"]
-        assert request.model_spec.name == "judge"
-        assert request.model_spec.signature_name == name
-        (command,) = re.findall("-d '(.*?)'\n", part)
-        inputs = {
-            key: tf.make_ndarray(value) for key, value in request.inputs.items()
-        }
-        for key, value in json.loads(command)["inputs"].items():
-            expected = np.array(value)
-            if expected.dtype.kind == "U":
-                expected = np.char.encode(expected).astype(object)
-            np.testing.assert_array_equal(inputs[key], expected)
+def test_python_code_runs_in_the_folder(served, monkeypatch):
+    found = run_in_folder(served.path, monkeypatch)
+    outputs = kp.inspect_export(served.path).signatures["serving_default"][
+        "outputs"
+    ]
+    assert found.keys() == outputs.keys()
 
 
 def test_large_request_is_not_quoted(tmp_path, monkeypatch):
@@ -131,15 +113,10 @@ def test_large_request_is_not_quoted(tmp_path, monkeypatch):
         model, tmp_path, max_length=4, verbose=False
     ).path
     card = (path / "MODEL_CARD.md").read_text()
-    assert len(card) < 3000
-    assert "REST: a request is too long to be quoted here." in card
-    monkeypatch.chdir(path)
-    python, grpc = re.findall("```python\n(.*?)\n```", card, re.DOTALL)
-    scope = {}
-    exec(python, scope)
-    (output,) = scope["outputs"].values()
+    assert len(card) < 2000
+    assert "curl" not in card
+    (output,) = run_in_folder(path, monkeypatch).values()
     assert output.shape == (1, 1)
-    ast.parse(grpc)
 
 
 def test_what_was_proved_is_told(served, card):
@@ -151,11 +128,11 @@ def test_what_was_proved_is_told(served, card):
     assert "A request may have 32 examples; the server rejects" in card
     assert "FastWordpieceTokenizeWithOffsets" in card
     assert "In Python, `import tensorflow_text` before" in card
+    assert "`loaded.serve` takes and returns what the model does" in card
     assert f"TensorFlow {tf.__version__} and Keras {keras.__version__}" in card
 
 
 def test_size_of_the_report_is_that_of_the_folder(make, tmp_path):
-    # Of its own: a later verification, where it fails, takes the record away.
     served = kp.export_saved_model(
         make.embedder(), tmp_path / "sized", max_length=2, verbose=False
     )
@@ -174,23 +151,6 @@ def test_padding_that_is_wrong_is_warned_of(make, card, tmp_path):
     assert "lengths give wrong outputs in `serving_default`, `encode`**" in text
     assert "send `from_ids` with `lengths`" in text
     assert "Not verified" in text
-
-
-@pytest.mark.parametrize("mask", [True, False])
-def test_model_that_depends_on_padding_is_told_of(make, tmp_path, mask):
-    inputs = make.ids()
-    vectors = layers.Embedding(50, 4, mask_zero=mask)(inputs)
-    scores = kp.Pooling1D("mean")(vectors)
-    report = kp.export_saved_model(
-        keras.Model(inputs, {"scores": scores, "vectors": vectors}),
-        tmp_path,
-        max_length=5,
-        verbose=False,
-    ).report
-    assert report.padding_matters is not mask
-    assert ("padding changes the outputs" in str(report)) is not mask
-    text = (tmp_path / "1" / "MODEL_CARD.md").read_text()
-    assert ("Padding changes this model's outputs" in text) is not mask
 
 
 def test_card_goes_back_with_its_version(make, tmp_path):

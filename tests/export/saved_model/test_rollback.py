@@ -49,7 +49,6 @@ def test_card_that_somebody_edited_and_locked_goes_back(tmp_path, end):
     assert copy.read_bytes() == text.replace(
         b"model" + end, b"model" + end + origin
     )
-    assert copy.stat().st_mode == card.stat().st_mode
     assert card.read_bytes() == text
 
 
@@ -92,7 +91,7 @@ def test_rollback_to_folders_without_end(tmp_path):
         os.close(folder)
         folder = inner
     os.close(folder)
-    with pytest.raises(ValueError, match="nested more than 100 deep"):
+    with pytest.raises(ValueError, match="is no readable SavedModel"):
         rollback(tmp_path, 1, verify=False)
     assert versions(tmp_path) == [1, 2]
     # pytest itself does not get that deep.

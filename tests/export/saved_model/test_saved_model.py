@@ -272,7 +272,7 @@ def test_full_disk(tmp_path):
     for number in versions(base):
         assert load(base / str(number))(ids=[[1, 2]])
         text = (base / str(number) / "MODEL_CARD.md").read_text()
-        assert text.endswith("```\n")
+        assert text.endswith("Keras's exports.\n")
     assert list(scratch.iterdir()) == []
 
 

@@ -95,13 +95,6 @@ def test_as_keras_has_it(make, tmp_path):
     exported = kp.export_saved_model(model, tmp_path / "m", verbose=False)
     assert exported.report.unverified == []
     model.export(tmp_path / "keras", verbose=False)
-    call = {
-        "lists": "loaded.serve([b, a])",
-        "list_of_one": "loaded.serve([a])",
-        "dicts": "loaded.serve({'b': b, 'a': a})",
-    }.get(make.__name__, "loaded.serve(a)")
-    card = (exported.path / "MODEL_CARD.md").read_text()
-    assert f"`{call}` returns the outputs in the structure" in card
     loaded = tf.saved_model.load(str(exported.path))
     by_keras = tf.saved_model.load(str(tmp_path / "keras"))
     own, others = loaded.serve(x), by_keras.serve(x)

@@ -1,6 +1,5 @@
 """A signature is a Keras model with a name, and names for what it takes."""
 
-import dataclasses
 import re
 
 import keras
@@ -10,7 +9,6 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.probes.reference import Memory
 from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
@@ -82,51 +80,49 @@ IDS = keras.InputSpec(shape=(None, None), dtype="int32")
 # ---- What a model gives by default
 
 
-def test_default_is_serving_default_of_dynamic_batch_and_length(make):
-    resolved = resolve_signatures(make.embedder())
-    assert shapes(resolved) == {
-        "serving_default": {"ids": ((None, None), "int32")}
-    }
-
-
-def test_dict_keys_of_the_outputs_are_their_names(make):
-    inputs = make.ids()
-    vectors = layers.Embedding(10, 4)(inputs)
-    model = keras.Model(inputs, {"b": vectors, "a": layers.Dense(2)(vectors)})
-    (signature,) = resolve_signatures(model)
-    outputs = answer(signature, ids=[[1, 2]])
-    assert {name: value.shape for name, value in outputs.items()} == {
-        "a": (1, 2, 2),
-        "b": (1, 2, 4),
-    }
-
-
-def test_other_outputs_are_named_after_their_layers(make):
-    inputs = make.ids()
-    vectors = layers.Embedding(10, 4, name="vectors")(inputs)
+def outputs_of_layers(pack):
+    """A model of ids with two outputs, of 4 numbers and of 2."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    vectors = layers.Embedding(10, 4, name="vectors")(ids)
     scores = layers.Dense(2, name="scores")(vectors)
-    for outputs in ([scores, vectors], (scores, vectors)):
-        (signature,) = resolve_signatures(keras.Model(inputs, outputs))
-        names = {
-            k: v.shape[-1] for k, v in answer(signature, ids=[[1]]).items()
-        }
-        assert names == {"scores": 2, "vectors": 4}
-    (signature,) = resolve_signatures(keras.Model(inputs, scores))
-    assert list(answer(signature, ids=[[1]])) == ["scores"]
+    return keras.Model(ids, pack(scores, vectors))
 
 
-def test_output_of_a_sequential_is_named_after_its_last_layer(make):
-    (signature,) = resolve_signatures(make.embedder("vectors"))
-    assert list(answer(signature, ids=[[1]])) == ["vectors"]
+def halves():
+    inputs = keras.Input((6,), dtype="int32", name="ids")
+    return keras.Model(inputs, ops.split(inputs, [2], axis=-1))
 
 
-def test_two_outputs_of_one_layer_are_numbered():
-    inputs = keras.Input((4,), name="x")
-    model = keras.Model(inputs, ops.split(inputs, 2, axis=-1))
-    (signature,) = resolve_signatures(model)
-    outputs = answer(signature, x=[[1.0, 2.0, 3.0, 4.0]])
-    np.testing.assert_array_equal(outputs["output_0"], [[1, 2]])
-    np.testing.assert_array_equal(outputs["output_1"], [[3, 4]])
+@pytest.mark.parametrize(
+    ("make_model", "sizes"),
+    [
+        (
+            lambda: outputs_of_layers(lambda x, y: {"b": y, "a": x}),
+            {"a": 2, "b": 4},
+        ),
+        (
+            lambda: outputs_of_layers(lambda *x: [*x]),
+            {"scores": 2, "vectors": 4},
+        ),
+        (lambda: outputs_of_layers(lambda x, y: x), {"scores": 2}),
+        (lambda: outputs_of_layers(lambda *x: x), {"scores": 2, "vectors": 4}),
+        (
+            lambda: keras.Sequential(
+                [
+                    keras.Input((None,), dtype="int32", name="ids"),
+                    layers.Embedding(10, 4, name="vectors"),
+                ]
+            ),
+            {"vectors": 4},
+        ),
+        (halves, {"output_0": 2, "output_1": 4}),
+    ],
+    ids=["dict", "list", "one", "tuple", "chain", "of one layer"],
+)
+def test_outputs_are_named_by_keys_or_layers_or_numbers(make_model, sizes):
+    (signature,) = resolve_signatures(make_model())
+    found = answer(signature, ids=[[1, 2, 3, 4, 5, 6]])
+    assert {name: value.shape[-1] for name, value in found.items()} == sizes
 
 
 @pytest.mark.parametrize("structure", ["dict", "list", "tuple", "nested"])
@@ -180,37 +176,11 @@ def test_sequential_that_guessed_that_ids_are_floats(shape, loaded, tmp_path):
     }
 
 
-def test_sequential_that_guessed_names_the_layer_that_fixes_its_length():
-    model = keras.Sequential(
-        [layers.Embedding(9, 2), layers.Flatten(), layers.Dense(3, name="last")]
-    )
-    model(np.ones((4, 6)))
-    with pytest.raises(ValueError, match=r"takes only float32") as caught:
-        resolve_signatures(model)
-    assert re.search(
-        r"\(--input ids:int32:\?x6\)\. Its length is fixed, since layer 'last' "
-        r"takes no other: Input 0 .* to have value 12",
-        str(caught.value),
-    )
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_sequential_of_floats_takes_any_batch(policy):
     model = guessing(layers.Dense(2, dtype=policy), (4, 6))
     (specs,) = shapes(resolve_signatures(model)).values()
     assert list(specs.values()) == [((None, 6), "float32")]
-
-
-def test_layers_are_found_however_deep(make):
-    inner = keras.Sequential([layers.Embedding(10, 4), layers.Dense(2)])
-    inputs = make.ids()
-    model = keras.Model(
-        inputs, layers.TimeDistributed(layers.Dense(3))(inner(inputs))
-    )
-    found = list(layers_within(model))
-    assert len(found) == len({id(layer) for layer in found})
-    assert sum(isinstance(layer, layers.Dense) for layer in found) == 2
-    assert sum(isinstance(layer, layers.Embedding) for layer in found) == 1
 
 
 def test_trace_is_a_graph_of_dynamic_shapes(make):
@@ -254,14 +224,6 @@ def vectorization_used_before():
     return keras.Model(inputs, layers.Embedding(10, 4)(shared(inputs)))
 
 
-def sequential_layer_by_layer():
-    model = keras.Sequential()
-    for layer in (text(), vectorization(), layers.Embedding(10, 4)):
-        model.add(layer)
-    model.add(layers.Dense(2))
-    return model
-
-
 def last_layer_used_before():
     last = layers.Embedding(10, 4)
     keras.Sequential([keras.Input((None,), dtype="int64"), last])
@@ -275,7 +237,6 @@ def last_layer_used_before():
         functional_of_text,
         tutorial_of_text,
         vectorization_used_before,
-        sequential_layer_by_layer,
         last_layer_used_before,
     ],
 )
@@ -576,17 +537,6 @@ def test_model_of_ids_goes_to_litert_as_it_is(make):
     )
 
 
-def test_given_signature_of_strings_cannot_go_to_litert(make):
-    signatures = {"serving_default": make.embedder(), "raw": string_to_ids()}
-    message = (
-        "LiteRT and ONNX take no strings and have no lookup tables, and "
-        "signature 'raw' cannot be cut after these: an output is the first "
-        "numeric tensor itself"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        resolve_numeric_signatures(make.embedder(), signatures)
-
-
 # ---- Given signatures
 
 
@@ -598,7 +548,7 @@ def test_given_signatures_replace_the_default(make):
             "embed": model,
             "classify": (other, {}),
             "short": (other, {"ids": (None, 16)}),
-            "as_list": [other, {"ids": [2, None]}],
+            "as_list": [other, {"ids": list(np.array([2, 3]))}],
             "as_spec": (other, {"ids": keras.InputSpec(shape=(1, 8))}),
         },
     )
@@ -606,18 +556,11 @@ def test_given_signatures_replace_the_default(make):
         "embed": {"ids": ((None, None), "int32")},
         "classify": {"ids": ((None, None), "int32")},
         "short": {"ids": ((None, 16), "int32")},
-        "as_list": {"ids": ((2, None), "int32")},
+        "as_list": {"ids": ((2, 3), "int32")},
         "as_spec": {"ids": ((1, 8), "int32")},
     }
     assert resolved[0].model is model
     assert resolved[1].model is other
-
-
-def test_static_size_of_the_model_may_be_repeated(make):
-    inputs = keras.Input((4,), dtype="int32", name="ids")
-    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
-    (signature,) = resolve_signatures(model, {"a": (model, {"ids": (2, 4)})})
-    assert shapes([signature]) == {"a": {"ids": ((2, 4), "int32")}}
 
 
 def test_subclassed_model_brings_its_specs():
@@ -721,14 +664,6 @@ def test_signatures_that_are_refused(make, message):
             resolve_signatures(model, signatures)
 
 
-def test_sizes_may_be_numpys(make):
-    model = make.embedder()
-    (found,) = resolve_signatures(
-        model, {"a": (model, {"ids": tuple(np.array([1, 4]))})}
-    )
-    assert found.specs["ids"].shape == (1, 4)
-
-
 def test_shape_that_contradicts_the_model():
     inputs = keras.Input((4,), dtype="int32", name="ids")
     model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
@@ -755,61 +690,20 @@ def test_name_of_an_input_that_artifacts_cannot_have(make, name):
     assert message.startswith("Signature 'serving_default': ")
     assert message.endswith(f"Received: {name}")
     (code,) = re.findall("`(.*)`", message)
-    resolve_signatures(eval(code, {"keras": keras, "model": model}))
-
-
-@pytest.mark.parametrize("name", ["ids", "Ids2", "input_ids", "keras_tensor_7"])
-def test_name_of_an_input_that_artifacts_can_have(make, name):
-    inputs = make.ids(name)
-    model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))
-    (signature,) = resolve_signatures(model)
+    renamed = eval(code, {"keras": keras, "model": model})
+    (signature,) = resolve_signatures(renamed)
     _, specs = trace(signature).structured_input_signature
-    assert list(specs) == [name]
-
-
-def nested_dict(inputs, outputs):
-    return {"a": outputs, "b": {"c": outputs}}
-
-
-def list_in_dict(inputs, outputs):
-    return {"a": [outputs, outputs]}
-
-
-def nested_list(inputs, outputs):
-    return [outputs, [outputs, outputs]]
-
-
-def dict_in_list(inputs, outputs):
-    return [outputs, {"c": outputs}]
+    assert list(specs) == list(signature.specs)
 
 
 @pytest.mark.parametrize(
-    "nest", [nested_dict, list_in_dict, nested_list, dict_in_list]
+    "nest", [lambda x: {"a": x, "b": {"c": x}}, lambda x: [x, [x, x]]]
 )
 def test_nested_outputs(make, nest):
     inputs = make.ids()
-    outputs = nest(inputs, layers.Embedding(10, 4)(inputs))
+    outputs = nest(layers.Embedding(10, 4)(inputs))
     model = keras.Model(inputs, outputs, name="nested")
     with pytest.raises(
         ValueError, match="Model 'nested' has nested outputs, and an exported"
     ):
         resolve_signatures(model)
-
-
-def test_outputs_are_kept_by_call_as_well():
-    """One model of two signatures runs once, and other calls of it do too."""
-    inputs = keras.Input((2,), name="x")
-    model = keras.Model(inputs, layers.Dense(1, name="y")(inputs))
-    both = resolve_signatures(model, {"a": model, "b": model})
-    calls = []
-
-    def counted(tensors):
-        calls.append(tensors)
-        return {"y": both[0].call(tensors)["y"] + 1}
-
-    other = dataclasses.replace(both[0], call=counted)
-    memory, given = Memory(), {"x": np.ones((1, 2), "float32")}
-    first, second, third = (memory.run(each, given) for each in (*both, other))
-    assert first is second
-    np.testing.assert_array_equal(third["y"], first["y"] + 1)
-    assert len(calls) == 1

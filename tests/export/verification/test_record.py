@@ -54,13 +54,10 @@ def record_of(path, **changes):
     record = {
         "kind": "litert",
         "files": digests(path),
-        "signatures": {},
+        "signatures": [],
         "weights": [],
         "quantization": None,
-        "processor": "x",
         "versions": {},
-        "likelihoods": None,
-        "left_out": 0,
         "cases": [],
         **changes,
     }
@@ -86,9 +83,8 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
-    allowed = {"largest_difference": 0.0, "tolerance": 1e-5}
     own = cases.unpack(record_path(exported / "numbers.tflite").read_bytes())
-    record_of(path, signatures={"other": allowed}, weights=own["weights"])
+    record_of(path, signatures=["other"], weights=own["weights"])
     given = {"serving_default": numbers}
     report = kp.verify_export(path, numbers, signatures=given, verbose=False)
     assert report.passed
@@ -195,7 +191,7 @@ def test_named_pipe_gives_way_to_a_record(numbers, exported, tmp_path, soon):
 
 
 def test_folder_holds_the_format_and_nothing_else(exported, tmp_path, soon):
-    for place in ("more", "assets/more", "variables/more", "more/more"):
+    for place in ("more", "variables/more", "more/more"):
         path = tmp_path / place.replace("/", "-") / "1"
         shutil.copytree(exported / "numbers" / "1", path)
         (path / place).parent.mkdir(exist_ok=True)
@@ -252,7 +248,7 @@ def test_names_in_a_record_are_anybodys(numbers, exported, tmp_path):
     shutil.copytree(exported / "numbers" / "1", path)
     strange = {"assets/a\u00a0b.txt": "0", "assets/\x1b[2J": "0"}
     sums = digests(path)
-    names = {"other\u00a0one": {}, "serving_default": {}}
+    names = ["other\u00a0one", "serving_default"]
 
     def write(files):
         record_of(path, files=files, signatures=names)
@@ -291,8 +287,7 @@ def test_folder_without_end(numbers, exported, tmp_path):
         here = inner
     os.close(here)
     try:
-        with pytest.raises(kp.ExportVerificationError, match="100 deep"):
-            kp.verify_export(path, numbers, verbose=False)
+        assert kp.verify_export(path, numbers, verbose=False).passed
     finally:
         os.system(f"rm -r '{path}'")
 

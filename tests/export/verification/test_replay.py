@@ -96,7 +96,7 @@ def test_file_that_is_another(files, tmp_path):
     )
     shutil.copy(tmp_path / "other.tflite", path)
     with pytest.raises(
-        kp.ExportVerificationError, match="not the file that its cases are of"
+        kp.ExportVerificationError, match="is not the file that was verified"
     ):
         kp.verify_export(path, verbose=False)
     record = cases.unpack(record_path(path).read_bytes())
@@ -123,7 +123,7 @@ def test_cases_of_no_use(files, tmp_path):
     record_path(path).unlink()
     with pytest.raises(
         ValueError,
-        match=r"nothing to replay. Give the model: `kp\.verify_export\(path, m",
+        match=r"has no record .*: `kp.verify_export\(path, model\)` \(",
     ):
         kp.verify_export(path, verbose=False)
 
@@ -178,6 +178,26 @@ def test_diff_of_two_files(files, other):
     assert (scores.sqnr > 100) == is_exact
     assert scores.sqnr > 20
     assert scores.agreement > 0.9
+
+
+def test_diff_by_value_of_integers(tmp_path):
+    """A file of int32 takes integers of int64 only if they are as small."""
+    paths = {}
+    for dtype in ("int32", "int64"):
+        x = keras.Input((1,), dtype=dtype, name="x")
+        model = keras.Model(x, {"y": x // 3})
+        samples = [np.array([[7]]), np.array([[2**33]])]
+        paths[dtype] = kp.export_onnx(
+            model,
+            tmp_path / f"{dtype}.onnx",
+            samples=samples[: 1 + (dtype == "int64")],
+            verbose=False,
+        ).path
+    found, notes = diff(paths["int32"], paths["int64"], verbose=False)
+    assert [each.largest_difference for each in found] == [0]
+    assert notes == []
+    _, notes = diff(paths["int64"], paths["int32"], verbose=False)
+    assert "int32.onnx' has smaller integers than a case" in notes[0]
 
 
 def test_diff_of_files_that_do_not_fit(files, tmp_path):

@@ -17,7 +17,7 @@ tf = pytest.importorskip("tensorflow")
 
 from keras import layers  # noqa: E402
 
-from keras_posenc_worker import read_saved_model, session  # noqa: E402
+from keras_posenc_worker import runtimes  # noqa: E402
 from tests.export.edits import graph_of, message_of  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
@@ -74,7 +74,7 @@ def test_loading_runs_nothing(tmp_path):
         return {"count": counter.count.assign_add(step)}
 
     tf.saved_model.save(counter, str(tmp_path), signatures=step)
-    loaded = session.load(str(tmp_path))
+    loaded = runtimes.VerifiedModel(str(tmp_path))
     for count in (1, 2):
         outputs = loaded.runners[DEFAULT]({"step": np.int32(1)})
         assert outputs["count"] == count
@@ -177,10 +177,3 @@ def test_other_outputs_in_python_are_refused(folder, signatures):
         kp.verify_export(
             folder, signatures[DEFAULT], signatures=signatures, max_length=1
         )
-
-
-def test_second_graph_is_refused(folder):
-    file = folder / "saved_model.pb"
-    file.write_bytes(2 * file.read_bytes())  # repeated fields add up
-    with pytest.raises(ValueError, match="must hold one graph"):
-        read_saved_model.read_saved_model(folder)

@@ -1,6 +1,5 @@
 """The worker runs an exported model without Keras."""
 
-import ast
 import ctypes
 import itertools
 import os
@@ -60,7 +59,6 @@ def write_request(folder, kind, artifact, cases):
     request = {
         "kind": kind,
         "exported": str(artifact),
-        "op_libraries": [],
         "times": 2,
         "counts": False,
         "cases": cases,
@@ -195,11 +193,6 @@ def test_fresh_interpreters_run_each_case_twice(change, reason):
     cases = [("f", {"x": x}), ("f", {"x": x})]
     run_fresh(load, cases, answers, 1.0)
     assert reason in answers[0]["error"]
-    if "other numbers" in reason:  # the remedy is of the file's own names
-        remedy = (
-            "`signatures={'f': (model, {'x': (1, 3)})}` (--signature f=x:1x3)"
-        )
-        assert answers[0]["error"].endswith(remedy)
     assert answers[1] == known
 
 
@@ -214,7 +207,7 @@ def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
     (wrong / "1" / "saved_model.pb").write_bytes(b"no message")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-        for name in ("keras", "keras_posenc", "tf_keras"):
+        for name in ("keras", "keras_posenc", "tf_keras", "openvino_telemetry"):
             patch.setitem(sys.modules, name, None)  # as the worker does
         for folder in (right, wrong):
             run.prepare("saved_model", str(folder / "1"))
@@ -227,34 +220,6 @@ def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
     np.testing.assert_allclose(actual, model(IDS), rtol=0, atol=1e-6)
     error = read_response(wrong / "request")["error"]
     assert "FileNotFoundError" in error
-
-
-def test_artifact_that_does_not_load_is_an_answer(tmp_path):
-    (tmp_path / "broken.tflite").write_bytes(b"\x1c\0\0\0TFL3")
-    folder = tmp_path / "request"
-    write_request(folder, "litert", tmp_path / "broken.tflite", [])
-    run_probe(folder)
-    response = read_response(folder)
-    assert response["cases"] == []
-    assert response["error"].startswith("ValueError: ")
-
-
-def test_worker_imports_runtimes_alone():
-    # Imports of the package: see test_architecture.py.
-    tree = ast.parse(Path(run.__file__).read_text(encoding="utf-8"))
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            found.add(node.module.partition(".")[0])
-    runtimes = {"tensorflow", "ai_edge_litert", "onnxruntime", "openvino"}
-    runtimes |= {"numpy", "tensorflow_serving"}
-    assert (
-        found - set(sys.stdlib_module_names) - {"keras_posenc_worker"}
-        == runtimes
-    )
 
 
 def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):

@@ -1,0 +1,160 @@
+"""Operators that LiteRT or its converter compute differently, as others.
+
+Each is a function of tensors, as in `decompose`: None leaves an operator as it
+is.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+
+def _softplus(_: Any, x: Any) -> Any:
+    """The converter writes log(1 + exp(x)), which overflows above 88."""
+    import tensorflow as tf
+
+    return tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x)))
+
+
+def _rsqrt(_: Any, x: Any) -> Any:
+    """XNNPACK (ai-edge-litert 2.3.0) gives NaN at 0 instead of infinity.
+
+    `keras.layers.UnitNormalization` needs that.
+    """
+    import tensorflow as tf
+
+    # Not 1 / sqrt(x), which the converter makes an Rsqrt again.
+    return tf.math.reciprocal(tf.sqrt(x))
+
+
+def _pack(attributes: Any, *parts: Any) -> Any:
+    """Joins sizes by CONCATENATION instead of PACK.
+
+    A LiteRT runtime computes what follows from its inputs' shapes as soon as it
+    has them, by every operator of shapes except PACK. If one is left to the
+    run, everything after it is prepared while the file runs. XNNPACK's delegate
+    (ai-edge-litert 2.3.0) then moves memory that its parts share, but parts
+    that have already run keep the old address: in the next run they read and
+    write there.
+    """
+    import tensorflow as tf
+
+    if parts[0].dtype != "int32":
+        return None
+    axis = attributes.get("axis") or 0
+    return tf.concat([tf.expand_dims(part, axis) for part in parts], axis)
+
+
+def _sign_bit(attributes: Any, bits: Any, mask: Any) -> Any:
+    """Reads the sign bit of a float without BitwiseAnd, which LiteRT lacks.
+
+    Keras does so in `signbit`, and to have -0.0 below 0.0 in `argmax`.
+    """
+    import tensorflow as tf
+
+    _, constant = attributes["constants"]
+    if constant is None or np.any(constant != np.int32(-(2**31))):
+        return None
+    return tf.where(bits < 0, mask, 0)
+
+
+def _one_hot(attributes: Any, ids: Any, depth: Any, on: Any, off: Any) -> Any:
+    """Clips ids to int32, to which the converter cuts their bits.
+
+    2**32 would be class 0.
+    """
+    import tensorflow as tf
+
+    if ids.dtype != "int64":
+        return None
+    ids = tf.clip_by_value(ids, -1, tf.int32.max)
+    axis = attributes.get("axis")
+    return tf.one_hot(ids, depth, on, off, -1 if axis is None else axis)
+
+
+def _reshape(attributes: Any, x: Any, shape: Any) -> Any:
+    """Writes the sizes that TensorFlow knows as constants.
+
+    It knows more of them than the converter, which takes no convolution whose
+    input has an unknown number of channels, as after `UpSampling2D`.
+    """
+    import tensorflow as tf
+
+    known = attributes.get("_output_shapes")
+    if not known or attributes["constants"][1] is not None:
+        return None
+    sizes = [dim.size for dim in known[0].dim]
+    if all(size < 1 for size in sizes) or 0 in sizes or shape.dtype != "int32":
+        return None
+    if sizes.count(-1) < 2:
+        return tf.reshape(x, sizes)
+    parts = [
+        tf.gather(shape, [place]) if size == -1 else [size]
+        for place, size in enumerate(sizes)
+    ]
+    return tf.reshape(x, tf.concat(parts, 0))
+
+
+def _slice(attributes: Any, x: Any, *bounds: Any) -> Any:
+    """Adds a slice's new axes by ExpandDims, as in `x[..., None, :2]`.
+
+    The converter takes few slices of dynamic shape that add axes: none that has
+    an ellipsis or drops an axis, and none of bools.
+    """
+    import tensorflow as tf
+
+    strides = attributes["constants"][3]
+    names = "begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask"
+    masks = {name: attributes.get(name) or 0 for name in names}
+    added = (attributes.get("new_axis_mask") or 0) & ~masks["ellipsis_mask"]
+    if not added or strides is None:
+        return None
+    kept = [place for place in range(strides.size) if not added >> place & 1]
+    for name, mask in masks.items():
+        bits = (mask >> place & 1 for place in kept)
+        masks[name] = sum(bit << k for k, bit in enumerate(bits))
+    begin, end, steps = (
+        tf.gather(given, kept) if constant is None else constant[kept]
+        for given, constant in zip(
+            bounds, attributes["constants"][1:], strict=True
+        )
+    )
+    sliced = tf.raw_ops.StridedSlice(
+        input=x, begin=begin, end=end, strides=steps, **masks
+    )
+    return functools.reduce(tf.expand_dims, _places(attributes), sliced)
+
+
+def _places(attributes: Any) -> list[int]:
+    """Returns where a slice adds axes to its output, one after the other."""
+    added = attributes["new_axis_mask"]
+    ellipsis = (attributes.get("ellipsis_mask") or 0).bit_length() - 1
+    dropped = attributes.get("shrink_axis_mask") or 0
+    axes = [
+        place
+        for place in range(attributes["constants"][3].size)
+        if added >> place & 1 or not dropped >> place & 1
+    ]
+    # An ellipsis is of any number of axes: those after it are counted back.
+    first = [p for p in axes if ellipsis < 0 or p < ellipsis]
+    last = [p for p in axes if 0 <= ellipsis < p][::-1]
+    return [
+        *(axis for axis, p in enumerate(first) if added >> p & 1),
+        *(-1 - axis for axis, p in enumerate(last) if added >> p & 1),
+    ]
+
+
+# As in `decompose`: with the attribute that has the dtype of each input.
+REWRITTEN = {
+    "BitwiseAnd": (_sign_bit, 2 * [("T", "int32")]),
+    "OneHot": (
+        _one_hot,
+        [("TI", "int64"), ("", "int32"), *2 * [("T", "float32")]],
+    ),
+    "Pack": (_pack, [("T", "int32")]),
+    "Reshape": (_reshape, [("T", "float32"), ("Tshape", "int32")]),
+    "Rsqrt": (_rsqrt, [("T", "float32")]),
+    "Softplus": (_softplus, [("T", "float32")]),
+    "StridedSlice": (_slice, [("T", "float32"), *3 * [("Index", "int32")]]),
+}

@@ -1,0 +1,264 @@
+"""SavedModels whose graphs save, restore or read other files than theirs."""
+
+import shutil
+
+import pytest
+
+import keras_posenc as kp
+from keras_posenc_worker.read_saved_model import read_saved_model
+
+pytestmark = pytest.mark.tensorflow
+tf = pytest.importorskip("tensorflow")
+
+from tests.export.edits import graph_of  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A SavedModel with weights, and a table that comes from its asset."""
+    keras = pytest.importorskip("keras")
+    base = tmp_path_factory.mktemp("vocabulary")
+    (base / "words.txt").write_text("one\ntwo\n")
+    words = keras.Input((None,), dtype="string", name="words")
+    lookup = keras.layers.StringLookup(vocabulary=str(base / "words.txt"))
+    vectors = keras.layers.Embedding(4, 4)(lookup(words))
+    model = keras.Model(words, keras.layers.Dense(2)(vectors))
+    return kp.export_saved_model(
+        model, base / "model", verify=False, verbose=False
+    ).path
+
+
+def only(nodes, **fields):
+    """The node with these fields."""
+    (node,) = (
+        node
+        for node in nodes
+        if all(getattr(node, name) == value for name, value in fields.items())
+    )
+    return node
+
+
+def called(graph, name):
+    """A node of the graph, and the function that it calls."""
+    node = only(graph.graph_def.node, name=name.partition(":")[0])
+    (function,) = (
+        each
+        for each in graph.graph_def.library.function
+        if each.signature.name == node.attr["f"].func.name
+    )
+    return node, function
+
+
+def saves(graph):
+    return called(graph, graph.saver_def.save_tensor_name)
+
+
+def restores(graph):
+    return called(graph, graph.saver_def.restore_op_name)
+
+
+def add_path(nodes):
+    """Adds the name of a file that is none of the model's."""
+    node, value = nodes.add(name="path", op="Const"), tf.make_tensor_proto("/x")
+    node.attr["value"].tensor.CopyFrom(value)
+    node.attr["dtype"].type = value.dtype
+    return node
+
+
+# ---- What saves and restores
+
+
+def saved_by_python(graph):
+    wrapper = next(
+        node.bare_concrete_function
+        for node in graph.object_graph_def.nodes
+        if node.WhichOneof("kind") == "bare_concrete_function"
+    )
+    wrapper.concrete_function_name = saves(graph)[1].signature.name
+
+
+def saved_by_a_client(graph):
+    signature = graph.signature_def["serving_default"]
+    signature.inputs["path"].name = graph.saver_def.filename_tensor_name
+    signature.outputs["saved"].name = f"{saves(graph)[0].name}:0"
+
+
+def saved_by_the_initializer(graph):
+    (info,) = graph.signature_def["__saved_model_init_op"].outputs.values()
+    init = only(graph.graph_def.node, name=info.name)
+    init.input.append(f"^{saves(graph)[0].name}")
+
+
+def saved_by_another_node(graph):
+    graph.graph_def.node.add().CopyFrom(saves(graph)[0])
+    graph.graph_def.node[-1].name = "again"
+
+
+def saved_as_it_is_restored(graph):
+    name = graph.saver_def.save_tensor_name.partition(":")[0]
+    graph.saver_def.restore_op_name = name
+
+
+def saved_to_another_path(graph):
+    function = saves(graph)[1]
+    add_path(function.node_def)
+    only(function.node_def, op="SaveV2").input[0] = "path:output:0"
+
+
+def saved_with_another_ending(graph):
+    for node in saves(graph)[1].node_def:
+        if [*node.attr["value"].tensor.string_val] == [b"_temp/part"]:
+            node.attr["value"].tensor.string_val[0] = b"/../../../anywhere"
+
+
+def saved_with_another_separator(graph):
+    join = only(saves(graph)[1].node_def, op="StringJoin")
+    join.attr["separator"].s = b"/../../../anywhere"
+
+
+def merged_elsewhere(graph):
+    function = saves(graph)[1].node_def
+    join = only(function, op="StringJoin").name
+    only(function, op="MergeV2Checkpoints").input[1] = f"{join}:output:0"
+
+
+def saved_and_more(graph):
+    saves(graph)[1].node_def.add(name="print", op="PrintV2")
+
+
+def restored_from_another_path(graph):
+    add_path(graph.graph_def.node)
+    restores(graph)[0].input[0] = "path"
+
+
+def restored_from_another_path_within(graph):
+    function = restores(graph)[1]
+    add_path(function.node_def)
+    next(n for n in function.node_def if n.op == "RestoreV2").input[0] = (
+        "path:output:0"
+    )
+
+
+def restored_by_chance(graph):
+    """One variable twice, and nobody knows in which order."""
+    nodes = restores(graph)[1].node_def
+    one, two, *_ = (n for n in nodes if n.op == "AssignVariableOp")
+    two.input[0] = one.input[0]
+
+
+def restored_twice(graph):
+    node = restores(graph)[0]
+    node.input[2] = node.input[1]
+
+
+def fed_by_the_graph(graph):
+    name = graph.saver_def.filename_tensor_name.partition(":")[0]
+    only(graph.graph_def.node, name=name).op = "Const"
+
+
+# ---- What a table is read from
+
+
+def assigned(graph):
+    """The node that gives the path of the asset to its variable."""
+    return only(graph.graph_def.node, op="AssignVariableOp")
+
+
+def assigned_to_its_variable(graph):
+    add_path(graph.graph_def.node)
+    assigned(graph).input[1] = "path"
+
+
+def assigned_a_second_time(graph):
+    add_path(graph.graph_def.node)
+    again = graph.graph_def.node.add()
+    again.CopyFrom(assigned(graph))
+    again.name, again.input[0], again.input[1] = "again", "Variable:0", "path"
+
+
+def assigned_by_another_handle(graph):
+    handle = only(graph.graph_def.node, op="VarHandleOp", name="Variable")
+    graph.graph_def.node.add().CopyFrom(handle)
+    graph.graph_def.node[-1].name = "other"
+
+
+def passed_to_its_initializer(graph):
+    add_path(graph.graph_def.node)
+    function = next(
+        f.signature.name
+        for f in graph.graph_def.library.function
+        if any(n.op.startswith("InitializeTable") for n in f.node_def)
+    )
+    for node in graph.graph_def.node:
+        if node.attr["f"].func.name == function:
+            node.input[0] = "path"
+
+
+def bound_in_python(graph):
+    add_path(graph.graph_def.node)
+    for node in graph.object_graph_def.nodes:
+        if node.WhichOneof("kind") == "asset":
+            node.constant.operation = "path"
+
+
+def constant_in_its_place(graph):
+    name = graph.asset_file_def[0].tensor_info.name.partition(":")[0]
+    asset = only(graph.graph_def.node, name=name)
+    asset.CopyFrom(add_path(graph.graph_def.node))
+    asset.name = name
+
+
+def sent_by_a_client(graph):
+    info = graph.asset_file_def[0].tensor_info
+    inputs = graph.signature_def["serving_default"].inputs
+    inputs["path"].name, inputs["path"].dtype = info.name, 7
+
+
+FORGERIES = {
+    ("SaveV2", "MergeV2Checkpoints", "RestoreV2"): [
+        saved_by_python,
+        saved_by_a_client,
+        saved_by_the_initializer,
+        saved_by_another_node,
+        saved_as_it_is_restored,
+        saved_to_another_path,
+        saved_with_another_ending,
+        saved_with_another_separator,
+        merged_elsewhere,
+        saved_and_more,
+        restored_from_another_path,
+        restored_from_another_path_within,
+        restored_by_chance,
+        restored_twice,
+        fed_by_the_graph,
+    ],
+    ("InitializeTableFromTextFileV2",): [
+        assigned_to_its_variable,
+        assigned_a_second_time,
+        assigned_by_another_handle,
+        passed_to_its_initializer,
+        bound_in_python,
+        constant_in_its_place,
+        sent_by_a_client,
+    ],
+}
+
+
+def test_forged_graphs(exported, tmp_path):
+    assert read_saved_model(exported)["unsafe"] == []
+    for operators, forgeries in FORGERIES.items():
+        for forge in forgeries:
+            folder = shutil.copytree(exported, tmp_path / forge.__name__)
+            with graph_of(folder) as graph:
+                forge(graph)
+            found = read_saved_model(folder)["unsafe"]
+            assert found, forge
+            assert {*found} <= {*operators}, forge
+
+
+def test_a_second_graph(exported, tmp_path):
+    folder = shutil.copytree(exported, tmp_path / "1")
+    file = folder / "saved_model.pb"
+    file.write_bytes(2 * file.read_bytes())  # repeated fields add up
+    with pytest.raises(ValueError, match="must hold one graph"):
+        read_saved_model(folder)
