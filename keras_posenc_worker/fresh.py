@@ -21,7 +21,12 @@ from keras_posenc_worker.runtimes import Runner
 _INTERPRETERS = 10
 _QUICK = 1.0  # milliseconds of a run
 _SECONDS = 0.04
-_ROUNDING = {"float16": 2**-8, "bfloat16": 2**-5, "float32": 2e-4}
+_ROUNDING = {
+    "float16": 2**-8,
+    "bfloat16": 2**-5,
+    "float32": 2e-4,
+    "float64": 2e-4,  # of layers that compute in float32
+}
 
 
 def run_fresh(

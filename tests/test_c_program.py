@@ -220,64 +220,6 @@ def test_warm_up_of_the_version(program, model, version):
         np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-6)
 
 
-def test_loader_names_the_operator_that_is_missing(program, version, requests):
-    process = run(program, version, requests())
-    assert process.returncode == 1
-    assert process.stdout == ""
-    last = process.stderr.splitlines()[-1]
-    assert last.startswith("load: error 5: ")  # TF_NOT_FOUND
-    assert "Op type not registered 'Fast" in last
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda content: content[:-1], "records: not whole"),
-        *(
-            pytest.param(
-                *(spoil, "records: a checksum is wrong"),
-                marks=pytest.mark.slow,
-            )
-            for spoil in (
-                lambda content: content[:20] + b"!" + content[21:],
-                lambda content: b"!" + content[1:],
-            )
-        ),
-    ],
-)
-def test_records_that_are_damaged(program, version, requests, spoil, message):
-    file = requests(record("serving_default", text=TEXTS))
-    file.write_bytes(spoil(file.read_bytes()))
-    process = run(program, version, file, *operator_libraries())
-    assert process.returncode == 1
-    assert message in process.stderr
-
-
-# What a record holds, not its bytes: their order is not the same twice.
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (("from_ids", {"text": "a"}), "the model has no text"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                (b"\x0a\x7f", "message: not whole"),
-                (("other", {"text": "a"}), "the model has no other"),
-                (b"\x07", "message: a field of no known type"),
-            )
-        ),
-    ],
-    ids=str,
-)
-def test_request_that_is_none(program, version, requests, content, message):
-    if isinstance(content, tuple):
-        signature, inputs = content
-        content = record(signature, **inputs)
-    process = run(program, version, requests(content), *operator_libraries())
-    assert process.returncode == 1
-    assert message in process.stderr
-
-
 @pytest.mark.slow
 def test_generator_answers_on_after_what_it_does_not_take(
     program, tmp_path, requests

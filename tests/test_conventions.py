@@ -1,8 +1,6 @@
 """What docs/conventions.md says of names and calls, of everything public."""
 
-import importlib
 import inspect
-import pkgutil
 
 import keras
 import numpy as np
@@ -18,18 +16,6 @@ LAYERS = {
     for name, value in {**vars(kp), **vars(kp.positions)}.items()
     if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
 }
-FUNCTIONS = {
-    f"{module.name.removeprefix('keras_posenc.')}.{name}": value
-    for module in pkgutil.iter_modules(
-        keras_posenc.ops.__path__, "keras_posenc.ops."
-    )
-    for name, value in vars(importlib.import_module(module.name)).items()
-    if inspect.isfunction(value)
-    and value.__module__ == module.name
-    and not name.startswith(("_", "check_"))
-}
-# As published, and the three tensors of attention.
-MORE_BY_PLACE = {"ops.positional_encoding.get_angles", "ops.attention.attend"}
 
 
 def by_place(function):
@@ -51,31 +37,6 @@ def test_arguments_have_names(layer):
     for method in (layer.call, layer.compute_output_spec):
         if method.__module__.startswith("keras_posenc"):
             assert by_place(method) == ["self", "inputs"]
-
-
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_functions_take_two_tensors_by_place(function, request):
-    most = 3 if request.node.callspec.id in MORE_BY_PLACE else 2
-    assert len(by_place(function)) <= most
-    assert "max_wavelength" not in by_place(function)
-
-
-def test_pictures_name_the_wavelength_too():
-    for name, value in vars(keras_posenc.analysis).items():
-        if inspect.isfunction(value) and not name.startswith("_"):
-            assert "max_wavelength" not in by_place(value), name
-
-
-@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
-def test_one_name_for_one_idea(layer):
-    names = named(layer)
-    assert "max_wavelength" not in by_place(layer)
-    assert {name for name in names if "epsilon" in name} <= {"norm_epsilon"}
-    initialized, regularized = (
-        {name.removesuffix(end) for name in names if name.endswith(end)}
-        for end in ("_initializer", "_regularizer")
-    )
-    assert initialized == regularized
 
 
 # ---- Arguments

@@ -432,9 +432,6 @@ LAYERS = {
         use_bias=False,
         num_key_value_heads=1,
     ),
-    "encoder-post": attention(
-        kp.TransformerEncoder, 2 * BLOCK_ROUNDINGS, 2, **HEADS, **BLOCK
-    ),
     "encoder-pre-rms-grouped-hooks": attention(
         kp.TransformerEncoder,
         2 * (BLOCK_ROUNDINGS + 4) + NORM_ROUNDINGS,
@@ -446,14 +443,6 @@ LAYERS = {
         num_key_value_heads=2,
         attention_position=AllHooks,
         skip_padding=False,
-    ),
-    "decoder-post": attention(
-        kp.TransformerDecoder,
-        2 * BLOCK_ROUNDINGS,
-        2,
-        **HEADS,
-        **BLOCK,
-        use_cross_attention=False,
     ),
     "decoder-block-pre-rms-gated-hooks": attention(
         kp.TransformerDecoderBlock,
@@ -468,9 +457,6 @@ LAYERS = {
         num_key_value_heads=2,
         attention_position=AllHooks,
         use_cross_attention=False,
-    ),
-    "decoder-of-memory": attention(
-        SelfReader, 2 * READING_ROUNDINGS, 2, **HEADS, **BLOCK
     ),
     "decoder-of-memory-pre-hooks": attention(
         SelfReader,
@@ -514,21 +500,14 @@ LAYERS = {
         kp.RotaryEmbedding, layer=OnGrid, axes={"mrope_section": [1, 1]}
     ),
     "attention-alibi": attending(kp.AlibiBias),
-    "attention-alibi-causal": attending(kp.AlibiBias, bidirectional=False),
     "attention-relative-bias": attending(
         kp.RelativePositionBias, num_buckets=8, max_distance=20
-    ),
-    "attention-relative-bias-causal": attending(
-        kp.RelativePositionBias, num_buckets=6, bidirectional=False
     ),
     "attention-disentangled": attending(
         kp.positions.DisentangledBias, num_buckets=4, max_distance=8
     ),
     "attention-relative": attending(
         kp.positions.RelativePositionEmbedding, max_distance=3
-    ),
-    "attention-relative-keys": attending(
-        kp.positions.RelativePositionEmbedding, max_distance=3, values=False
     ),
     "attention-kerple": attending(kp.positions.KerpleBias),
     "attention-kerple-power-causal": attending(
@@ -539,12 +518,6 @@ LAYERS = {
         attending(kp.positions.FireBias, roundings=12), kinks=True
     ),
     "attention-xl": attending(kp.positions.TransformerXLBias, roundings=8),
-    "attention-xl-narrow": attending(
-        kp.positions.TransformerXLBias,
-        roundings=8,
-        encoding_dim=4,
-        max_wavelength=100,
-    ),
     # Scales of two sides, and the angles.
     "attention-xpos": attending(
         kp.positions.XPosEmbedding, 8, CausalAttention, scale_base=8192
@@ -583,54 +556,26 @@ LAYERS = {
     "pooling-weighted": pooling("weighted_mean", 4, start=3),
     "pooling-several": pooling(["last", "weighted_mean"], 4),
 }
-# Stacks of blocks of the table, and variants of its schemes: every night.
+# Variants of schemes of the table, and what they share code with: every night.
 MORE_OF_THE_SAME = (
-    "attention-alibi-causal",
-    "attention-relative-bias-causal",
-    "attention-relative-keys",
     "attention-rotary-dynamic",
     "attention-rotary-longrope",
     "attention-forgetting",
     "attention-fourier",
     "attention-temperature",
     "attention-rotary-sections",
-    "attention-xl-narrow",
     "attention-xpos",
-    "decoder-of-memory",
-    "decoder-post",
-    "encoder-post",
     "rotary-dynamic",
 )
 
 
 def named(key: str, *values: Any, suffix: tuple[str, ...] = ()) -> Any:
     """Parameters of a test of the entry of this key."""
-    slow = key in MORE_OF_THE_SAME
     return pytest.param(
         *values,
         id="-".join([key, *suffix]),
-        marks=pytest.mark.slow if slow else (),
+        marks=pytest.mark.slow if key in MORE_OF_THE_SAME else (),
     )
-
-
-# Tensors one at a time, which a class takes alike in all its modes.
-ONE_BY_ONE = [
-    named(key, LAYERS[key], (name,), suffix=(name,))
-    for key in (
-        "encoding-add",
-        "encoding-skip-masked",
-        "index-add",
-        "embedding-add",
-        "time-fixed",
-        "attention",
-        "block-post",
-        "encoder-pre-rms-grouped-hooks",
-        "decoder-block-pre-rms-gated-hooks",
-        "decoder-of-memory-pre-hooks",
-        "rotary",
-    )
-    for name in LAYERS[key].tensors
-]
 
 
 def both(entry: Entry) -> list[tuple[str, ...]]:
@@ -852,23 +797,6 @@ def test_keras_file_round_trip(entry, tmp_path):
     np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
 
 
-@pytest.mark.parametrize("entry", ONE_SCHEME)
-def test_stands_in_a_sequential_model(entry):
-    layer = shared(entry)
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32"),
-            keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True),
-            layer,
-        ]
-    )
-    outputs = model(ids_of(MASK))
-    x = model.layers[0](ids_of(MASK))
-    np.testing.assert_array_equal(
-        numpy(outputs), numpy(layer(x, **under(layer, MASK)))
-    )
-
-
 @pytest.mark.parametrize("entry", WITH_POSITIONS)
 def test_positions_stand_beside_segments(entry):
     """Where positions are given, segments say who belongs together alone."""
@@ -913,16 +841,6 @@ def test_integers_of_any_dtype_and_kind(entry, names):
         other = {name: kind(value) for name, value in given.items()}
         outputs = layer(x, **under(layer, MASK), **other)
         near(real(outputs, entry), expected, bound(entry, expected))
-
-
-def test_builds_from_a_list(entry):
-    x = sequences()
-    layer = entry.make()
-    layer.build([None, None, DIM])
-    assert layer.built
-    count = len(layer.weights)
-    layer(x)
-    assert len(layer.weights) == count
 
 
 def test_of_nothing_comes_nothing(entry):
@@ -1061,18 +979,6 @@ def masks_of_lengths(*lengths: int) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.slow
-def test_one_function_serves_every_length(everything):
-    for key, entry in LAYERS.items():
-        shape = everything.model.output[key.replace("-", "_")].shape
-        assert shape[:-1] == ((None,) if entry.pools else (None,) * 2)
-    everything.model.compile(jit_compile=False)
-    everything.check(
-        lambda inputs: everything.model.predict_on_batch(list(inputs.values())),
-        (MASK[:2, :1], np.ones((1, 9), bool), *NOTHING),
-    )
-
-
 def test_precision(entry):
     x = sequences()
     for policy in ("mixed_float16", "bfloat16"):
@@ -1187,17 +1093,6 @@ def test_explicit_mask_is_the_implicit_one(entry):
         )
 
 
-@pytest.mark.parametrize(("entry", "names"), ONE_BY_ONE)
-def test_masks_stand_beside_each_tensor(entry, names):
-    layer = shared(entry)
-    x, bare = embedded(entry)
-    extra = tensors(names, MASK)
-    np.testing.assert_array_equal(
-        numpy(layer(x, **extra)),
-        numpy(layer(bare, **under(layer, MASK), **extra)),
-    )
-
-
 @pytest.mark.parametrize("entry", ONE_SCHEME)
 def test_mask_passes_on(entry):
     layer, seen = shared(entry), MaskSeen()
@@ -1264,18 +1159,6 @@ def test_mask_of_true_is_no_mask(entry):
     expected = numpy(layer(x))
     outputs = numpy(layer(x, **under(layer, np.ones_like(MASK))))
     near(outputs, expected, bound(entry, expected))
-
-
-def test_tokens_influence_one_another_or_not(entry):
-    """... so that the tests of masks above have something to see."""
-    layer, x = shared(entry), sequences()
-    other = x.copy()
-    other[:, -1 if entry.pools else 0] += 1
-    changed = numpy(layer(other)) != numpy(layer(x))
-    if entry.pools:
-        assert changed.any()
-    else:
-        assert changed[:, 1:].any() == entry.mixes
 
 
 # ---- Gradients
@@ -1585,16 +1468,6 @@ def grid_network(layer: keras.Layer) -> keras.Model:
     return keras.Model(cells, layer(cells))
 
 
-def test_grid_keras_file_round_trip(grid_options, tmp_path):
-    layer = built_grid(grid_options)
-    config = json.loads(json.dumps(layer.get_config()))
-    assert type(layer).from_config(config).get_config() == layer.get_config()
-    model, x = grid_network(layer), grid_cells(layer.num_axes)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
-
-
 def test_no_two_tables_of_a_grid_begin_equal(grid_options):
     layer = kp.AxialPositionalEncoding(**grid_options)
     shape = (*[None] * (layer.num_axes + 1), GRID_DIM)
@@ -1614,20 +1487,6 @@ def test_grid_of_any_size(grid_options):
         near(model.predict_on_batch(some), outputs, bound(ON_GRIDS, outputs))
 
 
-@pytest.mark.parametrize(
-    "policy", ["float32", "mixed_float16", "mixed_bfloat16", "bfloat16"]
-)
-def test_grid_precision(grid_options, policy):
-    dtype = policy.removeprefix("mixed_")
-    exact = built_grid(grid_options)
-    layer = built_grid(grid_options, dtype=policy)
-    layer.set_weights(exact.get_weights())
-    x = grid_cells(exact.num_axes)
-    outputs, expected = layer(x), numpy(exact(x))
-    assert keras.backend.standardize_dtype(outputs.dtype) == dtype
-    near(numpy(outputs), expected, bound(ON_GRIDS, expected, dtype))
-
-
 def test_grid_mask_passes_on(grid_options):
     layer, x = built_grid(grid_options), grid_cells(grid_options["num_axes"])
     masked = keras.layers.Masking()(np.where(x[..., :1] > 0, x, 0))
@@ -1637,36 +1496,6 @@ def test_grid_mask_passes_on(grid_options):
     bare = layer(ops.convert_to_tensor(numpy(masked)))
     np.testing.assert_array_equal(numpy(outputs), numpy(bare))
     assert MaskSeen()(bare) is None
-
-
-def test_grid_gradients(grid_options):
-    """A sum's: the encoding's rows add up what the cells along them get."""
-    layer, x = built_grid(grid_options), grid_cells(grid_options["num_axes"])
-    *by_weights, by_x = gradients_of(layer, x, weighted_sum)
-    factors = np.random.default_rng(29).normal(size=layer(x).shape)
-    width = factors.shape[-1] - GRID_DIM if layer.merge_mode == "concat" else 0
-    of_inputs = factors[..., :GRID_DIM] if layer.merge_mode else 0 * factors
-    scale = bound(ON_GRIDS, factors)
-    near(by_x, np.broadcast_to(of_inputs, x.shape), scale)
-    begin = GRID_DIM if width else 0
-    for axis, gradient in enumerate(by_weights):
-        end = begin + gradient.shape[1]
-        others = tuple(a for a in range(x.ndim - 1) if a != axis + 1)
-        wanted = factors[..., begin:end].sum(axis=others)
-        rows = len(wanted)
-        near(gradient[:rows], wanted, scale * np.sqrt(factors.size / rows))
-        assert not gradient[rows:].any()
-        begin = end
-    assert len(by_weights) == (layer.num_axes if layer.grid_shape else 0)
-
-
-@pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
-def test_compiled_grid_is_eager(grid_options):
-    model = grid_network(built_grid(grid_options))
-    x = grid_cells(grid_options["num_axes"])
-    expected = numpy(model(x))
-    model.compile(jit_compile=True)
-    near(model.predict_on_batch(x), expected, bound(ON_GRIDS, expected))
 
 
 # ---- Positions for other layers, which are integers
@@ -1736,28 +1565,6 @@ def test_longer_padding_moves_no_token(randomized, training):
     np.testing.assert_array_equal(short[MASK], long[:, :SEQ][MASK])
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
-@pytest.mark.parametrize(
-    "options",
-    [
-        RANDOMIZED["skip-masked"],
-        *(
-            pytest.param(RANDOMIZED[key], marks=pytest.mark.slow)
-            for key in ("spread", "count")
-        ),
-    ],
-    ids=str,
-)
-def test_compiled_randomized_is_eager(options):
-    layer = kp.RandomizedPositions(70, seed=3, **options)
-    model, ids = randomized_network(layer), ids_of(MASK)
-    expected, positions = (numpy(x) for x in model(ids))
-    model.compile(jit_compile=True)
-    outputs = model.predict_on_batch(ids)
-    near(outputs[0], expected, bound(LAYERS["attention-rotary"], expected))
-    np.testing.assert_array_equal(outputs[1], positions)
-
-
 def test_learns_at_randomized_positions():
     layer = kp.RandomizedPositions(70, skip_masked=True, seed=3)
     model, ids = randomized_network(layer), ids_of(MASK)
@@ -1767,3 +1574,57 @@ def test_learns_at_randomized_positions():
     for one, two in zip(before, model.get_weights(), strict=True):
         assert np.isfinite(two).all()
         assert not np.array_equal(one, two)
+
+
+def test_grid_keras_file_round_trip(grid_options, tmp_path):
+    layer = built_grid(grid_options)
+    config = json.loads(json.dumps(layer.get_config()))
+    assert type(layer).from_config(config).get_config() == layer.get_config()
+    model, x = grid_network(layer), grid_cells(layer.num_axes)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+
+
+@pytest.mark.parametrize(
+    "policy", ["float32", "mixed_float16", "mixed_bfloat16", "bfloat16"]
+)
+def test_grid_precision(grid_options, policy):
+    dtype = policy.removeprefix("mixed_")
+    exact = built_grid(grid_options)
+    layer = built_grid(grid_options, dtype=policy)
+    layer.set_weights(exact.get_weights())
+    x = grid_cells(exact.num_axes)
+    outputs, expected = layer(x), numpy(exact(x))
+    assert keras.backend.standardize_dtype(outputs.dtype) == dtype
+    near(numpy(outputs), expected, bound(ON_GRIDS, expected, dtype))
+
+
+def test_grid_gradients(grid_options):
+    """A sum's: the encoding's rows add up what the cells along them get."""
+    layer, x = built_grid(grid_options), grid_cells(grid_options["num_axes"])
+    *by_weights, by_x = gradients_of(layer, x, weighted_sum)
+    factors = np.random.default_rng(29).normal(size=layer(x).shape)
+    width = factors.shape[-1] - GRID_DIM if layer.merge_mode == "concat" else 0
+    of_inputs = factors[..., :GRID_DIM] if layer.merge_mode else 0 * factors
+    scale = bound(ON_GRIDS, factors)
+    near(by_x, np.broadcast_to(of_inputs, x.shape), scale)
+    begin = GRID_DIM if width else 0
+    for axis, gradient in enumerate(by_weights):
+        end = begin + gradient.shape[1]
+        others = tuple(a for a in range(x.ndim - 1) if a != axis + 1)
+        wanted = factors[..., begin:end].sum(axis=others)
+        rows = len(wanted)
+        near(gradient[:rows], wanted, scale * np.sqrt(factors.size / rows))
+        assert not gradient[rows:].any()
+        begin = end
+    assert len(by_weights) == (layer.num_axes if layer.grid_shape else 0)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
+def test_compiled_grid_is_eager(grid_options):
+    model = grid_network(built_grid(grid_options))
+    x = grid_cells(grid_options["num_axes"])
+    expected = numpy(model(x))
+    model.compile(jit_compile=True)
+    near(model.predict_on_batch(x), expected, bound(ON_GRIDS, expected))

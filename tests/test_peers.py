@@ -5,7 +5,6 @@ the test fails and says so, since the README then claims too much.
 """
 
 import contextlib
-import inspect
 
 import keras
 import numpy as np
@@ -25,13 +24,13 @@ def still(is_there, peer="keras-hub"):
 
 
 @contextlib.contextmanager
-def still_raises(error, peer="keras-hub"):
+def still_raises(error):
     """Likewise, where the fault is an error."""
     try:
         yield
     except error:
         return
-    still(False, peer)
+    still(False)
 
 
 def sinusoids(positions, dim):
@@ -45,23 +44,6 @@ def sinusoids(positions, dim):
 def as_float64(x):
     x = keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
     return x.astype("float64")
-
-
-def runtime(path):
-    """The plain LiteRT runtime."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    return Interpreter(str(path))
-
-
-def keras_export(model, path, export_format):
-    """Keras's own export."""
-    try:
-        model.export(str(path), format=export_format, verbose=False)
-    except ValueError as error:
-        if "Unrecognized format" not in str(error):
-            raise
-        pytest.skip(f"Keras {keras.__version__} has no {export_format} export")
 
 
 class TestSinePositionEncoding:
@@ -105,27 +87,10 @@ class TestSinePositionEncoding:
         assert difference(kp.PositionalEncoding()) > 0.01
 
     @pytest.mark.slow
-    def test_litert_of_dynamic_length(self, encoding_bound, tmp_path):
-        def answer(outputs, length):
-            """That of Keras's own export, from zeros."""
-            path = tmp_path / "model.tflite"
-            keras_export(keras.Model(inputs, outputs), path, "litert")
-            interpreter = runtime(path)
-            (given,) = interpreter.get_input_details()
-            (taken,) = interpreter.get_output_details()
-            interpreter.resize_tensor_input(given["index"], (1, length, 8))
-            interpreter.allocate_tensors()
-            zeros = np.zeros((1, length, 8), "float32")
-            interpreter.set_tensor(given["index"], zeros)
-            interpreter.invoke()
-            return interpreter.get_tensor(taken["index"])[0]
-
+    def test_litert_of_dynamic_length(self, tmp_path):
+        """What Keras's own export would let through is not published."""
         inputs = keras.Input((None, 8), name="x")
         peer = inputs + keras_hub.layers.SinePositionEncoding()(inputs)
-        assert answer(peer, 1).shape == (1, 8)
-        with still_raises(RuntimeError):
-            answer(peer, 6)
-        # Nor would we have published it.
         with pytest.raises(kp.ExportVerificationError):
             kp.export_litert(
                 keras.Model(inputs, peer),
@@ -133,12 +98,6 @@ class TestSinePositionEncoding:
                 max_length=6,
                 verbose=False,
             )
-
-        ours = kp.PositionalEncoding()(inputs)
-        for length in (1, 6, 300):
-            wanted = sinusoids(np.arange(length), 8)
-            error = np.abs(answer(ours, length) - wanted)
-            assert np.all(error <= encoding_bound(np.arange(length), wanted))
 
     def test_a_start_for_each_row(self, near, encoding_bound):
         peer = keras_hub.layers.SinePositionEncoding()
@@ -158,22 +117,6 @@ class TestSinePositionEncoding:
             inputs = np.zeros((2, length, 8), "float32")
             bound = encoding_bound(positions, wanted)
             near(ours(inputs, start_index=starts), wanted, bound)
-
-    @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-    def test_real_positions(self, near, encoding_bound, policy):
-        peer = keras_hub.layers.SinePositionEncoding(dtype=policy)
-        if "positions" not in inspect.signature(peer.call).parameters:
-            pytest.skip("this keras-hub takes no positions at all")
-        inputs = np.zeros((1, 4, 64), "float32")
-        positions = np.array([1000.5, 1001.0, 1002.0, 1003.0], "float32")
-        wanted = sinusoids(positions, 64)[np.newaxis]
-        answer = as_float64(peer(inputs, positions=positions))
-        still(np.abs(answer - wanted).max() > 0.2)
-
-        dtype = policy.removeprefix("mixed_")
-        bound = encoding_bound(positions[np.newaxis], wanted, dtype)
-        ours = kp.PositionalEncoding(dtype=policy)
-        near(ours(inputs, positions=positions), wanted, bound)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not support masking:UserWarning")
@@ -257,37 +200,3 @@ class TestExports:
             model, tmp_path / "ours", verify=False, verbose=False
         )
         assert 1 <= stored(artifact.path) < 1.01
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-    def test_litert_of_mixed_precision(self, tmp_path, policy):
-        ids = keras.Input((None,), dtype="int32", name="ids")
-        x = keras.layers.Embedding(50, 16, mask_zero=True, dtype=policy)(ids)
-        attention = keras.layers.MultiHeadAttention(
-            2, 8, dtype=policy, name="attended"
-        )
-        model = keras.Model(ids, attention(x, x))
-
-        keras_export(model, tmp_path / "keras.tflite", "litert")
-        foreign = kp.inspect_export(tmp_path / "keras.tflite").foreign_operators
-        still(any(name.startswith("Flex") for name in foreign), "Keras")
-        with still_raises((RuntimeError, ValueError), "Keras"):
-            runtime(tmp_path / "keras.tflite").allocate_tensors()
-
-        artifact = kp.export_litert(
-            model, tmp_path / "ours.tflite", verify=False, verbose=False
-        )
-        assert kp.inspect_export(artifact.path).foreign_operators == []
-        batch = np.array([[5, 6, 7, 0]], "int32")
-        runner = runtime(artifact.path).get_signature_runner()
-        # What the model answers without the roundings of low precision.
-        config = model.get_config()
-        for layer in config["layers"]:
-            layer["config"]["dtype"] = {"ids": "int32"}.get(
-                layer["name"], "float32"
-            )
-        exact = keras.Model.from_config(config)
-        exact.set_weights(model.get_weights())
-        wanted = exact.predict(batch, verbose=0)
-        answer = runner(ids=batch)["attended"]
-        np.testing.assert_allclose(answer, wanted, rtol=0, atol=1e-6)

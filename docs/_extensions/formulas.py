@@ -1,6 +1,6 @@
 """Formulas of docstrings, which are plain text there, as the site sets them."""
 
-# By their text without line breaks. `tests/docs` checks that each is in use.
+# By their text without line breaks.
 LATEX = {
     "sin(p w_j)": r"\sin(p\,w_j)",
     "cos(p w_j)": r"\cos(p\,w_j)",

@@ -87,7 +87,9 @@ inputs; for other inputs the outputs must be finite.
 
 def shares_arguments(function: _Function) -> _Function:
     """Adds the shared arguments that a function has to its docstring."""
-    doc = inspect.getdoc(function) or ""
+    doc = inspect.getdoc(function)
+    if doc is None:  # python -OO
+        return function
     before, args, after = re.split(r"(?<=\nArgs:\n)|(?=\n\nReturns:)", doc)
     described = dict(
         re.findall(r"^    (\w+): (.*?)(?=\n    \w|\Z)", args, re.M | re.S)

@@ -221,6 +221,8 @@ def _with_room(
 ) -> list[int]:
     """Returns the lengths for which a package has room, if any."""
     most = (found.package or {}).get("max_tokens", 0)
+    if not most:  # the package does not say
+        return [*lengths]
     most -= benchmark.DECODED if kind == "generator" else 0
     kept = [length for length in lengths if length <= most]
     if not kept:

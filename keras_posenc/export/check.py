@@ -28,7 +28,7 @@ from keras_posenc.export.report import CaseReport, VerificationReport
 from keras_posenc.export.running import limits_for
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import Limits
+from keras_posenc.export.worker_client import MIB, Limits
 from keras_posenc.progress import printable_errors
 from keras_posenc_worker.cases import distances, make_case, unlike
 from keras_posenc_worker.codec import to_bytes
@@ -503,4 +503,5 @@ def limits_of(reference: Reference, inspection: Inspection) -> Limits:
         for probe in reference.probes
         for value in (*probe.inputs.values(), *probe.outputs.values())
     ]
-    return limits_for(inspection.size_bytes, sum(sizes), reference.seconds)
+    limits = limits_for(inspection.size_bytes, sum(sizes), reference.seconds)
+    return dataclasses.replace(limits, file=64 * MIB + 4 * sum(sizes))

@@ -202,6 +202,9 @@ def inspect_export(path: str | Path) -> Inspection:
         index = path / "variables" / "variables.index"
         if found.get("has_variables") and not sizes.get(index):
             raise ValueError("variables/variables.index is missing, or empty")
+        data = [s for each, s in sizes.items() if ".data-" in each.name]
+        if found.get("has_variables") and not (data and all(data)):
+            raise ValueError("variables/variables.data-* is missing, or empty")
         signatures = {
             name: {side: _tensors(tensors) for side, tensors in sides.items()}
             for name, sides in found["signatures"].items()

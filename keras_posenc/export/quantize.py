@@ -138,6 +138,7 @@ def quantize(
             "perplexity": 1 / keep,
             **(limits or {}),
         },
+        [*(limits or {})],
         options,
     )
     chosen, held_out = (_taken(samples, slice(n, None, 2)) for n in (0, 1))
@@ -172,6 +173,7 @@ class _Search:
     model: keras.Model
     function: Any
     limits: Mapping[str, float]
+    given: Sequence[str]  # names of the caller's own limits
     options: Mapping[str, Any]
 
     def export(
@@ -189,6 +191,15 @@ class _Search:
         )
         return exported
 
+    def told(
+        self, report: VerificationReport | None
+    ) -> VerificationReport | None:
+        """Returns a report in which only the caller's own limits were given."""
+        if report is None:
+            return None
+        own = [name for name in report.given_limits if name in self.given]
+        return dataclasses.replace(report, given_limits=own)
+
     def report(
         self, quantization: Any, path: Path, samples: Any
     ) -> VerificationReport | None:
@@ -200,7 +211,10 @@ class _Search:
             return found
 
     def passes(self, quantization: Any, path: Path, samples: Any) -> bool:
-        return bool(self.report(quantization, path, samples))
+        try:
+            return bool(self.report(quantization, path, samples))
+        except ExportError:  # the quantizer lacks the mode
+            return False
 
     def loss(self, quantization: Any, path: Path, samples: Any) -> float:
         """Returns the error of the outputs, as a share of what they vary."""
@@ -235,8 +249,9 @@ def _first(
             if error.report is None:
                 raise
         else:
+            report = search.told(exported.report)
             return QuantizedModel(
-                exported.path, exported.report, each.quantization, each.weights
+                exported.path, report, each.quantization, each.weights
             )
     exported = search.export("float32", path, samples)
     return QuantizedModel(exported.path, exported.report)

@@ -4,6 +4,8 @@ Exports, `verify` with and without the model, and rollbacks do it so.
 """
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,8 +28,9 @@ def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
         seconds: Processor time of the model itself for the same inputs, or a
             guess of it.
     """
+    memory = 4096 * MIB + 24 * size + 64 * data + 2 * _peak_memory()
     return Limits(
-        memory=4096 * MIB + 24 * size + 64 * data + 2 * _peak_memory(),
+        memory=min(memory, _physical_memory() or memory),
         seconds=round(60 + 10 * seconds + size / MIB),
         file=4096 * MIB + 4 * data,
         timeout=_TIMEOUT,
@@ -40,7 +43,16 @@ def _peak_memory() -> int:
         import resource
     except ImportError:  # Windows
         return 0
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _physical_memory() -> int:
+    """Returns this machine's memory in bytes; 0 if that is unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows
+        return 0
 
 
 @contextlib.contextmanager

@@ -167,6 +167,7 @@ def check_free(base_path: Path, version: int) -> None:
 
 
 _DEEPEST = 256  # folders, from the root; os.walk recurses
+_MOST = 20_000  # files and folders, a few more than a folder may have
 
 Stamp = dict[str, tuple[int, ...]]
 
@@ -182,8 +183,8 @@ def stamp(exported: Path) -> Stamp:
             for names in (folders, files):
                 names[:] = [each for each in names if not is_hidden(each)]
         paths += (os.path.join(folder, name) for name in (*folders, *files))
-        if folder.count(os.sep) > _DEEPEST:  # `inspect.py` refuses it
-            folders.clear()
+        if folder.count(os.sep) > _DEEPEST or len(paths) > _MOST:
+            folders.clear()  # `inspect.py` refuses it
     found: Stamp = {}
     for path in paths:
         with contextlib.suppress(OSError):  # removed, or a broken link

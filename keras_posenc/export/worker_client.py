@@ -292,7 +292,12 @@ def spare_worker(module: str, *prepare: str) -> Iterator[Worker]:
     started with, unless this one raises an error.
     """
     key = (module, *prepare)
-    worker = _spares.pop(key, None) or _start(module, prepare)
+    worker = _spares.pop(key, None)
+    if worker is not None and worker.process.poll() is not None:
+        worker.end()
+        worker = None
+    if worker is None:
+        worker = _start(module, prepare)
     try:
         yield worker
         worker.uses += 1

@@ -326,6 +326,11 @@ def _quantize(options: argparse.Namespace) -> int:
             "with an array for each input by its name: "
             "np.savez('s.npz', text=np.array(texts[:600]))"
         )
+    if options.representative is not None:
+        raise UsageError(
+            "--representative is not for --quantization auto, which measures "
+            "with --samples"
+        )
     keep = {} if options.keep is None else {"keep": options.keep}
     return _export(
         options,

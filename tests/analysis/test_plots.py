@@ -43,14 +43,26 @@ def test_axes_are_given_back_and_labelled(name, tmp_path):
     assert pyplot.get_fignums() == []  # whose figures may open windows
 
 
-def test_heatmap_shows_positions_downwards():
-    ax = analysis.plot_heatmap(ENCODING, 7, 4)
-    (image,) = ax.get_images()
-    np.testing.assert_array_equal(
-        image.get_array(), analysis.encoding_vectors(ENCODING, 7, 4)
-    )
-    low, high = image.get_clim()
-    assert low == -high  # white is 0
+ALIBI = kp.AlibiBias()
+VECTORS = analysis.encoding_vectors(ENCODING, 6, 4)
+SCORES = analysis.score_matrix(ALIBI, 6, 4)
+
+
+@pytest.mark.parametrize(
+    ("draw", "shown"),
+    [
+        (lambda: analysis.plot_heatmap(ENCODING, 6, 4), VECTORS),
+        (
+            lambda: analysis.plot_similarity(ENCODING, 6, 4),
+            VECTORS @ VECTORS.T,
+        ),
+        (lambda: analysis.plot_similarity(ALIBI, 6, 4), np.mean(SCORES, 0)),
+        (lambda: analysis.plot_bias(ALIBI, 6, 4, head=3), SCORES[3]),
+    ],
+)
+def test_images_show_positions_downwards(draw, shown):
+    (image,) = draw().get_images()
+    np.testing.assert_array_equal(image.get_array(), shown)
 
 
 def test_waves_of_chosen_dimensions():
@@ -85,23 +97,6 @@ def test_positions_round_a_cylinder():
     assert analysis.plot_winding(ENCODING, ax=again) is again
 
 
-def test_similarity_of_either_kind():
-    (image,) = analysis.plot_similarity(ENCODING, 6, 4).get_images()
-    vectors = analysis.encoding_vectors(ENCODING, 6, 4)
-    np.testing.assert_array_equal(image.get_array(), vectors @ vectors.T)
-    position = kp.AlibiBias()
-    (image,) = analysis.plot_similarity(position, 6, 4).get_images()
-    scores = analysis.score_matrix(position, 6, 4)
-    np.testing.assert_array_equal(image.get_array(), np.mean(scores, axis=0))
-
-
-def test_bias_of_one_head():
-    ax = analysis.plot_bias(kp.AlibiBias(), 6, 4, num_heads=4, head=3)
-    scores = analysis.score_matrix(kp.AlibiBias(), 6, 4, num_heads=4)
-    np.testing.assert_array_equal(ax.get_images()[0].get_array(), scores[3])
-    assert ax.get_title() == "head 3 of 4"
-
-
 def test_wavelengths():
     """From 2 pi to 10000 times that, evenly in the logarithm."""
     (line,) = analysis.plot_wavelengths(8).get_lines()
@@ -129,29 +124,6 @@ def test_attention_has_a_label_for_each_token():
     ax.figure.canvas.draw()  # without a warning of a character
     own = Figure().add_subplot()
     assert analysis.plot_attention(ATTENTION, ax=own) is own
-
-
-def test_characters_without_a_font_are_code_points(monkeypatch):
-    """One that another installed font has is drawn by that font."""
-    from matplotlib import font_manager
-
-    from keras_posenc.analysis import fonts
-
-    own = font_manager.findfont(font_manager.FontProperties())
-    other = next(
-        entry
-        for entry in font_manager.fontManager.ttflist
-        if entry.name == "STIXGeneral" and entry.style == "normal"
-    )
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [other])
-    theirs = fonts._characters(other.fname) - fonts._characters(own)
-    character = chr(min(theirs))
-    families, texts = fonts.readable([f"a{character}", "\U0001fffd"])
-    assert texts == [f"a{character}", "U+1FFFD"]
-    assert families[1:] == ["STIXGeneral"]
-    label = Figure().text(0, 0, texts[0], fontfamily=families)
-    # Without a warning, which would be an error here.
-    label.figure.savefig(io.BytesIO())
 
 
 def test_quantization_fills_the_dots_of_chosen_modes():
@@ -189,10 +161,6 @@ def test_quantization_fills_the_dots_of_chosen_modes():
             "`attention` must be what `attention_map` returns",
         ),
         (
-            lambda: analysis.plot_circle(ENCODING, dim=1),
-            "at least 2 wide for this picture. Received: width 1",
-        ),
-        (
             lambda: analysis.plot_winding(ENCODING, dim=2),
             "at least 3 wide for this picture. Received: width 2",
         ),
@@ -211,10 +179,6 @@ def test_quantization_fills_the_dots_of_chosen_modes():
         (
             lambda: analysis.plot_heatmap(kp.AlibiBias()),
             "`encoding` must be a layer that encodes its input",
-        ),
-        (
-            lambda: analysis.plot_wavelengths(0),
-            "`dim` must be a positive integer. Received: dim=0",
         ),
         (
             lambda: analysis.plot_wavelengths(8, max_wavelength=0),
@@ -237,3 +201,26 @@ def test_without_matplotlib(monkeypatch):
         match=r"need matplotlib: pip install 'keras-posenc\[plot\]'",
     ):
         analysis.plot_wavelengths()
+
+
+def test_characters_without_a_font_are_code_points(monkeypatch):
+    """One that another installed font has is drawn by that font."""
+    from matplotlib import font_manager
+
+    from keras_posenc.analysis import fonts
+
+    own = font_manager.findfont(font_manager.FontProperties())
+    other = next(
+        entry
+        for entry in font_manager.fontManager.ttflist
+        if entry.name == "STIXGeneral" and entry.style == "normal"
+    )
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [other])
+    theirs = fonts._characters(other.fname) - fonts._characters(own)
+    character = chr(min(theirs))
+    families, texts = fonts.readable([f"a{character}", "\U0001fffd"])
+    assert texts == [f"a{character}", "U+1FFFD"]
+    assert families[1:] == ["STIXGeneral"]
+    label = Figure().text(0, 0, texts[0], fontfamily=families)
+    # Without a warning, which would be an error here.
+    label.figure.savefig(io.BytesIO())

@@ -148,36 +148,6 @@ def test_every_scheme_has_properties_for_json(name):
     assert (residual is None) is math.isnan(found.shift_residual)
 
 
-def test_schemes_are_every_public_one():
-    """Except positions of grids, random ones, and three kinds of attention.
-
-    Their scores depend on contents or on the length, or need a causal mask.
-    """
-    known = {type(analysis.make_scheme(name, 8)) for name in analysis.SCHEMES}
-    others = {
-        kp.AttentionPosition,
-        kp.positions.AttentionTemperature,
-        kp.AxialPositionalEncoding,
-        kp.positions.CombinedPosition,
-        kp.positions.ContextualBias,
-        kp.positions.DisentangledBias,
-        kp.positions.ForgettingBias,
-        kp.positions.FourierEmbedding,
-        kp.GridPositions,
-        kp.positions.PolarEmbedding,
-        kp.RandomizedPositions,
-        kp.positions.ScalableSoftmax,
-        kp.positions.XPosEmbedding,
-    }
-    public = {
-        value
-        for value in [*vars(kp).values(), *vars(kp.positions).values()]
-        if isinstance(value, type)
-        and value.__module__.startswith("keras_posenc.positional")
-    }
-    assert known == public - others
-
-
 def test_rows_and_columns_count_by_their_differences():
     cells = np.stack(np.divmod(np.arange(12), 4), axis=-1)
     axial = kp.RotaryEmbedding(axes=2)
@@ -190,69 +160,50 @@ def test_rows_and_columns_count_by_their_differences():
     assert rows.smallest_distance == 0 < found.smallest_distance
 
 
+AXIAL = kp.RotaryEmbedding(axes=2)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options", "message"),
+    [
+        (
+            kp.PositionalEncoding(),
+            {"positions": range(4)},
+            "`positions` is for",
+        ),
+        (AXIAL, {"positions": np.zeros((3, 2))}, r"shape \(4, 2\).*\(3, 2\)"),
+        (kp.AlibiBias, {}, "a layer that encodes its input, or an array"),
+        (np.ones((4, 3)), {}, r"dim=4. Received: encoding=an array of shape"),
+        (kp.positions.ForgettingBias(), {}, "depend on the contents of the t"),
+        (
+            kp.RandomizedPositions(9),
+            {},
+            "layer that .* Received: .*RandomizedPos",
+        ),
+        (kp.AlibiBias(), {"shift": 4}, "`length` must be above `shift`."),
+    ],
+)
+def test_what_has_no_properties(encoding, options, message):
+    with pytest.raises(ValueError, match=message):
+        analysis.properties(encoding, 4, 4, **options)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (
-            lambda: analysis.score_matrix(
-                kp.RotaryEmbedding(axes=2), 3, 8, positions=np.zeros((4, 2))
-            ),
-            r"`positions` must be of shape \(3, 2\).*\(4, 2\)",
-        ),
-        (
-            lambda: analysis.properties(
-                kp.PositionalEncoding(), 3, 8, positions=range(3)
-            ),
-            "`positions` is for positions inside attention",
-        ),
-        (
-            lambda: analysis.properties(kp.AlibiBias, 4, 4),
-            r"`encoding` must be a layer that encodes its input, or an array",
-        ),
-        (
-            lambda: analysis.properties(np.ones((4, 3)), 4, 4),
-            r"length=4, dim=4. Received: encoding=an array of shape \(4, 3\)",
-        ),
-        (
-            lambda: analysis.properties(kp.positions.ForgettingBias(), 4, 4),
-            "Those of ForgettingBias depend on the contents of the tokens",
-        ),
-        (
-            lambda: analysis.properties(kp.RandomizedPositions(9), 4, 4),
-            "`encoding` must be a layer that .* Received: .*RandomizedPos",
-        ),
-        (
             lambda: analysis.encoding_vectors(kp.AlibiBias(), 4, 4),
             r"scores instead \(`plot_bias`\)\. Received: encoding=<AlibiBias",
-        ),
-        (
-            lambda: analysis.properties(kp.AlibiBias(), 4, 4, shift=4),
-            "`length` must be above `shift`. Received: length=4, shift=4",
-        ),
-        (
-            lambda: analysis.properties(kp.AlibiBias(), 0, 4),
-            "`length` must be a positive integer",
         ),
         (
             lambda: analysis.score_matrix(kp.PositionalEncoding(), 4, 4),
             "`position` must be an AttentionPosition. Received: position=<Pos",
         ),
         (
-            lambda: analysis.score_matrix(kp.AlibiBias(), 4, 4, num_heads=0),
-            "`num_heads` must be a positive integer",
-        ),
-        (
             lambda: analysis.make_scheme("roterry", 4),
             "`scheme` must be .*'rotary'.* Received: scheme='roterry'",
         ),
-        (
-            lambda: analysis.shift_matrix(1, 3),
-            "`d_model` must be even: .* Received: d_model=3",
-        ),
-        (
-            lambda: analysis.shift_matrix(1, 4, layout="halfs"),
-            "`layout` must be",
-        ),
+        (lambda: analysis.shift_matrix(1, 3), "`d_model` must be even: .*=3"),
     ],
 )
 def test_bad_arguments(call, message):

@@ -14,12 +14,10 @@
 
 What follows `like` also has its `also`, `tokenizer`, `options` and `texts`.
 NumPy alone is needed here: the script that writes `tokenizer_kinds.json` reads
-it too. `python -m tests.checkpoints.public` writes the list into
-docs/pretrained.md.
+it too. docs/pretrained.md lists the checkpoints.
 """
 
 import json
-import re
 import zlib
 from pathlib import Path
 
@@ -29,12 +27,8 @@ LISTED = json.loads(
     Path(__file__).with_name("checkpoints.json").read_text("utf-8")
 )
 LOADS = "loads"
-# What a language model does that loads, and how the page says it.
-DOES = {
-    "generates": "generates text",
-    "encodes": "encodes texts",
-    "classifies": "classifies texts",
-}
+# What a language model does that loads.
+DOES = ("generates", "encodes", "classifies")
 SMALL = {
     **dict.fromkeys(("hidden_size", "dim", "n_embd", "d_model"), 16),
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), 4),
@@ -139,62 +133,3 @@ def works():
         if kind and said["does"] == LOADS and not inherited(name, "texts", ""):
             found.setdefault(f"{family_of(name)}, {kind}", name)
     return found
-
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pretrained.md"
-LIST = re.compile(r"(?s)(### Public checkpoints\n\n).*?(?=\n## )")
-
-
-def described():
-    """The page's list of checkpoints: what loads by family, what not and why.
-
-    Names with " of " are older or newer configs of the same checkpoint.
-    """
-    loads, generators, others = {}, {}, {}
-    for name, said in LISTED.items():
-        does, texts = said["does"], inherited(name, "texts", None)
-        if " of " in name:
-            continue
-        if does in DOES:
-            kind = config_of(name)["model_type"]
-            generators.setdefault((f"`{kind}`", DOES[does]), []).append(name)
-        elif does != LOADS:
-            others.setdefault(does.removesuffix(", only"), []).append(name)
-        elif texts is not None:
-            why = f"{texts} is not supported; `from_ids=True` loads it"
-            others.setdefault(why, []).append(name)
-        else:
-            kind = config_of(name).get("model_type", "bert")
-            loads.setdefault(f"`{kind}`", []).append(name)
-    count = sum(len(x) for x in (*loads.values(), *generators.values()))
-    tried = count + sum(map(len, others.values()))
-    return f"""\
-{count} of {tried} checkpoints load from texts or images. They were tried with
-the keys of their `config.json` and the kind of their tokenizer, but small sizes
-and random weights. For each model type of encoders with each of its kinds of
-tokenizers, outputs from texts equal those of `transformers` within 5e-6 of the
-largest.
-
-| `model_type` | loads |
-|---|---|
-{rows(sorted(loads.items()))}
-
-| `model_type` | what it does | language models |
-|---|---|---|
-{rows(sorted(((" | ".join(k), v) for k, v in generators.items())))}
-
-| the error says | checkpoints |
-|---|---|
-{rows(others.items())}
-"""
-
-
-def rows(names):
-    return "\n".join(f"| {key} | {', '.join(each)} |" for key, each in names)
-
-
-if __name__ == "__main__":
-    text = PAGE.read_text("utf-8")
-    PAGE.write_text(
-        LIST.sub(lambda found: found[1] + described(), text), "utf-8"
-    )

@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,30 +17,20 @@ from keras_posenc.checkpoints import tensors  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.text._tokenizer import Tokenizer  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
-from tests.checkpoints.folders import add_modules  # noqa: E402
+from tests.checkpoints.folders import (  # noqa: E402
+    INDEX,
+    SPECIAL,
+    WEIGHTS,
+    WORDPIECE,
+    add_modules,
+    at,
+    changed,
+    copied,
+)
 
-BERT = Path(__file__).parent.parent / "fixtures" / "hugging_face" / "bert"
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-VOCABULARY = [*SPECIAL, *(f"word{number}" for number in range(43))]
 MANY = 10**5
 # Of the processor: below 2 of an idle one, where it took from 17 to 90.
 MOST_SECONDS = 8
-WORDPIECE = {
-    "added_tokens": [],
-    "normalizer": {"type": "BertNormalizer"},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-    "post_processor": {
-        "type": "BertProcessing",
-        "cls": ["[CLS]", 2],
-        "sep": ["[SEP]", 3],
-    },
-    "model": {
-        "type": "WordPiece",
-        "unk_token": "[UNK]",
-        "vocab": {token: index for index, token in enumerate(VOCABULARY)},
-    },
-}
 TEXTS = ("vocab.txt", "merges.txt")
 JSON = (
     *("config.json", INDEX, "tokenizer.json", "tokenizer_config.json"),
@@ -55,7 +43,7 @@ JSON = (
 @pytest.fixture
 def folder(tmp_path):
     """A sentence encoder, with all the files that may be read of one."""
-    folder = shutil.copytree(BERT, tmp_path / "copy")
+    folder = copied(at("bert"), tmp_path)
     add_modules(folder)
     (folder / "tokenizer.json").write_text(json.dumps(WORDPIECE))
     return folder
@@ -96,10 +84,6 @@ def refused(folder, *words, error=ValueError, **options):
     return message
 
 
-def test_the_folder_is_whole(folder):
-    assert load(folder).predict(["word1"], verbose=0).shape == (1, 16)
-
-
 def pipe(path):
     os.mkfifo(path)  # which nobody writes to
 
@@ -117,23 +101,25 @@ def huge(path):
     os.truncate(path, 20 * 2**30)  # with nothing in it
 
 
-def deep(path):
-    path.write_text("[" * 200_000, encoding="utf-8")
+READ = [WEIGHTS, *TEXTS, *JSON]
+MAKES = [pipe, endless, lost, huge]
+WORDS = {
+    pipe: "must be a regular file, and is not",
+    endless: "must be a regular file, and is not",
+    lost: "and is a broken link",
+    huge: "has 20480 MB",
+}
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, *TEXTS, *JSON])
 @pytest.mark.parametrize(
-    ("make", "word"),
-    [
-        (pipe, "must be a regular file, and is not"),
-        (endless, "must be a regular file, and is not"),
-        (lost, "and is a broken link"),
-        (huge, "has 20480 MB"),
-    ],
+    ("name", "make"),
+    [(name, MAKES[i % 4]) for i, name in enumerate(READ)]
+    + [(WEIGHTS, huge), ("config.json", endless), ("vocab.txt", pipe)],
 )
-def test_no_file_that_is_read(folder, make, word, name):
+def test_no_file_that_is_read(folder, make, name):
     path = place(folder, name)
     make(path)
+    word = WORDS[make]
     if name == WEIGHTS and make is huge:
         word = "not a complete safetensors file"
     refused(folder, f"{path.name}' ", word)
@@ -142,18 +128,17 @@ def test_no_file_that_is_read(folder, make, word, name):
 @pytest.mark.parametrize("name", JSON)
 def test_deep(folder, name):
     path = place(folder, name)
-    deep(path)
+    path.write_text("[" * 200_000, encoding="utf-8")
     refused(folder, f"{path.name}' ", "nested too deeply")
 
 
-@pytest.mark.parametrize("depth", [300, 600, 900, 970])
-@pytest.mark.parametrize("key", ["normalizer", "added_tokens", "model"])
-def test_as_deep_as_can_be_read(folder, key, depth):
+@pytest.mark.parametrize("depth", [300, 970])
+def test_as_deep_as_can_be_read(folder, depth):
     """And yet what is shown of it, and of what it is part of, is a line."""
     path = folder / "tokenizer.json"
-    whole = json.dumps(WORDPIECE | {key: 0})
+    whole = json.dumps(WORDPIECE | {"normalizer": 0})
     nested = "[" * depth + "]" * depth
-    path.write_text(whole.replace(f'"{key}": 0', f'"{key}": {nested}'))
+    path.write_text(whole.replace('"normalizer": 0', f'"normalizer": {nested}'))
     refused(folder, "tokenizer.json")
 
 
@@ -169,6 +154,7 @@ def many_added(tokenizer):
 
 
 def one_piece(tokenizer):
+    tokenizer["added_tokens"] = []
     tokenizer["model"] = {"type": "Unigram", "vocab": [["a", 0.0]] * MANY}
 
 
@@ -207,6 +193,12 @@ def unigram(pieces, **parts):
     """A tokenizer of pieces, in place of the model's WordPiece."""
     special = [[each, 0.0] for each in SPECIAL]
     return WORDPIECE | {
+        "added_tokens": [],
+        "post_processor": {
+            "type": "BertProcessing",
+            "cls": ["[CLS]", 2],
+            "sep": ["[SEP]", 3],
+        },
         "normalizer": {
             "type": "Precompiled",
             "precompiled_charsmap": parts.get("rules", ""),
@@ -230,27 +222,13 @@ def wordpiece(tokens, *added):
     ("tokenizer", "word"),
     [
         (unigram([["a" * 10**7, 0.0]]), "index 5: 10,000,000 characters"),
-        (unigram([["", 0.0]]), "index 5: 0 characters"),
         (unigram([["\0", 0.0]]), r"index 5: 1 characters, '\x00'"),
-        (unigram([["a\0b", 0.0]]), r"index 5: 3 characters, 'a\x00b'"),
         (unigram([["a", float("nan")]]), "index 5: nan"),
-        (unigram([["a", 1e39]]), "index 5: inf"),
         (unigram([["a", 10**400]]), "tokenizer.json' is not a complete"),
         (unigram([["a", 0.0]], rules="AA=="), "whole. Received: 1 bytes"),
         (unigram([["a", 0.0]], rules="AAEAAAAA"), "should have 256"),
-        (unigram([["a", 0.0]], rules="A"), "tokenizer.json' is not a complete"),
         (
             wordpiece(["a" * 10**7]),
-            "index 5: 10,000,000 characters",
-        ),
-        (
-            wordpiece(["a\0b"]),
-            r"index 5: 3 characters, 'a\x00b'",
-        ),
-        (
-            wordpiece(
-                [], {"content": "a" * 10**7, "id": 5, "normalized": False}
-            ),
             "index 5: 10,000,000 characters",
         ),
     ],
@@ -282,17 +260,14 @@ def few(monkeypatch):
 
 
 @pytest.mark.usefixtures("few")
-def test_more_tensors_than_models_have(folder):
-    empty = np.zeros(0, "f4")
-    save_file({f"t{n}": empty for n in range(101)}, folder / WEIGHTS)
-    refused(folder, f"{WEIGHTS}' has 101 tensors")
-
-
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(
     ("count", "words"), [(101, "101 tensors"), (11, "11 files")]
 )
 def test_an_index_of_more_than_models_have(folder, count, words):
+    if count == 101:
+        empty = np.zeros(0, "f4")
+        save_file({f"t{n}": empty for n in range(count)}, folder / WEIGHTS)
+        refused(folder, f"{WEIGHTS}' has {words}")
     files = {f"t{n}": f"{n}.safetensors" for n in range(count)}
     place(folder, INDEX).write_text(json.dumps({"weight_map": files}))
     refused(folder, f"{INDEX}' has {words}")
@@ -313,47 +288,32 @@ class TestText:
 
     EVIL = "\x1b]0;title\x07\x1b[2J\n\u202e"
 
-    def check(self, folder, **options):
-        assert r"\x1b]0;title\x07" in refused(folder, **options)
-
     @pytest.mark.parametrize(
         ("name", "content"),
         [
-            ("config.json", {EVIL: 1}),
             ("config.json", {"hidden_act": EVIL}),
-            ("config.json", {"architectures": [EVIL]}),
-            ("config.json", {"model_type": EVIL}),
             ("modules.json", [{"type": EVIL}]),
             ("1/config.json", {EVIL: 1}),
             ("tokenizer_config.json", {"added_tokens_decoder": {"3": EVIL}}),
-            ("tokenizer_config.json", {"pad_token": EVIL}),
-            ("tokenizer_config.json", {"sep_token": EVIL}),
-            ("tokenizer_config.json", {"tokenizer_class": EVIL}),
             (INDEX, {"weight_map": {"a": EVIL}}),
         ],
     )
     def test_json(self, folder, name, content):
         path = folder / name
-        if name == INDEX:
-            (folder / WEIGHTS).unlink()
         if name == "config.json":
             content = json.loads(path.read_text()) | content
         path.write_text(json.dumps(content))
+        error = ValueError
         if name == INDEX:
+            (folder / WEIGHTS).unlink()
             error = FileNotFoundError
-            assert r"\x1b]0;title" in refused(folder, error=error)
-            return
-        self.check(folder)
+        assert r"\x1b]0;title\x07" in refused(folder, error=error)
 
     def test_names_of_tensors(self, folder):
         path = folder / WEIGHTS
         save_file({**load_file(path), self.EVIL: np.ones(1, "f4")}, path)
-        self.check(folder)
-
-    def test_long_names(self, folder):
-        path = folder / "config.json"
-        said = json.loads(path.read_text()) | {"x" * 10**6: 1}
-        path.write_text(json.dumps(said))
+        assert r"\x1b]0;title\x07" in refused(folder)
+        changed(folder / "config.json", ["x" * 10**6], 1)
         assert refused(folder).endswith("…")
 
     @pytest.mark.parametrize(
@@ -373,8 +333,15 @@ class TestText:
 class TestNumbers:
     BROKEN = ("embeddings.LayerNorm.bias", "encoder.layer.1.output.dense.bias")
 
-    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize(
+        ("dtype", "value"),
+        [
+            ("float16", np.nan),
+            ("float32", np.inf),
+            ("float64", -np.inf),
+            ("float64", 1e39),  # which float32 makes infinite
+        ],
+    )
     def test_weights_that_are_not_finite(self, folder, dtype, value):
         path = folder / WEIGHTS
         tensors = {k: v.astype(dtype) for k, v in load_file(path).items()}
@@ -385,14 +352,6 @@ class TestNumbers:
             load(folder)
         (warning,) = told
         assert ", ".join(self.BROKEN) in str(warning.message)
-
-    def test_what_float32_makes_infinite(self, folder):
-        path = folder / WEIGHTS
-        tensors = {k: v.astype("f8") for k, v in load_file(path).items()}
-        tensors[self.BROKEN[0]][3] = 1e39
-        save_file(tensors, path)
-        with pytest.warns(UserWarning, match=f"1 tensors .*{self.BROKEN[0]}"):
-            load(folder)
 
     def test_the_largest_numbers(self, folder):
         path = folder / WEIGHTS

@@ -65,7 +65,6 @@ def test_texts(name, pad_id):
     [
         {},
         {"use_class_token": False, "use_patch_bias": False},
-        {"use_mha_bias": False},
         {"use_mha_bias": False, "use_mlp_bias": False},
     ],
     ids=str,
@@ -93,13 +92,6 @@ def with_other_epsilon():
     return backbone
 
 
-def with_relu():
-    backbone = text_backbone("DistilBert")
-    for block in backbone.transformer_layers:
-        block.activation = keras.activations.relu
-    return backbone
-
-
 @pytest.mark.parametrize(
     ("make", "options", "words"),
     [
@@ -111,12 +103,6 @@ def with_relu():
         ),
         (with_lora, {}, "lora_kernel"),
         (with_other_epsilon, {}, "one `layer_norm_epsilon` for all blocks"),
-        (with_relu, {}, "must have GELU"),
-        (
-            lambda: models.ViTBackbone((8, 8, 3), (4, 2), 1, 2, 8, 8),
-            {},
-            "'patch_size': .* must be square",
-        ),
         (
             lambda: models.ViTBackbone((8, 8, 3), 4, 1, 2, 8, 8),
             {"pad_id": 0},

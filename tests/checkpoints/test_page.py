@@ -1,64 +1,19 @@
-"""What docs/pretrained.md and the README say of checkpoints."""
+"""The code of docs/pretrained.md and of the README, and its command."""
 
-import inspect
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.checkpoints.model_types import (
-    DECODERS,
-    ENCODER_DECODERS,
-    FAMILIES,
-    VARIANTS,
-)
 from keras_posenc.checkpoints.tensors import CONVERSION
 from tests.checkpoints.folders import add_modules
-from tests.checkpoints.public import LIST, described
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8")
 BERT = ROOT / "tests" / "fixtures" / "hugging_face" / "bert"
-
-
-def rows():
-    """The lines of the page's table of families."""
-    named = {f"`{kind}`": family for kind, family in FAMILIES.items()}
-    for (kind, position), family in VARIANTS.items():
-        named[f"`{kind}`, positions `{position}`"] = family
-    for name, family in sorted(named.items()):
-        what = inspect.getdoc(sys.modules[family.__module__]).rstrip(".")
-        paper = re.match(r"\[.*?\]\(.*?\)", family.__doc__)[0]
-        classifiers = "yes" if family.pooler or family.pooling else "no"
-        yield f"| {name} | {what} | {paper} | {classifiers} |"
-
-
-def test_table_of_families():
-    table = re.search(r"\| `model_type` .*\n\|-.*\n((?:\|.*\n)+)", PAGE)
-    assert table[1].splitlines() == list(rows())
-
-
-def test_tables_of_language_models():
-    pattern = r"\| `model_type` \| is \| from \|\n\|-.*\n((?:\|.*\n)+)"
-    tables = re.findall(pattern, PAGE)
-    for table, families in zip(
-        tables, (DECODERS, ENCODER_DECODERS), strict=True
-    ):
-        lines = table.splitlines()
-        for line, kind in zip(lines, sorted(families), strict=True):
-            paper = re.match(r"\[.*?\]\(.*?\)", families[kind].__doc__)[0]
-            assert line.startswith(f"| `{kind}` | ")
-            assert line.endswith(f" | {paper} |")
-
-
-def test_list_of_checkpoints():
-    found = LIST.search(PAGE)[0].removeprefix("### Public checkpoints\n\n")
-    again = "write it by `python -m tests.checkpoints.public`"
-    assert found == described(), again
 
 
 def test_conversion(tmp_path, monkeypatch):

@@ -1,25 +1,25 @@
 """Every family against `transformers`, on random weights."""
 
-import json
-import shutil
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints.bicubic import resized
-from keras_posenc.checkpoints.blank import blank
-from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.families.vit import ViT
-from keras_posenc.keras_internals import layers_within
+from keras_posenc.transformer._from_embeddings import (
+    encoded_from_embeddings,
+    looked_up,
+)
+from tests.checkpoints.folders import at, copied
+from tests.text.files import FIXTURES as ALL
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
+FIXTURES = ALL / "hugging_face"
 IMAGES = {"deit", "dinov2", "dinov3", "vit"}
 ENCODERS = sorted(
     folder.name for folder in FIXTURES.iterdir() if folder.name not in IMAGES
 )
+# Against its formulas: transformers has no Jina v2.
+JINA = ("geglu", "original")
 # Relative to the largest answer. 10 blocks at most of products with sums of up
 # to 64 terms, in float32; a key that is ignored makes 1e-3 and more.
 TOLERANCE = 5e-6
@@ -38,22 +38,15 @@ def relative(found, expected):
     return np.abs(found - expected).max() / np.abs(expected).max()
 
 
+@pytest.mark.parametrize("file", ["expected", "resized"])
 @pytest.mark.parametrize("name", sorted(IMAGES))
-def test_sees_what_transformers_does(name):
-    with np.load(FIXTURES / name / "expected.npz") as arrays:
+def test_sees_what_transformers_does(name, file):
+    """... in images of the size that it is made for, and of another one."""
+    with np.load(FIXTURES / name / f"{file}.npz") as arrays:
         images, hidden = arrays["pixels"], arrays["hidden"]
-    model = kp.load_hugging_face(FIXTURES / name, verbose=False)
-    answers = model(images.transpose(0, 2, 3, 1))
-    answers = keras.ops.convert_to_numpy(answers)
-    assert relative(answers, hidden) <= TOLERANCE
-
-
-@pytest.mark.parametrize("name", sorted(IMAGES))
-def test_sees_images_of_another_size_as_transformers_does(name):
-    with np.load(FIXTURES / name / "resized.npz") as arrays:
-        images, hidden = arrays["pixels"], arrays["hidden"]
+    size = images.shape[2:] if file == "resized" else None
     model = kp.load_hugging_face(
-        FIXTURES / name, image_size=images.shape[2:], verbose=False
+        FIXTURES / name, image_size=size, verbose=False
     )
     answers = model(images.transpose(0, 2, 3, 1))
     answers = keras.ops.convert_to_numpy(answers)
@@ -69,48 +62,14 @@ def test_grids_of_another_size():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", [*ENCODERS, *JINA])
 def test_computes_what_transformers_does(name):
-    folder = FIXTURES / name
+    folder = at(name)
     with np.load(folder / "expected.npz") as arrays:
         arrays = dict(arrays)
     model = loaded(folder)
     answers = keras.ops.convert_to_numpy(model(arrays["ids"]))
     check_answers(model, answers, arrays)
-
-
-SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 2, "intermediate_dim": 6}
-
-
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [
-        (Bert(), {"vocabulary_size": 9, "embedding_dim": 4}),
-        (ViT(), {"image_size": 8, "patch_size": 4}),
-    ],
-    ids=["texts", "images"],
-)
-def test_no_numbers_are_drawn_that_a_checkpoint_replaces(family, options):
-    """And yet the model is one like any other, and so is a copy."""
-    options = {**SIZES, **options, "name": "encoder"}
-    empty, plain = blank(family, **options), family.model(**options)
-
-    def drawn(model):
-        return [
-            weight.path.split("/")[-1]
-            for weight in model.weights
-            if weight.path.endswith(("/kernel", "/embeddings"))
-            and np.ptp(keras.ops.convert_to_numpy(weight))
-        ]
-
-    assert drawn(empty) == []
-    assert {*drawn(plain)} == {"kernel", "embeddings"}
-    assert drawn(type(empty).from_config(empty.get_config())) == drawn(plain)
-    found, usual = (
-        [layer.get_config() for layer in layers_within(model)]
-        for model in (empty, plain)
-    )
-    assert found == usual
 
 
 @pytest.mark.parametrize(
@@ -122,16 +81,50 @@ def test_no_numbers_are_drawn_that_a_checkpoint_replaces(family, options):
     ],
 )
 def test_poolings_of_classifiers(name, pooling, tmp_path):
-    folder = shutil.copytree(FIXTURES / name, tmp_path / name)
-    config = json.loads((folder / "config.json").read_text())
-    config["classifier_pooling"] = pooling
-    (folder / "config.json").write_text(json.dumps(config))
+    folder = copied(FIXTURES / name, tmp_path, classifier_pooling=pooling)
     with np.load(folder / "expected.npz") as arrays:
         arrays = dict(arrays)
     arrays["logits"] = arrays[f"logits_{pooling}"]
     model = loaded(folder)
     answers = keras.ops.convert_to_numpy(model(arrays["ids"]))
     check_answers(model, answers, arrays)
+
+
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_a_copy_by_its_config_draws_its_weights(name):
+    """Loading draws none that a checkpoint replaces; a copy does."""
+    options = {"from_ids": True} if name == "bert" else {}
+    model = kp.load_hugging_face(FIXTURES / name, verbose=False, **options)
+    for weight in type(model).from_config(model.get_config()).weights:
+        if weight.path.endswith(("/kernel", "/embeddings")):
+            assert np.ptp(keras.ops.convert_to_numpy(weight)) > 0
+
+
+# Ways from a table of tokens to the first block: norms, a narrow table and its
+# projection, positions that count tokens, and positions inside attention.
+@pytest.mark.parametrize(
+    "name",
+    ["deberta_v2", "electra_narrow", "modernbert", "mpnet", "roberta"],
+)
+def test_two_halves(name):
+    """... as LiteRT-LM runs them. What is in padded places is never read."""
+    encoder = kp.load_hugging_face(
+        FIXTURES / name, from_ids=True, encoder_only=True, verbose=False
+    ).encoder
+    with np.load(FIXTURES / name / "expected.npz") as arrays:
+        ids, mask = arrays["ids"], arrays["mask"].astype("float32")
+        hidden = arrays["hidden"]
+    token = keras.Input((None,), dtype="int32")
+    embedder = keras.Model(token, looked_up(encoder, token))
+    vectors = keras.Input(embedder.output_shape[1:])
+    tokens = keras.Input((None,))
+    rest = keras.Model(
+        [vectors, tokens], encoded_from_embeddings(encoder, vectors, tokens)
+    )
+    given = np.where(mask[..., None] > 0, np.array(embedder(ids)), np.nan)
+    found = keras.ops.convert_to_numpy(rest([given, mask]))
+    found = np.where(mask[..., None] > 0, found, 0)
+    assert relative(found, hidden) <= TOLERANCE
 
 
 def check_answers(model, answers, arrays):

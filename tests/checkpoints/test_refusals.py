@@ -2,11 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import keras_posenc as kp
 from keras_posenc.checkpoints.folder import Folder
@@ -14,24 +13,27 @@ from keras_posenc.checkpoints.sentence_embedding import sentence_embedding
 from keras_posenc.checkpoints.tensors import CONVERSION
 from keras_posenc.checkpoints.tokenizers import tokenizer_of
 from keras_posenc.transformer._sublayers import make_activation
+from tests.checkpoints.folders import (
+    GONE,
+    INDEX,
+    SPECIAL,
+    VOCABULARY,
+    WEIGHTS,
+    WORDPIECE,
+    at,
+    changed,
+    copied,
+)
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD = "model-00002-of-00003.safetensors"
 NORM = "embeddings.LayerNorm.bias"
-GONE = object()  # no value at all
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-VOCABULARY = [*SPECIAL, *(f"word{number}" for number in range(43))]
+NAN = float("nan")
 
 
 @pytest.fixture
 def copy(tmp_path):
     """Copies a fixture, to be damaged."""
-
-    def copy(name="bert"):
-        return Path(shutil.copytree(FIXTURES / name, tmp_path / name))
-
-    return copy
+    return lambda name="bert", **keys: copied(at(name), tmp_path, **keys)
 
 
 def load(folder, **options):
@@ -40,7 +42,7 @@ def load(folder, **options):
 
 @pytest.fixture(scope="module")
 def encoder():
-    return load(FIXTURES / "bert").encoder
+    return load(at("bert")).encoder
 
 
 def refused(make, *words, error=ValueError):
@@ -54,134 +56,121 @@ def refused(make, *words, error=ValueError):
         assert word in message
 
 
-def changed(path, keys, value):
-    """Gives a place in a JSON file another value."""
-    whole = json.loads(path.read_text())
-    *outer, last = keys
-    part = whole
-    for key in outer:
-        part = part[key]
-    if value is GONE:
-        del part[last]
-    else:
-        part[last] = value
-    path.write_text(json.dumps(whole))
-
-
-NOT_NUMBERS = (None, "12", -1, [], float("nan"))
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("model_type", "xlnet", ["'xlnet' is not supported, only albert, b"]),
-        (
-            "model_type",
-            "pegasus",
-            ["'pegasus' is an encoder and a decoder", "albert, b"],
-        ),
-        ("model_type", "olmo", ["'olmo' is a decoder", "albert, bart"]),
-        ("model_type", "deberta", ["'deberta' is DeBERTa of version 1"]),
-        ("model_type", [], ["must be a string"]),
-        ("surprise", 3, ["surprise=3", "ignore_keys=['surprise'] passes"]),
-        ("num_experts", 8, ["a mixture of experts", "Received: 8"]),
-        ("quantization_config", {"bits": 4}, ["quantized weights"]),
-        ("hidden_act", "swoosh", ["'swoosh' is not supported"]),
-        ("hidden_act", {}, ["{} is not supported"]),
-        ("is_decoder", True, ["True is not supported"]),
-        ("position_embedding_type", "relative_key", ["'relative_key'"]),
-        ("architectures", ["BertForMultipleChoice"], ["encoder_only=True"]),
-        ("architectures", 3, ["must be a list or null, and is 3"]),
-        ("architectures", {"a": "b"}, ["must be a list or null"]),
-        ("vocab_size", GONE, ["has no key"]),
-        *(("vocab_size", value, ["positive integer"]) for value in NOT_NUMBERS),
-        # Before anything so large is made.
-        ("vocab_size", 10**30, [f"({10**30}, 16), as", "has (48, 16)"]),
-        ("hidden_size", 10**6, [f"(48, {10**6}), as", "has (48, 16)"]),
-        ("hidden_size", 20, ["word_embeddings.weight' must have", "(48, 20)"]),
-        ("intermediate_size", 10**9, ["intermediate_dim"]),
-        ("max_position_embeddings", 10**9, ["positions"]),
-        ("num_hidden_layers", 10**30, ["blocks, but "]),
-        ("num_attention_heads", 3, ["`num_heads` must divide"]),
-        *(
-            ("pad_token_id", value, ["integer in [0, 48)"])
-            for value in (48, *NOT_NUMBERS)
-        ),
-        *(
-            ("hidden_dropout_prob", value, ["must be a number in [0, 1)"])
-            for value in (1, 10**400, *NOT_NUMBERS)
-        ),
-        *(
-            ("layer_norm_eps", value, ["must be a positive finite number"])
-            for value in (0, float("inf"), *NOT_NUMBERS)
-        ),
-    ],
-)
-def test_config(copy, key, value, words):
-    folder = copy()
-    changed(folder / "config.json", [key], value)
-    refused(lambda: load(folder), "config.json", *words)
-
-
 NTK = {"type": "ntk", "factor": 2.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 2.0}
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "value", "words"),
+    ("name", "keys", "words"),
     [
-        ("modernbert", "layer_types", ["full_attention"], ["each of 3 blocks"]),
-        ("modernbert", "layer_types", [[]] * 3, ["each of 3 blocks"]),
-        ("modernbert", "layer_types", "full", ["must be a list"]),
-        ("modernbert", "num_hidden_layers", 10**12, ["blocks, but "]),
-        ("modernbert", "rope_parameters", {"full_attention": 3}, ["an object"]),
-        ("deberta_v2", "pos_att_type", 3, ["p2c and c2p"]),
-        ("deberta_v2", "pos_att_type", ["c2p"], ["p2c and c2p"]),
-        ("deberta_v2", "max_relative_positions", "x", ["an integer"]),
-        ("gte", "rope_parameters", "x", ["must be an object"]),
-        ("gte", "rope_parameters", {"rope_theta": "x"}, ["rope_theta"]),
-        ("gte", "rope_parameters", {"rope_type": "yarn"}, ["'yarn'"]),
-        ("gte", "logn_attention_scale", True, ["True is not supported"]),
-        ("gte_of_hub", "rope_scaling", {"type": "linear"}, ["'linear'"]),
-        ("gte_of_hub", "rope_scaling", NTK | {"factor": 0.5}, ["at least 1"]),
-        ("gte_of_hub", "rope_scaling", NTK | {"mixed_b": 0.5}, ["mixed_b"]),
-        ("gte_of_hub", "rope_theta", GONE, ["has no key"]),
-        ("gte_of_hub", "pad_token_id", GONE, ["has no key"]),
-        ("gte_of_hub", "pack_qkv", False, ["False is not supported"]),
-        ("gte_of_hub", "layer_norm_type", "rms_norm", ["'rms_norm'"]),
-        ("gte_of_hub", "position_embedding_type", "absolute", ["'absolute'"]),
-        ("nomic_bert_of_hub", "hidden_size", 17, ["n_embd", "16 differs from"]),
-        ("nomic_bert_of_hub", "activation_function", "gelu", ["'gelu' is not"]),
-        ("nomic_bert_of_hub", "activation_function", GONE, ["has no key"]),
-        ("nomic_bert_of_hub", "layer_norm_epsilon", GONE, ["has no key"]),
-        ("nomic_bert_of_hub", "rotary_emb_base", GONE, ["has no key"]),
-        ("nomic_bert_of_hub", "qkv_proj_bias", GONE, ["has no key"]),
-        ("nomic_bert_of_hub", "mlp_fc1_bias", True, ["True is not supported"]),
-        ("nomic_bert_of_hub", "rotary_emb_fraction", 0.5, ["0.5 is not"]),
-        ("nomic_bert_of_hub", "rotary_scaling_factor", 0, ["positive"]),
-        ("nomic_bert_of_hub", "prenorm", True, ["True is not supported"]),
-        ("modernbert_classifier", "classifier_pooling", "max", ["'max'"]),
-        ("eurobert_classifier", "classifier_pooling", "cls", ["'cls'"]),
-        ("esm", "position_embedding_type", GONE, ["has no key"]),
-        ("deberta_v2", "max_relative_positions", 10**12, ["at most"]),
-        ("vit", "image_size", 10**6, ["the largest has"]),
-        ("vit", "num_channels", 10**9, ["the largest has"]),
-        ("roberta", "pad_token_id", None, ["integer in [0, 48)"]),
-        ("bert_classifier", "id2label", {"0": "a", "2": "b"}, ["id2label"]),
-        ("bert_classifier", "id2label", [1, 2], ["id2label", "an object"]),
-        ("bert_classifier", "problem_type", "x", ["problem_type", "'x'"]),
+        ("bert", {"model_type": "xlnet"}, "'xlnet' is not supported, only alb"),
+        ("bert", {"model_type": "pegasus"}, "'pegasus' is an encoder and a de"),
+        ("bert", {"model_type": "olmo"}, "'olmo' is a decoder"),
+        ("bert", {"model_type": "deberta"}, "'deberta' is DeBERTa of version "),
+        ("bert", {"model_type": []}, "must be a string"),
+        ("bert", {"surprise": 3}, "ignore_keys=['surprise'] passes"),
+        ("bert", {"num_experts": 8}, "a mixture of experts"),
+        ("bert", {"quantization_config": {"bits": 4}}, "quantized weights"),
+        ("bert", {"hidden_act": "swoosh"}, "'swoosh' is not supported"),
+        ("bert", {"hidden_act": {}}, "{} is not supported"),
+        ("bert", {"is_decoder": True}, "True is not supported"),
+        ("bert", {"position_embedding_type": "relative_key"}, "'relative_key'"),
+        (
+            "bert",
+            {"architectures": ["BertForMultipleChoice"]},
+            "encoder_only=True",
+        ),
+        ("bert", {"architectures": 3}, "must be a list or null, and is 3"),
+        ("bert", {"vocab_size": GONE}, "has no key"),
+        ("bert", {"vocab_size": "12"}, "positive integer"),
+        # Before anything so large is made.
+        ("bert", {"vocab_size": 10**30}, f"({10**30}, 16), as"),
+        ("bert", {"hidden_size": 20}, "word_embeddings.weight' must have"),
+        ("bert", {"intermediate_size": 10**9}, "intermediate_dim"),
+        ("bert", {"max_position_embeddings": 10**9}, "positions"),
+        ("bert", {"num_hidden_layers": 10**30}, "blocks, but "),
+        ("bert", {"num_attention_heads": 3}, "`num_heads` must divide"),
+        ("bert", {"pad_token_id": 48}, "integer in [0, 48)"),
+        (
+            "bert",
+            {"hidden_dropout_prob": 10**400},
+            "must be a number in [0, 1)",
+        ),
+        ("bert", {"layer_norm_eps": 0}, "must be a positive finite number"),
+        ("bert", {"layer_norm_eps": NAN}, "must be a positive finite number"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "each of 3 blocks"),
+        ("modernbert", {"layer_types": "full"}, "must be a list"),
+        ("modernbert", {"num_hidden_layers": 10**12}, "blocks, but "),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": 3}},
+            "an object",
+        ),
+        ("deberta_v2", {"pos_att_type": ["c2p"]}, "p2c and c2p"),
+        ("deberta_v2", {"max_relative_positions": 10**12}, "at most"),
+        ("gte", {"rope_parameters": {"rope_theta": "x"}}, "rope_theta"),
+        ("gte", {"rope_parameters": {"rope_type": "yarn"}}, "'yarn'"),
+        ("gte", {"logn_attention_scale": True}, "True is not supported"),
+        ("gte_of_hub", {"rope_scaling": {"type": "linear"}}, "'linear'"),
+        ("gte_of_hub", {"rope_scaling": NTK | {"factor": 0.5}}, "at least 1"),
+        ("gte_of_hub", {"rope_scaling": NTK | {"mixed_b": 0.5}}, "mixed_b"),
+        ("gte_of_hub", {"pack_qkv": False}, "False is not supported"),
+        ("gte_of_hub", {"layer_norm_type": "rms_norm"}, "'rms_norm'"),
+        ("gte_of_hub", {"position_embedding_type": "absolute"}, "'absolute'"),
+        ("nomic_bert_of_hub", {"hidden_size": 17}, "16 differs from"),
+        ("nomic_bert_of_hub", {"activation_function": "gelu"}, "'gelu' is not"),
+        ("nomic_bert_of_hub", {"rotary_emb_base": GONE}, "has no key"),
+        ("nomic_bert_of_hub", {"mlp_fc1_bias": True}, "True is not supported"),
+        ("nomic_bert_of_hub", {"rotary_emb_fraction": 0.5}, "0.5 is not"),
+        ("nomic_bert_of_hub", {"rotary_scaling_factor": 0}, "positive"),
+        ("nomic_bert_of_hub", {"prenorm": True}, "True is not supported"),
+        ("geglu", {"feed_forward_type": "swiglu"}, "'swiglu' is not supported"),
+        ("modernbert_classifier", {"classifier_pooling": "max"}, "'max'"),
+        ("eurobert_classifier", {"classifier_pooling": "cls"}, "'cls'"),
+        ("esm", {"position_embedding_type": GONE}, "has no key"),
+        ("vit", {"image_size": 10**6}, "the largest has"),
+        ("dinov2", {"use_swiglu_ffn": True}, "'use_swiglu_ffn': True is not"),
+        ("bert_classifier", {"id2label": {"0": "a", "2": "b"}}, "id2label"),
+        ("bert_classifier", {"problem_type": "x"}, "problem_type"),
+        ("llama", {"hidden_act": "gelu_new_2"}, "'gelu_new_2' is not"),
+        ("llama", {"tie_word_embeddings": True}, "'lm_head.weight' differs"),
+        ("llama", {"rope_scaling": {"type": "dynamic"}}, "'dynamic' is not"),
+        ("llama", {"rope_scaling": LLAMA3}, "needs the keys 'low_freq_factor'"),
+        ("llama", {"rope_parameters": {"rope_type": "default"}}, "differs"),
+        ("llama", {"attention_multiplier": 2.0}, "not supported: attention_m"),
+        ("llama", {"head_dim": 10**9}, "its head_dim would take a tensor"),
+        (
+            "llama",
+            {"architectures": ["LlamaForSequenceClassification"]},
+            "must be one that generates text",
+        ),
+        ("llama", {"partial_rotary_factor": 0.5}, "supported: partial_rotary"),
+        ("llama", {"max_position_embeddings": -5}, "'max_position_embeddings'"),
+        ("qwen2", {"use_sliding_window": False}, "there is no window"),
+        ("qwen2", {"layer_types": ["full_attention"]}, "each of 2 blocks"),
+        ("gemma3_text", {"final_logit_softcapping": 30.0}, "30.0 is not"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "no text"),
+        ("phi3", {"rope_scaling": {"type": "longrope"}}, "differs"),
+        ("smollm3", {"no_rope_layers": [1]}, "must have 2 numbers"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "True is not"),
+        ("gpt2", {"n_positions": 15}, "must have shape (15, 16)"),
+        ("bart", {"normalize_before": True}, "'normalize_before': True"),
+        ("bart", {"decoder_ffn_dim": 24}, "'decoder_ffn_dim': 24"),
+        ("bart", {"tie_word_embeddings": False}, "no tensor 'lm_head.weight'"),
+        ("t5", {"feed_forward_proj": "gated-x"}, "feed_forward_proj"),
+        ("t5", {"d_kv": 10**6}, "its head_dim would take"),
+        ("marian", {"is_encoder_decoder": False}, "is_encoder_decoder"),
+        ("mbart", {"what": 1}, "not supported: what=1"),
     ],
 )
-def test_config_of_other_families(copy, name, key, value, words):
-    folder = copy(name)
-    changed(folder / "config.json", [key], value)
-    refused(lambda: load(folder), "config.json", key, *words)
+def test_config(copy, name, keys, words):
+    refused(lambda: load(copy(name, **keys)), words)
 
 
 @pytest.mark.parametrize(
     ("name", "key", "attribute", "usual"),
     [
         ("roberta", "pad_token_id", "pad_id", 1),
-        ("gte", "pad_token_id", "pad_id", 1),
         ("deberta_v2", "layer_norm_eps", "norm_epsilon", 1e-7),
         ("albert", "hidden_act", "activation", make_activation("gelu_tanh")),
         ("nomic_bert", "hidden_act", "activation", make_activation("silu")),
@@ -191,19 +180,15 @@ def test_what_families_mean_where_nothing_is_said(
     copy, name, key, attribute, usual
 ):
     """As transformers' own classes of configs do."""
-    folder = copy(name)
-    changed(folder / "config.json", [key], GONE)
-    assert getattr(load(folder).encoder, attribute) == usual
+    model = load(copy(name, **{key: GONE}))
+    assert getattr(model.encoder, attribute) == usual
 
 
 @pytest.mark.parametrize("theta", [100.0, 200.0])
 def test_keys_of_the_hub_beside_those_of_transformers(copy, theta):
     """As the hub has them since version 5 of transformers."""
-    folder = copy("nomic_bert_of_hub")
     rotary = {"rope_type": "default", "rope_theta": theta}
-    changed(folder / "config.json", ["rope_parameters"], rotary)
-    changed(folder / "config.json", ["hidden_size"], 16)
-    changed(folder / "config.json", ["hidden_act"], "silu")
+    folder = copy("nomic_bert_of_hub", rope_parameters=rotary, hidden_size=16)
     if theta == 100.0:
         assert load(folder).encoder.attention_position.max_wavelength == 100.0
     else:
@@ -219,15 +204,13 @@ def test_keys_of_the_hub_beside_those_of_transformers(copy, theta):
     ],
 )
 def test_what_does_not_matter_to_an_encoder(copy, name, key, value):
-    folder = copy(name)
-    changed(folder / "config.json", [key], value)
+    folder = copy(name, **{key: value})
     assert load(folder, encoder_only=True).labels is None
 
 
 @pytest.mark.parametrize(
     ("said", "word"),
     [
-        ({"image_mean": 0.5, "image_std": [1]}, "'image_mean'"),
         ({"image_mean": ["x"], "image_std": [1]}, "'image_mean'"),
         ({"image_mean": [0.5], "image_std": [0]}, "'image_std'"),
         ({"image_mean": [0.5, 0.5], "image_std": [1]}, "'image_std'"),
@@ -242,12 +225,14 @@ def test_how_pixels_are_prepared(copy, said, word):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "3", "{", "[" * 100_000, '{"a":' * 100_000, "\udcff"],
-    ids=["empty", "list", "number", "torn", "deep", "deeper", "bytes"],
-)
-@pytest.mark.parametrize(
-    "name", ["config.json", INDEX, "tokenizer.json", "modules.json"]
+    ("name", "text"),
+    [
+        ("config.json", ""),
+        ("config.json", "\udcff"),
+        (INDEX, "[]"),
+        ("tokenizer.json", "{"),
+        ("modules.json", "3"),
+    ],
 )
 def test_files_that_are_no_json(copy, name, text):
     folder = copy("bert_sharded")
@@ -262,19 +247,29 @@ class TestTensors:
         [
             ({NORM: None}, [f"has no tensor '{NORM}', of shape (16,)"]),
             ({"more": np.ones(2)}, ["1 tensors", "more"]),
-            ({NORM: np.ones(17)}, [NORM, "shape (16,)", "has (17,)"]),
-            ({NORM: np.ones((4, 4))}, [NORM, "has (4, 4)"]),
+            ({NORM: np.ones((4, 4))}, [NORM, "shape (16,)", "has (4, 4)"]),
             ({NORM: np.ones(16, "int32")}, [NORM, "is of I32"]),
         ],
     )
     def test_others_than_the_config_says(self, copy, tensors, words):
-        folder = copy()
-        found = {**load_file(folder / WEIGHTS), **tensors}
-        kept = {name: each for name, each in found.items() if each is not None}
-        save_file(kept, folder / WEIGHTS)
-        refused(lambda: load(folder), *words)
+        def change(found):
+            found = {**found, **tensors}
+            return {k: each for k, each in found.items() if each is not None}
 
-    @pytest.mark.parametrize("size", [0, 4, 8, 100, 2_000, -1])
+        refused(lambda: load(copy(tensors=change)), *words)
+
+    def test_norms_of_queries_and_keys(self, copy):
+        """Of jina-embeddings-v2-base-code, under the config of others."""
+        names = [
+            f"encoder.layer.0.attention.self.layer_norm_{part}.{of}"
+            for part in "qk"
+            for of in ("weight", "bias")
+        ]
+        ones = dict.fromkeys(names, np.ones(12, "f4"))
+        folder = copy("geglu", tensors=lambda found: found | ones)
+        refused(lambda: load(folder), "normalizes queries and keys")
+
+    @pytest.mark.parametrize("size", [0, 8, 100, -1])
     def test_torn_file(self, copy, size):
         folder = copy("bert_sharded")
         (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:size])
@@ -292,62 +287,43 @@ class TestTensors:
         path.write_bytes(start + bytes(100))
         refused(lambda: load(path.parent), WEIGHTS, word, "again: `hf download")
 
-    def test_shards_that_are_missing(self, copy):
+    def test_files_that_are_missing(self, copy):
         folder = copy("bert_sharded")
         (folder / SHARD).unlink()
-        words = (
-            f"lacks '{SHARD}': {INDEX} names ",
-            "1 are missing",
-            "hf download",
-        )
+        words = f"lacks '{SHARD}': {INDEX} names ", "1 are missing"
         refused(lambda: load(folder), *words, error=FileNotFoundError)
-
-    def test_an_adapter_alone(self, copy):
-        folder = copy()
+        (folder / INDEX).rename(folder / "pytorch_model.bin")
+        refused(lambda: load(folder), "in pytorch_model.bin", CONVERSION)
+        (folder / "pytorch_model.bin").unlink()
+        words = WEIGHTS, "Is its download complete?"
+        refused(lambda: load(folder), *words, error=FileNotFoundError)
         (folder / "config.json").rename(folder / "adapter_config.json")
         refused(lambda: load(folder), "is an adapter", "merge_and_unload()")
-
-    @pytest.mark.parametrize("length", [2**64 - 1, 2**40, 10**8, 7])
-    def test_length_of_a_header(self, copy, length):
-        path = copy() / WEIGHTS
-        path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
-        refused(
-            lambda: load(path.parent),
-            WEIGHTS,
-            "not a complete safetensors file",
-        )
 
     @pytest.mark.parametrize(
         "forged",
         [
             {"data_offsets": [64, 128]},  # another tensor's
-            {"data_offsets": [0, 68]},
             {"data_offsets": [-1, 63]},
             {"shape": [2**62, 4]},
             {"dtype": "X"},
+            2**64 - 1,  # the length of the header
+            7,
         ],
     )
     def test_forged_header(self, copy, forged):
         path = copy() / WEIGHTS
         whole = path.read_bytes()
         end = 8 + int.from_bytes(whole[:8], "little")
-        header = json.loads(whole[8:end])
-        header[NORM].update(forged)
-        new = json.dumps(header).encode()
-        path.write_bytes(len(new).to_bytes(8, "little") + new + whole[end:])
-        refused(
-            lambda: load(path.parent),
-            WEIGHTS,
-            "not a complete safetensors file",
-        )
-
-    def test_no_weights(self, copy):
-        folder = copy()
-        (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
-        refused(lambda: load(folder), "in pytorch_model.bin", CONVERSION)
-        (folder / "pytorch_model.bin").unlink()
-        words = WEIGHTS, "Is its download complete?"
-        refused(lambda: load(folder), *words, error=FileNotFoundError)
+        new, size = whole[8:end], forged
+        if isinstance(forged, dict):
+            header = json.loads(new)
+            header[NORM].update(forged)
+            new = json.dumps(header).encode()
+            size = len(new)
+        path.write_bytes(size.to_bytes(8, "little") + new + whole[end:])
+        words = WEIGHTS, "not a complete safetensors file"
+        refused(lambda: load(path.parent), *words)
 
     @pytest.mark.parametrize(
         ("file", "error", "word"),
@@ -356,7 +332,6 @@ class TestTensors:
             ("/etc/passwd", ValueError, "'/etc/passwd', which would lie"),
             ("a\\b", ValueError, "which would lie outside"),
             ("", ValueError, "which would lie outside"),
-            ("none.safetensors", FileNotFoundError, "'none.safetensors'"),
             ("a" * 5000, FileNotFoundError, "aaa"),
             (SHARD, ValueError, "differ in these tensors: "),
             (3, ValueError, "`weight_map`"),
@@ -367,27 +342,13 @@ class TestTensors:
         changed(folder / INDEX, ["weight_map", NORM], file)
         refused(lambda: load(folder), word, error=error)
 
-    @pytest.mark.parametrize(
-        ("folder", "command"),
-        [
-            ("org/tiny-1.0", "`hf download org/tiny-1.0 --local-dir tiny-1.0`"),
-            ("./tiny", "`hf download NAME --local-dir FOLDER`"),
-        ],
-    )
-    def test_no_folder(self, folder, command):
-        words = (f"'{folder}' does not exist", command)
-        refused(lambda: load(folder), *words, error=FileNotFoundError)
-
     def test_index_of_no_tensors(self, copy):
-        folder = copy("bert_sharded")
-        for found, said in (({}, "is empty"), (None, "is empty"), (3, "is 3")):
-            changed(folder / INDEX, ["weight_map"], found)
-            refused(lambda: load(folder), f"to files, and it {said}")
-
-    def test_index_of_a_tensor_that_is_nowhere(self, copy):
         folder = copy("bert_sharded")
         changed(folder / INDEX, ["weight_map", "nothing"], SHARD)
         refused(lambda: load(folder), INDEX, "these tensors: nothing")
+        for found, said in (({}, "is empty"), (3, "is 3")):
+            changed(folder / INDEX, ["weight_map"], found)
+            refused(lambda: load(folder), f"to files, and it {said}")
 
 
 class TestLinks:
@@ -421,54 +382,24 @@ class TestLinks:
             (revision / path.name).symlink_to(path)
         refused(lambda: load(revision), "config.json", "which lies outside")
 
-    @pytest.mark.parametrize("folder", [3, None, ""])
-    def test_no_path(self, folder):
-        refused(lambda: load(folder), f"Received: folder={folder!r}")
 
-
-class TestOtherKinds:
-    @pytest.mark.parametrize("version", ["", "2"])
-    def test_saved_model(self, tmp_path, version):
-        (tmp_path / version).mkdir(exist_ok=True)
-        (tmp_path / version / "saved_model.pb").touch()
-        refused(lambda: load(tmp_path), str(tmp_path), "is a SavedModel")
-
-    def test_empty_folder(self, tmp_path):
-        words = "is no checkpoint of Hugging Face", "'config.json'"
-        refused(lambda: load(tmp_path), *words, error=FileNotFoundError)
-
-    def test_keras_file(self, tmp_path):
-        path = tmp_path / "model.keras"
-        path.touch()
-        refused(lambda: load(path), "keras.saving.load_model loads it")
-
-
-@pytest.mark.parametrize("dtype", ["float17", "int8", 3])
-def test_dtype(dtype):
-    refused(lambda: load("nowhere", dtype=dtype), f"dtype={dtype!r}")
-
-
-TOKENIZER = {
-    "added_tokens": [
-        {"id": number, "content": token} for number, token in enumerate(SPECIAL)
-    ],
-    "normalizer": {"type": "BertNormalizer", "lowercase": True},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-    "post_processor": {
-        "type": "TemplateProcessing",
-        "single": [
-            {"SpecialToken": {"id": "[CLS]"}},
-            {"Sequence": {"id": "A"}},
-            {"SpecialToken": {"id": "[SEP]"}},
-        ],
-        "special_tokens": {"[CLS]": {"ids": [2]}, "[SEP]": {"ids": [3]}},
-    },
-    "model": {
-        "type": "WordPiece",
-        "unk_token": "[UNK]",
-        "vocab": {token: id for id, token in enumerate(VOCABULARY)},
-    },
-}
+def test_other_folders(tmp_path):
+    for folder, command in (
+        ("org/tiny-1.0", "`hf download org/tiny-1.0 --local-dir tiny-1.0`"),
+        ("./tiny", "`hf download NAME --local-dir FOLDER`"),
+    ):
+        words = f"'{folder}' does not exist", command
+        refused(lambda: load(folder), *words, error=FileNotFoundError)  # noqa: B023
+    refused(lambda: load(None), "Received: folder=None")
+    refused(lambda: load("nowhere", dtype="int8"), "dtype='int8'")
+    words = "is no checkpoint of Hugging Face", "'config.json'"
+    refused(lambda: load(tmp_path), *words, error=FileNotFoundError)
+    (tmp_path / "model.keras").touch()
+    words = "keras.saving.load_model loads it"
+    refused(lambda: load(tmp_path / "model.keras"), words)
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "saved_model.pb").touch()
+    refused(lambda: load(tmp_path), str(tmp_path), "is a SavedModel")
 
 
 ADDED = {"content": "[PAD]", "id": 0}
@@ -490,9 +421,6 @@ class TestTokenizer:
 
         return made
 
-    def test_whole(self, made):
-        assert made(tokenizer=TOKENIZER).vocabulary == tuple(VOCABULARY)
-
     def test_tokens_that_are_ends_of_lines_elsewhere(self, made):
         tokens = [*SPECIAL, "\u2028", "\x85", "one"]
         assert made(vocab="\n".join(tokens)).vocabulary == tuple(tokens)
@@ -501,57 +429,25 @@ class TestTokenizer:
         ("keys", "value", "word"),
         [
             ("model", GONE, "'model'"),
-            ("model", "x", "'model'"),
             ("model type", "WordLevel", "only WordPiece, Unigram and BPE"),
             ("model type", "BPE", "a tokenizer.json of type BPE"),
-            ("model type", [], "'type'"),
-            ("model vocab", [], "'vocab'"),
-            ("model vocab", {"a": "b"}, "ids of the vocabulary"),
             ("model vocab", {"a": 0, "b": 0}, "ids of the vocabulary"),
             ("model vocab more", 48, "49 tokens, and config.json says voc"),
             ("model vocab [PAD]", True, "'added_tokens', '0'"),
-            ("model unk_token", None, "'unk_token'"),
             ("model unk_token", "nothing", "Missing: nothing"),
             ("model continuing_subword_prefix", "@@", "'@@'"),
-            ("normalizer", None, "'normalizer'"),
             ("normalizer type", "NFC", "'NFC'"),
             ("normalizer clean_text", False, "'clean_text'"),
-            ("normalizer lowercase", "yes", "'lowercase'"),
-            ("normalizer strip_accents", 3, "'strip_accents'"),
             ("pre_tokenizer type", "Whitespace", "'Whitespace'"),
-            ("post_processor", GONE, "'post_processor'"),
             ("post_processor type", "Sequence", "'post_processor'"),
-            ("post_processor single", None, "'post_processor'"),
-            ("post_processor single", [{}, {}, {}], "'post_processor'"),
-            ("post_processor single", [None] * 3, "'post_processor'"),
             (
                 "post_processor special_tokens [SEP] ids",
                 [4],
                 "'post_processor': a text must be between one token and "
                 "another, each with its id",
             ),
-            (
-                "post_processor",
-                {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["x"]},
-                "'post_processor'",
-            ),
-            (
-                "post_processor",
-                {
-                    "type": "BertProcessing",
-                    "cls": ["[CLS]", 4],
-                    "sep": ["[SEP]", 3],
-                },
-                "each with its id",
-            ),
-            ("added_tokens", 3, "'added_tokens'"),
-            ("added_tokens", [None], "'added_tokens', '0'"),
-            ("added_tokens", [{"id": 1}], "'content'"),
-            ("added_tokens", [{"content": []}], "'content'"),
             ("added_tokens", [{"content": "x", "id": -1}], "ids of the voc"),
-            ("added_tokens", [{"content": "x", "id": []}], "ids of the voc"),
             ("added_tokens", [{"content": "[PAD]", "id": 3}], "another one"),
-            ("added_tokens", [ADDED | {"normalized": 1}], "'normalized'"),
             ("normalizer", {"normalizers": [{"type": "NFC"}] * 2}, "'type'"),
             ("added_tokens", [ADDED | {"single_word": True}], "'single_word'"),
             ("truncation", {"direction": "Left"}, "'direction'"),
@@ -560,26 +456,21 @@ class TestTokenizer:
     )
     def test_other_file(self, made, tmp_path, keys, value, word):
         path = tmp_path / "tokenizer.json"
-        path.write_text(json.dumps(TOKENIZER))
+        path.write_text(json.dumps(WORDPIECE))
         changed(path, keys.split(), value)
         refused(made, str(tmp_path), word)
 
     @pytest.mark.parametrize(
         ("settings", "word"),
         [
-            ({"unk_token": None}, "'unk_token'"),
-            ({"cls_token": {"content": 3}}, "'cls_token', key 'content'"),
-            ({"sep_token": {}}, "'content'"),
             ({"do_lower_case": "x"}, "'do_lower_case'"),
             ({"model_max_length": -1}, "'model_max_length'"),
-            ({"model_max_length": "x"}, "'model_max_length'"),
             ({"model_max_length": 1}, "`max_length` must be at least 2"),
             ({"tokenizer_class": "BertJapaneseTokenizer"}, "Japanese"),
             ({"do_basic_tokenize": False}, "'do_basic_tokenize'"),
             ({"never_split": ["a"]}, "'never_split'"),
             ({"truncation_side": "left"}, "'truncation_side'"),
             ({"padding_side": "left"}, "'padding_side'"),
-            ({"added_tokens_decoder": {"48": {}}}, "vocab.txt has not"),
             (
                 {"added_tokens_decoder": {"3": {"content": "[CLS]"}}},
                 "'[CLS]' with the id 3, which vocab.txt has not",
@@ -591,45 +482,27 @@ class TestTokenizer:
         refused(lambda: made(**files), word)
 
     @pytest.mark.parametrize(
-        ("other", "said"),
-        [
-            ("do_lower_case", False),
-            ("strip_accents", False),
-            ("tokenize_chinese_chars", False),
-        ],
-    )
-    def test_what_two_files_say_otherwise(self, made, other, said):
-        files = {"tokenizer": TOKENIZER, "tokenizer_config": {other: said}}
-        refused(lambda: made(**files), f"'{other}': False contra")
-
-    @pytest.mark.parametrize(
         ("settings", "word"),
         [
+            ({"do_lower_case": False}, "'do_lower_case': False contra"),
             ({"cls_token": "[UNK]"}, "'cls_token': '[UNK]' would be added"),
-            ({"sep_token": {"content": "[PAD]"}}, "'sep_token': '[PAD]'"),
             # Of which BERT has none, and then none around a text.
             ({"add_bos_token": True}, "'add_bos_token': None would be added"),
-            ({"add_eos_token": True}, "'add_bos_token': None would be added"),
             (
                 {"add_bos_token": True, "bos_token": "[CLS]"},
                 "'add_eos_token': None would be added",
             ),
-            (
-                {"add_bos_token": True, "bos_token": "[MASK]"},
-                "'add_bos_token': '[MASK]' would be added",
-            ),
-            ({"add_bos_token": 3}, "'add_bos_token'"),
         ],
     )
     def test_settings_that_frame_otherwise(self, made, settings, word):
         """As versions of transformers read them beside the file."""
-        files = {"tokenizer": TOKENIZER, "tokenizer_config": settings}
+        files = {"tokenizer": WORDPIECE, "tokenizer_config": settings}
         refused(lambda: made(**files), word)
 
     def test_settings_that_frame_alike(self, made):
         frame = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
         adds = {"add_bos_token": True, "add_eos_token": True}
-        whole = {"tokenizer": TOKENIZER}
+        whole = {"tokenizer": WORDPIECE}
         assert made(**whole, tokenizer_config={**frame, **adds}).end_id == 3
         # A class that does what the file says takes no name for the frame.
         kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -638,34 +511,23 @@ class TestTokenizer:
 
     def test_how_long_texts_may_be(self, made):
         """Of what sentence-transformers reads, the first that says so."""
-        whole, table = {"tokenizer": TOKENIZER}, 24
+        whole, table = {"tokenizer": WORDPIECE}, 24
         settings = {"tokenizer_config": {"model_max_length": 6}}
         assert made(**whole).max_length == table
         assert made(**whole, **settings).max_length == 6
         own = {"sentence_roberta_config": {"max_seq_length": 9}}
         assert made(**whole, **settings, **own).max_length == 9
 
-    @pytest.mark.parametrize(
-        "lengths", [{"max_seq_length": True}, {"do_lower_case": 1}]
-    )
-    def test_lengths(self, made, lengths):
-        files = {"vocab": "\n".join(VOCABULARY)}
-        refused(
-            lambda: made(**files, sentence_bert_config=lengths),
-            "sentence_bert_config.json",
-            *lengths,
-        )
-
-    @pytest.mark.parametrize("vocabulary", ["", "\n\n", "a\na\n", "a\nb\n"])
-    def test_vocabulary(self, made, tmp_path, vocabulary):
-        refused(lambda: made(vocab=vocabulary), str(tmp_path))
-
-    def test_bytes(self, made, tmp_path):
+    def test_other_files(self, made, tmp_path):
+        refused(made, "from_ids=True", error=FileNotFoundError)
+        for vocabulary in ("", "a\na\n"):
+            refused(lambda: made(vocab=vocabulary), str(tmp_path))  # noqa: B023
         (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
         refused(made, "vocab.txt", "UTF-8")
-
-    def test_none(self, made):
-        refused(made, "from_ids=True", error=FileNotFoundError)
+        files = {"vocab": "\n".join(VOCABULARY)}
+        files["sentence_bert_config"] = {"max_seq_length": True}
+        words = "sentence_bert_config.json", "max_seq_length"
+        refused(lambda: made(**files), *words)
 
 
 def modules(*kinds):
@@ -674,28 +536,25 @@ def modules(*kinds):
 
 class TestModules:
     @pytest.mark.parametrize(
-        "listed",
+        ("listed", "word"),
         [
-            modules(),
-            modules("Transformer"),
-            modules("Pooling", "Transformer"),
-            modules("Transformer", "Normalize"),
-            modules("Transformer", "Pooling", "LSTM"),
-            modules("Transformer", "Pooling", "Transformer"),
-            [*modules("Transformer"), {"type": "somebody.Pooling"}],
-            [{**modules("Transformer")[0], "path": "0"}, *modules("Pooling")],
-            [{"type": 3}],
-            {"type": "x"},
+            (modules("Transformer"), ""),
+            (modules("Transformer", "Normalize"), ""),
+            (modules("Transformer", "Pooling", "Transformer"), ""),
+            (
+                modules("Transformer", "Pooling", "LSTM"),
+                "the module 'LSTM' is not supported, only Transformer",
+            ),
+            ([*modules("Transformer"), {"type": "somebody.Pooling"}], ""),
+            ({"type": "x"}, ""),
         ],
     )
-    def test_others(self, tmp_path, listed):
+    def test_others(self, tmp_path, listed, word):
         (tmp_path / "modules.json").write_text(json.dumps(listed))
-        words = ["modules.j"]
-        if listed == modules("Transformer", "Pooling", "LSTM"):
-            words.append("the module 'LSTM' is not supported, only Transformer")
-        refused(lambda: sentence_embedding(Folder(tmp_path), 16), *words)
+        made = lambda: sentence_embedding(Folder(tmp_path), 16)  # noqa: E731
+        refused(made, "modules.json", word)
 
-    @pytest.mark.parametrize("path", ["..", "/etc", "a/../.."])
+    @pytest.mark.parametrize("path", ["..", "/etc"])
     def test_outside(self, tmp_path, path):
         listed = modules("Transformer", "Pooling")
         listed[1]["path"] = path
@@ -706,23 +565,15 @@ class TestModules:
         ("kind", "config", "word"),
         [
             ("Pooling", {}, "by other keys none"),
-            ("Pooling", {"pooling_mode": []}, "it chooses []"),
             (
                 "Pooling",
                 {"pooling_mode": "mean", "pooling_mode_max_tokens": True},
                 "it chooses 'mean', by other keys pooling_mode_max_tokens",
             ),
             ("Pooling", {"pooling_mode": ["mean", "sum"]}, "'sum' is not supp"),
-            (
-                "Pooling",
-                {"pooling_mode": ["mean", ["cls"]]},
-                "is not supported",
-            ),
-            ("Pooling", {"include_prompt": "no"}, "'include_prompt'"),
             ("Pooling", {"embedding_dimension": 17}, "17 is not supported"),
             ("Pooling", {"surprise": 1}, "surprise=1"),
             ("Dense", {"in_features": 17}, "'in_features': 17"),
-            ("Dense", {"out_features": 2**62}, "tensor 'linear.weight'"),
             ("Dense", {"activation_function": "os.system"}, "'os.system'"),
             ("Dense", {"module_input_name": "token_embeddings"}, "module_inpu"),
         ],

@@ -13,9 +13,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
-from keras_posenc.checkpoints import pretrained_model
-from keras_posenc.export.notes import _cut
-from keras_posenc.export.signatures.cut_strings import cut_strings
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
 pytestmark = [
@@ -106,24 +103,27 @@ def test_vectors(model, variant, expected):
     near(model.predict(TEXTS, verbose=0), expected[f"{variant}/usual"])
 
 
-@pytest.mark.parametrize("way", ["query", "document"])
-def test_prompts(model, variant, expected, way):
-    encode = getattr(model, f"encode_{way}")
-    near(encode(TEXTS, verbose=0), expected[f"{variant}/{way}"])
-
-
-@pytest.mark.parametrize("way", ["query", "document"])
-def test_a_single_text(models, way):
-    encode = getattr(models("several"), f"encode_{way}")
-    found = encode(TEXTS[0], verbose=0)
-    (wanted,) = encode(TEXTS[:1], verbose=0)
-    near(found, wanted)
-    near(encode(TEXTS[0].encode(), verbose=0), found)
-
-
-def test_a_prompt_of_ones_own(model, variant, expected):
+def test_prompts(model, variant, expected):
+    for way in ("query", "document"):
+        encode = getattr(model, f"encode_{way}")
+        near(encode(TEXTS, verbose=0), expected[f"{variant}/{way}"])
     found = model.encode_query(TEXTS, prompt="find this: ", verbose=0)
     near(found, expected[f"{variant}/own"])
+
+
+def test_a_single_text(models):
+    for way in ("query", "document"):
+        encode = getattr(models("several"), f"encode_{way}")
+        (wanted,) = encode(TEXTS[:1], verbose=0)
+        near(encode(TEXTS[0], verbose=0), wanted)
+        near(encode(TEXTS[0].encode(), verbose=0), wanted)
+
+
+def test_many_texts_come_back_in_their_order(models):
+    texts = [f"{'a ' * (number % 7)}b" for number in range(1_100)]
+    found = models("lasttoken").encode_document(texts, prompt="", verbose=0)
+    wanted = models("lasttoken").predict(texts[:7], verbose=0)
+    near(found, wanted[np.arange(1_100) % 7])
 
 
 def test_what_was_cut_is_told(searching):
@@ -131,22 +131,6 @@ def test_what_was_cut_is_told(searching):
         searching.encode_query(TEXTS, verbose=0)
     (each,) = (x for x in caught if "Cut to" in str(x.message))
     assert each.filename == __file__
-
-
-def test_many_texts_are_sorted_by_ids(models, monkeypatch):
-    """Not by characters: a word of 150 letters has one id."""
-    texts = ["x" * 150, "a b c", "a b c d e"]
-    given = []
-
-    def predict(self, texts, **options):
-        given.extend(texts)
-        return np.arange(len(texts))
-
-    monkeypatch.setattr(pretrained_model, "_MANY", 2)
-    monkeypatch.setattr(kp.PretrainedModel, "predict", predict)
-    found = models("lasttoken").encode_document(texts, prompt="")
-    assert given == texts[::-1]
-    assert found.tolist() == [2, 1, 0]
 
 
 class TestPromptsOfModels:
@@ -158,13 +142,6 @@ class TestPromptsOfModels:
                 encode = getattr(again, f"encode_{way}")
                 near(encode(TEXTS, verbose=0), expected[f"{name}/{way}"])
             near(again.predict(TEXTS, verbose=0), expected[f"{name}/usual"])
-
-    def test_others_are_not_saved(self, models):
-        model = models("several")
-        before = len(model.weights), len(list(model._flatten_layers()))
-        model.encode_query(TEXTS, verbose=0)
-        model.added_signatures()
-        assert before == (len(model.weights), len([*model._flatten_layers()]))
 
     def test_given(self, folders):
         """They come before those of the folder."""
@@ -184,12 +161,6 @@ class TestPromptsOfModels:
         model = load(write(tmp_path / "passage", files))
         found = model.encode_document(TEXTS, verbose=0)
         near(found, model.predict([f"p: {x}" for x in TEXTS], verbose=0))
-
-    def test_bytes(self, models):
-        model = models("default")
-        texts = [text.encode() for text in TEXTS]
-        found = model.encode_query(texts, verbose=0)
-        near(found, model.encode_query(TEXTS, verbose=0))
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -220,13 +191,10 @@ class TestPromptsOfModels:
         ("content", "message"),
         [
             ({"prompts": ["query: "]}, "'prompts': it must be an object"),
-            ({"prompts": {"query": 1}}, "must have a string for each name"),
             (
                 {"prompts": {"q": "q: "}, "default_prompt_name": "x"},
                 "there is no prompt 'x'. Prompts are: q",
             ),
-            ({"default_prompt_name": ["q"]}, "must be a string or null"),
-            ({"truncate_dim": 0}, "'truncate_dim'"),
             ({"truncate_dim": 17}, "`truncate_dim` must be at most 16"),
         ],
     )
@@ -258,7 +226,7 @@ class TestTruncation:
         near(model.predict(TEXTS, verbose=0), wanted)
         assert model.layers[-1].name == "embedding"
 
-    @pytest.mark.parametrize("dim", [0, -1, 2.5, "8", 17])
+    @pytest.mark.parametrize("dim", [2.5, 17])
     def test_refused(self, folders, dim):
         with pytest.raises(ValueError, match="`truncate_dim` must be"):
             load(folders["lasttoken"], truncate_dim=dim)
@@ -304,14 +272,10 @@ class TestOutput:
         assert found.dtype == np.uint8
         np.testing.assert_array_equal(found, expected["several/bits"])
 
-    def test_refused(self, folders):
-        with pytest.raises(ValueError, match="`output` must be"):
-            load(folders["lasttoken"], output="int4")
-
 
 @pytest.mark.parametrize(
     "option",
-    [{"prompts": {}}, {"truncate_dim": 4}, {"output": "int8"}],
+    [{"prompts": {}}, {"output": "int8"}],
     ids=lambda option: next(iter(option)),
 )
 def test_options_of_sentence_encoders_alone(folders, option):
@@ -348,27 +312,6 @@ class TestExports:
         for each in (model, no_texts):
             names = [x.name for x in resolve_serving_signatures(each)]
             assert "encode_query" not in names
-
-    def test_card(self, searching, models):
-        said = searching.card["signature"]
-        assert "Puts no prompt before texts." in said
-        assert "document 'text: '" in said
-        (query, _) = searching.added_signatures().values()
-        said = query.card["signature"]
-        assert "Puts the prompt 'a query of a text: ' before each text" in said
-        assert "prompt" not in models("several_keys").card["signature"]
-
-    def test_report_of_a_file_of_ids(self, searching):
-        """It says what the ids begin with."""
-        signature, *_ = resolve_serving_signatures(searching)
-        said = _cut(cut_strings(signature), "LiteRT")
-        assert "query 'a query of a text: '" in said
-        assert "must be those of the prompt and the text together" in said
-
-    def test_no_saved_model_without_graphs(self, searching, tmp_path):
-        """TensorFlow would save no function."""
-        with pytest.raises(ValueError, match=r"run_functions_eagerly\(False\)"):
-            kp.export_saved_model(searching, tmp_path / "m", verbose=False)
 
     @pytest.mark.slow
     def test_files(self, searching, tmp_path):

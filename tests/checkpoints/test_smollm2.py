@@ -7,7 +7,6 @@ import pytest
 import keras_posenc as kp
 from tests import test_c_program as c
 from tests.checkpoints import smollm2
-from tests.recipes import kserve_server
 from tests.text.files import FIXTURES
 
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
@@ -78,32 +77,3 @@ def test_c_program_turns_text_into_text(program, exported, replies, tmp_path):
         if output == "text"
     ]
     assert found == [replies, replies[:1]]
-
-
-@pytest.fixture(scope="module")
-def url(exported, tmp_path_factory):
-    """The address of KServe's model server."""
-    pytest.importorskip("kserve")
-    path = tmp_path_factory.mktemp("server") / "log"
-    with path.open("w") as log:
-        process, url = kserve_server.start(exported.parent, log)
-    try:
-        yield url
-    finally:
-        kserve_server.stop(process)
-
-
-def test_kserve_turns_text_into_text(url, replies):
-    requests = pytest.importorskip("requests")
-    for texts, wanted in (
-        (TEXTS, replies),  # one batch, of several lengths
-        *(
-            ([text], [reply])
-            for text, reply in zip(TEXTS, replies, strict=True)
-        ),
-    ):
-        reply = requests.post(
-            f"{url}:predict", json={"instances": texts}, timeout=900
-        )
-        found = [row["text"] for row in reply.json()["predictions"]]
-        assert found == wanted

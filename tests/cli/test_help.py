@@ -31,10 +31,6 @@ def parse(line):
     return make_parser().parse_args(arguments)
 
 
-def test_commands_are_found():
-    assert {"keras-posenc", "keras-posenc export litert"} <= set(PARSERS)
-
-
 @pytest.mark.parametrize("name", PARSERS)
 def test_help_fits_a_screen_and_shows_an_example(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
@@ -62,7 +58,3 @@ def test_quoted_commands_parse(path):
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in re.findall(r"(?m)^keras-posenc .*", text):
         assert callable(parse(line).run)
-
-
-def test_quoted_commands_are_found():
-    assert len(QUOTING) >= 5

@@ -119,20 +119,6 @@ def test_layers_of_others_are_replicated_but_for_embeddings():
     }
 
 
-def test_what_others_add_to_embeddings_is_replicated():
-    """Under whatever name: nobody else knows its axes."""
-
-    class Reversible(keras.layers.Embedding):
-        def build(self, input_shape):
-            super().build(input_shape)
-            self.add_weight(name="bias", shape=(self.input_dim,))
-            self.add_weight(name="kernel", shape=(3, 3, 3))
-
-    embedding = Reversible(51, 8, name="embedding")
-    model = keras.Sequential([keras.Input((None,), dtype="int32"), embedding])
-    assert sharded(model, 2) == {embedding.embeddings.path: COLUMNS}
-
-
 def test_blocks_that_share_their_weights():
     encoder = kp.TransformerEncoder(
         2, num_heads=4, intermediate_dim=12, share_blocks=True

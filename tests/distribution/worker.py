@@ -142,26 +142,7 @@ def own_slice(tree, distribution):
     )
 
 
-def fed(route, x, y, distribution):
-    """One batch by a generator, by grain, or by tf.data, which Keras shards."""
-    if route == "tf.data":
-        import tensorflow as tf
-
-        dataset = tf.data.Dataset.from_tensor_slices((x, y))
-        return dataset.batch(len(y), drop_remainder=True)
-    batch = (x, y) if distribution is None else own_slice((x, y), distribution)
-    if route == "grain":
-        import grain
-
-        rows = [
-            keras.tree.map_structure(lambda x, i=i: x[i], batch)
-            for i in range(len(batch[1]))
-        ]
-        return grain.MapDataset.source(rows).batch(len(rows)).to_iter_dataset()
-    return (each for each in [batch])  # Keras takes generators alone
-
-
-def one_step(kind, name, route="generator"):
+def one_step(kind, name):
     """The loss of a row, and the weights behind a step of SGD.
 
     They differ as gradients do. The loss is a sum where a mean would not show
@@ -170,9 +151,7 @@ def one_step(kind, name, route="generator"):
     make = MODELS[kind]
     distribution = None
     if name is not None:
-        distribution = distribution_of(
-            name, make, auto_shard_dataset=route == "tf.data"
-        )
+        distribution = distribution_of(name, make, auto_shard_dataset=False)
     keras.distribution.set_distribution(distribution)
     keras.utils.set_random_seed(0)
     model = make()
@@ -182,7 +161,8 @@ def one_step(kind, name, route="generator"):
         model.loss_of.reduction = "sum"
     optimizer = keras.optimizers.SGD(1 / rows, momentum=0.5)
     model.compile(optimizer, model.loss_of)
-    data = fed(route, x, y, distribution)
+    batch = (x, y) if distribution is None else own_slice((x, y), distribution)
+    data = (each for each in [batch])  # Keras takes generators alone
     loss = model.fit(data, verbose=0, shuffle=False).history["loss"][0]
     keras.distribution.set_distribution(None)
     return loss / rows, model
@@ -197,74 +177,37 @@ def whole(variable):
     return np.asarray(value)
 
 
-def compare(kinds, distributions, routes=("generator",)):
+def compare(kinds, distributions):
     """How far one step is from that on one device, and what was sharded."""
     report = {}
     for kind in kinds:
         # Of this process alone, and on its first device.
         loss, alone = one_step(kind, None)
         for name in distributions:
-            for route in routes:
-                found, model = one_step(kind, name, route)
-                pairs = zip(alone.weights, model.weights, strict=True)
-                momenta = zip(
-                    # Behind the number of steps and the learning rate.
-                    model.optimizer.variables[2:],
-                    model.trainable_variables,
-                    strict=True,
-                )
-                report[f"{kind} {name} {route}"] = {
-                    "loss": abs(found - loss),
-                    "weights": max(
-                        float(np.max(np.abs(whole(own) - whole(other))))
-                        for own, other in pairs
-                    ),
-                    "sharded": sum(
-                        not weight.value.sharding.is_fully_replicated
-                        for weight in model.weights
-                    ),
-                    "astray": [
-                        momentum.path
-                        for momentum, weight in momenta
-                        if momentum.value.sharding != weight.value.sharding
-                    ],
-                }
-    return report
-
-
-def quantized(meshes):
-    """How far an int8 model's answers are from those on one device.
-
-    And how many of its variables of int8 are sharded.
-    """
-    x, _ = make_data("encoder")
-
-    def make():
-        keras.utils.set_random_seed(0)
-        model = make_encoder()
-        model.quantize("int8")
-        return model, model.predict(x, verbose=0)
-
-    alone, expected = make()
-    report = {}
-    for sizes in meshes:
-        mesh = keras.distribution.DeviceMesh(
-            tuple(sizes), ["batch", "model"], keras.distribution.list_devices()
-        )
-        distribution = keras.distribution.ModelParallel(
-            layout_map=kp.distribution.layout_map(alone, mesh),
-            batch_dim_name="batch",
-        )
-        with distribution.scope():
-            model, found = make()
-        report[str(sizes)] = {
-            "answers": float(np.max(np.abs(found - expected))),
-            "sharded": sum(
-                weight.dtype == "int8"
-                and not weight.value.sharding.is_fully_replicated
-                for weight in model.weights
-            ),
-        }
+            found, model = one_step(kind, name)
+            pairs = zip(alone.weights, model.weights, strict=True)
+            momenta = zip(
+                # Behind the number of steps and the learning rate.
+                model.optimizer.variables[2:],
+                model.trainable_variables,
+                strict=True,
+            )
+            report[f"{kind} {name}"] = {
+                "loss": abs(found - loss),
+                "weights": max(
+                    float(np.max(np.abs(whole(own) - whole(other))))
+                    for own, other in pairs
+                ),
+                "sharded": sum(
+                    not weight.value.sharding.is_fully_replicated
+                    for weight in model.weights
+                ),
+                "astray": [
+                    momentum.path
+                    for momentum, weight in momenta
+                    if momentum.value.sharding != weight.value.sharding
+                ],
+            }
     return report
 
 
@@ -399,6 +342,6 @@ if __name__ == "__main__":
     case, options = sys.argv[1], json.loads(sys.argv[2])
     if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
         keras.distribution.initialize()
-    cases = (compare, quantized, mirrored, save, load, restore, restore_apart)
+    cases = (compare, mirrored, save, load, restore, restore_apart)
     report = {each.__name__: each for each in cases}[case](**options)
     print("\n" + json.dumps(report))  # behind what Gloo prints

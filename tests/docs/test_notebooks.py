@@ -15,10 +15,6 @@ PAGES = [
 CELL = re.compile(r"(?ms)^```\{code-cell\}[^\n]*\n(.*?)^```$")
 
 
-def test_there_are_pages():
-    assert len(PAGES) >= 20
-
-
 @pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -36,31 +32,3 @@ def test_cells_run(page, monkeypatch):
         lines = "\n" * text[: cell.start(1)].count("\n")  # as in the page
         exec(compile(lines + cell[1], str(page), "exec"), namespace)
         pyplot.close("all")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_as_ipynb(page, monkeypatch):
-    """The same code in the same order, and no link that leads nowhere."""
-    monkeypatch.syspath_prepend(DOCS / "_extensions")
-    from notebooks import INSTALL, notebook
-
-    text = page.read_text(encoding="utf-8")
-    folder = f"docs/{page.parent.name}"
-    for address in ("", "https://example.org/blob/main"):
-        cells = notebook(text, folder, address)["cells"]
-        first, *code = (
-            "".join(cell["source"])
-            for cell in cells
-            if cell["cell_type"] == "code"
-        )
-        assert first == INSTALL
-        assert code == [cell.strip("\n") for cell in CELL.findall(text)]
-        prose = "".join(
-            "".join(cell["source"])
-            for cell in cells
-            if cell["cell_type"] == "markdown"
-        )
-        assert "{py:" not in prose
-        assert "<details>" not in prose
-        targets = re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", prose)
-        assert all(re.match("https?:|#", target) for target in targets)

@@ -25,35 +25,6 @@ def test_every_scheme_is_asked(example):
     }
 
 
-def test_no_test_was_seen_in_training(example):
-    data = example.Data(quick=False)
-    seen = {tuple(words) for words in data.training}
-    assert len(seen) > 100
-    assert max(map(len, seen)) == example.LONGEST
-    for name, texts in data.tests.items():
-        assert len(texts) >= 75, name
-        for words in texts:
-            if "-" in name:
-                low, high = map(int, name.split("-"))
-                assert low <= len(words) <= high
-                assert tuple(words) not in seen
-            else:
-                assert int(name) <= len(words) < int(name) + 40
-
-
-def test_shuffled_texts_are_padded_alike(example):
-    class Encoder:
-        def __call__(self, words):
-            return np.array([int(word) for word in words])
-
-    ids = example.padded(Encoder(), [["3", "1"], ["2"]])
-    assert ids.tolist() == [[3, 1], [2, 0]]
-    (batch,) = example.batches(Encoder(), [["3", "1"]], 1, seed=0)
-    ids, truth = batch
-    assert ids.tolist() == [[3, 1], [1, 3]]
-    assert truth.tolist() == [[1], [0]]
-
-
 def test_every_scheme_can_see_the_order(example):
     """No norm or pooling takes it out again, as it does an added index."""
     ids = np.arange(1, 13, dtype="int32")

@@ -27,14 +27,3 @@ def test_learns_to_find(tmp_path):
     model = keras.saving.load_model(tmp_path / "out" / "search.keras")
     assert model.predict(["Return a path."], verbose=0).shape == (1, 32)
     assert not any("lora" in weight.name for weight in model.weights)
-
-
-def test_held_out_texts_are_not_learned():
-    example = scripts.load("fine_tuning_search")
-    found = example.docstrings()[:3000]
-    search = example.split(found)
-    held_out = {search.documents[i] for own in search.relevant for i in own}
-    assert len(search.queries) > 50
-    for query, text in search.training:
-        assert query not in search.queries
-        assert text not in held_out

@@ -104,21 +104,6 @@ def test_all_go_out_with_positions_of_64_bits(tmp_path):
 
 
 @pytest.mark.slow
-def test_lengths_may_follow_one_another(tmp_path, run_litert):
-    """Runtimes before 2.1.6 keep something of a longer input: then 0.09."""
-    path = tmp_path / "model.tflite"
-    kp.export_litert(model_of_all(), path, verify=False, verbose=False)
-    used = run_litert(path)
-    for shape in ((1, 300), (3, 17), (1, 1), (3, 200), (2, 17)):
-        ids = np.random.default_rng(0).integers(1, 50, shape).astype("int32")
-        (again,), (fresh,) = (
-            run(**{next(iter(run.get_input_details())): ids}).values()
-            for run in (used, run_litert(path))
-        )
-        np.testing.assert_array_equal(again, fresh)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["litert", "saved_model"])
 def test_all_go_out_from_mixed_precision(kind, tmp_path):
     export = getattr(kp, f"export_{kind}")

@@ -522,31 +522,6 @@ def test_other_threads_call_the_model_as_it_is(format, tmp_path):
     assert watch.calls > 10
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_layers_compute_as_before_after_an_error(error):
-    model = several()["serving_default"]
-    dense = model.layers[-1]
-    models = {"serving_default": model}
-    expected, before = model(FLOATS).numpy(), state_of(models)
-    policy = keras.dtype_policies.DTypePolicy("float64")
-
-    def fail():
-        with FrozenModel(model) as frozen:
-            frozen.set_policy(dense, policy)
-            assert dense.compute_dtype == "float64"
-            frozen.compute_by(dense, lambda x: x * 0)
-            assert not np.any(model(FLOATS))
-            for variable in model.variables:
-                variable.assign(ops.zeros_like(variable))
-            raise error
-
-    with pytest.raises(error):
-        fail()
-    assert state_of(models) == before
-    assert dense.compute_dtype == "float32"
-    same([model(FLOATS).numpy()], [expected])
-
-
 def test_a_copy_costs_no_memory_until_it_differs():
     model = keras.Sequential([keras.Input((1000,)), layers.Dense(10_000)])
     model.compile("sgd", "mse")

@@ -193,16 +193,6 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
     assert report.different_weights == []
 
 
-@pytest.mark.slow
-def test_texts_become_ids_in_onnx(translator):
-    """What goes out is `from_ids`: ONNX has no strings here."""
-    _, artifact = translator
-    ((_, sides),) = kp.inspect_export(artifact.path).signatures.items()
-    assert list(sides["inputs"]) == ["ids"]
-    names = ["ended", "output_ids", "score", "token_score"]
-    assert sorted(sides["outputs"]) == names
-
-
 # ---- LiteRT
 
 

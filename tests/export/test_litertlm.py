@@ -515,8 +515,8 @@ def of_few_positions():
         (generator, {"path": "x.tflite"}, "must end in '.litertlm'"),
         (generator, {"samples": [1]}, "must be texts"),
         (generator, {"samples": ["a"], "verify": False}, "verify=False"),
-        (generator, {"tokenizer": FIXTURES}, "has no tokenizer that LiteRT-LM"),
         (generator, {"tokenizer": __file__ + ".json"}, "cannot be read"),
+        (generator, {"tokenizer": FIXTURES}, "has no tokenizer that LiteRT-LM"),
     ],
 )
 def test_refusals(tmp_path, make, options, message):

@@ -126,25 +126,11 @@ def test_names_are_those_of_the_loaded_model(tmp_path, function):
     assert kp.verify_export(artifact.path, loaded, max_length=5).passed
 
 
-def test_static_batch_of_ids_without_a_name():
-    inputs = keras.Input(batch_shape=(1, 16), dtype="int32")
-    model = keras.Sequential([inputs, layers.Embedding(50, 8)])
-    (signature,) = resolve_signatures(model)
-    (spec,) = signature.specs.values()
-    assert (spec.shape, spec.dtype) == ((1, 16), "int32")
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        lambda: kp.TransformerEncoderModel(
-            50, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
-        ),
-        lambda: keras.Sequential([layers.Embedding(50, 8)]),
-    ],
-)
-def test_ids_that_were_guessed_to_be_floats(first):
-    model = keras.Sequential([first(), layers.Dense(2)])
+def test_ids_that_were_guessed_to_be_floats():
+    encoder = kp.TransformerEncoderModel(
+        50, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+    )
+    model = keras.Sequential([encoder, layers.Dense(2)])
     model.compile("sgd", "mse")
     model.fit(np.ones((4, 6), "int32"), np.ones((4, 6, 2)), verbose=0)
     with pytest.raises(ValueError, match="takes only float32 of shape"):
@@ -312,7 +298,6 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
             lambda m: kp.verify_export("m.tflite", "m"),
             "`model` must be a keras.Model",
         ),
-        (lambda m: kp.export_litert("m", m), "`model` must be a keras.Model"),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
         (lambda m: kp.export_saved_model(m, m), "`base_path` must be a path"),
         (
@@ -346,10 +331,6 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
         (
             lambda m: kp.export_litert(m, "m.tflite", samples={1: [[2]]}),
             "dicts with the inputs ids, .*. Received: 1",
-        ),
-        (
-            lambda m: kp.export_litert(m, "m.tflite", samples=[{2: 3}, object]),
-            "dicts with the inputs ids, .*. Received: 2",
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", samples=object()),

@@ -95,12 +95,6 @@ CASES = {
         [0, 1],
     ),
     "not called": (lambda: Subclass(layers.Dense(2)), "saved_model", {}, [0]),
-    "chain not called": (
-        lambda: keras.Sequential([layers.Dense(2)]),
-        "saved_model",
-        {},
-        [0],
-    ),
     "subclass of ids": (
         lambda: called(Subclass(layers.Embedding(9, 2)), "int32"),
         "saved_model",

@@ -1,7 +1,5 @@
 """From a model to sequences: what a generator says is what its model says."""
 
-import inspect
-
 import keras
 import numpy as np
 import pytest
@@ -142,16 +140,6 @@ def test_a_row_is_answered_as_if_it_were_alone(models, make, options):
             np.roll(row, len(row) - np.count_nonzero(row)) for row in SOURCES
         ]
         np.testing.assert_array_equal(together, answers(made, turned)["ids"])
-
-
-@HOME
-def test_prompts_of_any_length_in_turn(generators):
-    """As many, so that a graph knows their number and not their length."""
-    made = generators[continuer]
-    for length in (1, 2, 3):
-        prompts = np.full((2, length), 4, "int32")
-        found = ops.convert_to_numpy(made(prompts)["ids"])
-        np.testing.assert_array_equal(predicted(made, prompts)["ids"], found)
 
 
 def test_an_empty_prompt_without_a_start_symbol(models):
@@ -310,19 +298,6 @@ def test_what_was_quantized_answers():
     assert stream != streamed
 
 
-@HOME
-def test_a_score_may_be_very_low():
-    """... of a target that is given, or found by beams."""
-    model = translator()
-    table = model.target_embedding.embeddings
-    table.assign(1e5 * ops.convert_to_numpy(table))
-    target = {"source": np.array(SOURCES), "target": np.array(SOURCES)}
-    expected = ops.convert_to_numpy(generator(model).scorer(target)["score"])
-    assert np.all(np.sort(expected)[:2] < -6e4)
-    found = generator(model).score(SOURCES, SOURCES)
-    np.testing.assert_allclose(found, expected, rtol=BOUND)
-
-
 def test_models_of_nan_are_named():
     model = continuer()
     table = ops.convert_to_numpy(model.embedding.embeddings).copy()
@@ -379,10 +354,9 @@ def test_a_stream_of_given_noise(models):
     for each, row in ((made, noise[0, 1:]), (generator(made.model), noise[0])):
         with pytest.raises(ValueError, match=r"`noise` must be .*\(max_length"):
             each.stream(SOURCES[0], noise=row)
-    for wrong in (1.0, -0.25, np.nan):
-        row = np.append(noise[0, 1:], np.float32(wrong))
-        with pytest.raises(ValueError, match=r"must be in \[0, 1\). Received"):
-            made.stream(SOURCES[0], noise=row)
+    row = np.append(noise[0, 1:], np.float32(1))
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\). Received"):
+        made.stream(SOURCES[0], noise=row)
 
 
 def test_one_seed_draws_the_same_sequences_call_by_call(models):
@@ -426,25 +400,23 @@ BAD = [
         {"beams": 2, "top_k": 3},
         "`top_k` is an option of sampling.*top_k=3, beams=2",
     ),
-    (
-        {"beams": 2, "repetition_penalty": 2.0},
-        "`repetition_penalty` cannot be used with beams",
-    ),
     ({"n_best": 2}, "`n_best` must be at most the number of beams, 1"),
     ({"length_penalty": 0.6}, "`length_penalty` ranks beams"),
     ({"seed": 1}, "`seed` is an option of sampling"),
     ({"end_ids": [3, START]}, "`start_id` must not be one of `end_ids`"),
-    ({"end_ids": 12}, "`end_ids` must be of the model's ids, 1 to 11"),
     ({"end_ids": "x"}, "`end_ids` must be an id or several"),
     ({"start_id": 0}, "`start_id` must be of the model's ids"),
     ({"start_id": None}, "`start_id`, the first id of targets"),
     ({"prefix_ids": [5] * 7}, "`prefix_ids` must be fewer than `max_length`"),
     ({"min_length": 7}, r"`min_length` must be an integer in \[0, max_length"),
-    ({"min_length": True}, "`min_length` must be an integer.*True"),
     ({"start_id": 2.0}, "`start_id` must be an integer.*2.0"),
-    ({"start_id": "a"}, "`start_id` must be an integer.*'a'"),
-    ({"end_ids": b"a"}, "`end_ids` must be an id or several"),
     ({"end_ids": True}, "`end_ids` must be an id or several"),
+    ({"temperature": -1}, "`temperature` must be 0, for .* or a finite"),
+    ({"temperature": 1.0, "top_k": 0}, "`top_k` must be a positive integer"),
+    ({"temperature": 1.0, "top_p": 0}, r"`top_p` must be a number in \(0, 1"),
+    ({"temperature": 1.0, "min_p": 1}, r"`min_p` must be a number in \[0, 1"),
+    ({"repetition_penalty": 0}, "`repetition_penalty` must be a positive"),
+    ({"beams": 2, "length_penalty": -1}, "`length_penalty` must be a finite"),
     (
         {"prefix_ids": [5, END]},
         "`prefix_ids` must contain none of `end_ids`.* 3",
@@ -472,14 +444,6 @@ def test_models_that_cannot_are_refused_by_name():
     table = continuer(input_position=kp.PositionEmbedding(9))
     with pytest.raises(ValueError, match="9"):
         predicted(generator(table), [[4] * 6])
-
-
-def test_every_argument_is_an_attribute(models):
-    made = generator(models[translator], beams=2, prefix_ids=[5])
-    arguments = inspect.signature(kp.Generator).parameters
-    for name in {*arguments} - {"kwargs"}:
-        getattr(made, name)
-    assert (made.beams, made.max_length, *made.prefix_ids) == (2, 7, 5)
 
 
 def test_a_dict_by_the_name_of_the_input(generators):
@@ -536,12 +500,9 @@ def test_ids_and_sources_that_do_not_fit_are_named(models, generators):
         ):
             with pytest.raises(ValueError, match=f"`{name}` must.*{message}"):
                 ask(wrong)
-    for wrong in ("abc", None, 5, [[5, 6]], [[5, 6], [7]]):
+    for wrong in ("abc", None, [[5, 6], [7]]):
         with pytest.raises(ValueError, match=r"`text` must be ids .*\(seq,\)"):
             made.stream(wrong)
-    for wrong in ("abc", None, [[5, 6], [7]]):
-        with pytest.raises(ValueError, match="`x` must be ids of shape"):
-            made.predict(wrong)
     with pytest.raises(ValueError, match="`x` must hold at least one"):
         predicted(made, np.zeros((0, 3)))
     with pytest.raises(ValueError, match="`target` must hold at least one"):
@@ -552,21 +513,10 @@ def test_ids_and_sources_that_do_not_fit_are_named(models, generators):
         generator(models[translator], beams=2).stream([4])
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    ("make", "options"),
-    [
-        (continuer, {}),
-        pytest.param(
-            translator,
-            {"beams": 3, "length_penalty": 0.6},
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_the_compiler_finds_the_same(models, make, options):
+@HOME
+def test_the_compiler_finds_the_same(models):
     """XLA, which knows every shape and keeps every buffer where it is."""
-    made = generator(models[make], **options)
+    made = generator(models[continuer])
     expected = answers(made, SOURCES)
     made.from_ids.compile(jit_compile=True)
     found = predicted(made, SOURCES)
@@ -579,15 +529,6 @@ def test_the_compiler_finds_the_same(models, make, options):
     [
         (translator, {}),
         (continuer, {"beams": 2, "length_penalty": 0.6}),
-        *(
-            pytest.param(*each, marks=[HOME, pytest.mark.slow])
-            for each in (
-                (translator, {"beams": 2, "n_best": 2}),
-                (translator, {"temperature": 1.0, "seed": 1}),
-                (continuer, {"prefix_ids": [5]}),
-                (continuer, {"top_p": 0.5, "seed": 1}),
-            )
-        ),
     ],
 )
 def test_of_nothing_comes_nothing(models, make, options):
@@ -607,18 +548,3 @@ def test_of_nothing_comes_nothing(models, make, options):
         scored = made.scorer_from_ids({"source": ids, "target": ids})
         assert tuple(scored["score"].shape) == (0,)
         assert tuple(scored["token_score"].shape) == (0, length + 1)
-
-
-@HOME
-def test_batches_of_any_size_in_a_dataset(generators):
-    """... which maps them in a graph, the empty one among them."""
-    import tensorflow as tf
-
-    made = generators[continuer]
-    rows = np.array(SOURCES, "int32")
-    some, none = (tf.data.Dataset.from_tensors(rows[:n]) for n in (2, 0))
-    # Of an unknown number of rows, and of none as the graph knows.
-    for data, sizes in ((some.concatenate(none), (2, 0)), (none, (0,))):
-        found = list(data.map(lambda ids: made(ids)["ids"]))
-        for ids, size in zip(found, sizes, strict=True):
-            np.testing.assert_array_equal(ids, made(rows[:size])["ids"])

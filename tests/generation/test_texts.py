@@ -144,19 +144,11 @@ def test_what_are_no_texts_is_named(made):
         kp.Generator(made.model, start_id=2).predict(rows.batch(2))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"verify": False},
-        # Files of loops are verified below with each change.
-        pytest.param(
-            {"max_length": 8, "samples": TEXTS}, marks=pytest.mark.slow
-        ),
-    ],
-    ids=["plain", "verified"],
-)
-def test_saved_models_answer_texts_ids_and_pairs(beams, tmp_path, options):
-    artifact = kp.export_saved_model(beams, tmp_path, verbose=False, **options)
+# Files of loops are verified below with each change.
+def test_saved_models_answer_texts_ids_and_pairs(beams, tmp_path):
+    artifact = kp.export_saved_model(
+        beams, tmp_path, verify=False, verbose=False
+    )
     loaded = tf.saved_model.load(str(artifact.path))
     assert set(loaded.signatures) == {"serving_default", "from_ids", "score"}
     answer = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
@@ -178,18 +170,8 @@ def test_saved_models_answer_texts_ids_and_pairs(beams, tmp_path, options):
     assert "| log-likelihood of all tokens together |" in of_score
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"beams": 2, "length_penalty": 0.6},
-        # All but sure of itself, with log-likelihoods of 0.
-        pytest.param(
-            {"make": kp.TransformerDecoderModel}, marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_litert_files_have_the_whole_loop(tmp_path, options):
-    made = generator(**options)
+def test_litert_files_have_the_whole_loop(tmp_path):
+    made = generator(beams=2, length_penalty=0.6)
     path = tmp_path / "generator.tflite"
     kp.export_litert(made, path, max_length=2, verbose=False)
     assert "WHILE" in kp.inspect_export(path).operators
@@ -309,21 +291,3 @@ def test_what_is_no_signature_of_a_generator_is_told(
     path = tmp_path / ("a.tflite" if export is kp.export_litert else "a")
     with pytest.raises(ValueError, match=message):
         export(made, path, signatures=ask(made))
-
-
-@pytest.mark.slow
-def test_samples_are_exported_with_their_noise(tmp_path):
-    """Of a seed nobody could ask an answer again, nor prove it."""
-    made = generator(temperature=1.5, top_p=0.9, seed=1)
-    path = tmp_path / "samples.tflite"
-    kp.export_litert(made, path, max_length=4, verbose=False)
-    assert (
-        "noise"
-        in kp.inspect_export(path).signatures["serving_default"]["inputs"]
-    )
-    by_noise = made.offered_signatures()["serving_default"]
-    noise = np.random.default_rng(0).random((4, 6), "float32")
-    first, second = (
-        by_noise([tf.constant(TEXTS), tf.constant(noise)]) for _ in range(2)
-    )
-    np.testing.assert_array_equal(first["text"], second["text"])

@@ -10,7 +10,6 @@ from keras import ops
 from keras_posenc.ops.attention import (
     attend,
     attention_weights,
-    swap_heads,
     weighted_values,
 )
 from tests import reference
@@ -104,8 +103,10 @@ def case(seed, batch=2, heads=4, kv_heads=4, queries=5, keys=7, dim=8):
     return query, key, value, mask, bias
 
 
-@pytest.mark.parametrize("dtype", UNITS)
-@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize(
+    ("kv_heads", "dtype"),
+    [(4, "float32"), (2, "float16"), (1, "bfloat16"), (2, "float64")],
+)
 def test_against_the_oracle(kv_heads, dtype, near):
     query, key, value, mask, bias = case(0, kv_heads=kv_heads)
     check(near, query, key, value, dtype=dtype)
@@ -143,9 +144,17 @@ def test_masks_and_biases_broadcast(shape, near):
 
 # How far down all scores are moved, which changes no softmax: by what the
 # queries and keys are, or by a bias.
-@pytest.mark.parametrize("of_keys", [0, -60000])
-@pytest.mark.parametrize("of_bias", [None, 0, -1e6, -1e30])
-@pytest.mark.parametrize("dtype", UNITS)
+@pytest.mark.parametrize(
+    ("dtype", "of_bias", "of_keys"),
+    [
+        ("float16", None, -60000),
+        ("bfloat16", -1e30, 0),
+        ("float32", None, -60000),
+        ("float32", -1e6, -60000),
+        ("float32", -1e30, 0),
+        ("float64", 0, 0),
+    ],
+)
 def test_masked_keys_weigh_nothing(dtype, of_bias, of_keys):
     query, key, value, mask, bias = case(2)
     query[..., 0], key[..., 0] = 1, of_keys
@@ -171,23 +180,6 @@ def test_masked_keys_weigh_nothing(dtype, of_bias, of_keys):
     assert np.all(abs(total - 1)[attends] <= (count + 8) * fine + unit)
 
 
-@pytest.mark.parametrize("of_bias", [False, True])
-@pytest.mark.parametrize("least", [-60000, -1e9])
-def test_a_mask_of_true_is_no_mask(least, of_bias):
-    """... however low the scores are."""
-    query, key, value, mask, bias = case(2)
-    if not of_bias:
-        query[..., 0], key[..., 0] = 1, least
-    bias = ops.cast(20 * bias + least, "float32") if of_bias else None
-    query, key, value = (ops.cast(x, "float32") for x in (query, key, value))
-    mask = ops.ones(mask.shape, "bool")
-    for attended in (attention_weights, lambda *x, **y: attend(*x, value, **y)):
-        np.testing.assert_array_equal(
-            ops.convert_to_numpy(attended(query, key, mask=mask, bias=bias)),
-            ops.convert_to_numpy(attended(query, key, bias=bias)),
-        )
-
-
 def test_a_bias_that_leaves_no_key_leaves_numbers():
     """Such as those of a padded query, which gradients would spread."""
     query, key, value, mask, _ = case(2)
@@ -207,8 +199,10 @@ def test_a_bias_that_leaves_no_key_leaves_numbers():
     assert np.all(np.isfinite(ops.convert_to_numpy(attended)))
 
 
-@pytest.mark.parametrize("dtype", UNITS)
-@pytest.mark.parametrize("keys", [1, 2, 7, 64])
+@pytest.mark.parametrize(
+    ("keys", "dtype"),
+    [(1, "float32"), (2, "float16"), (7, "bfloat16"), (64, "float64")],
+)
 def test_a_query_without_keys_weighs_all_alike(keys, dtype):
     query, key, value, _, bias = case(3, keys=keys)
     mask = np.zeros((2, 1, 5, keys), "bool")
@@ -243,39 +237,3 @@ def test_low_precision_rounds_weights_once(dtype, near):
     query, key, value = np.zeros((3, 1, 1, 1000, 2))
     bias = np.random.default_rng(0).normal(scale=5, size=(1, 1, 1, 1000))
     check(near, query[:, :, :1], key, value, bias=bias, dtype=dtype)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_graph_of_unknown_shapes(jit_compile, near):
-    import tensorflow as tf
-
-    @tf.function(
-        jit_compile=jit_compile,
-        input_signature=[
-            tf.TensorSpec((None, 4, None, 8)),
-            tf.TensorSpec((None, 2, None, 8)),
-            tf.TensorSpec((None, 2, None, 9)),
-            tf.TensorSpec((None, 1, None, None), "bool"),
-        ],
-    )
-    def graph(query, key, value, mask):
-        return attend(query, key, value, mask=mask)
-
-    for batch, queries, keys in ((1, 1, 1), (2, 5, 7)):
-        query, key, value, mask, _ = case(
-            5, batch, 4, 2, queries=queries, keys=keys
-        )
-        query, key, value = (x.astype("float32") for x in (query, key, value))
-        want, weights = oracle(query, key, value, mask)
-        _, bound = bounds(query, key, value, weights, None, "float32")
-        near(graph(query, key, value, mask), want, bound)
-
-
-@pytest.mark.parametrize("dtype", UNITS)
-def test_heads_and_length_are_swapped(dtype):
-    x = np.arange(2 * 3 * 5 * 4).reshape(2, 3, 5, 4)
-    swapped = swap_heads(ops.cast(x, dtype))
-    assert keras.backend.standardize_dtype(swapped.dtype) == dtype
-    expected = np.swapaxes(x, 1, 2)
-    np.testing.assert_array_equal(ops.cast(swapped, "int32"), expected)

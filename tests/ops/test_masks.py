@@ -12,9 +12,6 @@ import keras_posenc as kp
 from keras_posenc.ops.masks import combine_masks
 from keras_posenc.ops.sides import Side
 
-EXPLICIT = np.array([[0, 1, 1, 1], [1, 1, 0, 0]])
-
-
 # combine_masks
 
 
@@ -88,39 +85,6 @@ def test_combined_against_loops(masking):
     got = combine_masks(**arguments)
     assert got is None or len(got.shape) == 4
     compare_with_loops(got, batch, arguments)
-
-
-@given(masking=maskings(), data=st.data())
-def test_some_queries_are_masked_as_among_all(masking, data):
-    """... whose index is that of their place, or their own."""
-    _, arguments = masking
-    queries = arguments["queries"]
-    rows = st.lists(st.integers(0, queries.length - 1), min_size=1, max_size=4)
-    rows = np.array(data.draw(rows), "int32")
-    every = combine_masks(**arguments)
-    if "attention_mask" in arguments:
-        arguments["attention_mask"] = arguments["attention_mask"][:, rows]
-    arguments["queries"] = queries.some(rows)
-    assert arguments["queries"].length == len(rows)
-    got = combine_masks(**arguments)
-    if every is None:
-        assert got is None
-        return
-    every, got = (ops.convert_to_numpy(x) for x in (every, got))
-    if every.shape[2] > 1:
-        every = every[:, :, rows]
-    every, got = np.broadcast_arrays(every, got)
-    assert np.array_equal(every, got)
-
-
-@pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_masks_of_numbers(dtype):
-    mask = EXPLICIT.astype(dtype)
-    square = np.stack([mask, mask, mask, mask], axis=1)
-    side = Side(4, tokens=mask)
-    got = combine_masks(queries=side, keys=side, attention_mask=square)
-    want = np.broadcast_to(mask[:, np.newaxis, np.newaxis] > 0, (2, 1, 4, 4))
-    assert np.array_equal(ops.convert_to_numpy(got), want)
 
 
 def test_segments_whose_ids_differ_in_high_bits_only():

@@ -91,24 +91,11 @@ def test_any_grid(shape, dim, layout, last_axis_first, max_wavelength, near):
     near(alone(inputs, **config), np.stack([want] * 2), 2.1e-7)
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        pytest.param("float64", marks=pytest.mark.tensorflow),
-        "mixed_bfloat16",
-        "float16",
-    ],
-)
-def test_dtypes(policy, near, half_ulp):
-    dtype = policy.removeprefix("mixed_")
-    layer = kp.AxialPositionalEncoding(merge_mode=None, dtype=policy)
-    outputs = layer(cells(300, 3, 16))
-    assert keras.backend.standardize_dtype(outputs.dtype) == dtype
+@pytest.mark.tensorflow
+def test_float64(near):
+    layer = kp.AxialPositionalEncoding(merge_mode=None, dtype="float64")
     want = reference.axial_encoding((300, 3), 16)
-    bound = 1e-12 if dtype == "float64" else 2.1e-7
-    if "16" in dtype:
-        bound = bound + half_ulp(np.abs(want) + bound, dtype)
-    near(outputs, np.stack([want] * 2), bound)
+    near(layer(cells(300, 3, 16)), np.stack([want] * 2), 1e-12)
 
 
 @pytest.mark.parametrize("last_axis_first", [False, True])
@@ -157,18 +144,6 @@ def test_merge_modes(config, near):
 
 # Beyond learned tables, and other sizes of them.
 
-GRID = r"learned only grids up to grid_shape=\(3, 4\)\. .* Received: inputs "
-
-
-@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (9, 9)])
-@pytest.mark.parametrize("symbolic", [False, True])
-def test_a_larger_grid_is_an_error(shape, symbolic):
-    layer = kp.AxialPositionalEncoding(grid_shape=(3, 4))
-    inputs = keras.Input((*shape, 8)) if symbolic else cells(*shape, 8)
-    message = GRID + rf"with a grid of \({shape[0]}, {shape[1]}\)"
-    with pytest.raises(ValueError, match=message):
-        layer(inputs)
-
 
 @pytest.mark.tensorflow
 def test_in_a_graph_beyond_the_tables_is_nan():
@@ -195,21 +170,16 @@ def test_resized(near):
     assert (
         not kp.AxialPositionalEncoding(1, grid_shape=(3,)).resized((4,)).built
     )
+    inputs = cells(3, 4, 10)
+    wide = kp.AxialPositionalEncoding(
+        grid_shape=(3, 4), merge_mode="concat", encoding_dim=4
+    )
+    wide(inputs)
+    assert wide.resized((6, 8))(inputs).shape == (2, 3, 4, 14)
     with pytest.raises(ValueError, match="`resized` is for learned tables"):
         kp.AxialPositionalEncoding().resized((3, 4))
     with pytest.raises(ValueError, match="`grid_shape` must be None or 2 pos"):
         layer.resized((3, 4, 5))
-
-
-def test_resized_takes_inputs_as_wide_as_before():
-    layer = kp.AxialPositionalEncoding(
-        grid_shape=(3, 4), merge_mode="concat", encoding_dim=4
-    )
-    layer(cells(3, 4, 10))
-    assert layer.resized((6, 8))(cells(6, 8, 10)).shape == (
-        *cells(6, 8, 10).shape[:-1],
-        14,
-    )
 
 
 # Keras.
@@ -219,7 +189,6 @@ def test_resized_takes_inputs_as_wide_as_before():
 @pytest.mark.parametrize(
     ("num_axes", "config"),
     [
-        (2, {}),
         (2, {"grid_shape": (70, 20)}),
         (3, {"layout": "halves", "merge_mode": "concat"}),
     ],
@@ -239,52 +208,3 @@ def test_litert_of_any_grid(num_axes, config, tmp_path, near):
         (outputs,) = runner(cells=data).values()
         # Both within the encoding's bound, and one rounding of a sum below 8.
         near(outputs, model(data), 2 * 2.1e-7 + 4 * 2.0**-24)
-
-
-# Bad input.
-
-
-@pytest.mark.parametrize("value", [0, 4, 2.0, "2", None, True])
-def test_bad_num_axes(value):
-    message = rf"`num_axes` must be 1, 2 or 3\. Received: num_axes={value!r}$"
-    with pytest.raises(ValueError, match=message):
-        kp.AxialPositionalEncoding(value)
-
-
-@pytest.mark.parametrize("value", [3, (3,), (3, 4, 5), (3, 0), "34", (3, 2.5)])
-def test_bad_grid_shapes(value):
-    message = (
-        r"`grid_shape` must be None or 2 positive integers, one for each of "
-        r"num_axes=2\. Received: grid_shape="
-    )
-    with pytest.raises(ValueError, match=message):
-        kp.AxialPositionalEncoding(2, grid_shape=value)
-
-
-@pytest.mark.parametrize(
-    "config", [{"layout": "halves"}, {"max_wavelength": 100}], ids=str
-)
-def test_the_sinusoid_s_arguments_are_not_ignored(config):
-    (name,) = config
-    message = (
-        rf"`{name}` is an option of the sinusoid, and cannot be used with "
-        rf"grid_shape\. "
-        rf"Received: {name}="
-    )
-    with pytest.raises(ValueError, match=message):
-        kp.AxialPositionalEncoding(grid_shape=(3, 4), **config)
-
-
-@pytest.mark.parametrize("shape", [(2, 6, 8), (2, 6, 5, 0), (2, 3, 4, 5, 8)])
-def test_inputs_of_bad_shape(shape):
-    message = (
-        r"AxialPositionalEncoding 'where' expects inputs of shape \(batch, "
-        r"height, width, dim\), with dim known and above 0\. Received: "
-    )
-    with pytest.raises(ValueError, match=message):
-        kp.AxialPositionalEncoding(name="where")(np.zeros(shape, "float32"))
-
-
-def test_inputs_of_bad_dtype():
-    with pytest.raises(ValueError, match="expects inputs of a float dtype"):
-        kp.AxialPositionalEncoding()(np.zeros((1, 2, 2, 4), "int32"))

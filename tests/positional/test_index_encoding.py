@@ -22,10 +22,17 @@ def inputs_of(batch=BATCH, seq=SEQ):
     return rng.normal(size=(batch, seq, DIM)).astype("float32")
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("segmented", [False, True])
-@pytest.mark.parametrize("start", [0, -2, np.array([4, 0, 70000], "int32")])
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    ("normalize", "start", "segmented", "masked"),
+    [
+        (False, -2, True, False),
+        (False, np.array([4, 0, 70000], "int32"), False, True),
+        (True, 0, False, False),
+        (True, np.array([4, 0, 70000], "int32"), True, True),
+        (True, -2, False, True),
+        (True, 0, True, False),
+    ],
+)
 def test_counting(normalize, start, segmented, masked, near):
     segments = SEGMENTS if segmented else None
     mask = MASK if masked else None
@@ -58,15 +65,6 @@ def test_any_mask_skipped(mask, normalize, near):
         assert np.all((want >= 0) & (want < 1))
 
 
-def test_one_row_of_segments_for_all_masks(near):
-    layer = kp.positions.IndexEncoding(True, merge_mode=None)
-    got = layer(inputs_of(), segment_ids=SEGMENTS[:1], mask=MASK)
-    every = np.repeat(SEGMENTS[:1], BATCH, axis=0)
-    positions = reference.positions_from_segments(every)
-    want = reference.index_encoding(positions, every, MASK, True)
-    near(got, want, QUOTIENT)
-
-
 def test_given_positions_are_shares_of_their_segments(near):
     positions = np.arange(BATCH * SEQ).reshape(BATCH, SEQ)
     want = reference.index_encoding(positions, SEGMENTS, MASK, True)
@@ -76,18 +74,6 @@ def test_given_positions_are_shares_of_their_segments(near):
     )
     got = ops.convert_to_numpy(got)
     near(got[MASK], want[MASK], np.abs(want[MASK]) * QUOTIENT)
-
-
-def test_merge_modes(near):
-    inputs, index = inputs_of(), np.arange(SEQ)[:, np.newaxis]
-    near(
-        kp.positions.IndexEncoding()(inputs), inputs + index.astype("float32")
-    )  # the same sum, rounded alike
-    joined = ops.convert_to_numpy(
-        kp.positions.IndexEncoding(merge_mode="concat")(inputs)
-    )
-    near(joined[..., :DIM], inputs)
-    near(joined[..., DIM:], np.broadcast_to(index, (BATCH, SEQ, 1)))
 
 
 def test_positions_in_low_precision(near, half_ulp):
@@ -108,9 +94,7 @@ def test_positions_in_low_precision(near, half_ulp):
     [
         {"positions": np.full(SEQ, np.nan, "float32")},
         {"positions": np.full(SEQ, 2.0**24 + 2)},
-        {"positions": np.full(SEQ, -(2**24) - 1)},
-        {"start_index": 2**24 + 1},
-        pytest.param({"start_index": 2**40}, marks=pytest.mark.tensorflow),
+        {"start_index": -(2**24) - 6},
         {"start_index": 2**31 - 3, "segment_ids": SEGMENTS},
     ],
     ids=str,

@@ -143,22 +143,3 @@ def test_fire_is_the_paper(bidirectional, threshold, near):
             np.diagonal(got, axis1=-2, axis2=-1)[..., np.newaxis], got.shape
         )
         near(got[~earlier], zero[~earlier], 2 * bound)
-
-
-def test_fire_extrapolates_by_interpolating():
-    """Twice as far in twice as long a text is the same share, nearly."""
-    layer = built(kp.positions.FireBias(initial_threshold=1))
-    near_bias = bias_of(layer, [[2**16]], [[2**15]])
-    far_bias = bias_of(layer, [[2**20]], [[2**19]])
-    assert np.abs(near_bias - far_bias).max() < 0.2
-
-
-@pytest.mark.parametrize(
-    "make", [kp.positions.KerpleBias, kp.positions.FireBias]
-)
-def test_refuses_other_numbers_of_heads(make):
-    shared = make()
-    x = np.ones((1, 3, 8), "float32")
-    kp.SelfAttention(2, attention_position=shared)(x)
-    with pytest.raises(ValueError, match=r"of heads 2\. Received: .*heads 4"):
-        kp.SelfAttention(4, attention_position=shared)(x)

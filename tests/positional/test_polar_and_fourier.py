@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc.ops.attention import attend
 from tests import reference as ref
 from tests.layers import randomised
 
@@ -96,22 +95,6 @@ def test_polar_is_the_paper(places, near):
         )
 
 
-def test_polar_counts_differences_alone(near):
-    """In all of attention: `SelfAttention` far out is that at the start."""
-    layer = kp.SelfAttention(
-        HEADS,
-        num_key_value_heads=2,
-        attention_position=kp.positions.PolarEmbedding(),
-    )
-    x = draw(2, 9, HEADS * DIM)
-    layer.build(x.shape)
-    randomised(layer)
-    near(layer(x, start_index=2**20), numpy(layer(x)), 1e-5)
-    assert (
-        np.ptp(numpy(layer(x, positions=np.zeros(9))) - numpy(layer(x))) > 0.1
-    )
-
-
 # ---- FoPE
 
 
@@ -185,16 +168,6 @@ def test_out_of_reach_is_nan(make):
             assert np.isfinite(outputs[0, :, 0]).all()
 
 
-def test_keys_wider_than_values(near):
-    """In backends' fused attention, which not all take them."""
-    query, key = draw(2, 1, HEADS, 6, 2 * DIM)
-    value = draw(1, HEADS, 6, DIM, seed=2)
-    got = attend(*map(ops.convert_to_tensor, (query, key, value)))
-    scores = np.exp(np.einsum("bhqd,bhkd->bhqk", query, key).astype("float64"))
-    weights = scores / scores.sum(axis=-1, keepdims=True)
-    near(got, weights @ value, 64 * UNIT * 16)
-
-
 def test_a_subclass_has_its_own_hook():
     """What a class keeps for other blocks is of its own `rotate` alone."""
 
@@ -203,144 +176,30 @@ def test_a_subclass_has_its_own_hook():
 
     x = ops.convert_to_tensor(draw(1, HEADS, 3, DIM))
     places = np.arange(3)[np.newaxis]
-    for kind in (kp.positions.XPosEmbedding, kp.RotaryEmbedding):
-        mine = type("Mine", (kind,), {"rotate": ones})()
-        mixed_in = type("Mixed", (type("In", (), {"rotate": ones}), kind), {})()
-        for each in (mine, mixed_in):
-            assert numpy(each.turned("rotate", x, places, {})).all() == 1
-            assert np.ptp(numpy(each.turned("rotate", x, places, {}))) == 0
-        assert np.ptp(numpy(kind().turned("rotate", x, places, {}))) > 0
-    mine = type("Mine", (kp.positions.XPosEmbedding,), {"rotate_keys": ones})()
-    assert np.ptp(numpy(mine.turned("rotate_keys", x, places, {}))) == 0
-    mine = type("Mine", (kp.RotaryEmbedding,), {})()
-    known = {}
-    mine.turned("rotate", x, places, known)
-    assert known
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: kp.positions.CombinedPosition(
-                ["rotary", kp.positions.PolarEmbedding()]
-            ),
-            "a position that widens queries and keys, such as PolarEmbedding, "
-            "in the first place alone",
-        ),
-        (
-            lambda: kp.positions.CombinedPosition(
-                [
-                    kp.positions.PolarEmbedding(),
-                    kp.positions.RelativePositionEmbedding(2),
-                ]
-            ),
-            "can have none with the hook `values`: make RelativePositionEmb",
-        ),
-        (
-            lambda: kp.SelfAttention(
-                4,
-                num_key_value_heads=2,
-                attention_position=kp.positions.FourierEmbedding(100),
-            )(draw(1, 3, 16)),
-            "4 heads, which do not divide the 2 heads .*num_key_value_heads=2",
-        ),
-        (
-            lambda: built(
-                kp.positions.FourierEmbedding(100, num_key_value_heads=3)
-            ),
-            "3 heads, which do not divide the 4 heads .*num_key_value_heads=4",
-        ),
-        (
-            lambda: built(kp.positions.FourierEmbedding(6)),
-            "no frequency turns once in `training_length`, which must be at "
-            "least 7. Received: training_length=6",
-        ),
-        (
-            lambda: built(kp.positions.FourierEmbedding(9), dim=5),
-            "Received: width 5 of",
-        ),
-        (
-            lambda: kp.positions.FourierEmbedding(9, gain=-1),
-            "`gain` must be a finite nu",
-        ),
-        (
-            lambda: kp.positions.FourierEmbedding(9, seed=0.5),
-            "`seed` must be an integer",
-        ),
-        (
-            lambda: kp.CrossAttention(
-                2, attention_position=kp.positions.ScalableSoftmax()
-            ),
-            "ScalableSoftmax takes the position of a query for the number of",
-        ),
-        (
-            lambda: kp.TransformerDecoder(
-                1,
-                num_heads=2,
-                cross_attention_position=kp.positions.CombinedPosition(
-                    ["rotary", kp.positions.AttentionTemperature()]
-                ),
-            ),
-            "CombinedPosition takes the position of a query for the number of",
-        ),
-        (
-            lambda: kp.SelfAttention(2)(
-                draw(1, 3, 8), positions=np.zeros((1, 3, 2))
-            ),
-            r"`positions` must be of shape \(batch, seq\), a number for each "
-            r"token.*Received: positions of shape \(1, 3, 2\)",
-        ),
-        (
-            lambda: kp.CrossAttention(2)(
-                draw(1, 3, 8),
-                memory=draw(1, 4, 8),
-                memory_positions=np.zeros((1, 4, 2)),
-            ),
-            r"`memory_positions` must be of shape \(batch, source\)",
-        ),
-    ],
-)
-def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-def test_refuses_other_queries_than_built_for():
-    for position in (
-        kp.positions.PolarEmbedding(),
-        kp.positions.FourierEmbedding(50),
+    for kind, hook in (
+        (kp.positions.XPosEmbedding, "rotate"),
+        (kp.positions.XPosEmbedding, "rotate_keys"),
+        (kp.RotaryEmbedding, "rotate"),
     ):
-        built(position, 2, 4)
-        with pytest.raises(
-            ValueError, match="was built for queries of width 4"
-        ):
-            kp.SelfAttention(2, attention_position=position)(draw(1, 3, 16))
-    with pytest.raises(ValueError, match="was built for queries of heads 2"):
-        kp.SelfAttention(
-            4, attention_position=built(kp.positions.PolarEmbedding(), 2, 4)
-        )(draw(1, 3, 16))
+        mine = type("Mine", (kind,), {hook: ones})()
+        mixed_in = type("Mixed", (type("In", (), {hook: ones}), kind), {})()
+        for each in (mine, mixed_in):
+            assert np.ptp(numpy(each.turned(hook, x, places, {}))) == 0
+        assert np.ptp(numpy(kind().turned(hook, x, places, {}))) > 0
 
 
 def test_combined_with_what_scales_and_biases(near):
     """PoPE first: the others get what it makes of queries and keys."""
-    polar, softmax = (
-        kp.positions.PolarEmbedding(),
-        kp.positions.ScalableSoftmax(),
-    )
+    polar = kp.positions.PolarEmbedding()
+    softmax = kp.positions.ScalableSoftmax()
     shaw = kp.positions.RelativePositionEmbedding(2, values=False)
     position = kp.positions.CombinedPosition([polar, softmax, shaw])
     layer = kp.SelfAttention(HEADS, attention_position=position)
     x = draw(1, 6, HEADS * DIM)
     layer.build(x.shape)
     randomised(layer)
-    query, key = map(ops.convert_to_tensor, draw(2, 1, HEADS, 6, DIM))
+    query = ops.convert_to_tensor(draw(1, HEADS, 6, DIM))
     places = ops.expand_dims(ops.arange(6), 0)
     want = softmax.rotate(polar.rotate(query, places), places)
     near(position.rotate(query, places), numpy(want), 0)
-    near(
-        position.rotate_keys(key, places),
-        numpy(polar.rotate_keys(key, places)),
-        0,
-    )
     assert np.isfinite(numpy(layer(x, use_causal_mask=True))).all()

@@ -69,19 +69,3 @@ def test_is_the_paper(values, given, near):
     kernel, bias = weights_of(layer.output_projection)
     joined = np.reshape(np.swapaxes(attended, 1, 2), (3, 9, DIM))
     near(got, joined @ kernel + bias, FLOAT32)
-
-
-def test_without_values_the_hook_is_absent():
-    assert (
-        kp.positions.RelativePositionEmbedding(REACH, values=False).values
-        is None
-    )
-    assert callable(kp.positions.RelativePositionEmbedding(REACH).values)
-
-
-def test_refuses_other_widths():
-    shared = kp.positions.RelativePositionEmbedding(REACH)
-    x = np.ones((1, 3, DIM), "float32")
-    kp.SelfAttention(2, attention_position=shared)(x)
-    with pytest.raises(ValueError, match=r"of width 4\. Received: .*width 2"):
-        kp.SelfAttention(4, attention_position=shared)(x)

@@ -1,14 +1,11 @@
 """Rotary embeddings: the papers, Hugging Face's numbers, and refusals."""
 
 import json
-import re
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
@@ -119,8 +116,10 @@ def test_frequencies_parity(key, near):
         near(angle, want, 8 * UNIT)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("key", CASES)
+@pytest.mark.parametrize(
+    ("key", "layout"),
+    [(key, LAYOUTS[index % 2]) for index, key in enumerate(CASES)],
+)
 def test_rotation_parity(key, layout, near):
     """Their angles are float32 products, off by half a unit of theirs."""
     case, layer = case_of(key)
@@ -135,18 +134,6 @@ def test_rotation_parity(key, layout, near):
         scale = float(case["attention_scaling"])
         rotated = layer.rotate(ops.convert_to_tensor(x), positions[None])
         near(rotated, case[layout][index], scale * bound)
-
-
-@pytest.mark.parametrize("key", CASES)
-def test_attention_factor_parity(key, near):
-    """Position 0 turns nothing: what is left is the factor."""
-    case, layer = case_of(key)
-    turning = 2 * case["inv_freq"].shape[-1]
-    x = case["inputs"][:, 0]
-    outputs = numpy(layer(x, positions=np.zeros(x.shape[1], int)))
-    ratio = outputs[..., :turning] / x[..., :turning]
-    scale = case["attention_scaling"]
-    near(ratio, np.full(ratio.shape, scale), 4 * UNIT * scale)
 
 
 # ---- Against the papers
@@ -203,15 +190,7 @@ def test_float64(near, encoding_bound):
     near(got, want, 4 * np.abs(x).max() * bound)
 
 
-def test_dynamic_is_exact_within_the_original_length(near, encoding_bound):
-    x = np.random.default_rng(3).normal(size=(2, 64, DIM)).astype("float32")
-    positions = np.arange(64)
-    want = ref.rotary_embedding(x, positions, rates_of(scaled("default")))
-    bound = turned_bound(x, encoding_bound(positions, positions))
-    near(scaled("dynamic")(x), want, bound)
-
-
-@pytest.mark.parametrize("length", [65, 100, 128, 5000, 2**20, FAR])
+@pytest.mark.parametrize("length", [65, 100, 5000, FAR])
 def test_dynamic_follows_the_length(length, near):
     """Frequencies to float32: an angle is off by 2**-21 of itself."""
     layer = scaled("dynamic")
@@ -219,6 +198,7 @@ def test_dynamic_follows_the_length(length, near):
     positions = np.array([0, 1, 63, length - 1])
     rates = rates_of(layer, length=length)
     want = ref.rotary_embedding(x, positions, rates)
+    near(layer(x), numpy(scaled("default")(x)), 24 * UNIT)
     # The first pair never slows down.
     angle = np.maximum(positions * rates[1] * 2.0**-21, 24 * UNIT)
     bound = turned_bound(x, angle)[..., None]
@@ -242,41 +222,14 @@ def test_length_is_that_of_the_row_without_its_padding(rope_type):
     np.testing.assert_allclose(together, alone, rtol=0, atol=64 * UNIT)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rope_type", SCALINGS)
-@settings(max_examples=5)
-@given(data=st.data())
-def test_norms_and_differences(rope_type, layout, near, data):
-    """Norms stay (times the factor); scores see differences alone."""
-    layer = scaled(rope_type, layout=layout)
-    seed = data.draw(st.integers(0, 99))
-    q, k = np.random.default_rng(seed).normal(size=(2, DIM)).astype("float32")
-    shift = data.draw(st.integers(-FAR // 2, FAR // 2))
-    places = data.draw(st.lists(st.integers(0, 1000), min_size=4, max_size=4))
-    # Of one length, before the shift and after.
-    places = np.array([*places, FAR - 1])
-    x = np.stack([q, k] * 2 + [q])[None]
-    before, after = (
-        numpy(layer(x, positions=places + moved))[0]
-        for moved in (np.zeros(5, int), np.array([shift] * 4 + [0]))
-    )
-    scale = numpy(layer(x, positions=np.zeros(5, int)))[0] / x[0]
-    norms = np.linalg.norm(x[0], axis=-1) * scale[:, 0]
-    # A sine within 1e-6 + 6e-7 (dynamic), in each of the features.
-    slack = 2 * 1.6e-6 * norms
-    near(np.linalg.norm(after, axis=-1), norms, slack)
-    scores = [turned[0] @ turned[1] for turned in (before, after)]
-    near(scores[0], scores[1], 4 * np.max(slack) * np.max(norms))
-
-
-@pytest.mark.parametrize("rope_type", SCALINGS)
-@pytest.mark.parametrize("bad", [np.nan, 2.0**24 + 2, -(2.0**24) - 2])
-def test_positions_out_of_range_turn_to_nan(rope_type, bad):
+def test_positions_out_of_range_turn_to_nan(rope_type):
     layer = scaled(rope_type)
     x = np.ones((1, 3, DIM), "float32")
-    outputs = numpy(layer(x, positions=np.array([1, bad, 2], "float32")))
-    assert np.all(np.isnan(outputs[:, 1]))
-    assert not np.any(np.isnan(outputs[:, ::2]))
+    for bad in (np.nan, 2.0**24 + 2, -(2.0**24) - 2):
+        outputs = numpy(layer(x, positions=np.array([1, bad, 2], "float32")))
+        assert np.all(np.isnan(outputs[:, 1]))
+        assert not np.any(np.isnan(outputs[:, ::2]))
 
 
 def test_partial_leaves_the_rest():
@@ -293,11 +246,9 @@ def test_partial_leaves_the_rest():
 @pytest.mark.parametrize(
     ("shape", "sequence_axis", "feature_axis"),
     [
-        ((2, 9, 4), 1, -1),
         ((2, 4, 9), 2, 1),
         ((2, 9, 3, 4), 1, -1),
         ((2, 3, 9, 4), -2, -1),
-        ((2, 4, 3, 9), 3, 1),
     ],
 )
 def test_axes(shape, sequence_axis, feature_axis, near):
@@ -326,200 +277,8 @@ def test_segments_start_again(near):
     near(got, numpy(layer(x, positions=[3, 4, 3, 4, 5])), 0)
 
 
-# ---- Refusals
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"partial_rotary_factor": 1.5},
-            r"`partial_rotary_factor` must be in \(0, 1\]\. "
-            r"Received: partial_rotary_factor=1\.5",
-        ),
-        (
-            {"scaling": of("proportional"), "partial_rotary_factor": 0.5},
-            "`partial_rotary_factor` is a key of `scaling` for the rope_type "
-            "'proportional': leave the argument out",
-        ),
-        (
-            {"scaling": of("yarn"), "max_wavelength": 1},
-            "`max_wavelength` must be above 1 for the rope_type 'yarn'",
-        ),
-    ],
-)
-def test_refuses_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        kp.RotaryEmbedding(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("scaling", "message"),
-    [
-        (
-            "linear",
-            "`scaling` must be None or a dict, such as {'rope_type': 'linear', "
-            "'factor': 4.0}. Received: scaling='linear'",
-        ),
-        (
-            {"rope_type": "yaarn"},
-            "`scaling['rope_type']` must be 'default', 'linear', 'dynamic', "
-            "'yarn', 'longrope', 'llama3', 'proportional' or 'clipped'. "
-            "Received: scaling['rope_type']='yaarn'",
-        ),
-        ({"factor": 2.0}, "Received: scaling['rope_type']=None"),
-        (
-            {"rope_type": "linear", "factor": None},
-            "`scaling` with the rope_type 'linear' needs the keys 'factor'. "
-            "Received: scaling={'rope_type': 'linear'}",
-        ),
-        (
-            {"rope_type": "yarn", "factor": 2},
-            "'yarn' needs the keys 'original_max_position_embeddings'. "
-            "Received: scaling={'rope_type': 'yarn', 'factor': 2}",
-        ),
-        (
-            {"rope_type": "dynamic"},
-            "needs the keys 'factor', 'original_max_position_embeddings'",
-        ),
-        ({"rope_type": "longrope"}, "'short_factor', 'long_factor'"),
-        ({"rope_type": "llama3"}, "'low_freq_factor', 'high_freq_factor'"),
-        (
-            {"rope_type": "default", "factor": 2.0},
-            "`scaling` with the rope_type 'default' has no 'factor'. "
-            "Received: scaling={'rope_type': 'default', 'factor': 2.0}",
-        ),
-        ({**of("llama3"), "truncate": True}, "'llama3' has no 'truncate'"),
-        ({"rope_type": "clipped"}, "needs the keys 'clipped_pairs'"),
-        (
-            {"rope_type": "proportional", "partial_rotary_factor": 1.5},
-            "`scaling['partial_rotary_factor']` must be in (0, 1]. "
-            "Received: scaling['partial_rotary_factor']=1.5",
-        ),
-        (
-            {"rope_type": "linear", "factor": 0.5},
-            "`scaling['factor']` must be at least 1. "
-            "Received: scaling['factor']=0.5",
-        ),
-        (
-            {**of("llama3"), "high_freq_factor": 1},
-            "`scaling['high_freq_factor']` must be above "
-            "`scaling['low_freq_factor']`. Received: 1.0 and 1.0",
-        ),
-        (
-            {**of("yarn"), "beta_slow": 40},
-            "`scaling['beta_fast']` must be above `scaling['beta_slow']`",
-        ),
-        (
-            {**of("yarn"), "mscale": 1},
-            "`scaling` needs the keys 'mscale' and 'mscale_all_dim' together",
-        ),
-        (
-            {
-                **of("yarn"),
-                "mscale": 1,
-                "mscale_all_dim": 2,
-                "attention_factor": 3,
-            },
-            "'attention_factor' of `scaling` cannot be used with 'mscale' and ",
-        ),
-        (
-            {**of("yarn"), "truncate": 1},
-            "`scaling['truncate']` must be True or False",
-        ),
-        (
-            {**of("longrope"), "short_factor": "long"},
-            "`scaling['short_factor']` must be a list of positive numbers. "
-            "Received: scaling['short_factor']='long'",
-        ),
-        (
-            {**of("longrope"), "long_factor": [1, -2]},
-            "`scaling['long_factor'][1]` must be a positive finite number",
-        ),
-    ],
-)
-def test_refuses_scalings(scaling, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        kp.RotaryEmbedding(scaling=scaling)
-
-
 def test_scaling_of_a_config():
     """A config of Hugging Face may name keys without a value."""
     layer = kp.RotaryEmbedding(scaling={**of("yarn"), "attention_factor": None})
     assert layer.get_config()["scaling"] == of("yarn")
     assert kp.RotaryEmbedding().scaling == {"rope_type": "default"}
-
-
-def test_refuses_odd_widths():
-    message = (
-        r"rotates features in pairs.*Received: width 7 .*rotates 7 features"
-    )
-    with pytest.raises(ValueError, match=message):
-        kp.RotaryEmbedding()(np.ones((1, 2, 7), "float32"))
-    with pytest.raises(ValueError, match=r"width 3"):
-        kp.SelfAttention(2, attention_position=kp.RotaryEmbedding()).build(
-            (None, None, 6)
-        )
-    with pytest.raises(ValueError, match=r"width 6 .*rotates 3 features"):
-        kp.RotaryEmbedding(partial_rotary_factor=0.5).build((2, 3, 6))
-
-
-def test_refuses_factors_for_another_width():
-    message = "`scaling['short_factor']` must have one entry for each of the 2"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        scaled("longrope")(np.ones((1, 2, 4), "float32"))
-
-
-@pytest.mark.parametrize(
-    ("shape", "call", "message"),
-    [
-        ((2, 4), {}, r"rank 3 or more.*inputs of shape \(2, 4\)"),
-        (
-            (2, 3, 4),
-            {"positions": np.ones((2, 5))},
-            "`positions` must have sha",
-        ),
-        (
-            (2, 3, 4),
-            {"positions": np.arange(3), "start_index": 1},
-            "cannot be used with start_index",
-        ),
-        (
-            (2, 3, 4),
-            {"start_index": 0.5},
-            "`start_index` must be of an integer",
-        ),
-    ],
-)
-def test_refuses_calls(shape, call, message):
-    with pytest.raises(ValueError, match=message):
-        kp.RotaryEmbedding()(np.ones(shape, "float32"), **call)
-
-
-def test_refuses_integers():
-    with pytest.raises(ValueError, match=r"float dtype.*of dtype int32"):
-        kp.RotaryEmbedding()(np.ones((1, 2, 4), "int32"))
-
-
-def test_refuses_one_axis_for_both():
-    with pytest.raises(ValueError, match="sequence_axis=1 and feature_axis=1"):
-        kp.RotaryEmbedding(feature_axis=1)(np.ones((1, 2, 4), "float32"))
-
-
-@pytest.mark.parametrize(
-    ("scaling", "message"),
-    [
-        (
-            {"rope_type": "proportional", "partial_rotary_factor": 0.1},
-            "must be at least 0.125, to rotate one of the 8 pairs",
-        ),
-        (
-            {"rope_type": "clipped", "clipped_pairs": 9},
-            "must be at most 8, the number of pairs of features",
-        ),
-    ],
-)
-def test_refuses_scalings_that_no_width_fits(scaling, message):
-    layer = kp.RotaryEmbedding(scaling=scaling)
-    with pytest.raises(ValueError, match=message):
-        layer(np.ones((1, 2, DIM), "float32"))

@@ -3,12 +3,10 @@
     python tests/recipes/soak.py --requests 200000 --swaps 10
     python tests/recipes/soak.py --format litert --requests 20000 --swaps 800
 
-Client threads send texts of every length, ids, vectors, and, one time in seven,
-bodies that are none, or that the model does not take; each answer is compared
-with Keras's own, computed before. LiteRT files have ids and vectors alone, and
-ONNX files ids: there rows of length 0 are among the bad ones. In every
-hundredth request a row of vectors is NaN: it must be answered, by NaN, and all
-other rows bit for bit as they are beside a row of numbers. At even distances
+Client threads send texts of every length, ids, and, one time in seven, bodies
+that are none, or that the model does not take; each answer is compared with
+Keras's own, computed before. LiteRT and ONNX files have ids alone: there rows
+of length 0 are among the bad ones. At even distances
 new versions appear, of two models in turn; many of LiteRT, for what breaks an
 interpreter shows in one that still has to make room.
 Prints what came of it as JSON; exit status 1 where anything went wrong, or, in
@@ -39,7 +37,6 @@ THREADS = 8
 TOLERANCE = 1e-5
 WIDTH = 64
 SUFFIXES = {"saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
-NAN_EVERY = 100
 # Of the server's memory since 3 tenths of the requests: a share, or what one
 # body of the largest size takes, in pieces and as one.
 GROWTH, BODY = 0.05, 2 * 2**24
@@ -105,7 +102,7 @@ def body_of(ids, lengths, by_column):
 
 
 def models_of(tokenizer):
-    """A model of texts, and what is behind its tokens and its vectors."""
+    """A model of texts, and what is behind its tokens."""
     import keras
     from keras import layers, ops
 
@@ -127,22 +124,18 @@ def models_of(tokenizer):
     text = keras.Input((), dtype="string", name="text")
     ids = keras.Input((None,), dtype="int32", name="ids")
     lengths = keras.Input((), dtype="int32", name="lengths")
-    vectors = keras.Input((None, WIDTH), name="vectors")
     places = ops.cumsum(ops.ones_like(ids), axis=1)  # the first is 1
     real = ops.less_equal(places, ops.expand_dims(lengths, -1))
     return {
         "serving_default": model(text, embed(tokenizer(text))),
         "from_ids": model([ids, lengths], embed(ops.where(real, ids, 0))),
-        # Vectors of nothing but zeros are padding.
-        "from_vectors": model(vectors, layers.Masking()(vectors)),
     }
 
 
 def export_versions(folder, form):
-    """Two versions of a model; texts, ids, vectors, and answers to these.
+    """Two versions of a model; texts, their ids, and answers by model.
 
-    A version is `folder / "1"`, whatever it is; the answers are by model, for
-    texts and for vectors.
+    A version is `folder / "1"`, whatever it is.
     """
     import keras
     import numpy as np
@@ -160,12 +153,7 @@ def export_versions(folder, form):
         [int(i) for i in np.asarray(tokenizer(tf.constant([text])))[0]]
         for text in texts
     ]
-    draw = np.random.default_rng(0)
-    vectors = [
-        draw.standard_normal((length, WIDTH)).astype("float32")
-        for length in (1, 2, 3, 5, 8, 13, 21)
-    ]
-    answers, vector_answers = [], []
+    answers = []
     for version in (1, 2):
         keras.utils.set_random_seed(version)
         models = models_of(tokenizer)
@@ -179,11 +167,10 @@ def export_versions(folder, form):
                 verbose=False,
             )
         elif form == "litert":
-            some = {each: models[each] for each in ("from_ids", "from_vectors")}
             made = kp.export_litert(
                 models["from_ids"],
                 path.with_suffix(".tflite"),
-                signatures=some,
+                signatures={"from_ids": models["from_ids"]},
                 verbose=False,
             )
             made.path.rename(path)
@@ -192,20 +179,13 @@ def export_versions(folder, form):
                 models["from_ids"], path.with_suffix(".onnx"), verbose=False
             )
             made.path.rename(path)
-        for model, found, given in (
-            (
-                "serving_default",
-                answers,
-                map(tf.constant, zip(texts, strict=True)),
-            ),
-            ("from_vectors", vector_answers, (v[None] for v in vectors)),
-        ):
-            ask = models[model].predict
-            found.append([ask(each, verbose=0)[0] for each in given])
-    for found in (answers, vector_answers):
-        difference = np.abs(np.subtract(*found)).max(axis=1).min()
-        assert difference > 10 * TOLERANCE  # else no swap could be seen
-    return (texts, rows, answers), (vectors, vector_answers)
+        predict = models["serving_default"].predict
+        answers.append(
+            [predict(tf.constant([text]), verbose=0)[0] for text in texts]
+        )
+    difference = np.abs(np.subtract(*answers)).max(axis=1).min()
+    assert difference > 10 * TOLERANCE  # else no swap could be seen
+    return texts, rows, answers
 
 
 def resident(pid):
@@ -217,14 +197,13 @@ def resident(pid):
 class Soak:
     """What the clients share."""
 
-    def __init__(self, url, form, count, of_texts, of_vectors, swaps, swap):
+    def __init__(self, url, form, count, of_texts, swaps, swap):
         self.url, self.form, self.swap = url, form, swap
         self.bad = bad_bodies(form)
         self.bad_names = sorted(self.bad)
         # Half of the bad ones, for they alone broke a runtime.
         self.bad_names += 6 * [name for name in self.bad if "empty row" in name]
         self.texts, self.rows, self.answers = of_texts
-        self.vectors, self.vector_answers = of_vectors
         self.swaps = {
             count * 9 * number // (10 * swaps): number
             for number in range(1, swaps + 1)
@@ -233,7 +212,6 @@ class Soak:
         self.count = count
         self.lock = threading.Lock()
         self.found = collections.Counter()
-        self.nan_rows = 0
         self.wrong = []
         self.last = []
 
@@ -250,11 +228,7 @@ class Soak:
             if index in self.swaps:
                 self.swap(self.swaps[index])
             try:
-                has_vectors = self.form != "onnx"
-                if has_vectors and index % NAN_EVERY == NAN_EVERY - 1:
-                    outcome, problem = self.ask_nan(session, rng)
-                else:
-                    outcome, problem = self.ask(session, rng)
+                outcome, problem = self.ask(session, rng)
             except Exception as error:
                 outcome, problem = "failed", repr(error)
             with self.lock:
@@ -281,20 +255,6 @@ class Soak:
                 None if is_right else f"{name}: {reply.status_code}"
             )
         body = {}
-        if self.form != "onnx" and rng.random() < 0.1:
-            chosen = rng.choices(range(len(self.vectors)), k=rng.randint(1, 4))
-            status, got = self.ask_vectors(session, rng, self.padded(chosen))
-            if status is not None:
-                return "failed", status
-            model = self.model_of(self.vector_answers, chosen, got)
-            return (
-                (f"model {model}", None)
-                if model
-                else (
-                    "wrong",
-                    f"vectors {chosen}: {got.tolist()}",
-                )
-            )
         chosen = rng.choices(range(len(self.texts)), k=rng.randint(1, 4))
         if self.form != "saved_model" or rng.random() < 0.2:
             rows = [self.rows[i] for i in chosen]
@@ -313,80 +273,16 @@ class Soak:
             return "failed", f"{reply.status_code}: {reply.text[:200]}"
         answer = "outputs" if "inputs" in body else "predictions"
         got = np.array(reply.json()[answer])
-        model = self.model_of(self.answers, chosen, got)
+        model = self.model_of(chosen, got)
         if model:
             return f"model {model}", None
         return "wrong", f"{body}: {got.tolist()}"
 
-    def ask_nan(self, session, rng):
-        """One row of vectors is NaN, and the others are as if it were not."""
-        import numpy as np
-
-        count = rng.randint(2, 4)
-        chosen = rng.choices(range(len(self.vectors)), k=count)
-        place = rng.randrange(count)
-        others = [i for i in range(count) if i != place]
-        right = self.padded(chosen)
-        spoilt = right.copy()
-        length = len(self.vectors[chosen[place]])
-        if rng.random() < 0.5:
-            spoilt[place, :length] = np.nan
-        else:
-            spoilt[place, rng.randrange(length), rng.randrange(WIDTH)] = np.nan
-        for _ in range(10):  # until no version came between the two
-            found = []
-            for batch in (spoilt, right):
-                status, got = self.ask_vectors(session, rng, batch)
-                if status is not None:
-                    return "failed", f"NaN row: {status}"
-                model = self.model_of(
-                    self.vector_answers,
-                    [chosen[i] for i in others],
-                    got[others],
-                )
-                found.append((model, got))
-            (model, got), (other, wanted) = found
-            if model == other:
-                break
-        if not model or model != other:
-            return "wrong", f"vectors {chosen}, {place} is NaN: {got.tolist()}"
-        if not np.isnan(got[place]).all():
-            return "wrong", f"NaN is answered by {got[place].tolist()}"
-        if got[others].tobytes() != wanted[others].tobytes():
-            return "wrong", f"NaN changes other rows: {got}, {wanted}"
-        with self.lock:
-            self.nan_rows += 1
-        return f"model {model}", None
-
-    def padded(self, chosen):
-        """Rows of vectors as one batch (rows, longest, WIDTH)."""
-        import numpy as np
-
-        longest = max(len(self.vectors[i]) for i in chosen)
-        batch = np.zeros((len(chosen), longest, WIDTH), "float32")
-        for row, i in zip(batch, chosen, strict=True):
-            row[: len(self.vectors[i])] = self.vectors[i]
-        return batch
-
-    def ask_vectors(self, session, rng, batch):
-        """What is wrong with the reply, or None, and its numbers."""
-        import numpy as np
-
-        form = rng.choice(["instances", "inputs"])
-        # JSON has no NaN: null says so, there and back.
-        values = np.where(np.isnan(batch), None, batch.astype(object))
-        body = {form: values.tolist(), "signature_name": "from_vectors"}
-        reply = session.post(f"{self.url}:predict", json=body, timeout=60)
-        if reply.status_code != 200:
-            return f"{reply.status_code}: {reply.text[:200]}", None
-        answer = "outputs" if form == "inputs" else "predictions"
-        return None, np.array(reply.json()[answer], "float64")
-
-    def model_of(self, answers, chosen, got):
+    def model_of(self, chosen, got):
         """The number of the model whose answers these are, or None."""
         import numpy as np
 
-        for model, own in enumerate(answers, 1):
+        for model, own in enumerate(self.answers, 1):
             wanted = np.array([own[i] for i in chosen])
             if got.shape == wanted.shape and (
                 np.abs(got - wanted).max() <= TOLERANCE
@@ -407,7 +303,7 @@ def main():
         Path(name, "log").open("w") as log,
     ):
         folder = Path(name)
-        of_texts, of_vectors = export_versions(folder, options.format)
+        of_texts = export_versions(folder, options.format)
         (folder / "next").mkdir()
         served = folder / f"served{SUFFIXES[options.format]}"
         for number in range(options.swaps + 1):  # the models, in turn
@@ -434,7 +330,6 @@ def main():
                 options.format,
                 options.requests,
                 of_texts,
-                of_vectors,
                 options.swaps,
                 swap,
             )
@@ -465,7 +360,6 @@ def main():
     growth = max(levels) / levels[0] - 1
     result = {
         **dict(sorted(soak.found.items())),
-        "nan_rows": soak.nan_rows,
         "problems": soak.wrong[:5],
         "problem_count": len(soak.wrong),
         "last_are_of_the_last_version": set(soak.last)

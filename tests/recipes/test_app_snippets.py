@@ -113,22 +113,6 @@ def test_kotlin_has_the_length_of_its_export(signatures, snippet):
     assert f'{{"ids": (1, {length})}}' in readme
 
 
-@pytest.mark.parametrize(
-    ("snippet", "call"),
-    [
-        ("android/TextTask.kt", r"classify\(normalize\(text\)\)"),
-        ("ios/TextTask.swift", r"classify\(text: normalize\(text\)\)"),
-        ("web/classify.js", r"normalized = normalize\(text\)"),
-    ],
-)
-def test_text_is_normalised_before_mediapipe_sees_it(snippet, call):
-    text = (EXPORT / snippet).read_text()
-    assert re.search(call, text)
-    if not snippet.startswith("web"):
-        for name in ("normalize", "normalizeBert"):
-            assert re.search(rf"func? {name}\(", text)
-
-
 def test_the_normalisation_of_bert_is_one_in_all_languages():
     web, kotlin, swift = (
         (EXPORT / name).read_text()
@@ -155,36 +139,6 @@ def test_the_normalisation_of_bert_is_one_in_all_languages():
     }
     assert r'!"\t\n\r".unicodeScalars' in body
     assert r'"\u{FFFD}"' in body
-
-
-@pytest.mark.parametrize("platform", ["android", "ios"])
-def test_each_snippet_loads_a_file_of_its_own(platform):
-    exported = [
-        name
-        for code in snippets(platform)
-        for name in re.findall(r'"(\w+\.tflite)"', code)
-    ]
-    suffix = {"android": "kt", "ios": "swift"}[platform]
-    wanted = [
-        loaded(path)
-        for path in EXPORT.glob(f"{platform}/*.{suffix}")
-        if path.stem != "Replay"  # of any file
-    ]
-    assert len({*wanted}) == 3
-    assert len({*exported}) == len(exported)
-    assert {*wanted} <= {*exported}
-
-
-@pytest.mark.parametrize("platform", ["android", "ios", "web"])
-def test_readme_names_each_file(platform):
-    folder = EXPORT / platform
-    readme = (folder / "README.md").read_text()
-    for file in folder.iterdir():
-        if file.suffix in {".kt", ".kts", ".swift", ".js"}:
-            assert f"`{file.name}`" in readme
-            for name in re.findall(r'"(\w+\.tflite)"', file.read_text()):
-                assert name in readme
-    assert 'task="text_classifier"' in readme
 
 
 @pytest.mark.parametrize(

@@ -7,74 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
 EXPORT = Path(__file__).parents[2] / "export"
-
-# Of the Compose specification what the recipe uses, and no more, so that a
-# misspelt key is an error.
-TEXT = {"type": "string", "minLength": 1}
-TEXTS = {"type": "array", "items": TEXT, "minItems": 1}
-DURATION = {"type": "string", "pattern": r"^(\d+(us|ms|s|m|h))+$"}
-
-
-def closed(required, **properties):
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
-SERVICE = closed(
-    ["image", "ports", "restart"],
-    image={
-        "type": "string",
-        "pattern": r"^[\w./-]+:(\$\{\w+:-)?v?\d[\d.]+\}?$",
-    },
-    command=TEXTS,
-    environment={"type": "object", "additionalProperties": TEXT},
-    ports={
-        "type": "array",
-        "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"},
-    },
-    volumes={
-        "type": "array",
-        "items": closed(
-            ["type", "source", "target", "read_only"],
-            type={"const": "bind"},
-            source=TEXT,
-            target={"type": "string", "pattern": "^/"},
-            read_only={"const": True},
-        ),
-    },
-    healthcheck=closed(
-        ["test"],
-        test=TEXTS,
-        interval=DURATION,
-        timeout=DURATION,
-        start_period=DURATION,
-        retries={"type": "integer", "minimum": 1},
-    ),
-    depends_on={
-        "type": "object",
-        "additionalProperties": closed(
-            ["condition"], condition={"const": "service_healthy"}
-        ),
-    },
-    read_only={"type": "boolean"},
-    cap_drop=TEXTS,
-    security_opt=TEXTS,
-    restart={"enum": ["no", "always", "on-failure", "unless-stopped"]},
-)
-COMPOSE = closed(
-    ["services"],
-    name={"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"},
-    services={"type": "object", "additionalProperties": SERVICE},
-)
 
 
 @pytest.fixture(scope="module")
@@ -82,55 +18,30 @@ def compose():
     return yaml.safe_load((EXPORT / "tf_serving/compose.yml").read_text())
 
 
+# Of the Compose specification what the recipe uses, so that a misspelt key is
+# an error.
+KEYS = {
+    *("image", "command", "environment", "ports", "volumes", "healthcheck"),
+    *("depends_on", "read_only", "cap_drop", "security_opt", "restart"),
+}
+HEALTH = {"test", "interval", "timeout", "start_period", "retries"}
+
+
 def test_compose_file(compose):
-    jsonschema.validate(compose, COMPOSE)
     services = compose["services"]
     for service in services.values():
+        assert service.keys() <= KEYS
+        assert service.get("healthcheck", {}).keys() <= HEALTH
+        # One version, for this machine alone, which it cannot write to.
+        assert re.search(r":(\$\{\w+:-)?v?\d[\d.]+\}?$", service["image"])
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert all(each["read_only"] for each in service.get("volumes", []))
         for name in service.get("depends_on", {}):
             assert "healthcheck" in services[name]
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (["image"], "tensorflow/serving"),  # not pinned
-        (["ports"], ["8501:8501"]),  # to the whole world
-        (["healthchek"], {}),
-        (["healthcheck", "interval"], "5"),
-        (["restart"], "sometimes"),
-    ],
-)
-def test_compose_schema_refuses(compose, path, value):
-    spoilt = json.loads(json.dumps(compose))
-    place = spoilt["services"]["serving"]
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(spoilt, COMPOSE)
-
-
 def test_prometheus_scrapes_what_is_served(compose):
     config = yaml.safe_load((EXPORT / "tf_serving/prometheus.yml").read_text())
-    jsonschema.validate(
-        config,
-        closed(
-            ["scrape_configs"],
-            **{"global": closed(["scrape_interval"], scrape_interval=DURATION)},
-            scrape_configs={
-                "type": "array",
-                "items": closed(
-                    ["job_name", "static_configs"],
-                    job_name=TEXT,
-                    metrics_path={"type": "string", "pattern": "^/"},
-                    static_configs={
-                        "type": "array",
-                        "items": closed(["targets"], targets=TEXTS),
-                    },
-                ),
-            },
-        ),
-    )
     (scrape,) = config["scrape_configs"]
     host, port = scrape["static_configs"][0]["targets"][0].split(":")
     ports = compose["services"][host]["ports"]
@@ -277,28 +188,6 @@ def test_prometheus_scrapes_what_kserve_serves(service):
     for prefix in ("prometheus.io", "prometheus.kserve.io"):
         assert annotations[f"{prefix}/path"] == path
         assert annotations[f"{prefix}/port"] == "8080"  # of the runtime
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (["minReplica"], 1),
-        (["minReplicas"], "one"),
-        (["model", "storageURI"], "pvc://models"),
-        (["model", "modelFormat", "versions"], "2"),
-        (["model", "args"], "--enable_batching"),
-    ],
-)
-def test_inference_service_schema_refuses(
-    service, check_inference_service, path, value
-):
-    spoilt = json.loads(json.dumps(service))
-    place = spoilt["spec"]["predictor"]
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    with pytest.raises(AssertionError):
-        check_inference_service(spoilt)
 
 
 def test_servers_have_onednn_on_any_processor(compose, service):

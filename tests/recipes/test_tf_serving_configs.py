@@ -5,12 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-)
+from google.protobuf import text_format
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "export" / "tf_serving" / "make_configs.py"
@@ -31,34 +26,6 @@ def folder(tmp_path_factory):
     return base
 
 
-def monitoring_config():
-    """tensorflow.serving.MonitoringConfig, which no package has."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="monitoring.proto", package="tensorflow.serving", syntax="proto3"
-    )
-    prometheus = file.message_type.add(name="PrometheusConfig")
-    for number, (name, kind) in enumerate(
-        (("enable", field.TYPE_BOOL), ("path", field.TYPE_STRING)), start=1
-    ):
-        prometheus.field.add(
-            name=name, number=number, label=field.LABEL_OPTIONAL, type=kind
-        )
-    config = file.message_type.add(name="MonitoringConfig")
-    config.field.add(
-        name="prometheus_config",
-        number=1,
-        label=field.LABEL_OPTIONAL,
-        type=field.TYPE_MESSAGE,
-        type_name=".tensorflow.serving.PrometheusConfig",
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName("tensorflow.serving.MonitoringConfig")
-    )()
-
-
 @pytest.mark.parametrize(
     ("options", "name", "path"),
     [
@@ -70,39 +37,29 @@ def monitoring_config():
 def test_server_reads_the_configs(folder, tmp_path, options, name, path):
     from tensorflow_serving.config import model_server_config_pb2
 
-    process = make(folder, *options, "--out", tmp_path / "new")
+    more = []
+    if not options:
+        more = [tmp_path / "other" / "3"]
+        more[0].mkdir(parents=True)
+    given = (each.parent for each in more)
+    process = make(folder, *given, *options, "--out", tmp_path / "new")
     assert process.returncode == 0, process.stderr
     config = text_format.Parse(
         (tmp_path / "new" / "models.config").read_text(),
         model_server_config_pb2.ModelServerConfig(),
     )
-    (model,) = config.model_config_list.config
+    model, *others = config.model_config_list.config
     assert model.name == name
     assert model.base_path == path
     assert model.model_platform == "tensorflow"
-    monitoring = text_format.Parse(
-        (tmp_path / "new" / "monitoring.config").read_text(),
-        monitoring_config(),
-    )
-    assert monitoring.prometheus_config.enable
-    assert monitoring.prometheus_config.path == (
-        "/monitoring/prometheus/metrics"
-    )
-
-
-def test_several_models(folder, tmp_path):
-    from tensorflow_serving.config import model_server_config_pb2
-
-    (tmp_path / "other" / "3").mkdir(parents=True)
-    process = make(folder, tmp_path / "other", "--out", tmp_path / "new")
-    assert process.returncode == 0, process.stderr
-    config = text_format.Parse(
-        (tmp_path / "new" / "models.config").read_text(),
-        model_server_config_pb2.ModelServerConfig(),
-    )
-    assert {
-        model.name: model.base_path for model in config.model_config_list.config
-    } == {"judge": "/models/judge", "other": "/models/other"}
+    assert [each.base_path for each in others] == [
+        f"/models/{each.parent.name}" for each in more
+    ]
+    monitoring = (tmp_path / "new" / "monitoring.config").read_text()
+    assert monitoring.split() == [
+        *("prometheus_config", "{", "enable:", "true"),
+        *("path:", '"/monitoring/prometheus/metrics"', "}"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,18 +22,6 @@ def flags():
     return set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', source))
 
 
-def test_every_launch_line_has_flags_that_exist():
-    assert "--folder" in flags()
-    pages = [*RECIPES.iterdir(), ROOT / EXAMPLE]
-    pages.append(ROOT / "docs" / "distributed.md")
-    for page in pages:
-        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        for line in re.findall(rf"python {EXAMPLE}.*", text):
-            line = line.partition("#")[0]
-            used = set(re.findall(r"--[\w-]+", line))
-            assert used <= flags(), (page.name, line)
-
-
 @pytest.fixture
 def jobset():
     return yaml.safe_load((RECIPES / "jobset.yaml").read_text())

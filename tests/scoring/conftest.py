@@ -23,7 +23,6 @@ def files(tmp_path_factory):
     pooled = kp.Pooling1D("mean")(vectors)
     scores = keras.layers.Dense(3, activation="softmax", name="scores")(pooled)
     texts = keras.Model(text, scores)
-    texts.save(folder / "texts.keras")
     # Without a mask each zero counts, so that padding matters.
     ids = keras.Sequential(
         [

@@ -118,15 +118,6 @@ def test_texts_of_any_form(padded):
         np.testing.assert_array_equal(next(iter(ids)), expected)
 
 
-def test_texts_are_tokenized_once(padded, monkeypatch):
-    calls, split = [], type(padded).split
-    monkeypatch.setattr(
-        type(padded), "split", lambda *x: calls.append(1) or split(*x)
-    )
-    MaskSeen()(padded(TEXTS))
-    assert calls == [1]
-
-
 def test_models_see_the_mask(padded):
     text, texts = keras.Input((), dtype="string"), tf.constant(TEXTS)
     expected = padded.compute_mask(TEXTS)
@@ -160,6 +151,29 @@ def test_config_and_file(make, tokenizer, tmp_path):
     np.testing.assert_array_equal(loaded(tf.constant(TEXTS)), expected)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "received"),
+    [
+        ([["a"], ["b"]], "dtype=string, shape=(2, 1)"),
+        (keras.Input(()), "dtype=float32, shape=(None,)"),
+    ],
+)
+def test_what_are_no_texts(inputs, received):
+    with pytest.raises(ValueError, match="'words' expects strings") as error:
+        kp.ByteTokenizer(name="words")(inputs)
+    assert received in str(error.value)
+
+
+@pytest.mark.parametrize("text", [b"a\xff b", b"\xed\xa0\x80", b""])
+def test_any_bytes(tokenizer, text):
+    """... half of a surrogate pair among them."""
+    ids = tokenizer([text]).numpy()
+    assert (ids[0, 0], ids[0, -1]) == (tokenizer.start_id, tokenizer.end_id)
+    assert 0 <= ids.min() <= ids.max() < tokenizer.vocabulary_size()
+    (found,) = tokenizer.detokenize(ids).numpy()
+    found.decode()
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
 def test_policies_do_not_touch_the_ids(policy):
     before = keras.config.dtype_policy()
@@ -173,29 +187,3 @@ def test_policies_do_not_touch_the_ids(policy):
         assert embedding(np.array(tokenizer(TEXTS))).dtype == dtype
     finally:
         keras.config.set_dtype_policy(before)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "received"),
-    [
-        ([["a"], ["b"]], "dtype=string, shape=(2, 1)"),
-        ("a", "dtype=string, shape=()"),
-        ([1, 2], "dtype=int32, shape=(2,)"),
-        (keras.Input((1,), dtype="string"), "string, shape=(None, 1)"),
-        (keras.Input(()), "dtype=float32, shape=(None,)"),
-    ],
-)
-def test_what_are_no_texts(inputs, received):
-    with pytest.raises(ValueError, match="'words' expects strings") as error:
-        kp.ByteTokenizer(name="words")(inputs)
-    assert received in str(error.value)
-
-
-@pytest.mark.parametrize("text", [b"a\xff b", b"\xed\xa0\x80", b"\0a", b""])
-def test_any_bytes(tokenizer, text):
-    """... half of a surrogate pair among them."""
-    ids = tokenizer([text]).numpy()
-    assert (ids[0, 0], ids[0, -1]) == (tokenizer.start_id, tokenizer.end_id)
-    assert 0 <= ids.min() <= ids.max() < tokenizer.vocabulary_size()
-    (found,) = tokenizer.detokenize(ids).numpy()
-    found.decode()

@@ -96,10 +96,8 @@ def test_packed_rows_hold_every_text_in_order(window):
         (list(a), list(b)) for a, b in texts if a or b
     ]
     if window == 1000:
-        used = sum((row["source"]["ids"] != 0).sum() for row in rows)
         sizes = [max(map(len, pair)) for pair in texts]
         # Two rows that follow each other hold more than one would.
-        assert used <= len(rows) * length
         assert (len(rows) - 1) * length <= 2 * 2 * sum(sizes)
 
 

@@ -354,92 +354,78 @@ def evaluator(**options):
 
 
 PAIRS = np.ones((3, 2, 4), "float32")
-REFUSED = [
-    (lambda: training.ContrastiveLoss(temperature=0), "temperature=0"),
-    (lambda: training.ContrastiveLoss(symmetric=1), "symmetric=1"),
-    (lambda: training.ContrastiveLoss(similarity="l2"), "similarity='l2'"),
-    (
-        lambda: training.ContrastiveLoss(dtype="float16"),
-        "`dtype` must be 'float32' or 'float64'.*'float16'",
-    ),
-    (
-        lambda: training.ContrastiveLoss()(None, PAIRS[:, 0]),
-        r"keras.ops.stack\(\[query, document\], axis=1\).*\(3, 4\)",
-    ),
-    (
-        lambda: training.ContrastiveLoss()(None, PAIRS[:, :1]),
-        r"a query and its document.*\(3, 1, 4\)",
-    ),
-    (
-        lambda: training.ContrastiveLoss()(None, PAIRS[:1]),
-        r"at least 2 examples.*\(1, 2, 4\)",
-    ),
-    (
-        lambda: training.ContrastiveLoss()(np.ones(3), PAIRS),
-        "`y_true` must be of an integer dtype.*float",
-    ),
-    *(
-        (
-            lambda shape=shape: training.ContrastiveLoss()(
-                np.ones(shape, int), PAIRS
-            ),
-            r"`y_true` must be None, or labels.* \(3,\) or \(3, 1\).*"
-            rf"\({', '.join(map(str, shape))},?\)$",
-        )
-        for shape in ((), (1,), (2,), (3, 2), (2, 1), (3, 1, 1))
-    ),
-    (
-        lambda: training.MatryoshkaLoss("mse", dims=(2,)),
-        "`loss` must be a keras.losses.Loss.*'mse'",
-    ),
-    *(
-        (
-            lambda dims=dims: training.MatryoshkaLoss(
-                training.ContrastiveLoss(), dims=dims
-            ),
-            "`dims`.*dims=",
-        )
-        for dims in (4, (), (0,), (2.5,))
-    ),
-    (
-        lambda: training.MatryoshkaLoss(
-            training.ContrastiveLoss(), dims=(4, 2), weights=(1,)
-        ),
-        r"as many as `dims`, 2.*\[1.0\]",
-    ),
-    (
-        lambda: training.MatryoshkaLoss(
-            training.ContrastiveLoss(), dims=(8, 2)
-        )(None, PAIRS),
-        r"at most the width of the vectors, 4.*\[8, 2\]",
-    ),
-    (lambda: evaluator(encoder="model"), "`encoder`.*'model'"),
-    (lambda: evaluator(document_encoder=3), "`document_encoder`.*=3"),
-    (lambda: evaluator(queries="a text"), "`queries`.*'a text'"),
-    (lambda: evaluator(documents=[]), "`documents` must not be empty"),
-    (lambda: evaluator(relevant="q"), "`relevant` must be a mapping.*'q'"),
-    (lambda: evaluator(relevant={"x": {"d"}}), "ids of `queries`.*'x'"),
-    (lambda: evaluator(relevant={"q": "d"}), r"such as \{'d'\}.*query 'q'"),
-    (lambda: evaluator(relevant={"q": {"x"}}), "of `documents`.*'x'.*'q'"),
-    (lambda: evaluator(relevant={}), "leave out queries without.*'q'"),
-    (lambda: evaluator(relevant={"q": {"d": 0}}), "leave out queries.*'q'"),
-    (lambda: evaluator(relevant={"q": {"d": -1}}), "relevant=-1"),
-    (lambda: evaluator(at=()), r"`at` must be a sequence.*at=\(\)"),
-    (lambda: evaluator(at=(1, 0)), "`at` must be a positive.*at=0"),
-    (lambda: evaluator(at=(3,)), r"number of documents, 2.*at=\(3,\)"),
-    (lambda: evaluator(every=0), "every=0"),
-    (
-        lambda: evaluator(encoder=lambda x: np.ones(3))(),
-        r"`encoder` must give vectors.*\(1, dim\).*\(3,\)",
-    ),
-    (
-        lambda: evaluator(document_encoder=lambda x: np.ones((2, 3)))(),
-        r"the same width.*\(1, 2\) and \(2, 3\)",
-    ),
-]
 
 
-@pytest.mark.parametrize(("make", "match"), REFUSED)
-def test_refuses(make, match):
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"temperature": 0}, "temperature=0"),
+        ({"symmetric": 1}, "symmetric=1"),
+        ({"similarity": "l2"}, "similarity='l2'"),
+        ({"dtype": "float16"}, "must be 'float32' or 'float64'.*'float16'"),
+    ],
+)
+def test_refuses_options_of_the_loss(options, match):
     with pytest.raises(ValueError, match=match):
-        make()
+        training.ContrastiveLoss(**options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "vectors", "match"),
+    [
+        (None, PAIRS[:, 0], r"stack\(\[query, document\], axis=1\).*\(3, 4\)"),
+        (None, PAIRS[:, :1], r"a query and its document.*\(3, 1, 4\)"),
+        (None, PAIRS[:1], r"at least 2 examples.*\(1, 2, 4\)"),
+        (np.ones(3), PAIRS, "`y_true` must be of an integer dtype.*float"),
+        (np.ones(1, int), PAIRS, r"labels.* \(3,\) or \(3, 1\)"),
+        (np.ones((3, 2), int), PAIRS, r"labels.* \(3,\) or \(3, 1\)"),
+    ],
+)
+def test_refuses_pairs(labels, vectors, match):
+    with pytest.raises(ValueError, match=match):
+        training.ContrastiveLoss()(labels, vectors)
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "match"),
+    [
+        ("mse", {"dims": (2,)}, "`loss` must be a keras.losses.Loss.*'mse'"),
+        *((None, {"dims": dims}, "`dims`.*dims=") for dims in (4, (), (2.5,))),
+        (None, {"dims": (4, 2), "weights": (1,)}, r"as many as `dims`, 2"),
+        (None, {"dims": (8, 2)}, r"at most the width of the vectors, 4"),
+    ],
+)
+def test_refuses_dims(loss, options, match):
+    loss = loss or training.ContrastiveLoss()
+    with pytest.raises(ValueError, match=match):
+        training.MatryoshkaLoss(loss, **options)(None, PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"encoder": "model"}, "`encoder`.*'model'"),
+        ({"queries": "a text"}, "`queries`.*'a text'"),
+        ({"documents": []}, "`documents` must not be empty"),
+        ({"relevant": "q"}, "`relevant` must be a mapping.*'q'"),
+        ({"relevant": {"x": {"d"}}}, "ids of `queries`.*'x'"),
+        ({"relevant": {"q": "d"}}, r"such as \{'d'\}.*query 'q'"),
+        ({"relevant": {"q": {"x"}}}, "of `documents`.*'x'.*'q'"),
+        ({"relevant": {"q": {"d": 0}}}, "leave out queries.*'q'"),
+        ({"relevant": {"q": {"d": -1}}}, "relevant=-1"),
+        ({"at": ()}, r"`at` must be a sequence.*at=\(\)"),
+        ({"at": (3,)}, r"number of documents, 2.*at=\(3,\)"),
+        ({"every": 0}, "every=0"),
+        (
+            {"encoder": lambda x: np.ones(3)},
+            r"`encoder` must give vectors.*\(1, dim\).*\(3,\)",
+        ),
+        (
+            {"document_encoder": lambda x: np.ones((2, 3))},
+            r"the same width.*\(1, 2\) and \(2, 3\)",
+        ),
+    ],
+)
+def test_refuses_evaluations(options, match):
+    with pytest.raises(ValueError, match=match):
+        evaluator(**options)()

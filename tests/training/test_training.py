@@ -77,9 +77,10 @@ def losses_by_definition(logits, targets, smoothing):
     return -(q * log_p).sum(-1)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-@pytest.mark.parametrize("from_logits", [True, False])
-@pytest.mark.parametrize("ignored", [0, -1])
+@pytest.mark.parametrize(
+    ("smoothing", "from_logits", "ignored"),
+    [(0.0, True, -1), (0.1, False, -1), (0.1, True, 0), (0.9, False, 0)],
+)
 def test_loss_is_the_definitions(smoothing, from_logits, ignored):
     logits, targets, weights = draw(0)
     counts = targets != 0
@@ -333,23 +334,12 @@ def test_teacher_forcing_in_a_model(tmp_path):
     [
         (lambda: training.NoamSchedule(0), "`d_model`.*d_model=0"),
         (
-            lambda: training.NoamSchedule(8, warmup_steps=2.5),
-            "warmup_steps=2.5",
-        ),
-        (lambda: training.NoamSchedule(8, scale=-1), "`scale`.*scale=-1"),
-        (
             lambda: training.TokenCrossentropy(label_smoothing=1),
             "label_smoothing=1",
         ),
         (
             lambda: training.TokenCrossentropy(reduction="sum_over_batch_size"),
             "padding does not count.*'sum_over_batch_size'",
-        ),
-        (
-            lambda: training.TokenCrossentropy()(
-                np.ones((2, 3, 1)), np.ones((2, 3, V))
-            ),
-            r"Targets must be ids.*\(2, 3, 1\).*\(2, 3, 7\)",
         ),
         (
             lambda: training.TokenCrossentropy()(
@@ -382,10 +372,6 @@ def test_teacher_forcing_in_a_model(tmp_path):
             r"`segment_ids` must have shape.*\(2, 1\)",
         ),
         (lambda: training.TeacherForcing(start_id=0), "start_id=0"),
-        (
-            lambda: training.TeacherForcing()(np.ones((2, 3, 1), int)),
-            r"\(batch, seq\).*\(2, 3, 1\)",
-        ),
     ],
 )
 def test_refuses(make, match):

@@ -235,39 +235,6 @@ def test_pooling(case):
     near(pooling(x), x.astype("float64").mean(axis=1))
 
 
-@pytest.mark.parametrize("norm_at", ["after", "before"])
-def test_stack_is_its_blocks(norm_at):
-    rng = np.random.default_rng(0)
-    encoder = kp.TransformerEncoder(
-        3,
-        num_heads=4,
-        intermediate_dim=16,
-        dropout=0.0,
-        norm_at=norm_at,
-    )
-    encoder.build((None, None, 8))
-    randomised(encoder, rng)
-    x = rng.normal(size=(2, 5, 8)).astype("float32")
-    expected = x
-    for block in encoder.blocks:
-        expected = ref.encoder_block(
-            expected,
-            block_weights(block, 8),
-            4,
-            norm_at,
-            epsilon=1e-5,
-        )
-    if norm_at == "before":
-        expected = ref.layer_norm(
-            expected,
-            **norm_weights(encoder.final_norm),
-            epsilon=1e-5,
-        )
-    else:
-        assert encoder.final_norm is None
-    near(encoder(x), expected)
-
-
 @property_test
 @given(cases())
 def test_decoder_block(case):

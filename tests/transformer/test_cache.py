@@ -12,6 +12,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from keras_posenc.ops import attention
 from tests.layers import randomised
 
 VOCABULARY, LENGTH = 30, 9
@@ -182,13 +183,28 @@ def test_steps_of_relative_cross_attention():
     near(by_steps(model, model.build_cache(SOURCE, LENGTH), TARGET), expected)
 
 
-def test_a_prompt_in_parts():
-    model = alone(attention_position=kp.AlibiBias())
+@pytest.mark.parametrize(
+    ("position", "most"),
+    [
+        ("alibi", None),
+        *(
+            pytest.param(name, 1, marks=pytest.mark.tensorflow)
+            for name in ("rotary", "t5", "shaw", "transformer-xl")
+        ),
+    ],
+)
+def test_a_prompt_in_parts(position, most, monkeypatch):
+    """... also where a part has so many scores that it goes in blocks."""
+    if most:
+        monkeypatch.setattr(attention, "MAX_SCORES", most)
+        monkeypatch.setattr(attention, "BLOCK", 2)
+    model = alone(attention_position=IN_ATTENTION[position]())
     cache = model.build_cache(3, 20)
     parts = []
     for begin, end in ((0, 4), (4, 6), (6, 9)):
         logits, cache = model.call_with_cache(TARGET[:, begin:end], cache)
         parts.append(logits)
+    monkeypatch.undo()
     near(ops.concatenate(parts, axis=1), model(TARGET))
     assert int(ops.convert_to_numpy(cache["slot"])) == LENGTH
 
@@ -294,44 +310,6 @@ def test_steps_that_xla_compiles(rows):
             np.testing.assert_array_equal(after[name], block[name])
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [("float32", 1e-5), ("float64", 1e-12), ("bfloat16", LOW_TOLERANCE)],
-)
-def test_a_loop_overwrites_its_own_cache(dtype, tolerance):
-    import tensorflow as tf
-
-    model = whole(attention_position=kp.RotaryEmbedding(), dtype=dtype)
-    cache = model.build_cache(SOURCE, LENGTH)
-    expected = by_steps(model, cache, TARGET)
-
-    @tf.function
-    def by_loop(target, cache):
-        def step(index, cache, found):
-            token = tf.gather(target, index, axis=1)[:, tf.newaxis]
-            logits, cache = model.call_with_cache(token, cache, write="memory")
-            return index + 1, cache, found.write(index, logits[:, 0])
-
-        found = tf.TensorArray(expected.dtype, LENGTH)
-        _, _, found = tf.while_loop(
-            lambda index, *_: index < LENGTH,
-            step,
-            (tf.constant(0), model.own_cache(cache), found),
-        )
-        return tf.transpose(found.stack(), (1, 0, 2))
-
-    graph = by_loop.get_concrete_function(TARGET, cache).graph
-    body = next(
-        each
-        for each in graph.as_graph_def().library.function
-        if "while_body" in each.signature.name
-    )
-    assert "InplaceUpdate" in {node.op for node in body.node_def}
-    for _ in range(2):  # the second as the first: the cache is as it was
-        near(by_loop(TARGET, cache), expected, tolerance)
-
-
 # ---- What is refused
 
 
@@ -370,43 +348,69 @@ def test_positions_that_cannot_be_cached(options, message):
         model.build_cache(2, 9)
 
 
-def test_tokens_that_do_not_fit():
-    model = whole()
+def test_what_does_not_fit():
+    model, other = whole(), alone()
     cache = model.build_cache(SOURCE, 4)
     with pytest.raises(ValueError, match=r"has 4 slots .*, of which 0 are"):
         model.call_with_cache(TARGET[:, :5], cache)
-    _, cache = model.call_with_cache(TARGET[:, :4], cache)
-    with pytest.raises(ValueError, match="of which 4 are used"):
-        model.call_with_cache(TARGET[:, 4:5], cache)
-    for ids, message in (
-        (TARGET[:2, :1], "`token_ids` must have shape"),
-        (TARGET[:, 0], "`token_ids` must have shape"),
-        (TARGET[:, :1] * 1.0, "`token_ids` must be of an integer dtype"),
+    _, full = model.call_with_cache(TARGET[:, :4], cache)
+    token, ids = TARGET[:, :1], "`token_ids` must "
+    with pytest.raises(ValueError, match="`mask` must be bool"):
+        model.call_with_cache(token, cache, mask=np.ones((3, 1)))
+    step, start = model.call_with_cache, model.build_cache
+    for call, given, message in (
+        (step, (token, full), "of which 4 are used"),
+        (step, (TARGET[:2, :1], cache), f"{ids}have shape"),
+        (step, (TARGET[:, 0], cache), f"{ids}have shape"),
+        (step, (token * 1.0, cache), f"{ids}be of an integer dtype"),
+        (step, (TARGET[:, :0], cache), f"{ids}hold at least one"),
+        (step, (token, other.build_cache(3, 4)), "`cache` must be one.*token"),
+        (step, (token, None), "Received: cache=None"),
+        (other.call_with_cache, (token, cache), "`cache` must be one.*token"),
+        (start, (SOURCE, 0), "`max_length` must be a positive"),
+        (start, (SOURCE * 0.5, 4), "`source` must be of an integer"),
+        (other.build_cache, (0, 0), "`max_length` must"),
+        (other.build_cache, (1, 2.5), "`max_length` must"),
+        (other.build_cache, (-1, 4), "`batch_size` must"),
+        (other.build_cache, (TARGET, 4), "`batch_size` must"),
     ):
         with pytest.raises(ValueError, match=message):
-            model.call_with_cache(ids, cache)
-    with pytest.raises(ValueError, match="`mask` must be bool"):
-        model.call_with_cache(TARGET[:, :1], cache, mask=np.ones((3, 1)))
-    with pytest.raises(ValueError, match="`max_length` must be a positive"):
-        model.build_cache(SOURCE, 0)
-    with pytest.raises(ValueError, match="`source` must be of an integer"):
-        model.build_cache(SOURCE * 0.5, 4)
-    with pytest.raises(ValueError, match="`token_ids` must hold at least one"):
-        model.call_with_cache(TARGET[:, :0], cache)
+            call(*given)
 
 
-def test_caches_of_no_size_or_of_another_model():
-    model, other = whole(), alone()
-    with pytest.raises(ValueError, match="`max_length` must"):
-        other.build_cache(0, 0)
-    for size in (-1, 2.5, "a", None, TARGET, np.float32(2)):
-        with pytest.raises(ValueError, match="`batch_size` must"):
-            other.build_cache(size, 4)
-        with pytest.raises(ValueError, match="`max_length` must"):
-            other.build_cache(1, size)
-    caches = model.build_cache(SOURCE, 4), other.build_cache(3, 4)
-    for each, cache in zip((other, model), caches, strict=True):
-        with pytest.raises(ValueError, match=r"`cache` must be one.*token"):
-            each.call_with_cache(TARGET[:, :1], cache)
-    with pytest.raises(ValueError, match="Received: cache=None"):
-        model.call_with_cache(TARGET[:, :1], None)
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [("float32", 1e-5), ("float64", 1e-12), ("bfloat16", LOW_TOLERANCE)],
+)
+def test_a_loop_overwrites_its_own_cache(dtype, tolerance):
+    import tensorflow as tf
+
+    model = whole(attention_position=kp.RotaryEmbedding(), dtype=dtype)
+    cache = model.build_cache(SOURCE, LENGTH)
+    expected = by_steps(model, cache, TARGET)
+
+    @tf.function
+    def by_loop(target, cache):
+        def step(index, cache, found):
+            token = tf.gather(target, index, axis=1)[:, tf.newaxis]
+            logits, cache = model.call_with_cache(token, cache, write="memory")
+            return index + 1, cache, found.write(index, logits[:, 0])
+
+        found = tf.TensorArray(expected.dtype, LENGTH)
+        _, _, found = tf.while_loop(
+            lambda index, *_: index < LENGTH,
+            step,
+            (tf.constant(0), model.own_cache(cache), found),
+        )
+        return tf.transpose(found.stack(), (1, 0, 2))
+
+    graph = by_loop.get_concrete_function(TARGET, cache).graph
+    body = next(
+        each
+        for each in graph.as_graph_def().library.function
+        if "while_body" in each.signature.name
+    )
+    assert "InplaceUpdate" in {node.op for node in body.node_def}
+    for _ in range(2):  # the second as the first: the cache is as it was
+        near(by_loop(TARGET, cache), expected, tolerance)

@@ -90,31 +90,7 @@ def test_encoder_gives_the_weights_of_each_block(encoder):
         near(actual, expected)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_weights_in_a_low_dtype(dtype):
-    layer = kp.SelfAttention(HEADS, dtype=dtype)
-    _, weights = layer(inputs(), return_attention_scores=True)
-    dtype = dtype.removeprefix("mixed_")
-    assert keras.backend.standardize_dtype(weights.dtype) == dtype
-    weights = numpy(ops.cast(weights, "float32"))
-    unit = {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
-    # Six weights of at most 1, together 1, each rounded once.
-    near(weights.sum(-1), np.ones(weights.shape[:-1]), unit + 12 * 2**-24)
-
-
 # ---- Masks
-
-
-def test_one_mask_serves_every_row(attention):
-    x = inputs()
-    rng = np.random.default_rng(1)
-    allowed = rng.random((1, SEQ, SEQ)) < 0.7
-    everywhere = np.broadcast_to(allowed, (BATCH, SEQ, SEQ))
-    near(
-        attention(x, attention_mask=allowed),
-        attention(x, attention_mask=everywhere),
-        0,
-    )
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
@@ -124,16 +100,6 @@ def test_masks_of_ones_and_zeros_are_masks(attention, dtype):
     expected = attention(x, mask=mask)
     near(attention(x, mask=mask.astype(dtype)), expected, 0)
     near(attention(x, padding_mask=mask.astype(dtype)), expected, 0)
-
-
-def test_padding_mask_and_implicit_mask_add_up(encoder):
-    ids = np.array([[3, 4, 5, 6, 0, 0], [1, 2, 3, 4, 5, 6]])
-    said = np.array([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]], bool)
-    x = keras.layers.Embedding(9, DIM, mask_zero=True)(ids)
-    both = said & (ids != 0)
-    bare = ops.convert_to_tensor(numpy(x))
-    near(encoder(x, padding_mask=said), encoder(bare, mask=both), 0)
-    assert np.abs(numpy(encoder(x)) - numpy(encoder(bare, mask=both))).max()
 
 
 @property_test
@@ -153,14 +119,6 @@ def test_packed_segments_are_separate_rows(rotary, seed, count):
 # ---- Sizes at the edge
 
 
-@pytest.mark.parametrize(("batch", "seq"), [(0, 3), (2, 0)])
-def test_nothing_has_no_weights(attention, batch, seq):
-    x = inputs(batch=batch, seq=seq)
-    outputs, weights = attention(x, return_attention_scores=True)
-    assert outputs.shape == (batch, seq, DIM)
-    assert weights.shape == (batch, HEADS, seq, seq)
-
-
 @pytest.mark.parametrize("window", [1, 2, SEQ])
 def test_a_window_is_a_mask_of_near_tokens(window):
     layer = kp.SelfAttention(HEADS, attention_window=window)
@@ -170,26 +128,6 @@ def test_a_window_is_a_mask_of_near_tokens(window):
     apart = np.abs(np.arange(SEQ)[:, None] - np.arange(SEQ))
     near_by = np.broadcast_to(apart <= window, (BATCH, SEQ, SEQ))
     near(found, layer(x, mask=mask, attention_mask=near_by))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"attention_window": 0}, "`attention_window` must be a positive int"),
-        ({"attention_window": [1]}, "one entry for each of the 2 blocks"),
-        (
-            {"share_blocks": True, "norm_at": "between"},
-            "`norm_at` that is not 'between'",
-        ),
-        (
-            {"share_blocks": True, "attention_window": [1, 2]},
-            "`share_blocks` needs blocks that are alike",
-        ),
-    ],
-)
-def test_refuses_options_of_blocks(options, message):
-    with pytest.raises(ValueError, match=message):
-        kp.TransformerEncoder(2, num_heads=2, **options)
 
 
 def test_a_shared_block_is_kept_once(tmp_path):

@@ -68,26 +68,3 @@ def test_a_model_comes_back_from_its_file(dtype, tmp_path):
     np.testing.assert_array_equal(answers, expected)
     assert expected.shape == (3, 2 + 6, 8)
     assert again.get_config() == model.get_config()
-
-
-@pytest.mark.parametrize(
-    "shape", [(2, 4, 4), (2, None, 4, 3), (2, 5, 4, 3), (2, 4, 3, 3)]
-)
-def test_refuses_images_that_have_no_patches(shape):
-    with pytest.raises(ValueError, match="PatchEmbedding 'patches'"):
-        kp.PatchEmbedding(2, d_model=8, name="patches").build(shape)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"image_size": (4, 4, 4)},
-        {"image_size": 0},
-        {"num_channels": 0},
-        {"num_class_tokens": -1},
-        {"patch_size": 1.5},
-    ],
-)
-def test_refuses_other_arguments(options):
-    with pytest.raises(ValueError, match=f"`{next(iter(options))}` must be"):
-        kp.VisionTransformerModel(**{"image_size": 4, **SMALL, **options})

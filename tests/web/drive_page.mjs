@@ -1,12 +1,19 @@
 // Drives the page in Chromium by keyboard, and prints what it shows as JSON.
 //
-// node drive_page.mjs SETTINGS.json, where the settings are: chromium, profile,
-// url (of a server of the page), file (of index.html), texts, characters (texts
-// to normalise), model (a good file), out (a folder for screenshots).
+// node drive_page.mjs SETTINGS.json, where the settings are, besides those of
+// opening.mjs: file (of index.html), texts, characters (texts to normalise),
+// model (a good file).
 
-import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { context, settings } from "./opening.mjs";
+import {
+  answered,
+  context,
+  missing,
+  report,
+  settings,
+  trouble,
+  widths,
+} from "./opening.mjs";
 
 const shown = (page) =>
   page.evaluate(() => {
@@ -30,12 +37,6 @@ const shown = (page) =>
       name: canvas.getAttribute("aria-label"),
     };
   });
-
-const answered = (page, text) =>
-  page.waitForFunction((wanted) => {
-    const result = document.getElementById("result");
-    return !result.hidden && result.dataset.text === wanted;
-  }, text);
 
 const focused = (page) => page.evaluate(() => document.activeElement.id);
 
@@ -87,24 +88,13 @@ async function tabs(page) {
   return { stops, emptied: await page.innerText("#status") };
 }
 
-async function screenshots(page) {
-  const widths = {};
-  for (const [name, width, height] of [
-    ["desktop", 1280, 800],
-    ["phone", 390, 844],
-  ]) {
-    await page.setViewportSize({ width, height });
+const screenshots = (page) =>
+  widths(page, "", async () => {
     await page.fill("#text", settings.texts[0]);
     await page.keyboard.press("Enter");
     await answered(page, settings.texts[0]);
     await page.waitForTimeout(200); // bars move for 120 ms
-    await page.screenshot({ path: join(settings.out, `${name}.png`) });
-    widths[name] = await page.evaluate(
-      () => document.documentElement.scrollWidth,
-    );
-  }
-  return widths;
-}
+  });
 
 /** How it ends that MediaPipe, once closed, sends its metrics. */
 async function metrics(page) {
@@ -121,65 +111,37 @@ async function metrics(page) {
   return Promise.race([end, page.waitForTimeout(5000).then(() => "none")]);
 }
 
-/** What the page says where `prepare` or its address breaks it. */
-async function trouble(address, prepare = () => {}) {
+/** What the page answers with a file that is chosen after trouble. */
+async function chosen() {
   const page = await context.newPage();
-  await prepare(page);
-  await page.goto(address);
+  await page.goto(`${settings.url}/?model=absent.tflite`);
   await page.waitForSelector("#error:visible");
-  const found = {
-    message: await page.innerText("#error"),
-    role: await page.getAttribute("#error", "role"),
-    disabled: await page.isDisabled("#text"),
-  };
-  return [page, found];
-}
-
-async function troubles() {
-  const { url } = settings;
-  const missing = (glob) => (page) =>
-    page.route(glob, (route) => route.fulfill({ status: 404 }));
-  const cases = {
-    corrupt: [`${url}/?model=corrupt.tflite`],
-    page: [`${url}/?model=index.html`],
-    plain: [`${url}/?model=plain.tflite`],
-    mediapipe: [url, missing("**/text_bundle.mjs")],
-    wasm: [url, missing("**/*.wasm")],
-    garbled: [
-      url,
-      (page) =>
-        page.route("**/*.wasm", (route) => route.fulfill({ body: "garbled" })),
-    ],
-    blocked: [
-      url,
-      (page) => page.addInitScript("delete globalThis.WebAssembly"),
-    ],
-    file: [pathToFileURL(settings.file).href],
-  };
-  const found = {};
-  for (const [name, [address, prepare]] of Object.entries(cases)) {
-    const [page, result] = await trouble(address, prepare);
-    found[name] = result;
-    await page.close();
-  }
-  const [page, absent] = await trouble(`${url}/?model=absent.tflite`);
-  await page.screenshot({ path: join(settings.out, "trouble.png") });
   await page.setInputFiles("#file", settings.model);
   await page.waitForSelector("#text:enabled");
   await page.fill("#text", settings.texts[0]);
   await answered(page, settings.texts[0]);
-  found.absent = { ...absent, chosen: (await shown(page)).scores };
-  return found;
+  return (await shown(page)).scores;
 }
 
-try {
-  const page = context.pages()[0] ?? (await context.newPage());
-  const report = { ...(await classifies(page)), ...(await tabs(page)) };
-  report.normalized = await normalized(page);
-  report.widths = await screenshots(page);
-  report.metrics = await metrics(page);
-  report.troubles = await troubles();
-  console.log(JSON.stringify(report));
-} finally {
-  await context.close();
+async function troubles() {
+  const { url } = settings;
+  return {
+    absent: await trouble(`${url}/?model=absent.tflite`),
+    corrupt: await trouble(`${url}/?model=corrupt.tflite`),
+    page: await trouble(`${url}/?model=index.html`),
+    plain: await trouble(`${url}/?model=plain.tflite`),
+    mediapipe: await trouble(url, missing("**/text_bundle.mjs")),
+    wasm: await trouble(url, missing("**/*.wasm")),
+    file: await trouble(pathToFileURL(settings.file).href),
+  };
 }
+
+await report(async (page) => ({
+  ...(await classifies(page)),
+  ...(await tabs(page)),
+  normalized: await normalized(page),
+  widths: await screenshots(page),
+  metrics: await metrics(page),
+  troubles: await troubles(),
+  chosen: await chosen(),
+}));

@@ -17,10 +17,9 @@ const site = `${settings.url}/${settings.version}`;
 const index = `${site}/docs/index.html`;
 
 /** A page of a size, and what goes wrong on it. */
-async function open(width, scheme = "light") {
+async function open(width) {
   const context = await browser.newContext({
     viewport: { width, height: width < 600 ? 844 : 800 },
-    colorScheme: scheme,
   });
   context.setDefaultTimeout(15_000);
   const wrong = [];
@@ -43,7 +42,7 @@ async function open(width, scheme = "light") {
 const shoot = (page, name) =>
   page.screenshot({ path: join(settings.out, `${name}.png`) });
 
-/** Each page: its weight, how long it took, and what is wrong with it. */
+/** Each page: its weight, and what is wrong with it. */
 async function visit(width) {
   const { page, wrong, close } = await open(width);
   const pages = {};
@@ -60,7 +59,6 @@ async function visit(width) {
       const main = document.querySelector("article") ?? document.body;
       return {
         bytes: [own, ...parts].reduce((sum, part) => sum + part.encodedBodySize, 0),
-        milliseconds: Math.round(own.loadEventEnd - own.startTime),
         broken: [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src),
         unnamed: [...document.images].filter((image) => !image.alt).map((image) => image.src),
         tooWide: document.documentElement.scrollWidth - innerWidth,
@@ -75,27 +73,6 @@ async function visit(width) {
   }
   await close();
   return { pages, wrong };
-}
-
-/** By keyboard alone from the top of the page: what Tab comes to, by what it is. */
-async function tab(page, most) {
-  const found = [];
-  for (let i = 0; i < most; i++) {
-    await page.keyboard.press("Tab");
-    found.push(
-      await page.evaluate(() => {
-        const { activeElement: at } = document;
-        const box = at.getBoundingClientRect();
-        return {
-          what: at.className || at.id || at.tagName,
-          text: at.innerText?.trim().slice(0, 40) ?? "",
-          // What slides in from above is on its way.
-          seen: box.right > 0 && box.left < innerWidth,
-        };
-      }),
-    );
-  }
-  return found;
 }
 
 async function search(page, words) {
@@ -121,9 +98,6 @@ async function versions(page) {
   return names;
 }
 
-const background = (page) =>
-  page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-
 /** What `action` changes of the sentence and of the picture at a place. */
 async function turned(page, path, name, action) {
   await page.goto(`${site}/${path}`);
@@ -141,41 +115,11 @@ async function turned(page, path, name, action) {
 
 async function use(width) {
   const { page, wrong, close } = await open(width);
-  const narrow = width < 600;
   await page.goto(index);
   await shoot(page, `index-${width}`);
-  const tabs = await tab(page, narrow ? 8 : 12);
-  const drawer = () =>
-    page.evaluate(() => document.querySelector(".sidebar-drawer").getBoundingClientRect().right > 1);
-  let opened = null;
-  if (narrow) {
-    await page.goto(index);
-    const closed = !(await drawer());
-    await page.focus("#__navigation");
-    await page.keyboard.press("Space");
-    await page.waitForTimeout(400);
-    opened = closed && (await drawer());
-    await shoot(page, `menu-${width}`);
-  }
-  if (narrow) await page.click(".sidebar-drawer .sidebar-tree a >> text=Which position?");
-  else await page.click(".sidebar-tree a >> text=Which position?");
-  await page.waitForURL("**/choosing.html");
-  const title = await page.title();
+  const narrow = width < 600;
   const found = narrow ? null : await search(page, "RotaryEmbedding");
-  if (!narrow) await shoot(page, `search-${width}`);
   const offered = narrow ? null : await versions(page);
-
-  await page.goto(index);
-  const light = await background(page);
-  const button = page.locator(".theme-toggle:visible").first();
-  await button.focus();
-  for (let i = 0; i < 3; i++) {
-    await page.keyboard.press("Enter");
-    if ((await page.evaluate(() => document.body.dataset.theme)) === "dark") break;
-  }
-  const dark = await background(page);
-  await shoot(page, `index-${width}-dark`);
-
   const slide = (place) => place.locator("input[type=range]").first().press("ArrowRight");
   const pictures = {
     sinusoid: await turned(page, "docs/positional_encodings.html", "sinusoid", slide),
@@ -183,18 +127,9 @@ async function use(width) {
     extrapolation: await turned(page, "docs/positional_encodings.html", "extrapolation", (place) =>
       place.getByLabel("kerple").press("Space")),
   };
-  await page.evaluate(() => localStorage.clear());
-  for (const name of ["choosing", "exporting", "positional_encodings", "errors", "faq", "reference/positional"]) {
-    await page.goto(`${site}/docs/${name}.html`);
-    await page.screenshot({ path: join(settings.out, `${name.replace("/", "-")}-${width}.png`), fullPage: name === "positional_encodings" });
-  }
+  await shoot(page, `pictures-${width}`);
   await close();
-  const night = await open(width, "dark");
-  await night.page.goto(`${site}/docs/positional_encodings.html`);
-  const asked = await background(night.page);
-  await night.page.screenshot({ path: join(settings.out, `pictures-${width}-dark.png`), fullPage: true });
-  await night.close();
-  return { tabs, opened, title, found, offered, light, dark, asked, pictures, wrong: [...wrong, ...night.wrong] };
+  return { found, offered, pictures, wrong };
 }
 
 try {

@@ -98,12 +98,9 @@ def test_nothing_leaves_the_browser_and_nothing_scrolls_sideways(shown):
     ("trouble", "words"),
     [
         ("absent", ["no absent.tflite", "404", "README.md"]),
-        ("vocabulary", ["no absent.json", "404", "README.md"]),
         ("json", ["index.html is not JSON"]),
-        ("page", ["index.html is not a LiteRT file"]),
         ("dynamic", ["fixed length", '"ids": (1, 64)']),
         ("corrupt", ["cannot run corrupt.tflite"]),
-        ("litert", ["LiteRT is not here", "npm ci"]),
         ("wasm", ["LiteRT is not here", "npm ci"]),
     ],
 )

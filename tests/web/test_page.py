@@ -10,7 +10,7 @@ from keras import layers
 
 import keras_posenc as kp
 from tests import reference
-from tests.web.browsing import SCREENSHOTS, browser, copy_of_page, drive
+from tests.web.browsing import browser, copy_of_page, drive
 
 # In a browser: `make test-web`.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -157,9 +157,6 @@ def test_keyboard_is_enough(shown):
 
 def test_phone_needs_no_sideways_scrolling(shown):
     assert shown["widths"] == {"desktop": 1280, "phone": 390}
-    for name in ("desktop", "phone", "trouble"):
-        image = (SCREENSHOTS / f"{name}.png").read_bytes()
-        assert image.startswith(b"\x89PNG")
 
 
 def test_nothing_leaves_the_browser(shown):
@@ -175,8 +172,6 @@ def test_nothing_leaves_the_browser(shown):
         ("plain", ["no vocabulary", 'task="text_classifier"']),
         ("mediapipe", ["MediaPipe is not here", "npm ci"]),
         ("wasm", ["WebAssembly is not here", "404", "npm ci"]),
-        ("garbled", ["WebAssembly does not start", "CompileError"]),
-        ("blocked", ["no WebAssembly"]),
         ("file", ["file://", "python -m http.server"]),
     ],
 )
@@ -189,5 +184,4 @@ def test_trouble_is_named(shown, trouble, words):
 
 
 def test_model_chosen_after_trouble_answers(shown):
-    chosen = shown["troubles"]["absent"]["chosen"]
-    assert chosen == shown["answers"][0]["scores"]
+    assert shown["chosen"] == shown["answers"][0]["scores"]

@@ -154,12 +154,11 @@ class EngineTest:
         step("Scoring texts with the model")
         prompts = self.prompts()
         targets = [each for each in self._targets(prompts) if each.ids]
-        chat = {"messages": _MESSAGES, "count": _REPLY}
         request = {
             "texts": texts,
             "prompts": [{"parts": x.parts, "count": count} for x in prompts],
             "targets": [each.request for each in targets],
-            "chats": [] if parts.template is None else [chat],
+            "chats": [] if parts.template is None else [self._chat],
         }
         step("Running it in LiteRT-LM's engine")
         tokens = sum(len(x.prompt.ids) + len(x.ids) for x in targets)
@@ -230,6 +229,32 @@ class EngineTest:
         return report, cases if self.is_quantized else [], kept
 
     # ---- What the engine is run on
+
+    @functools.cached_property
+    def _chat(self) -> dict[str, Any]:
+        """Returns messages of a user, and how many tokens each reply has.
+
+        Raises:
+            ExportVerificationError: The cache has no room for two messages.
+        """
+        parts = self.parts
+        room = parts.cache_length - parts.prefill_lengths[0]
+        for messages, count in ((_MESSAGES, _REPLY), (("a", "b"), 2)):
+            turns: list[dict[str, str]] = []
+            for each in messages:
+                turns += [
+                    {"role": "user", "content": each},
+                    {"role": "assistant", "content": "x" * count},
+                ]
+            (ids,) = parts.tokenize([parts.render(turns[:-1])])
+            if len(ids) + 2 * count <= room:
+                return {"messages": messages, "count": count}
+        raise ExportVerificationError(
+            "A chat of two short messages does not fit into "
+            f"cache_length={parts.cache_length}, so the template of chats "
+            "cannot be verified. Give a larger `cache_length` "
+            "(--cache-length), or a generator without a template"
+        )
 
     @property
     def _count(self) -> int:
@@ -402,7 +427,8 @@ class EngineTest:
         parts, chat = self.parts, list[dict[str, str]]()
         ids: list[int] | None = []
         before: Sequence[str] = ()
-        for message, (read, reply) in zip(_MESSAGES, turns, strict=True):
+        messages, count = self._chat["messages"], self._chat["count"]
+        for message, (read, reply) in zip(messages, turns, strict=True):
             chat.append({"role": "user", "content": message})
             wanted = parts.render(chat)
             ends = [self._with_stop(each, wanted) for each in before] or [""]
@@ -417,7 +443,7 @@ class EngineTest:
                 )
             if ids is not None:  # until the model's own chat is another
                 ids += parts.tokenize([read])[0]
-                state, own = self._compare(ids, reply, _REPLY, allowed)
+                state, own = self._compare(ids, reply, count, allowed)
                 ids = [*ids, *own] if state == "equal" else None
             reply = self._shown(reply)
             chat.append({"role": "assistant", "content": reply})

@@ -24,7 +24,7 @@ from keras_posenc.export.signatures.cut_strings import (
     from_ids,
     limit_of,
 )
-from keras_posenc.export.signatures.from_model import narrowed
+from keras_posenc.export.signatures.from_model import narrowed, output_of
 from keras_posenc.export.signatures.labels import check_labels, outputs_of
 from keras_posenc.export.signatures.resolve import as_given, resolve_signatures
 from keras_posenc.export.signatures.signature import (
@@ -86,7 +86,8 @@ def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
     elif (
         vocabulary[:1] != [_PAD]
         or not {_UNK, _CLS, _SEP} < {*vocabulary}
-        or "\n".join(dict.fromkeys(vocabulary)).splitlines() != vocabulary
+        or len({*vocabulary}) < len(vocabulary)
+        or any({"\n", "\r"} & {*token} for token in vocabulary)
     ):
         needed = (
             f"has a vocabulary that begins with {_PAD} and holds {_UNK}, "
@@ -114,6 +115,12 @@ def _check_output(task: str, signature: Signature, labels: Any) -> None:
             f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}. "
             "Add a pooling over tokens to the model, such as "
             "kp.Pooling1D('mean'), or leave out `task` (--task)"
+        )
+    (output,) = keras.tree.flatten(output_of(signature.model))
+    if "float" not in output.dtype:
+        raise ValueError(
+            f"task='{task}' needs an output of floats. Received: "
+            f"{next(iter(outputs))} of dtype {output.dtype}"
         )
     if labels is not None and shape[1] != len(labels):
         raise ValueError(
@@ -532,10 +539,10 @@ def verify_in_mediapipe(
         raise ExportVerificationError(
             f"MediaPipe {error} while it ran '{file}'"
         ) from error
-    if task.labels is not None and found["labels"] != task.labels:
+    if task.labels is not None and found.get("labels") != task.labels:
         raise ExportVerificationError(
-            f"MediaPipe finds the labels {found['labels']} in '{file}', and "
-            f"they should be {task.labels}",
+            f"MediaPipe finds the labels {found.get('labels')} in '{file}', "
+            f"and they should be {task.labels}",
         )
     (name,) = reference.probes[0].outputs
     pairs = [

@@ -136,6 +136,7 @@ class SavedModel(Format):
             self._name,
             self.signatures,
             found,
+            reference,
             report,
             self.labels,
             self.batching,

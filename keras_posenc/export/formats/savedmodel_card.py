@@ -15,6 +15,8 @@ from keras_posenc.export.formats.savedmodel_serving import (
 )
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.reference import PADDING_MATTERS, Reference
+from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.embeddings import CONTEXTUAL, MASK, POOLED
 from keras_posenc.export.signatures.labels import meaning_of
@@ -46,6 +48,7 @@ def model_card(
     name: str,
     signatures: Sequence[Signature],
     inspection: Inspection,
+    reference: Reference | None,
     report: VerificationReport | None,
     labels: Any,
     batching: Mapping[str, Any] | None,
@@ -57,6 +60,7 @@ def model_card(
         name: The model's name on a server.
         signatures: Its signatures.
         inspection: The contents of the version.
+        reference: What it was verified with, or None.
         report: The report of its verification, or None.
         labels: The names of the classes, if they were given.
         batching: The parameters of batching, if they were written.
@@ -64,6 +68,7 @@ def model_card(
     """
     import tensorflow as tf
 
+    examples = {each.name: _example(each, reference) for each in signatures}
     parts = [
         f"# {name}",
         f"{units.size(inspection.size_bytes)}, of which weights "
@@ -74,11 +79,13 @@ def model_card(
         "## Warm-up and batching",
         _serving(signatures, report, batching, warmup),
         *(
-            _signature(name, signature, inspection, labels)
+            _signature(
+                name, signature, inspection, labels, examples[signature.name]
+            )
             for signature in signatures
         ),
         "## Python",
-        _in_python(signatures[0], inspection),
+        _in_python(signatures[0], inspection, examples[signatures[0].name]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -148,6 +155,11 @@ def _serving(
             "with its first element, not with padding. Send examples of one "
             f"length, or {advice}."
         )
+    if report is not None and PADDING_MATTERS in report.notes:
+        lines.append(
+            "- **Padding changes this model's outputs.** Batch only examples "
+            "of one length."
+        )
     if any(LENGTHS in s.specs for s in signatures):
         lines.append(
             "- Send `from_ids` at least one id per example, with length 0 for "
@@ -161,6 +173,7 @@ def _signature(
     signature: Signature,
     inspection: Inspection,
     labels: Any,
+    example: Inputs,
 ) -> str:
     """Returns the section on a signature: its tensors, and a request."""
     found = inspection.signatures[signature.name]
@@ -181,7 +194,6 @@ def _signature(
         or _SIGNATURES.get(signature.name, "A signature given to the export."),
         "\n".join(rows),
     ]
-    example = _example(signature)
     if sum(map(np.size, example.values())) <= _MOST_NUMBERS:
         body: dict[str, Any] = {"signature_name": signature.name}
         body["inputs"] = {key: each.tolist() for key, each in example.items()}
@@ -192,9 +204,22 @@ def _signature(
     return "\n\n".join(parts)
 
 
-def _example(signature: Signature) -> dict[str, np.ndarray]:
-    """Returns inputs for a request: of one example, and as small as may be."""
+def _example(signature: Signature, reference: Reference | None) -> Inputs:
+    """Returns the smallest generated inputs that the model was run on.
+
+    Samples are not quoted: they may be private.
+    """
+    generated = [
+        probe.inputs
+        for probe in (reference.usual if reference is not None else ())
+        if probe.signature == signature.name and not probe.is_sample
+    ]
     shapes = signature.shapes(1, 1)
+    if generated:
+        least = min(
+            generated, key=lambda inputs: sum(v.size for v in inputs.values())
+        )
+        shapes = {name: value.shape for name, value in least.items()}
     return {
         name: np.full(shapes[name], "a text", object)
         if spec.dtype == "string"
@@ -203,13 +228,15 @@ def _example(signature: Signature) -> dict[str, np.ndarray]:
     }
 
 
-def _in_python(signature: Signature, inspection: Inspection) -> str:
+def _in_python(
+    signature: Signature, inspection: Inspection, example: Inputs
+) -> str:
     """Returns the section on Python, of the first signature."""
     inputs = ", ".join(
-        f'{name}=tf.constant("a text", shape={shape})'
-        if signature.specs[name].dtype == "string"
-        else f'{name}=tf.ones({shape}, "{signature.specs[name].dtype}")'
-        for name, shape in signature.shapes(1, 1).items()
+        f'{name}=tf.constant("a text", shape={value.shape})'
+        if value.dtype == object
+        else f'{name}=tf.ones({value.shape}, "{value.dtype}")'
+        for name, value in example.items()
     )
     more = "import tensorflow_text\n" * bool(inspection.foreign_operators)
     code = (

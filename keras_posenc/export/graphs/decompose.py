@@ -191,12 +191,14 @@ def _constant(name: str, siblings: Mapping[str, Any]) -> Any:
 
 
 def _shape(name: str, siblings: Mapping[str, Any]) -> list[int]:
-    """Returns the sizes of a node's first output; none if one is not known."""
+    """Returns the sizes of a node's one output; none if one is not known."""
     node = siblings.get(name.partition(":")[0])
     if node is None or "_output_shapes" not in node.attr:
         return []
     shapes = node.attr["_output_shapes"].list.shape
-    sizes = [dim.size for shape in shapes[:1] for dim in shape.dim]
+    if len(shapes) != 1:  # the name may be of any of them
+        return []
+    sizes = [dim.size for dim in shapes[0].dim]
     return [] if -1 in sizes else sizes
 
 

@@ -15,7 +15,12 @@ import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes import fitting, rounding
-from keras_posenc.export.probes.compare import Retrace, retrace_of, scales_of
+from keras_posenc.export.probes.compare import (
+    Retrace,
+    difference,
+    retrace_of,
+    scales_of,
+)
 from keras_posenc.export.probes.extremes import large_integers
 from keras_posenc.export.probes.generate import (
     Probe,
@@ -42,9 +47,15 @@ from keras_posenc.export.probes.tolerance import (
     TOLERANCE,
     limits_of,
 )
-from keras_posenc.export.signatures.lengths import IDS
+from keras_posenc.export.signatures.lengths import IDS, LENGTHS
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
+
+PADDING_MATTERS = (
+    "padding changes the outputs: do not let a server batch examples of "
+    "different lengths"
+)
+_PADDING = 4  # ids that are added to see that
 
 
 class Memory:
@@ -308,6 +319,10 @@ def compute_reference(
         cases += probes.extra
         memory.seconds += time.process_time() - began
         scales = _scales(signatures, cases)
+        if any(
+            _is_moved(s, cases, scales, memory, tolerance) for s in signatures
+        ):
+            notes.append(PADDING_MATTERS)
     memory.forget()
     return Reference(
         signatures,
@@ -325,6 +340,52 @@ def compute_reference(
         eager,
         memory,
     )
+
+
+def _is_moved(
+    signature: Signature,
+    cases: Sequence[Probe],
+    scales: Mapping[str, Mapping[str, float]],
+    memory: Memory,
+    tolerance: float,
+) -> bool:
+    """Returns whether padding changes the outputs of a model of lengths.
+
+    It is tried on its shortest example, which padding changes most.
+    """
+    specs = signature.specs
+    if not {IDS, LENGTHS} <= {*specs} or specs[IDS].shape[1] is not None:
+        return False
+    alone = [
+        each
+        for each in cases
+        if each.signature == signature.name
+        and not each.extremes
+        and len(each.inputs[IDS]) == 1
+        and each.inputs[LENGTHS][0] > 0
+    ]
+    if not alone:
+        return False
+    probe = min(alone, key=lambda each: each.inputs[IDS].size)
+    ids = np.pad(probe.inputs[IDS], ((0, 0), (0, _PADDING)))
+    try:
+        run = runner_of(signature, memory)
+        found = {**run({**probe.inputs, IDS: ids})}
+    except ValueError:  # too long for the model
+        return False
+    real = int(probe.inputs[LENGTHS][0])
+    wanted = {
+        name: value
+        for name, value in probe.outputs.items()
+        if "float" in value.dtype.name
+    }
+    for name, value in wanted.items():
+        if value.shape != found[name].shape:  # a vector for each token
+            wanted[name], found[name] = value[:, :real], found[name][:, :real]
+    apart = difference(
+        wanted, {name: found[name] for name in wanted}, scales[signature.name]
+    )
+    return apart.largest_difference > max(tolerance, TOLERANCE)
 
 
 def _scales(

@@ -100,8 +100,16 @@ def check_repeats(
                 value = np.asarray(variable.value.read_value())
                 far = np.asarray(_FAR).astype(value.dtype)
                 variable.assign(value + far)
-            other = run(inputs)
-            apart = difference(outputs, other, scales_of([other]))
+            try:
+                other = run(inputs)
+            except ValueError:  # it depends on them all the more
+                other = {
+                    name: np.full_like(value, np.nan)
+                    if "float" in value.dtype.name
+                    else value
+                    for name, value in outputs.items()
+                }
+            apart = difference(outputs, other, scales_of([outputs]))
     if apart.largest_difference <= tolerance:
         return
     names = ", ".join(dict.fromkeys(each.path for each in changed))

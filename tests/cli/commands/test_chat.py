@@ -1,7 +1,6 @@
 """`keras-posenc chat`."""
 
 import builtins
-import contextlib
 import io
 import json
 import os
@@ -76,17 +75,6 @@ def user(text):
     return {"role": "user", "content": text}
 
 
-def test_compiling_is_shown(folder, monkeypatch):
-    steps = []
-    monkeypatch.setattr(
-        "keras_posenc.progress.progress",
-        lambda verbose: contextlib.nullcontext(steps.append),
-    )
-    given = [str(folder / "chats.keras"), "--prompt", "Hi"]
-    assert main(["chat", *given]) == 0
-    assert "compiling the model for it: once for each of" in steps[-1]
-
-
 def test_one_reply(folder, model, capfd, monkeypatch):
     given = [str(folder / "chats.keras"), "--system", "S"]
     chat = [{"role": "system", "content": "S"}, user("Hi")]
@@ -154,12 +142,6 @@ def test_ctrl_c_stops_the_reply_alone(folder, model, capfd, monkeypatch):
     pieces = [*model.stream_chat([user("Hi")])]
     assert found.out == pieces[0] + "\n"
     assert found.err.splitlines()[-1] == "keras-posenc: stopped"
-
-
-def test_a_file(model, tmp_path, capfd):
-    model.save(tmp_path / "chats.keras")
-    assert main(["chat", str(tmp_path / "chats.keras"), "--prompt", "Hi"]) == 0
-    assert capfd.readouterr().out == model.chat([user("Hi")]) + "\n"
 
 
 class Exported:

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -66,17 +65,3 @@ def test_zsh_shows_what_commands_do(run):
     result = run("completion", "zsh")
     assert result.out.startswith("#compdef keras-posenc\n")
     assert "inspect:'show what a file contains, and whether" in result.out
-
-
-def test_extra_that_it_needs(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    result = run("completion", "bash")
-    assert result.code == 2
-    assert "pip install 'keras-posenc[completion]'" in result.err
-    assert result.out == ""
-
-
-def test_unknown_shell(run):
-    result = run("completion", "csh")
-    assert result.code == 2
-    assert "invalid choice: 'csh'" in result.err

@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-import sys
 from types import SimpleNamespace
 
 import keras
@@ -42,15 +41,11 @@ class TestExport:
         np.testing.assert_allclose(runner(ids=ids)["scores"], wanted, atol=1e-6)
 
     # Models that do not know their inputs have signatures of LiteRT files.
-    @pytest.mark.parametrize(
-        "kind",
-        [pytest.param("litert", marks=pytest.mark.slow), "saved-model"],
-    )
-    def test_signatures(self, cli, tmp_path, kind, export):
-        out = tmp_path / ("m.tflite" if kind == "litert" else "versions")
+    def test_signatures(self, cli, tmp_path, export):
+        out = tmp_path / "versions"
         given = ["any", "short=ids:1x3", "three=ids:?x3"]
         options = [part for each in given for part in ("--signature", each)]
-        result = cli(*export(kind, out, *options, "--no-verify"))
+        result = cli(*export("saved-model", out, *options, "--no-verify"))
         assert result.code == 0, result.err
         found = kp.inspect_export(out).signatures
         assert {
@@ -97,7 +92,7 @@ class TestExport:
             "Verifying it in a fresh process ...",
         ]
 
-    def test_what_a_server_reads(self, cli, folder, tmp_path, export):
+    def test_what_a_server_reads(self, cli, tmp_path, export):
         pytest.importorskip("tensorflow_serving")
         arguments = ("--labels", "yes,no", "--warmup", "--batching")
         result = cli(*export("saved-model", tmp_path / "m", *arguments))
@@ -134,30 +129,7 @@ class TestExport:
         assert result.code == 0, result.err
         assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4"]
 
-    @pytest.mark.parametrize(
-        ("arguments", "reason"),
-        [
-            (("--labels", "yes,no,maybe"), "Received: 3 labels for scores of"),
-            (("--labels", "yes,yes"), "must differ from one another"),
-            (("--labels", "no.txt"), "'no.txt' cannot be read: No such file"),
-            (("--labels", "model.keras"), "'model.keras' cannot be read: 'utf"),
-            (("--warmup", "--no-verify"), "--warmup needs verify=True"),
-            (("--batching", "max_batch_size"), "is not NAME=N"),
-            (("--batching", "max_batch_size=1:2"), "is not NAME=N"),
-            (("--batching", "speed=9"), "--batching may have max_batch_size, "),
-            (("--keep", 0), "0 is not above 0"),
-            (("--keep", "few"), "invalid int value"),
-        ],
-    )
-    def test_bad_arguments_of_serving(
-        self, cli, tmp_path, arguments, reason, export
-    ):
-        result = cli(*export("saved-model", tmp_path / "m", *arguments))
-        assert result.code == 2
-        assert reason in result.err.splitlines()[-1]
-        assert not (tmp_path / "m").exists()
-
-    def test_quantized_file_and_its_times(self, cli, folder, tmp_path, export):
+    def test_quantized_file_and_its_times(self, cli, tmp_path, export):
         np.savez(tmp_path / "some.npz", ids=np.arange(12).reshape(2, 6))
         path = tmp_path / "m.tflite"
         options = ("--quantization", "int8-static", "--max-length", 4, "--json")
@@ -176,12 +148,6 @@ class TestExport:
         assert [
             each["shapes"] for each in json.loads(result.out)["timings"]
         ] == [{"ids": [1, length]} for length in (3, 4, 5)]
-        result = cli("bench", path, "--signature", "other")
-        assert result.code == 2
-        assert "names of the file's own: serving_default" in result.err
-        result = cli("bench", folder / "versions")
-        assert result.code == 2
-        assert "must be a LiteRT file" in result.err
 
     def test_onnx_file(self, cli, tmp_path, export):
         pytest.importorskip("tf2onnx")
@@ -191,56 +157,6 @@ class TestExport:
         assert ": verified: " in result.out
         assert "  serving_default, ids of shape (1, 4): " in result.out
         assert json.loads(cli("inspect", path, "--json").out)["kind"] == "onnx"
-
-    @pytest.mark.parametrize("line", [["inspect"], ["verify", "model.keras"]])
-    def test_extra_that_onnx_needs(self, cli, tmp_path, monkeypatch, line):
-        path = tmp_path / "m.onnx"
-        path.write_bytes(b"\x08\x09")
-        monkeypatch.setitem(sys.modules, "onnx", None)
-        result = cli(line[0], path, *line[1:])
-        assert result.code == 2
-        assert "pip install 'keras-posenc[onnx]'" in result.err
-
-    def test_a_version_that_exists_is_not_touched(self, cli, folder, export):
-        before = (folder / "versions" / "2" / "saved_model.pb").stat()
-        result = cli(*export("saved-model", "versions", "--version", 2))
-        assert result.code == 2
-        assert "Version 2 exists in 'versions'" in result.err
-        assert "Leave --version out for the next free one" in result.err
-        after = (folder / "versions" / "2" / "saved_model.pb").stat()
-        assert (before.st_mtime_ns, before.st_ino) == (
-            after.st_mtime_ns,
-            after.st_ino,
-        )
-
-    def test_version_and_samples_of_a_model_of_strings(self, cli, tmp_path):
-        vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "to", "be", "##e"]
-        model = keras.Sequential(
-            [
-                keras.Input((), dtype="string", name="text"),
-                kp.WordpieceTokenizer(vocabulary),
-                keras.layers.Embedding(len(vocabulary), 4, mask_zero=True),
-                kp.Pooling1D("mean", name="average"),
-            ]
-        )
-        model.save(tmp_path / "text.keras")
-        samples = tmp_path / "samples.npz"
-        np.savez(samples, text=np.array(["To be", "bee", "", "tö", "x"]))
-        result = cli(
-            *("export", "saved-model", tmp_path / "text.keras"),
-            *("--out", tmp_path / "text", "--version", 7),
-            *("--max-length", 5, "--samples", samples, "--json"),
-        )
-        assert result.code == 0, result.err
-        assert [path.name for path in (tmp_path / "text").iterdir()] == ["7"]
-        # The samples come first, where they fit.
-        first, *others = [
-            (case["signature"], case["inputs"])
-            for case in json.loads(result.out)["cases"]
-        ]
-        assert first == ("serving_default", "text of shape (5,)")
-        asked = "ids of shape (3, 5), lengths of shape (3,)"
-        assert ("from_ids", asked) in others
 
     def test_remedies_are_options_to_copy(self, cli, tmp_path, export):
         model = keras.Sequential([keras.layers.Embedding(9, 2)])

@@ -1,7 +1,5 @@
 """`keras-posenc plot`."""
 
-import sys
-
 import pytest
 
 from keras_posenc_cli.commands.plot import OF_SCHEMES, PICTURES
@@ -99,40 +97,3 @@ def test_size_and_head_of_a_picture(cli, tmp_path):
     line = "plot bias --scheme alibi --length 9 --dim 4 --num-heads 2 --head 1"
     assert cli(f"{line} --out one.svg").code == 0
     assert "<svg" in (tmp_path / "one.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("plot heatmap", "required: --out"),
-        ("plot pie --out a.png", "invalid choice: 'pie'"),
-        ("plot heatmap --length 0 --out a.png", "--length: 0 is not above 0"),
-        ("plot heatmap --head 1 --out a.png", "--head is not for heatmap"),
-        ("plot heatmap --source a --out a.png", "--source is not for heatm"),
-        ("plot attention --source a --out a.png", "needs MODEL.keras"),
-        ("plot heatmap --scheme x --out a.png", "'sinusoidal', 'index', "),
-        ("plot heatmap --scheme alibi --out a.png", "encodes its input"),
-        ("plot bias --out a.png", "must be an AttentionPosition"),
-        ("plot bias --scheme alibi --head 8 --out a.png", "from 0 to 7"),
-        ("plot wavelengths --scheme time --out a.png", "of the sinusoid"),
-        ("plot heatmap --out no/such/a.png", "'no/such' does not exist"),
-        ("plot heatmap --out .", "--out must be a file, and '.' is a folder"),
-        ("plot heatmap --out a.doc", "'doc' is not supported"),
-    ],
-)
-def test_bad_arguments(cli, tmp_path, line, reason):
-    result = cli(line)
-    assert result.code == 2
-    assert reason in result.err
-    assert result.out == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_matplotlib(cli, monkeypatch):
-    for name in list(sys.modules):
-        if name.startswith("matplotlib"):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = cli("plot heatmap --out a.png")
-    assert result.code == 2
-    assert "pip install 'keras-posenc[plot]'" in result.err

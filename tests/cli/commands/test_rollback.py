@@ -29,20 +29,3 @@ class TestRollback:
         assert (base / "3" / "saved_model.pb").read_text() == "model 1"
         result = cli("rollback", base, 2, "--no-verify", "--json")
         assert json.loads(result.out) == {"path": str(base / "4"), "of": 2}
-
-    @pytest.mark.parametrize(
-        ("arguments", "reason"),
-        [
-            (("{base}", 7), "`version` must be one that"),
-            (("{base}", 2), "Version 2 is the newest"),
-            (("{base}", "old"), "invalid int value"),
-            (("{base}/none", 1), "does not exist"),
-            (("{base}",), "the following arguments are required: VERSION"),
-        ],
-    )
-    def test_nothing_to_go_back_to(self, cli, base, arguments, reason):
-        arguments = [str(argument).format(base=base) for argument in arguments]
-        result = cli("rollback", *arguments)
-        assert result.code == 2
-        assert reason in result.err.splitlines()[-1]
-        assert sorted(path.name for path in base.iterdir()) == ["1", "2"]

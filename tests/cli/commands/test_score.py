@@ -55,35 +55,3 @@ def test_a_broken_file_is_named(cli, data):
     assert result.code == 1
     assert "2 files scored, 1 failed; 4 rows good, 2 bad" in result.out
     assert f"{data / 'b.parquet'}: " in result.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["nowhere", "--in", "x"], "'nowhere' does not exist"),
-        ([MODEL, "--in", "nowhere"], "'nowhere' does not exist"),
-        ([MODEL, "--in", "*.csv"], "no file matches '*.csv'"),
-        ([MODEL, "--in", MODEL], "must be a .parquet, .csv, .jsonl"),
-        ([MODEL, "--in", "{out}"], "--out must be another folder than --in"),
-        (
-            [MODEL, "--in", "{data}", "--column", "txt"],
-            "Its columns: ids, name. This file takes ids; texts are scored "
-            "with a SavedModel\n",
-        ),
-        ([MODEL, "--in", "{data}", "--keep", "nope"], "Column 'nope' is not"),
-    ],
-)
-def test_usage(cli, data, tmp_path, arguments, reason):
-    out = tmp_path / "out"
-    arguments = [each.format(out=out, data=data) for each in arguments]
-    result = cli("score", *arguments, "--out", out, "--allow-unverified")
-    assert result.code == 2
-    assert reason in result.err
-    assert not out.exists()
-
-
-def test_out_is_no_file(cli, data):
-    out = data / "a.parquet"
-    result = cli("score", MODEL, "--in", data / "b.parquet", "--out", out)
-    assert result.code == 2
-    assert f"--out must be a folder, and '{out}' is a file" in result.err

@@ -110,20 +110,6 @@ class TestVerify:
         assert result.code == 1
         assert str(tmp_path / "1") in result.err
 
-    @pytest.mark.parametrize(
-        ("artifact", "reason"),
-        [
-            ("missing.tflite", "'missing.tflite' does not exist"),
-            ("nothing", "'nothing' is no SavedModel"),
-            ("model.keras", "'model.keras' is a model: give the exported"),
-        ],
-    )
-    def test_no_artifact(self, cli, folder, artifact, reason):
-        (folder / "nothing").mkdir(exist_ok=True)
-        result = cli("verify", artifact, "model.keras")
-        assert result.code == 2
-        assert reason in result.err.splitlines()[-1]
-
 
 class TestReplay:
     """`verify` without a model, and `diff`."""
@@ -157,11 +143,3 @@ class TestReplay:
         result = cli("verify", path, "--labels", "a,b")
         assert result.code == 2
         assert "--labels needs the model" in result.err
-
-    def test_diff(self, cli, folder, tmp_path):
-        path = shutil.copy(folder / "model.tflite", tmp_path)
-        result = cli("diff", path, "model.tflite")
-        assert result.code == 2
-        assert "has no record" in result.err
-        result = cli("diff", folder / "versions", "missing")
-        assert result.code == 2

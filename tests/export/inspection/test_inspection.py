@@ -1,7 +1,6 @@
 """What is in an artifact, read from the file itself."""
 
 import dataclasses
-import os
 import re
 import shutil
 
@@ -95,24 +94,6 @@ def test_scalars_and_strings_of_a_saved_model(tmp_path):
     }
 
 
-def test_names_of_a_saved_model_are_sorted(tmp_path):
-    # In the file they are maps, which have another order in each process.
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    message = saved_model_pb2.SavedModel()
-    signatures = message.meta_graphs.add().signature_def
-    names = [f"name_{index}" for index in range(8)]
-    for name in reversed(names):
-        for key in reversed(names):
-            signatures[name].inputs[key].dtype = 1
-            signatures[name].outputs[key].dtype = 1
-    (tmp_path / "saved_model.pb").write_bytes(message.SerializeToString())
-    found = kp.inspect_export(tmp_path).signatures
-    assert list(found) == names
-    for sides in found.values():
-        assert [*map(list, sides.values())] == [names, names]
-
-
 def test_inspection_as_text(saved_model):
     found = kp.inspect_export(saved_model.path)
     line = (
@@ -182,23 +163,14 @@ def test_file_of_a_saved_model(saved_model):
         kp.inspect_export(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0\0\0TFL2"])
-def test_file_that_is_none(tmp_path, content):
+def test_file_that_is_none(tmp_path):
     path = tmp_path / "model.tflite"
-    path.write_bytes(content)
+    path.write_bytes(b"\0\0\0\0TFL2")
     with pytest.raises(ValueError, match="is neither a LiteRT file, an ONNX"):
         kp.inspect_export(path)
 
 
-def test_file_that_cannot_be_read():
-    path = "/proc/self/mem"  # for root, too
-    if not os.path.exists(path):
-        pytest.skip("there is no such file here")
-    with pytest.raises(ValueError, match=f"^'{path}' cannot be read: Input/ou"):
-        kp.inspect_export(path)
-
-
-@pytest.mark.parametrize("content", ["", "variables", "3"])
+@pytest.mark.parametrize("content", ["variables", "3"])
 def test_folder_that_is_none(tmp_path, content):
     (tmp_path / "model" / content).mkdir(parents=True)
     with pytest.raises(ValueError, match="is no SavedModel: it has no saved_m"):

@@ -89,21 +89,6 @@ def test_what_no_name_tells_is_refused():
     assert not names & (ALLOWED | BY_PLACE)
 
 
-def test_internal_operators_are_refused():
-    # Those of a name that begins so are made by TensorFlow as it optimizes.
-    assert not [name for name in ALLOWED if name.startswith("_")]
-
-
-def test_every_allowed_operator_is_one():
-    unknown = ALLOWED | BY_PLACE
-    unknown -= registered()
-    # TF-Text's, which are not loaded here.
-    assert len(unknown) < 40
-    assert {"FastBertNormalize", "WordpieceTokenizeWithOffsets"} <= unknown | (
-        registered()
-    )
-
-
 # ---- An operator in an artifact, wherever it is
 
 
@@ -141,25 +126,19 @@ def test_operator_that_is_allowed_by_name(folder, model):
     assert "no record of an export or a verification fits" in str(report)
 
 
-@pytest.mark.parametrize(
-    ("name", "near"), [("TimeStamp", "Timestamp"), ("MatMull", "MatMul")]
-)
-def test_operator_that_is_misspelt(folder, model, name, near):
+def test_operator_that_is_misspelt(folder, model):
     with graph_of(folder) as graph:
         graph.graph_def.node.add(name="time", op="Timestamp")
-    message = f"Received: '{name}', which .* Did you mean '{near}'"
+    message = "Received: 'TimeStamp', which .* Did you mean 'Timestamp'"
     with pytest.raises(ValueError, match=message):
-        kp.verify_export(folder, model, allow_operators=[name])
+        kp.verify_export(folder, model, allow_operators=["TimeStamp"])
     # Before the work.
     for export, path in (
         (kp.export_saved_model, "no/such"),
         (kp.export_litert, "no/such.tflite"),
     ):
         with pytest.raises(ValueError, match=message):
-            export(model, path, allow_operators=[name])
-
-
-def test_names_of_operators_are_a_list(folder, model):
+            export(model, path, allow_operators=["TimeStamp"])
     with pytest.raises(ValueError, match="`allow_operators` must be a list"):
         kp.verify_export(folder, model, allow_operators="Timestamp")
 

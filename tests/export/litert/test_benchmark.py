@@ -37,12 +37,11 @@ def test_each_signature_length_and_thread_count(litert):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lengths": []}, "`lengths` must be a list of integers above 0"),
         ({"lengths": 16}, "list of integers above 0. Received: lengths=16"),
         ({"threads": [0]}, "`threads` must be a list of integers above 0"),
         ({"repeats": 0}, "a positive integer. Received: repeats=0"),
-        ({"signatures": ["long"]}, "serving_default, short. Received: signa"),
         ({"signatures": "short"}, "must be None, or a list of names"),
+        ({"signatures": ["long"]}, "serving_default, short. Received: signa"),
     ],
 )
 def test_arguments_that_do_not_fit(litert, options, message):

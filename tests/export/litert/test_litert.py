@@ -1,10 +1,7 @@
 """Models as LiteRT files."""
 
 import gc
-import json
 import re
-import subprocess
-import sys
 import tracemalloc
 
 import keras
@@ -235,34 +232,6 @@ def test_compiled_model_takes_each_dtype(tmp_path):
     assert "CompiledModel" not in str(report)
 
 
-RUN = """
-import json, sys
-
-for name in ("tensorflow", "keras", "keras_posenc"):
-    sys.modules[name] = None
-import numpy as np
-from ai_edge_litert.interpreter import Interpreter
-
-interpreter = Interpreter(model_path=sys.argv[1])
-run = interpreter.get_signature_runner("serving_default")
-ids = np.array(json.loads(sys.argv[2]), "int32")
-print(json.dumps(run(ids=ids)["scores"].tolist()))
-"""
-
-
-def test_file_runs_where_there_is_no_tensorflow(litert, model):
-    ids = [[4, 44, 7, 0, 0], [49, 1, 2, 3, 4]]
-    process = subprocess.run(
-        [sys.executable, "-P", "-c", RUN, litert.path, json.dumps(ids)],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    actual = json.loads(process.stdout.splitlines()[-1])
-    expected = model(np.array(ids))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
-
-
 # ---- Models of any kind
 
 
@@ -346,18 +315,6 @@ def test_model_of_strings_has_signatures_of_its_ids(
         )
 
 
-def test_string_in_a_given_signature(make, tmp_path, contents):
-    text = keras.Input((), dtype="string", name="text")
-    model = keras.Model(text, layers.StringLookup(vocabulary=["one"])(text))
-    with pytest.raises(ValueError, match="LiteRT and ONNX take no strings"):
-        export(
-            make.embedder(),
-            tmp_path / "model.tflite",
-            signatures={"serving_default": make.embedder(), "text": model},
-        )
-    assert contents(tmp_path) == []
-
-
 # ---- Precision
 
 
@@ -416,25 +373,22 @@ def test_policies_of_a_map(make):
     assert dict(policies) == entries
 
 
-@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
-def test_weights_of_low_precision(make, tmp_path, contents, policy):
-    model = make.classifier(policy)
-    with pytest.raises(kp.ExportError) as caught:
-        export(model, tmp_path / "new" / "model.tflite")
-    message = str(caught.value)
-    assert f"has the dtype policy '{policy}', whose weights neither" in message
-    assert message.endswith(
-        f"Rebuild the model with 'mixed_{policy}' or 'float32'"
-    )
-    assert contents(tmp_path) == []
-
-
-def test_weights_of_float64(make, tmp_path, contents):
-    model = make.classifier("float64")
-    with pytest.raises(
-        kp.ExportError, match=r"^Layer '.*embedding.*' has weights of float64"
-    ):
-        export(model, tmp_path / "new" / "model.tflite")
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (
+            "bfloat16",
+            "has the dtype policy 'bfloat16', whose weights neither.*"
+            "Rebuild the model with 'mixed_bfloat16' or 'float32'$",
+        ),
+        ("float64", "^Layer '.*embedding.*' has weights of float64"),
+    ],
+)
+def test_weights_of_another_precision(
+    make, tmp_path, contents, policy, message
+):
+    with pytest.raises(kp.ExportError, match=message):
+        export(make.classifier(policy), tmp_path / "new" / "model.tflite")
     assert contents(tmp_path) == []
 
 
@@ -501,37 +455,20 @@ def test_operators_of_tensorflow_may_be_allowed(make, tmp_path):
     assert re.search(": verified,|has no Flex delegate.*verify=False", answer)
 
 
-def test_allowing_more_operators_adds_none(make, tmp_path):
-    report = kp.export_litert(
-        make.embedder(),
-        tmp_path / "model.tflite",
-        allow_flex=True,
-        max_length=2,
-        verbose=False,
-    ).report
-    assert report.passed
-    assert report.foreign_operators == []
-
-
 def test_operators_that_nobody_has(make, tmp_path, contents):
     def increment(x):
         y = tf.numpy_function(lambda a: a + 1, [x], tf.float32)
         y.set_shape(x.shape)
         return y
 
-    for allow_flex in (False, True):
-        with pytest.raises(kp.ExportError) as caught:
-            export(
-                apply(make, increment),
-                tmp_path / "model.tflite",
-                allow_flex=allow_flex,
-            )
-        message = str(caught.value)
-        assert message.startswith(
-            "The model needs operators that neither LiteRT nor its Flex "
-            "delegate has: PyFunc (Lambda 'f'). PyFunc: it runs Python code "
+    with pytest.raises(
+        kp.ExportError,
+        match=r"neither LiteRT nor its Flex delegate has: PyFunc "
+        r"\(Lambda 'f'\)\. .*write that code with keras\.ops$",
+    ):
+        export(
+            apply(make, increment), tmp_path / "model.tflite", allow_flex=True
         )
-        assert message.endswith("write that code with keras.ops")
     assert contents(tmp_path) == []
 
 
@@ -603,21 +540,12 @@ def test_file_and_report(tmp_path, make, contents):
     assert contents(tmp_path) == ["model.tflite", "model.tflite.cases.npz"]
 
 
-@pytest.mark.parametrize(
-    "name", ["model", "model.keras", "model.TFLITE", ".tflite", "tflite", ""]
-)
+@pytest.mark.parametrize("name", ["model.keras", "model.TFLITE", ".tflite"])
 def test_path_that_is_no_litert_file(tmp_path, make, contents, name):
     path = tmp_path / name
     message = f"`path` must end in '.tflite'. Received: path='{path}'"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         export(make.embedder(), path)
-    assert contents(tmp_path) == []
-
-
-def test_model_that_is_not_built(tmp_path, contents):
-    model = keras.Sequential([layers.Dense(2)])
-    with pytest.raises(ValueError, match="is not built, and so has no weig"):
-        export(model, tmp_path / "new" / "model.tflite")
     assert contents(tmp_path) == []
 
 

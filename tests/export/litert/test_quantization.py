@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import types
 import warnings
 
 import keras
@@ -13,8 +12,6 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.formats.litert_quantize import MODES
-from keras_posenc.export.probes.generate import Probe
-from keras_posenc.export.probes.reference import Reference
 from keras_posenc_worker.formats import litert_schema, pack, unpack
 from tests import reference
 
@@ -509,20 +506,6 @@ def test_samples_are_what_a_file_is_held_to(of_words, tmp_path):
     ).passed
 
 
-@pytest.mark.parametrize(
-    ("spread", "is_constant"), [(5e-5, True), (0.01, False)]
-)
-def test_outputs_that_hardly_depend_on_inputs(spread, is_constant):
-    scores = np.array([[0.2, 0.8], [0.2, 0.8], [0.2 + spread, 0.8 - spread]])
-    found = Reference(
-        [types.SimpleNamespace(name="s", model=None, own_names={})],
-        probes=[Probe("s", {}, {"scores": scores}, is_sample=True)],
-        scales={"s": {"scores": 1.0}},
-        quantization="int8",
-    )
-    assert bool(found.constant_outputs) is is_constant
-
-
 def test_limits_are_of_quantized_files(make, tmp_path):
     for name, value, quantization in (
         ("limits", {"agreement": 0.9}, None),
@@ -711,21 +694,3 @@ def test_vectors_that_the_model_rounds(layer, tmp_path):
     kernel, bias = second.get_weights()
     second.set_weights([kernel[:, ::-1], bias])
     assert kp.verify_export(path, model, **options).too_lossy
-
-
-def test_scales_that_graphs_share_are_packed_once():
-    schema = litert_schema()
-    scale = np.linspace(1, 2, 500, dtype="float32")
-    model = schema.ModelT()
-    model.version = 3
-    model.subgraphs = []
-    for _ in range(2):
-        graph, tensor = schema.SubGraphT(), schema.TensorT()
-        tensor.quantization = schema.QuantizationParametersT()
-        tensor.quantization.scale = scale.copy()
-        graph.tensors = [tensor]
-        model.subgraphs.append(graph)
-    content = pack(model)
-    assert content.count(scale.tobytes()) == 1
-    for graph in unpack(content).subgraphs:
-        assert (graph.tensors[0].quantization.scale == scale).all()

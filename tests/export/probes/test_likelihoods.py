@@ -1,7 +1,6 @@
 """Quantized generators: compared by likelihoods, not token by token."""
 
 import dataclasses
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,10 +18,8 @@ from keras_posenc.export.probes.likelihoods import (
     of_targets,
 )
 from keras_posenc.export.probes.reference import (
-    Memory,
     Reference,
     compute_reference,
-    runner_of,
 )
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_signatures
@@ -129,8 +126,6 @@ def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
     assert report.likelihoods.tokens == tokens
     wanted = np.exp(-total / tokens)
     assert report.likelihoods.perplexity == pytest.approx(wanted, rel=1e-4)
-    found = report.to_dict()["likelihoods"]
-    assert json.loads(json.dumps(found)) == found
     for name in ("kl", "perplexity"):
         limits = {**report.limits, name: 1e-9}
         assert not dataclasses.replace(report, limits=limits).passed
@@ -343,8 +338,6 @@ def test_many_weights_have_few_cases(made, monkeypatch):
     assert len(shapes(64)) == 8
     monkeypatch.setattr(generate, "MANY_WEIGHTS", 1000)
     assert shapes(64) == [(1, 1), (3, 17), (1, 64)]
-    monkeypatch.setattr(generate, "_MOST_WORK", 100 * made.count_params())
-    assert generate.Probes.fit([signature]).max_length == 100
     # The report names the longest.
     probes = [*generate.make_probes(signature, [], 40, lambda _: True)]
     reference = Reference([signature], probes=probes)
@@ -354,11 +347,6 @@ def test_many_weights_have_few_cases(made, monkeypatch):
     )
     said = " ".join(notes(reference, found))
     assert "was run on inputs of the sizes 1, 17, 40" in said
-    # Its outputs are those of the graph, and the same.
-    inputs = {"ids": np.array([[5, 6, 7]], "int32")}
-    found = runner_of(signature, Memory())(inputs)
-    wanted = made.predict(inputs["ids"], verbose=0)
-    np.testing.assert_array_equal(found["ids"], wanted["ids"])
 
 
 def test_noise_is_within_its_limits_and_at_them(made):

@@ -1,23 +1,13 @@
 """What a quantized file loses: SQNR, agreement and cosine."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.check import compare
-from keras_posenc.export.probes.generate import Probes
-from keras_posenc.export.probes.quality import kinds_of, qualities, quality_of
-from keras_posenc.export.probes.reference import (
-    Memory,
-    compute_reference,
-    runner_of,
-)
+from keras_posenc.export.probes.quality import kinds_of, quality_of
 from keras_posenc.export.probes.tolerance import limits_of
-from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
@@ -133,67 +123,6 @@ def test_masked_numbers_hide_nothing(hidden):
     assert found.too_low({"sqnr": 4.0}) == ["sqnr"]
     near[0, 0] = 0.0  # no longer hidden
     assert quality_of("vectors", [(logits, near)]).too_low({"sqnr": 4.0})
-
-
-@pytest.mark.parametrize(
-    "head", [layers.UnitNormalization, kp.Int8Quantization]
-)
-def test_a_wrong_scale_is_refused_and_rounding_is_not(head):
-    """Without an export: another model's outputs are taken for the file's."""
-    model = encoder(head())
-    signatures = resolve_signatures(model, {"serving_default": model})
-    ids = np.random.default_rng(0).integers(1, 300, (12, 9)).astype("int32")
-    probes = Probes.fit(signatures, samples=ids, max_length=9)
-    reference = compute_reference(probes, quantization="int8")
-    run = runner_of(signatures[0], Memory())
-
-    def report():
-        """Of a file with the model's present weights."""
-        outputs = [run(probe.inputs) for probe in reference.probes]
-        cases = [
-            compare(probe, {"outputs": x, "milliseconds": 1.0}, reference)
-            for probe, x in zip(reference.probes, outputs, strict=True)
-        ]
-        measured = [
-            (probe.signature, probe.outputs, x)
-            for probe, x in zip(reference.probes, outputs, strict=True)
-            if probe.is_sample
-        ]
-        return VerificationReport(
-            path=Path("vectors.tflite"),
-            kind="litert",
-            size_bytes=1,
-            load_seconds=0.0,
-            foreign_operators=[],
-            unverified=[],
-            tolerance=reference.tolerance,
-            cases=cases,
-            quantization="int8",
-            quality=qualities(reference.kinds, measured),
-            limits=dict(reference.limits),
-        )
-
-    kernels = [x for x in model.weights if x.path.endswith("kernel")]
-    kept = [x.numpy() for x in kernels]
-    for kernel, value in zip(kernels, kept, strict=True):
-        step = np.max(np.abs(value), axis=0) / 127
-        kernel.assign(np.round(value / step) * step)
-    run = runner_of(signatures[0], Memory())
-    found = report()
-    assert found.passed, found
-    assert "SQNR " in str(found)
-    assert " dB (at least 10) on the 12 samples" in str(found)
-    for kernel, value in zip(kernels, kept, strict=True):
-        kernel.assign(1.5 * value)
-    run = runner_of(signatures[0], Memory())
-    found = report()
-    assert not found.passed
-    with pytest.raises(
-        kp.ExportVerificationError,
-        match=r"too far from the model: .+: SQNR .+finer `quantization`.+"
-        "`limits`",
-    ):
-        found.require_success()
 
 
 @pytest.mark.parametrize(

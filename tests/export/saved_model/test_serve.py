@@ -23,11 +23,6 @@ def dense(name):
     return layers.Dense(2, name=name)
 
 
-def one():
-    a, _ = inputs()
-    return keras.Model(a, dense("y")(a))
-
-
 def chain():
     return keras.Sequential([keras.Input((4,), name="a"), dense("y")])
 
@@ -84,7 +79,7 @@ def given(model):
         dicts,
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in (one, lists, list_of_one, subclass)
+            for each in (lists, list_of_one, subclass)
         ),
     ],
     ids=lambda m: m.__name__,

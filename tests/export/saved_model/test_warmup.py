@@ -89,13 +89,6 @@ def test_with_batching_no_request_has_more_rows_than_a_batch(make, tmp_path):
     assert found == [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 10]]]
 
 
-def test_every_request_can_be_answered(served, run_saved_model):
-    for request in read(served.path):
-        run = run_saved_model(served.path, request.model_spec.signature_name)
-        for value in run(inputs_of(request)).values():
-            assert len(value) == len(next(iter(inputs_of(request).values())))
-
-
 @pytest.mark.parametrize(
     "harm",
     [
@@ -148,7 +141,7 @@ def test_bad_record_is_found_as_the_server_would(
     [
         *(
             (x, "`warmup` must be True, for the inputs that the export is")
-            for x in ("yes", {"ids": [[1]]}, 3, [], [{"ids": [[1]]}] * 1001)
+            for x in ("yes", [], [{"ids": [[1]]}] * 1001)
         ),
         # Each is for three signatures.
         (

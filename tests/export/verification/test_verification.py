@@ -1,17 +1,11 @@
 """The proof that an artifact gives its model's own answers."""
 
 import dataclasses
-import inspect
 import json
 import math
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import textwrap
 
 import keras
 import numpy as np
@@ -21,21 +15,13 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export import running, units
-from keras_posenc.export.formats import litert_compiled_model
-from keras_posenc.export.probes.compare import (
-    difference,
-)
+from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.record import record_path
-from keras_posenc.export.signatures.resolve import (
-    resolve_signatures,
-)
-from keras_posenc.export.worker_client import Limits
+from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
-
-IDS = keras.InputSpec(shape=(None, None), dtype="int32")
 
 
 def export(model, path, **options):
@@ -78,24 +64,6 @@ def artifact(request):
     return request.getfixturevalue(request.param)
 
 
-def test_report_of_an_export(artifact, request):
-    report = artifact.report
-    kind = "litert" if artifact.path.suffix == ".tflite" else "saved_model"
-    assert report.passed
-    report.require_success()
-    assert report.kind == kind
-    assert report.path == artifact.path  # not where it was staged
-    assert report.tolerance == 1e-5
-    assert report.largest_difference <= 1e-5
-    assert report.foreign_operators == []
-    assert report.unverified == report.constant_outputs == report.notes == []
-    assert 0 < report.load_seconds < 600
-    files = [artifact.path, *artifact.path.rglob("*")]
-    assert report.size_bytes == sum(
-        file.stat().st_size for file in files if file.is_file()
-    )
-
-
 def test_cases_of_an_export(artifact):
     cases = usual(artifact.report)
     dynamic = [(b, n) for b in (1, 3) for n in (1, 2, 9)]
@@ -123,17 +91,10 @@ def test_report_as_text(artifact):
     assert str(kp.types.ExportedModel(artifact.path, None)) == (
         f"{artifact.path}: not verified"
     )
-    assert f"report=<VerificationReport of {text}>" in repr(artifact)
     first, loaded, *lines = report.details().splitlines()
-    assert first == str(report)
-    assert loaded == f"loaded in {units.time(report.load_seconds)}"
-    if report.kind == "litert":
-        assert lines.pop(0).startswith("CompiledModel: equal")
-    columns, *rest = lines
-    assert columns == "signature, inputs: largest difference, time of one call"
-    assert len(rest) == count
-    assert rest[-1].startswith("  short, ids of shape (1, 4), each id: ")
-    assert rest[-1].endswith(units.time(report.cases[-1].milliseconds / 1e3))
+    assert first == text
+    assert loaded.startswith("loaded in ")
+    assert lines[-1].startswith("  short, ids of shape (1, 4), each id: ")
     record = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert record["path"] == str(artifact.path)
     assert record["passed"] is True
@@ -168,17 +129,14 @@ def scale(kernel, name):
 
 # The factor in the artifact and in the model; whether that passes at 1e-5.
 FACTORS = {
-    "same": (0.5, 0.5, True),
     "near": (0.5, 0.500001, True),  # the inputs are below 4
     "far": (0.5, 0.5001, False),
     "large_near": (1e6, 1e6 * (1 + 5e-6), True),  # relative above 1
     "large_far": (1e6, 1e6 * (1 + 5e-5), False),
     "small_near": (1e-3, 1e-3 + 1e-8, True),  # relative to 0.01 at least
     "small_far": (1e-3, 1e-3 + 1e-6, False),
-    "infinite_in_model": (1.0, np.inf, False),
     "nan": (np.nan, np.nan, True),
     "nan_in_model": (1.0, np.nan, False),
-    "nan_in_artifact": (np.nan, 1.0, False),
 }
 
 
@@ -189,7 +147,7 @@ def scaled(tmp_path_factory):
         name: scale(before, name) for name, (before, _, _) in FACTORS.items()
     }
     path = export(
-        models["same"],
+        models["near"],
         tmp_path_factory.mktemp("scaled") / "scaled.tflite",
         signatures=models,
     )
@@ -197,46 +155,29 @@ def scaled(tmp_path_factory):
         models[name].set_weights([np.array([[after]], "float32")])
     return kp.verify_export(
         path,
-        models["same"],
+        models["near"],
         signatures=models,
         samples=[np.array([[2.0]], "float32"), {"x": [[-2.0], [1.0]]}],
     )
-
-
-@pytest.mark.parametrize("name", FACTORS)
-def test_difference(scaled, name):
-    *_, passes = FACTORS[name]
-    found = [case for case in scaled.cases if case.signature == name]
-    assert found
-    for case in found:
-        if name == "nan_in_model" and case.is_sample:
-            assert "the model itself gives NaN for x=[" in case.error
-        else:
-            assert case.error is None
-    worst = max(case.largest_difference for case in found)
-    assert (worst <= 1e-5) is passes
-    if "nan" in name or "infinite" in name:
-        assert worst == (0 if passes else math.inf)
 
 
 @pytest.mark.parametrize(
     ("wanted", "got", "worst", "where"),
     [
         ([1.0, 2.0], [1.0, 2.5], 0.25, (1,)),  # relative above 1
-        ([-4.0], [-3.0], 0.25, (0,)),
         ([[0.5, 0.25]], [[0.5, 0.5]], 0.25, (0, 1)),  # absolute below
         ([1.0, np.nan], [1.0, np.nan], 0.0, (0,)),
         ([1.0, np.nan], [1.0, 1.0], math.inf, (1,)),
         ([1.0, 1.0], [np.nan, 1.0], math.inf, (0,)),
         ([np.inf, -np.inf], [np.inf, -np.inf], 0.0, (0,)),
         ([np.inf], [-np.inf], math.inf, (0,)),
-        ([np.inf], [3e38], math.inf, (0,)),
         ([3e38], [np.inf], math.inf, (0,)),
         ([7, 8], [7, 9], math.inf, (1,)),
         ([True, False], [True, True], math.inf, (1,)),
         ([b"one"], [b"two"], math.inf, (0,)),
         ([b"one"], [b"one"], 0.0, (0,)),
-        ([], [], 0.0, ()),
+        ([[1.0, 2.0]], [1.0, 2.0], math.inf, None),
+        ([], [], 0.0, None),
     ],
 )
 def test_difference_of_two_outputs(wanted, got, worst, where):
@@ -246,13 +187,19 @@ def test_difference_of_two_outputs(wanted, got, worst, where):
 
     found = difference(array(wanted), array(got), {"y": 1.0})
     assert found.largest_difference == worst
-    assert found.where == (f"y{list(where)}" if wanted else "")
+    assert where is None or found.where == f"y{list(where)}"
 
 
-def test_difference_of_two_shapes():
-    wanted, got = np.array([[1.0, 2.0]]), np.array([1.0, 2.0])
-    found = difference({"y": wanted}, {"y": got}, {"y": 1.0})
-    assert (found.largest_difference, found.where) == (math.inf, "y")
+def test_difference(scaled):
+    for name, (*_, passes) in FACTORS.items():
+        found = [case for case in scaled.cases if case.signature == name]
+        worst = max(case.largest_difference for case in found)
+        assert (worst <= 1e-5) is passes, name
+        assert name != "nan" or worst == 0
+        errors = [case.error or "" for case in found if case.is_sample]
+        assert (name == "nan_in_model") == any(
+            "the model itself gives NaN for x=[" in each for each in errors
+        )
 
 
 def test_report_of_a_failure_is_still_json(scaled):
@@ -262,7 +209,7 @@ def test_report_of_a_failure_is_still_json(scaled):
     assert report["passed"] is False
     assert report["largest_difference"] is None
     assert (
-        "FAILED: 52 cases, largest difference inf (allowed"
+        f"FAILED: {len(scaled.cases)} cases, largest difference inf (allowed"
         in str(scaled).splitlines()[0]
     )
 
@@ -340,26 +287,6 @@ def test_tolerance(tmp_path):
     assert report.different_weights == ["m/y/kernel"]  # no tolerance allows it
     assert not report
     assert dataclasses.replace(report, different_weights=[])
-
-
-def test_integers_must_be_equal(tmp_path, make):
-    def argmax(weights=None):
-        inputs = make.ids()
-        vectors = layers.Embedding(50, 4)(inputs)
-        best = layers.Lambda(lambda x: tf.argmax(x, axis=-1), name="best")
-        model = keras.Model(inputs, best(vectors))
-        if weights:
-            model.set_weights(weights)
-        return model
-
-    model = argmax()
-    path = export(model, tmp_path / "argmax.tflite")
-    assert kp.verify_export(path, model, max_length=4).largest_difference == 0
-    (table,) = model.get_weights()
-    other = argmax([np.roll(table, 1, axis=1)])
-    report = kp.verify_export(path, other, max_length=4, tolerance=10.0)
-    assert report.largest_difference == math.inf
-    assert report.worst.where == "best[0, 0]"
 
 
 def test_frozen_length_in_a_litert_file(tmp_path, make):
@@ -482,11 +409,6 @@ def wrong_saved_model(tmp_path_factory):
         "weight": other,
         "frozen": (frozen, {"ids": (None, 3)}),
         "outputs": mean_of(embedding, positions, "average"),
-        "more": keras.Model(
-            model.inputs,
-            {"mean": model.outputs[0], "more": model.outputs[0] / 2},
-        ),
-        "static": (model, {"ids": (1, 3)}),
     }
     kp.export_saved_model(
         model, base, signatures=signatures, verify=False, verbose=False
@@ -502,8 +424,6 @@ def wrong_saved_model(tmp_path_factory):
         ("weight", "ids of shape (1, 1)", "mean[0, 3] differs by"),
         ("frozen", "ids of shape (1, 2)", "ValueError: Cannot feed value"),
         ("outputs", "ids of shape (1, 1)", "its outputs are average"),
-        ("more", "ids of shape (1, 1)", "its outputs are "),
-        ("static", "ids of shape (1, 2)", "ValueError: Cannot feed value"),
     ],
 )
 def test_fault_in_a_saved_model(wrong_saved_model, name, inputs, reason):
@@ -527,82 +447,19 @@ def test_fault_in_a_saved_model(wrong_saved_model, name, inputs, reason):
     )
 
 
-# ---- What it needs for a while
-
-KILLED = """
-import os, signal, sys, tempfile
-import keras
-import keras_posenc as kp
-from keras_posenc.export import worker_client
-
-tempfile.tempdir = sys.argv[1]
-
-
-def all_are_killed(*_, **__):  # as in a container: neither can tidy up
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-export = kp.export_litert
-worker_client.codec.read = all_are_killed  # the worker's response
-model = keras.Sequential([
-    keras.Input((None,), dtype="int32", name="ids"),
-    keras.layers.Embedding(50, 4),
-])
-export(model, sys.argv[2], verbose=False)
-"""
-
-
-@pytest.mark.slow
-def test_what_the_killed_left_is_removed_by_the_next(
-    model, litert, tmp_path, contents, monkeypatch
-):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, scratch, tmp_path / "killed.tflite"],
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
-    (folder,) = scratch.glob("*.partial")
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert "request.json" in contents(folder)
-    kp.verify_export(litert.path, model, max_length=2)
-    # TensorFlow leaves a file of its own.
-    assert list(scratch.glob(".*")) == []
-
-
 # ---- A runtime that does not answer
 
 
-@pytest.fixture
-def play_worker(tmp_path, monkeypatch):
-    """Puts another script in the worker's place; checks that nothing stays."""
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-
-    path = os.environ.get("PYTHONPATH", "")
-
-    def play(source):
-        script = tmp_path / "another_worker.py"
-        script.write_text(
-            "def main(folder):\n" + textwrap.indent(source, "    ")
-        )
-        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}")
-        monkeypatch.setattr(run, "__name__", "another_worker")
-
-    yield play
-    assert list(scratch.iterdir()) == []
-
-
-def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
+def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
     pid = tmp_path / "pid"
-    play_worker(
+    (tmp_path / "another_worker.py").write_text(
         "import os, pathlib, time\n"
-        f"pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
-        "time.sleep(300)"
+        "def main(folder):\n"
+        f"    pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
+        "    time.sleep(300)\n"
     )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(run, "__name__", "another_worker")
     monkeypatch.setattr(running, "_TIMEOUT", 2)
     (tmp_path / "out").mkdir()
     with pytest.raises(
@@ -623,24 +480,6 @@ def test_runtime_that_hangs(play_worker, make, tmp_path, contents, monkeypatch):
 # ---- Isolation
 
 
-def test_worker_starts_afresh(play_worker, model, litert, monkeypatch):
-    """... wherever the user happens to be, and whatever GPU is in use."""
-    play_worker(
-        "import os, pathlib, sys\n"
-        "from keras_posenc_worker import codec\n"
-        "told = sys.flags.safe_path, os.environ['CUDA_VISIBLE_DEVICES']\n"
-        "for name in ('keras', 'tensorflow'):\n"
-        "    told += (sys.modules.get(name),)\n"
-        "response = {'error': str(told)}\n"
-        "codec.write(pathlib.Path(folder), 'response', response)\n"
-    )
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(
-        kp.ExportVerificationError, match=r"\(True, '-1', None, None\)$"
-    ):
-        kp.verify_export(litert.path, model, max_length=1)
-
-
 def test_modules_of_the_working_directory_are_not_imported(
     model, litert, tmp_path, monkeypatch
 ):
@@ -655,12 +494,7 @@ def test_modules_of_the_working_directory_are_not_imported(
 
 
 def test_saved_model_with_broken_weights(model, saved_model, tmp_path):
-    folder = tmp_path / "1"
-    for file in saved_model.path.rglob("*"):
-        if file.is_file():
-            target = folder / file.relative_to(saved_model.path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
+    folder = shutil.copytree(saved_model.path, tmp_path / "1")
     (data,) = (folder / "variables").glob("*.data-*")
     data.write_bytes(data.read_bytes()[:-100])
     with pytest.raises(
@@ -673,27 +507,18 @@ def test_saved_model_with_broken_weights(model, saved_model, tmp_path):
 # ---- Arguments
 
 
-def test_model_that_is_none(litert):
-    with pytest.raises(ValueError, match=r"`model` must be a keras\.Model"):
-        kp.verify_export(litert.path, "model.keras")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"max_length": 0}, "a positive integer. Received: max_length=0"),
-        ({"max_length": True}, "a positive integer. Received: max_length=True"),
-        ({"max_length": 9.0}, "`max_length` must be a positive integer."),
-        ({"tolerance": -1e-5}, "`tolerance` must be a finite number"),
+        ({"model": "model.keras"}, "`model` must be a keras.Model"),
         ({"tolerance": math.nan}, "`tolerance` must be a finite number"),
-        ({"tolerance": "1e-5"}, "`tolerance` must be a finite number"),
         ({"samples": np.array([[50]])}, "The model itself does not take"),
-        ({"samples": np.array([[-51]])}, "The model itself does not take"),
     ],
 )
 def test_arguments(model, litert, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        kp.verify_export(litert.path, model, **options)
+        kp.verify_export(litert.path, **{"model": model, **options})
 
 
 class LearnedPositions(layers.Layer):
@@ -749,9 +574,8 @@ def convolution(size, width):
     return keras.Model(inputs, layers.GlobalMaxPooling1D()(features))
 
 
-# The last is as wide as it is long.
-@pytest.mark.parametrize("width", [5, 9])
-def test_lengths_that_the_model_does_not_take_are_told(tmp_path, width):
+def test_lengths_that_the_model_does_not_take_are_told(tmp_path):
+    width = 9  # as wide as it is long
     report = kp.export_litert(
         convolution(3, width),
         tmp_path / "model.tflite",
@@ -794,18 +618,11 @@ def test_another_backend(function, model, litert, tmp_path, monkeypatch):
     ("sample", "message"),
     [
         ({"tokens": np.ones((1, 4))}, "`samples` must be dicts .* ids"),
-        (
-            {"ids": np.ones((1, 4)), "mask": np.ones((1, 4))},
-            "`samples` must be dicts .* ids",
-        ),
         ({}, "`samples` must be dicts .* ids"),
         (np.ones(4), r"\(None, None\)\. Received: \(4,\)$"),
-        (np.ones((1, 4, 1)), r"Received: \(1, 4, 1\)$"),
-        (7, r"Received: \(\)$"),
-        ({"ids": np.ones(4)}, r"Received: \(4,\)$"),
+        (np.ones((0, 4)), "at least one example each"),
         ({"ids": [["a", "b"]]}, r"Received: \[\['a', 'b'\]\]$"),
         (np.array([[1.5, 2.0]]), r"\. Received: 1\.5$"),
-        (np.array([[np.nan, 2.0]]), r"\. Received: nan$"),
         ({"ids": [[1, 2], [3]]}, r"Received: \[\[1, 2\], \[3\]\]$"),
     ],
     ids=repr,
@@ -814,40 +631,7 @@ def test_samples_that_do_not_fit(model, sample, message):
     signatures = resolve_signatures(model)
     with pytest.raises(ValueError, match=message) as caught:
         fit_samples(signatures, sample)
-    said = str(caught.value)
-    assert said.startswith("`samples`")
-    if "dicts" not in message:
-        assert "input 'ids' of signature 'serving_default' " in said
-    if "Received: (" not in said and "dicts" not in said:
-        assert "(dtype int32) must be whole numbers" in said
-
-
-def test_samples_without_an_example(model):
-    for empty in (np.zeros((0, 4), "int32"), {"ids": np.zeros((0, 4))}):
-        with pytest.raises(ValueError, match="at least one example each"):
-            fit_samples(resolve_signatures(model), [np.ones((1, 4)), empty])
-
-
-def test_a_compiled_model_that_takes_long_is_not_run(litert, monkeypatch):
-    monkeypatch.setattr(litert_compiled_model, "_TIMEOUT", 0)
-    found = litert_compiled_model.compare_in_compiled_model(
-        litert.path,
-        [("serving_default", {"ids": np.ones((1, 4), "int32")})],
-        [{"outputs": {}, "milliseconds": 1.0}],
-        Limits(),
-    )
-    assert found == "not run: it took more than 0 s"
-
-
-def test_array_for_several_inputs():
-    inputs = [keras.Input((2,), name="a"), keras.Input((2,), name="b")]
-    model = keras.Model(inputs, ops.add(*inputs))
-    message = (
-        "`samples` must be dicts with the inputs a, b, such as "
-        "`samples=[{'a': array, 'b': array}]`. Received: ndarray"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        fit_samples(resolve_signatures(model), np.ones((1, 2)))
+    assert str(caught.value).startswith("`samples`")
 
 
 def test_sample_that_fits_one_of_two_signatures(model, litert):
@@ -949,22 +733,3 @@ def test_a_conversion_that_cannot_be_verified_is_refused(format, tmp_path):
     with pytest.raises(ValueError, match=r"^Signature 'serving_default' takes"):
         export(column(), path, verbose=False)
     assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        *(kp.export_saved_model, kp.export_litert, kp.export_litertlm),
-        *(kp.export_onnx, kp.verify_export),
-    ],
-)
-def test_help_describes_every_argument(function):
-    """Those that functions share are written once, in arguments.py."""
-    _, _, args = inspect.getdoc(function).partition("\nArgs:\n")
-    args, _, _ = args.partition("\n\nReturns:")
-    described = re.findall(r"^    (\w+): (\S)", args, re.MULTILINE)
-    taken = inspect.signature(function).parameters
-    assert [name for name, _ in described] == [*taken]
-    assert ("10 * log10(sum(" in args) == (
-        "limits" in taken and function is not kp.export_litertlm
-    )

@@ -23,8 +23,8 @@ def compared(kept, got):
 
 def test_all_rows_and_columns_of_a_large_output_are_seen():
     """... as far as there are 4,096 of them, none is seen twice."""
-    for rows in (1, 3, 255, 1000, 4096, 5000):
-        for width in (*range(2, 300), 997, 1000, 1024, 4096, 7919, 32000):
+    for rows in (1, 3, 255, 4096, 5000):
+        for width in (2, 3, 17, 64, 255, 256, 997, 1024, 4096, 32000):
             if rows * width <= 4096:
                 continue
             wanted = np.zeros((rows, width), "int8")

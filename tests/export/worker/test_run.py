@@ -1,11 +1,7 @@
 """The worker runs an exported model without Keras."""
 
-import ctypes
 import itertools
 import os
-import shutil
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,9 +9,8 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.worker_client import Limits, run_in_worker
-from keras_posenc_worker import codec, run
+from keras_posenc_worker import codec
 from keras_posenc_worker.fresh import run_fresh
-from keras_posenc_worker.memory import give_back
 
 pytestmark = pytest.mark.tensorflow
 
@@ -165,10 +160,6 @@ def test_case_after_one_that_failed_is_the_models(tmp_path):
             lambda y: y + 1,
             "second run of a fresh interpreter gives other numbers in y",
         ),
-        (
-            lambda y: y[:, :1],
-            "second run of a fresh interpreter gives other numbers in y",
-        ),
         (lambda y: {}[0], "in a fresh interpreter KeyError: 0"),
     ],
 )
@@ -196,32 +187,6 @@ def test_fresh_interpreters_run_each_case_twice(change, reason):
     assert answers[1] == known
 
 
-def test_saved_models_that_were_loaded_ahead(saved_model, model, tmp_path):
-    """What does not load then is told when it is asked for."""
-    right, wrong = (tmp_path / name for name in ("right", "wrong"))
-    for folder in (right, wrong):
-        shutil.copytree(saved_model.path, folder / "1")
-        write_request(
-            folder / "request", "saved_model", folder / "1", CASES[:1]
-        )
-    (wrong / "1" / "saved_model.pb").write_bytes(b"no message")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-        for name in ("keras", "keras_posenc", "tf_keras", "openvino_telemetry"):
-            patch.setitem(sys.modules, name, None)  # as the worker does
-        for folder in (right, wrong):
-            run.prepare("saved_model", str(folder / "1"))
-            shutil.rmtree(folder / "1")
-        for folder in (right, wrong):
-            run.main(str(folder / "request"))
-    response = read_response(right / "request")
-    assert response["load_seconds"] > 0
-    actual = response["cases"][0]["outputs"]["scores"]
-    np.testing.assert_allclose(actual, model(IDS), rtol=0, atol=1e-6)
-    error = read_response(wrong / "request")["error"]
-    assert "FileNotFoundError" in error
-
-
 def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):
     texts = [["one", "Ünïcödé"], ["", "a\0b"]]
     message = {
@@ -247,27 +212,3 @@ def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):
     assert decoded == texts
     assert found["bytes"].tolist() == [b"\xff", b""]
     assert found["empty"].shape == (0, 2)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="of glibc alone")
-def test_free_memory_goes_back_to_the_system():
-    """What was loaded twice is then in memory once."""
-
-    def held():
-        pages = Path("/proc/self/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    libc.free.argtypes = [ctypes.c_void_p]
-    size, count = 60_000, 1000  # each too small to be mapped for itself
-    found = [libc.malloc(size) for _ in range(count)]
-    for each in found:
-        ctypes.memset(each, 1, size)
-    for each in found[:-1]:  # the last is above all of them
-        libc.free(each)
-    before = held()
-    give_back()
-    given = before - held()
-    libc.free(found[-1])
-    assert given > 0.8 * size * count

@@ -1,0 +1,183 @@
+"""What is so of every command: its answer, as JSON too, and what it refuses."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from keras_posenc import analysis
+
+pytestmark = pytest.mark.tensorflow
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "hugging_face"
+
+
+@pytest.fixture
+def here(folder, tmp_path, monkeypatch):
+    """A working directory with artifacts, a checkpoint, and rows."""
+    here = tmp_path / "here"
+    shutil.copytree(folder, here)
+    (here / "model.tflite.cases.npz").unlink(missing_ok=True)
+    shutil.copytree(FIXTURES / "bert", here / "bert")
+    (here / "nothing").mkdir()
+    (here / "x.keras").mkdir()
+    table = pa.table({"ids": [[1, 2], [3]], "name": ["a", "b"]})
+    pq.write_table(table, here / "rows.parquet")
+    monkeypatch.chdir(here)
+    return here
+
+
+def names(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*"))
+
+
+# Command lines, what they say, and a key of what they say as JSON.
+ANSWERS = [
+    ("inspect model.tflite", "model.tflite: litert, ", "signatures"),
+    ("inspect model.keras", "model.keras: Keras Sequential ", "class_name"),
+    ("inspect bert", "bert: checkpoint of bert, ", "parameters"),
+    ("import bert --from-ids --out made/a.keras", "a.keras: bert, ", "sha256"),
+    (
+        "verify model.tflite model.keras --max-length 4",
+        "model.tflite: verified: ",
+        "cases",
+    ),
+    (
+        "export saved-model model.keras --out made --max-length 4 --no-verify",
+        "made",
+        "path",
+    ),
+    ("bench model.tflite --lengths 3 --threads 1", "", "timings"),
+    ("rollback versions 2 --no-verify", "11: version 2 again", "of"),
+    (
+        "score model.tflite --in rows.parquet --out out --allow-unverified",
+        "1 file scored; 2 rows good, 0 bad",
+        "skipped",
+    ),
+    ("compare --length 24 --dim 8", "sinusoidal", "sinusoidal"),
+    ("plot heatmap --out a.png", "Wrote a.png", None),
+]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("line", "said", "key"), ANSWERS)
+def test_every_command_answers(run, line, said, key):
+    result = run(*line.split())
+    assert result.code == 0, result.err
+    assert said in result.out
+    if key is not None:
+        result = run(*line.split(), "--json")
+        assert result.code == 0, result.err
+        assert key in json.loads(result.out)
+
+
+def test_compare_is_of_every_scheme(run):
+    result = run(*"compare --length 24 --dim 8 --json".split())
+    found = json.loads(result.out)
+    assert list(found) == list(analysis.SCHEMES)
+    scheme = analysis.make_scheme("sinusoidal", 24)
+    wanted = analysis.properties(scheme, 24, 8)
+    assert found["sinusoidal"] == wanted.to_dict()
+
+
+SCORE = "score model.tflite --allow-unverified --out out --in"
+SAVED_MODEL = "export saved-model model.keras --max-length 4 --out m"
+REFUSED = [
+    ("inspect missing", "'missing' does not exist"),
+    ("inspect nothing", "no numbered version that has one"),
+    ("inspect rows.parquet", "'rows.parquet' is neither a LiteRT"),
+    ("verify missing.tflite model.keras", "'missing.tflite' does not exist"),
+    ("verify nothing model.keras", "'nothing' is no SavedModel"),
+    ("verify model.keras model.keras", "is a model: give the exported"),
+    ("verify bert bert --import json", "--import is not for a checkpoint"),
+    ("diff versions missing", "missing"),
+    ("diff model.tflite model.tflite", "has no record"),
+    ("bench versions", "must be a LiteRT file"),
+    ("bench model.tflite --signature x", "of the file's own: serving_default"),
+    ("rollback versions 7", "`version` must be one that"),
+    ("rollback versions 10", "Version 10 is the newest"),
+    ("rollback versions old", "invalid int value"),
+    ("rollback missing 1", "does not exist"),
+    ("import nothing", "'nothing' is no checkpoint of Hugging Face: it has"),
+    ("import bert --from-ids --out a.h5", "end in '.keras'. Received: 'a.h5'"),
+    ("import bert --from-ids --out x.keras", "and 'x.keras' is a folder"),
+    (
+        "import bert",
+        "and so no tokenizer: keras-posenc import bert --from-ids writes a "
+        ".keras file that needs none; then use that file",
+    ),
+    (f"{SAVED_MODEL} --labels yes,no,maybe", "3 labels for scores of"),
+    (f"{SAVED_MODEL} --labels yes,yes", "must differ from one another"),
+    (f"{SAVED_MODEL} --labels no.txt", "'no.txt' cannot be read: No such fi"),
+    (f"{SAVED_MODEL} --labels model.keras", "cannot be read: 'utf"),
+    (f"{SAVED_MODEL} --warmup --no-verify", "--warmup needs verify=True"),
+    (f"{SAVED_MODEL} --batching max_batch_size=1:2", "is not NAME=N"),
+    (
+        f"{SAVED_MODEL} --batching speed=9",
+        "--batching may have max_batch_size, ",
+    ),
+    (f"{SAVED_MODEL} --keep 0", "0 is not above 0"),
+    ("score missing --in x --out out", "'missing' does not exist"),
+    ("score bert --in x --out out", "Export it first: keras-posenc export"),
+    (f"{SCORE} *.csv", "no file matches '*.csv'"),
+    (f"{SCORE} model.tflite", "must be a .parquet, .csv, .jsonl"),
+    (f"{SCORE} out", "--out must be another folder than --in"),
+    (
+        f"{SCORE} rows.parquet --column txt",
+        "Its columns: ids, name. This file takes ids; texts are scored with a "
+        "SavedModel",
+    ),
+    (f"{SCORE} rows.parquet --keep nope", "Column 'nope' is not"),
+    (
+        "score model.tflite --in rows.parquet --out model.keras",
+        "--out must be a folder, and 'model.keras' is a file",
+    ),
+    ("compare --dim 7", "--dim must be even: rotary positions turn features"),
+    ("plot pie --out a.png", "invalid choice: 'pie'"),
+    ("plot heatmap", "required: --out"),
+    ("plot heatmap --head 1 --out a.png", "--head is not for heatmap"),
+    ("plot attention --source a --out a.png", "needs MODEL.keras"),
+    ("plot heatmap --scheme x --out a.png", "'sinusoidal', 'index', "),
+    ("plot bias --out a.png", "must be an AttentionPosition"),
+    ("plot bias --scheme alibi --head 8 --out a.png", "from 0 to 7"),
+    ("plot heatmap --out no/such/a.png", "'no/such' does not exist"),
+    ("plot heatmap --out .", "--out must be a file, and '.' is a folder"),
+    ("plot heatmap --out a.doc", "'doc' is not supported"),
+    ("completion csh", "invalid choice: 'csh'"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), REFUSED)
+def test_every_command_refuses(run, here, line, reason):
+    """... what it cannot do, by an option to change; nothing appears."""
+    before = names(here)
+    result = run(*line.split())
+    assert (result.code, result.out) == (2, "")
+    assert reason in result.err.splitlines()[-1]
+    assert names(here) == before
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "extra"),
+    [
+        ("matplotlib", "plot heatmap --out a.png", "plot"),
+        ("shtab", "completion bash", "completion"),
+        ("safetensors", "import bert --from-ids", "checkpoints"),
+        ("onnx", "inspect m.onnx", "onnx"),
+    ],
+)
+def test_extra_that_a_command_needs(
+    run, here, monkeypatch, module, line, extra
+):
+    (here / "m.onnx").write_bytes(b"\x08\x09")
+    for name in list(sys.modules):
+        if name.partition(".")[0] == module:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    result = run(*line.split())
+    assert result.code == 2
+    assert f"pip install 'keras-posenc[{extra}]'" in result.err
