@@ -10,7 +10,7 @@ import pytest
 from keras_posenc import checks as check
 
 CHOICES = ("a", "b", None)
-# What each takes and gives back, what it refuses, and what is said then.
+# Each check: values it returns, values it refuses, and the message.
 CHECKS = {
     check.check_integer: (
         [(-3, -3), (np.uint8(3), 3)],

@@ -187,7 +187,7 @@ def compare(kinds, distributions):
             found, model = one_step(kind, name)
             pairs = zip(alone.weights, model.weights, strict=True)
             momenta = zip(
-                # Behind the number of steps and the learning rate.
+                # They come after the number of steps and the learning rate.
                 model.optimizer.variables[2:],
                 model.trainable_variables,
                 strict=True,

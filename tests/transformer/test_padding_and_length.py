@@ -580,7 +580,7 @@ def test_no_square_of_scores_is_kept(training):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("stack", STACKS)
 def test_xla_compiles_no_shape_that_depends_on_padding(stack):
-    """It would for each batch anew, or leave room for all the padding."""
+    """XLA would compile each batch again, or compute all the padding."""
     import tensorflow as tf
 
     kind, given = STACKS[stack]
