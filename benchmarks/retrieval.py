@@ -47,7 +47,6 @@ def main() -> None:
 
     texts = sorted({summary(each.text) for each in docstrings()})
     np.random.default_rng(0).shuffle(texts)
-    calibrating = texts[-200:]
     texts = sorted(texts[: options.texts], key=len)  # of like lengths together
     model = kp.load_hugging_face(options.model, name="encoder")
     own = np.stack(
@@ -75,8 +74,6 @@ def main() -> None:
             export, load, suffix = KINDS[name]
             path = Path(folder) / f"{mode}.{suffix}"
             options = {"verify": False}
-            if mode == "int8-static":
-                options["representative"] = calibrating
             getattr(kp, export)(model, path, quantization=mode, **options)
             found = vectors(load(path), path.name, model.layers[0], texts)
             cosines = np.sum(found * own, axis=1)

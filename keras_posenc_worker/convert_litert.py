@@ -5,26 +5,11 @@ Each conversion leaks up to some 15 MB in the process that runs it (TensorFlow
 """
 
 import os
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_posenc_worker import codec
-from keras_posenc_worker.formats import litert_schema
 from keras_posenc_worker.runtimes import read_graph
-
-# Only operators with weights are quantized statically: 8 bits are too few for
-# positions, norms and scores.
-WEIGHTED = (
-    "CONV_2D",
-    "CONV_3D",
-    "DEPTHWISE_CONV_2D",
-    "EMBEDDING_LOOKUP",
-    "FULLY_CONNECTED",
-    "GATHER",
-    "TRANSPOSE_CONV",
-)
 
 
 def prepare() -> None:
@@ -35,39 +20,23 @@ def prepare() -> None:
     tf.lite.TFLiteConverter  # noqa: B018  its modules are imported late
 
 
-def main(path: str) -> str | None:
-    """Converts as a request in a folder says; see `codec`.
-
-    The request has the `saved_model`, its `signatures`, whether operators of
-    TensorFlow's own are `allowed`, and for calibration `batches`: signatures
-    with inputs.
+def main(saved_model: str, signatures: list[str], file: str) -> str | None:
+    """Converts signatures of a SavedModel to a file.
 
     Returns:
-        None if `model.tflite` is in the folder; else the converter's error.
+        None, or the converter's error; then there is no file.
     """
     prepare()
     import tensorflow as tf
 
-    request = codec.read(Path(path), "request")
-    read_graph(request["saved_model"])
-    make: Any = _unread
-    if request["batches"]:
-        make = tf.lite.TFLiteConverter.from_saved_model
-    converter = make(
-        request["saved_model"], signature_keys=request["signatures"]
-    )
-    converter.target_spec.supported_ops = [
-        tf.lite.OpsSet.TFLITE_BUILTINS,
-        *[tf.lite.OpsSet.SELECT_TF_OPS] * request["allowed"],
-    ]
+    read_graph(saved_model)
+    converter = _unread(saved_model, signatures)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     try:
-        if request["batches"]:
-            content = _calibrated(converter, request["batches"])
-        else:
-            content = converter.convert()
+        content = converter.convert()
     except Exception as error:  # ConverterError is not public
         return str(error)
-    Path(path, "model.tflite").write_bytes(content)
+    Path(file).write_bytes(content)
     return None
 
 
@@ -96,35 +65,3 @@ def _unread(folder: str, signature_keys: Sequence[str]) -> Any:
     converter = Converter(folder, {tf.saved_model.SERVING}, signature_keys)
     converter._experimental_use_buffer_offset = True
     return converter
-
-
-def _calibrated(
-    converter: Any, batches: Sequence[tuple[str, dict[str, Any]]]
-) -> bytes:
-    """Returns a file of `int8-static`."""
-    import tensorflow as tf
-
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    schema = litert_schema()
-
-    def dataset() -> Iterator[tuple[str, dict[str, Any]]]:
-        yield from map(tuple, batches)
-
-    converter.representative_dataset = dataset
-    # The converter quantizes every operator that it can, also positions and
-    # norms. Its debugger is the public way to exclude operators.
-    options = tf.lite.experimental.QuantizationDebugOptions(
-        denylisted_ops=[
-            name
-            for name, value in vars(schema.BuiltinOperator).items()
-            if isinstance(value, int) and name not in WEIGHTED
-        ]
-    )
-    with warnings.catch_warnings():
-        # The debugger uses an interpreter that warns of its deprecation.
-        warnings.filterwarnings("ignore", "(?s).*Interpreter is deprecated")
-        debugger = tf.lite.experimental.QuantizationDebugger(
-            converter=converter, debug_dataset=dataset, debug_options=options
-        )
-    content: bytes = debugger.get_nondebug_quantized_model()
-    return content

@@ -377,7 +377,6 @@ def check(
             *notes(reference, inspection),
             *_other_nan(reference, response),
         ],
-        compiled_model=response.get("compiled_model", ""),
     )
 
 

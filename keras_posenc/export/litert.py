@@ -23,10 +23,8 @@ def export_litert(  # noqa: D417
     *,
     signatures: Mapping[str, Any] | None = None,
     quantization: str | Path | Sequence[Mapping[str, Any]] | None = None,
-    representative: Any = None,
     task: str | None = None,
     labels: Sequence[str] | None = None,
-    allow_flex: bool = False,
     allow_operators: Sequence[str] = (),
     verify: bool = True,
     samples: Any = None,
@@ -54,22 +52,16 @@ def export_litert(  # noqa: D417
             with dynamic batch and length; a quantized `Generator` has `score`
             too, with which its loss is measured. Further signatures share the
             weights.
-        quantization: None, for float32 (or, after `quantize("int8")`, for the
-            same integers that Keras computes with); `"float16"`, for weights of
-            half the size; `"int8"`, of a quarter, with products in 8 bits;
-            `"int8-weights"`, of a quarter, with products in float32; `"int4"`,
-            of a seventh, in blocks of 32 numbers; or `"int8-static"`, in which
-            `representative` fixes the range of each product's inputs, for
-            hardware that needs this. Inputs and outputs stay as they are, and
-            so does everything between the products: positions, norms, scores.
+        quantization: None, for float32; `"float16"`, for weights of half the
+            size; `"int8"`, of a quarter, with products in 8 bits;
+            `"int8-weights"`, of a quarter, with products in float32; or
+            `"int4"`, of a seventh, in blocks of 32 numbers. Inputs and outputs
+            stay as they are, and so does everything between the products:
+            positions, norms, scores.
             Or a recipe of ai-edge-quantizer: a list of dicts, or the path of
             its JSON file. It must not fix the ranges of activations. `"int4"`
             and recipes need the extra `quantize`. `quantize` finds the smallest
             file that keeps a share of the model's quality.
-        representative: Inputs to calibrate `"int8-static"` with: an array, a
-            dict of arrays by input name, or a list of these; some hundred real
-            inputs, in batches that fit each signature. They are also the
-            samples of the verification.
         task: `"text_classifier"` or `"text_embedder"`: the file is then one
             that MediaPipe's task of that name takes, from raw text, on Android,
             iOS and the web. The model takes strings by a `WordpieceTokenizer`,
@@ -80,8 +72,6 @@ def export_litert(  # noqa: D417
             one signature, without loops or branches. The file is verified in
             MediaPipe too. Needs the extra `mediapipe`.
         labels: Names of a text classifier's scores, in their order.
-        allow_flex: Whether operators may be TensorFlow's own. The file then
-            needs a runtime with the Flex delegate.
 
     Returns:
         An `ExportedModel`: its `path` and its `report`.
@@ -125,10 +115,8 @@ def export_litert(  # noqa: D417
         LiteRT(
             path=path,
             mode=quantization,
-            representative=representative,
             task_name=task,
             labels=labels,
-            allow_flex=allow_flex,
             given=signatures,
             samples=samples,
             max_length=max_length,

@@ -12,27 +12,25 @@ from keras_posenc.export.errors import (
     check_verify,
     require_tensorflow_backend,
 )
-from keras_posenc.export.formats import litertlm_embedder
-from keras_posenc.export.formats.litertlm import (
-    LiteRTLM,
-    lengths_of,
-    tokenizer_for,
+from keras_posenc.export.formats.litertlm import LiteRTLM
+from keras_posenc.export.formats.litertlm_embedder import (
+    Embedder,
+    check_lengths,
 )
-from keras_posenc.export.formats.litertlm_embedder import Embedder
 from keras_posenc.export.formats.litertlm_package import (
+    plain_tokenizer,
+    read_tokenizer,
     require_builder,
     texts_of,
 )
 from keras_posenc.export.formats.litertlm_run import require_engine
-from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.report import ExportedModel, VerificationReport
+from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file
 from keras_posenc.publish import as_path
 
 _CACHE = 2048
-_QUANTIZATIONS = ("float16", "int8", "int8-weights", "int4")
 
 
 @shares_arguments
@@ -58,13 +56,12 @@ def export_litertlm(  # noqa: D417
     model, its tokenizer, the ids that start and end a text and, of a language
     model, the template of chats.
 
-    The package appears in one step, after a verification in LiteRT-LM's own
-    engine, in a process without Keras. A language model must make the
-    tokenizer's ids of some 500 texts, continue prompts as the model does, give
-    its log-probabilities, and render a chat by its template; its LiteRT file is
-    verified as `export_litert` does. Of a quantized one the perplexity of texts
-    and the KL divergence from the model are measured. A text embedder must make
-    the tokenizer's ids and the model's vectors of texts of many kinds.
+    The package appears in one step, after LiteRT-LM's own engine has run it in
+    a process without Keras. A language model must make the tokenizer's ids of
+    some 500 texts, continue prompts as the model does, give its
+    log-probabilities, and render a chat by its template; a text embedder the
+    ids and the vectors of texts of many kinds. What a quantized one loses is
+    measured.
 
     Needs the extra `litertlm`.
 
@@ -155,27 +152,29 @@ def export_litertlm(  # noqa: D417
         }
         _refuse(of_generators, "language models", model)
         embedder = find_parts()
-        sizes = litertlm_embedder.check_lengths(lengths, embedder.max_length)
+        sizes = check_lengths(lengths, embedder.max_length)
         format = Embedder(parts=embedder, sizes=sizes, **arguments)
         return pipeline.export(model, format, path.parent)
-    is_name = isinstance(quantization, str) and not quantization.endswith(
-        ".json"
-    )
-    if is_name and quantization not in _QUANTIZATIONS:
-        raise ValueError(
-            "`quantization` of a LiteRT-LM package must need no samples: one "
-            f"of {', '.join(map(repr, _QUANTIZATIONS))}, the path of a recipe "
-            "of ai-edge-quantizer (.json), a list of its dicts, or None. "
-            f"Received: quantization={quantization!r}"
-        )
     _refuse({"lengths": lengths}, "text embedders", model)
-    parts = parts_of(
-        model,
-        prefill_lengths,
-        _CACHE if cache_length is None else cache_length,
+    find_generator = Offers.of(model).engine_parts
+    if find_generator is None:
+        raise ValueError(
+            "LiteRT-LM runs language models and text embedders: give a "
+            "kp.Generator of a kp.TransformerDecoderModel, or what "
+            "kp.load_hugging_face makes of a decoder or of a folder with "
+            "modules.json; a model of your own layers from texts to vectors is "
+            "one as kp.PretrainedModel([inputs, tokenizer, encoder, pooling]). "
+            f"Received: {type(model).__name__} '{model.name}'"
+        )
+    parts = find_generator(
+        prefill_lengths, _CACHE if cache_length is None else cache_length
     )
     # Before its models are traced, which takes long.
-    packed = tokenizer_for(parts, given)
+    packed: Any = (
+        plain_tokenizer(parts.tokenizer_json(), parts.vocabulary)
+        if given is None
+        else read_tokenizer(given, parts.vocabulary)
+    )
     package = LiteRTLM(
         given=parts.models,
         parts=parts,
@@ -193,71 +192,3 @@ def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
                 f"`{name}` is an option of {kind}, and '{model.name}' is none: "
                 f"leave it out. Received: {name}={value!r:.60}"
             )
-
-
-def verify_litertlm(
-    model: keras.Model,
-    path: Path,
-    arguments: Mapping[str, Any],
-    recipe: Any = None,
-) -> VerificationReport:
-    """Compares a package with its model, as `export_litertlm` does.
-
-    Args:
-        model: The generator, or the text embedder.
-        path: The package.
-        arguments: Those of `verify`, by the names that a `Format` has.
-        recipe: The recipe that the export was given, or None.
-
-    Raises:
-        ImportError: The extra `litertlm` is not installed.
-        ValueError: The model is none that the engine runs, or a recipe is given
-            for an embedder.
-        ExportVerificationError: The package cannot be run, or does something
-            else than the model.
-    """
-    require_builder()
-    require_engine()
-    found = inspect_safe(path, arguments["allow_operators"])
-    texts = texts_of(arguments["samples"])
-    arguments = {**arguments, "samples": None, "texts": texts}
-    find_parts = Offers.of(model).embedder_parts
-    if find_parts is not None:
-        if recipe is not None:
-            raise ValueError(
-                "`quantization` (--quantization) must be None for a package of "
-                "an embedder, which takes no recipe. Received: "
-                f"quantization={recipe!r:.80}"
-            )
-        embedder = Embedder(
-            parts=find_parts(),
-            sizes=litertlm_embedder.lengths_of(found),
-            mode=found.quantization,
-            **arguments,
-        )
-        return pipeline.verify(model, embedder, path)
-    parts = parts_of(model, *lengths_of(found))
-    arguments = {**arguments, "given": parts.models}
-    format = LiteRTLM(mode=recipe, parts=parts, **arguments)
-    return pipeline.verify(parts.models["decode"], format, path)
-
-
-def parts_of(
-    model: keras.Model, prefill_lengths: Any, cache_length: Any
-) -> Any:
-    """Returns the `EngineParts` of a model.
-
-    Raises:
-        ValueError: It is no generator, or one that the engine cannot run.
-    """
-    offer = Offers.of(model).engine_parts
-    if offer is None:
-        raise ValueError(
-            "LiteRT-LM runs language models and text embedders: give a "
-            "kp.Generator of a kp.TransformerDecoderModel, or what "
-            "kp.load_hugging_face makes of a decoder or of a folder with "
-            "modules.json; a model of your own layers from texts to vectors is "
-            "one as kp.PretrainedModel([inputs, tokenizer, encoder, pooling]). "
-            f"Received: {type(model).__name__} '{model.name}'"
-        )
-    return offer(prefill_lengths, cache_length)

@@ -49,16 +49,15 @@ def export_onnx(  # noqa: D417
         signatures: As for `export_litert`, but only one: an ONNX file has no
             more. If the shape of each input is given, every shape in the file
             is static, as some importers require.
-        quantization: None, for float32 (or, after `quantize("int8")`, for the
-            same integers that Keras computes with); `"int8"`, by ONNX Runtime's
-            own quantizer: weights of a quarter of the size, and products in 8
-            bits. Each run finds the range of a product's inputs from all of
-            them, so an example's outputs depend a little on the others in its
-            batch, and on padding. Tables and the matrices of
-            products are quantized if they are not in a loop, and convolutions
-            are not; the report names what is left. Inputs and outputs stay as
-            they are, and so do positions, norms and scores. The file has
-            operators of the ONNX standard only.
+        quantization: None, for float32; or `"int8"`, by ONNX Runtime's own
+            quantizer: weights of a quarter of the size, and products in 8 bits.
+            Each run finds the range of a product's inputs from all of them, so
+            an example's outputs depend a little on the others in its batch, and
+            on padding. Tables and the matrices of products are quantized if
+            they are not in a loop, and convolutions are not; the report names
+            what is left. Inputs and outputs stay as they are, and so do
+            positions, norms and scores. The file has operators of the ONNX
+            standard only.
 
     Returns:
         An `ExportedModel`: its `path` and its `report`.

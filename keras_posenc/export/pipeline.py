@@ -6,7 +6,7 @@ is in the subclasses of `Format`.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from keras_posenc.export.inspect import (
     inspect_safe,
 )
 from keras_posenc.export.operators import check_known
-from keras_posenc.export.probes.generate import Probe, Probes, needs_samples
+from keras_posenc.export.probes.generate import Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.record import (
@@ -71,7 +71,6 @@ class Format:
         in_float32: Whether a model of mixed precision was set to float32.
         quantization: The file's mode of quantization, or None.
         fitted: Further samples, by the name of their signature.
-        extra: Probes whose outputs come from elsewhere.
         unverified: Contents of the file that cannot be compared, as text.
         left_out: What an export leaves out or changes, as text, such as default
             signatures for which no test inputs are known.
@@ -101,7 +100,6 @@ class Format:
     fitted: Mapping[str, Sequence[Inputs]] = dataclasses.field(
         default_factory=dict
     )
-    extra: Iterable[Probe] = ()
     unverified: Sequence[str] = ()
     left_out: Sequence[str] = ()
     weights: Sequence[tuple[str, str]] = ()
@@ -317,7 +315,6 @@ def _probes(format: Format) -> Probes:
         format.max_length,
         fitted=format.fitted,
         are_default=format.given is None,
-        extra=format.extra,
         tolerance=format.tolerance,
         limits=format.limits,
         in_engine=format.in_engine,

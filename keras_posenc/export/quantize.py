@@ -20,7 +20,7 @@ import keras
 from keras_posenc.checks import is_number
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError, ExportVerificationError
-from keras_posenc.export.formats.litert_recipe import BITS, Weight, weights_in
+from keras_posenc.export.formats.litert_quantize import BITS, Weight, weights_in
 from keras_posenc.export.litert import export_litert
 from keras_posenc.export.onnx import export_onnx
 from keras_posenc.export.report import ExportedModel, VerificationReport
@@ -128,6 +128,7 @@ def quantize(
             f"`path` must end in '.tflite' or '.onnx'. Received: path='{path}'"
         )
     decibels = math.inf if keep == 1 else -10 * math.log10(1 - keep)
+    own = dict(limits or {})
     search = _Search(
         model,
         export_onnx if suffix == ".onnx" else export_litert,
@@ -136,9 +137,8 @@ def quantize(
             "cosine": keep,
             "sqnr": round(decibels, 1),
             "perplexity": 1 / keep,
-            **(limits or {}),
+            **own,
         },
-        [*(limits or {})],
         options,
     )
     chosen, held_out = (_taken(samples, slice(n, None, 2)) for n in (0, 1))
@@ -153,11 +153,26 @@ def quantize(
         least = next(place for place, each in enumerate(modes) if passes(each))
         candidates = [_Candidate(each) for each in modes[least:]]
         if least and suffix == ".tflite":
-            lower, usual = modes[:least], modes[least]
-            mixed = _mixed(search, lower, usual, trial, chosen, step)
+            mixed = _mixed(search, modes[: least + 1], trial, chosen, step)
             candidates = [*mixed, *candidates]
         step("Verifying it on the samples held out")
-        return _first(search, candidates, path, held_out)
+        for each in candidates:
+            is_last = each.quantization == "float32"
+            try:
+                exported = search.export(each.quantization, path, held_out)
+            except ExportVerificationError as error:
+                if error.report is None or is_last:
+                    raise
+            else:
+                break
+    report = exported.report
+    if report is not None:  # names what the caller gave
+        report = dataclasses.replace(report, given_limits=[*own])
+    if is_last:
+        return QuantizedModel(exported.path, report)
+    return QuantizedModel(
+        exported.path, report, each.quantization, each.weights
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,11 +188,10 @@ class _Search:
     model: keras.Model
     function: Any
     limits: Mapping[str, float]
-    given: Sequence[str]  # names of the caller's own limits
     options: Mapping[str, Any]
 
     def export(
-        self, quantization: Any, path: str | Path, samples: Any
+        self, quantization: Any, path: str | Path, samples: Any, **options: Any
     ) -> ExportedModel:
         is_float = quantization == "float32"
         exported: ExportedModel = self.function(
@@ -187,41 +201,28 @@ class _Search:
             limits=None if is_float else self.limits,
             samples=samples,
             verbose=False,
-            **self.options,
+            **{**self.options, **options},
         )
         return exported
-
-    def told(
-        self, report: VerificationReport | None
-    ) -> VerificationReport | None:
-        """Returns a report in which only the caller's own limits were given."""
-        if report is None:
-            return None
-        own = [name for name in report.given_limits if name in self.given]
-        return dataclasses.replace(report, given_limits=own)
 
     def report(
         self, quantization: Any, path: Path, samples: Any
     ) -> VerificationReport | None:
-        """Returns the report of an export, also if it fails."""
+        """Returns the report of an export, also if it fails by its outputs."""
         try:
             return self.export(quantization, path, samples).report
         except ExportVerificationError as error:
             found: Any = error.report
             return found
+        except ExportError:  # the quantizer lacks the mode
+            return None
 
     def passes(self, quantization: Any, path: Path, samples: Any) -> bool:
-        try:
-            return bool(self.report(quantization, path, samples))
-        except ExportError:  # the quantizer lacks the mode
-            return False
+        return bool(self.report(quantization, path, samples))
 
     def loss(self, quantization: Any, path: Path, samples: Any) -> float:
         """Returns the error of the outputs, as a share of what they vary."""
-        try:
-            report = self.report(quantization, path, samples)
-        except ExportError:  # the quantizer lacks the mode
-            report = None
+        report = self.report(quantization, path, samples)
         if report is None:
             return math.inf
         losses = [
@@ -235,32 +236,9 @@ class _Search:
         return math.inf if any(map(math.isnan, losses)) else sum(losses)
 
 
-def _first(
-    search: _Search,
-    candidates: Sequence[_Candidate],
-    path: str | Path,
-    samples: Any,
-) -> QuantizedModel:
-    """Publishes the first candidate that passes; the last is in float32."""
-    for each in candidates[:-1]:
-        try:
-            exported = search.export(each.quantization, path, samples)
-        except ExportVerificationError as error:
-            if error.report is None:
-                raise
-        else:
-            report = search.told(exported.report)
-            return QuantizedModel(
-                exported.path, report, each.quantization, each.weights
-            )
-    exported = search.export("float32", path, samples)
-    return QuantizedModel(exported.path, exported.report)
-
-
 def _mixed(
     search: _Search,
-    lower: Sequence[str],
-    usual: str,
+    modes: Sequence[str],
     trial: Path,
     samples: Any,
     step: Callable[[str], object],
@@ -268,52 +246,31 @@ def _mixed(
     """Returns recipes of one mode for each weight, from the smallest file on.
 
     The first passes on the samples. The next ones are for the case that it
-    fails on others: each is twice as far along the sequence.
-
-    Args:
-        search: The exports.
-        lower: Modes that do not pass for all weights.
-        usual: The mode that does.
-        trial: Where files are exported to.
-        samples: Those that choose the file.
-        step: Shows the progress.
+    fails on others: each is twice as far along the sequence. Of the modes only
+    the last one passes for all weights.
     """
-    unverified = {**search.options, "verify": False}
-    dataclasses.replace(search, options=unverified).export(
-        "float32", trial, None
-    )
+    search.export("float32", trial, None, verify=False)
     weights = weights_in(trial, search.model.weights)
-    losses: list[dict[str, float]] = []
+    few, losses = _taken(samples, slice(_FEW)), list[dict[str, float]]()
     for number, weight in enumerate(weights, 1):
         step(f"Measuring weight {number} of {len(weights)}")
-        few = _taken(samples, slice(_FEW))
+        *lower, usual = modes
         found = {
-            mode: loss
+            mode: search.loss([*weight.recipe(mode)], trial, few)
             for mode in lower
             if weight.takes(mode)
-            and (loss := search.loss([*weight.recipe(mode)], trial, few))
-            < math.inf
         }
+        found = {mode: x for mode, x in found.items() if x < math.inf}
         # Not measured: it passes, or is float32.
         found[usual if weight.takes(usual) else "float32"] = 0.0
         losses.append(found)
-    recipes = [
-        _Candidate(
-            [
-                entry
-                for weight, mode in zip(weights, chosen, strict=True)
-                for entry in weight.recipe(mode)
-            ],
-            [
-                WeightBits(weight.name, weight.numbers, mode, known)
-                for weight, mode, known in zip(
-                    weights, chosen, losses, strict=True
-                )
-            ],
-        )
-        for chosen in _sequence(weights, losses)
-    ]
-    recipes = [each for each in recipes if each.quantization]
+    recipes = []
+    for chosen in _sequence(weights, losses):
+        rows = [*zip(weights, chosen, losses, strict=True)]
+        recipe = [entry for x, mode, _ in rows for entry in x.recipe(mode)]
+        if recipe:
+            stored = [WeightBits(x.name, x.numbers, *more) for x, *more in rows]
+            recipes.append(_Candidate(recipe, stored))
 
     def passes(place: int) -> bool:
         step(f"Trying file {place + 1} of {len(recipes)}, smallest first")

@@ -162,10 +162,6 @@ class VerificationReport:
             than its graph, as text. The file is compared with the graph.
         notes: Further remarks, as text, such as that inputs take one shape in
             the file and any shape in the model.
-        compiled_model: How LiteRT's `CompiledModel` compares with its
-            Interpreter, which the cases are of, as text that begins with
-            "equal", "different" or "not run"; empty if it does not run such
-            files. A difference does not fail the verification.
         mediapipe: Number of texts for which MediaPipe itself gave the model's
             outputs, for a file of a task; None if MediaPipe was not run.
         token_ids: Number of texts of which LiteRT-LM's engine made the ids of
@@ -193,7 +189,6 @@ class VerificationReport:
     different_weights: list[str] = dataclasses.field(default_factory=list)
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
-    compiled_model: str = ""
     mediapipe: int | None = None
     token_ids: int | None = None
     engine: EngineReport | None = None
@@ -395,8 +390,6 @@ class VerificationReport:
         lines = [self.failure, self._weak_check, *self.notes]
         if not self.is_off:
             lines += self.eager_differences
-        if not self.compiled_model.startswith("equal"):
-            lines.append(self._compiled)
         lines.append(str(self.engine or ""))
         if self.foreign_operators:
             lines.append(
@@ -439,11 +432,6 @@ class VerificationReport:
         return [line for line in lines if line]
 
     @property
-    def _compiled(self) -> str:
-        text = self.compiled_model
-        return f"CompiledModel: {text}" if text else ""
-
-    @property
     def _weak_check(self) -> str:
         """Which outputs vary too little to show a wrong file, as text."""
         if not self.constant_outputs:
@@ -471,8 +459,6 @@ class VerificationReport:
         if self.warmup:
             requests = units.count(self.warmup, "warm-up request")
             lines.append(f"replayed {requests}")
-        if self.compiled_model.startswith("equal"):  # else it is a remark
-            lines.append(self._compiled)
         if self.mediapipe is not None:
             lines.append(
                 "MediaPipe gave the model's outputs for "
@@ -542,12 +528,6 @@ _FAILURES: tuple[
     ],
     ...,
 ] = (
-    (
-        lambda r: r.is_off and "Flex delegate" in (r.worst.error or ""),
-        _off,
-        "The interpreter installed here has no Flex delegate. Export with "
-        "verify=False (--no-verify), and verify where there is one",
-    ),
     (lambda r: r.is_off and r.worst.error, _off, ""),
     (
         lambda r: r.is_off and r.worst.where.endswith(LARGE_INTEGERS),

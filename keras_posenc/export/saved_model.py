@@ -92,8 +92,7 @@ def export_saved_model(  # noqa: D417
             verification replays. Needs the extra `serving`.
         batching: How a server may combine requests: True, or a dict of
             `max_batch_size`, `allowed_batch_sizes` (by default the powers of
-            two up to it), `batch_timeout_micros`, `max_enqueued_batches`, and
-            `max_execution_batch_size`, into which larger requests are split. By
+            two up to it), `batch_timeout_micros` and `max_enqueued_batches`. By
             default 32 examples, and 1,000 µs. The server refuses a request of
             more than `max_batch_size` examples, so warm-up requests are split.
             They become `batching_params.pbtxt`, which pads examples of

@@ -23,7 +23,6 @@ def verify_export(  # noqa: D417
     runtimes: Sequence[str] | None = None,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
-    quantization: Any = None,
     samples: Any = None,
     max_length: int | None = None,
     tolerance: float | None = None,
@@ -103,10 +102,10 @@ def verify_export(  # noqa: D417
     Args:
         path: The LiteRT or ONNX file, the LiteRT-LM package, the SavedModel
             folder, or the folder of its versions, of which the highest is
-            taken. A package is run in LiteRT-LM's engine too: see
-            `export_litertlm`.
-        model: The model that was exported; None to run the kept cases alone.
-            All further arguments but `allow_operators` and `verbose` need it.
+            taken.
+        model: The model that was exported; None to run the kept cases alone,
+            as of a package. All further arguments but `allow_operators` and
+            `verbose` need it.
         runtimes: Without `model`: those to run the cases in, of `"litert"`,
             `"litert_compiled"`, `"onnx"`, `"openvino"`, `"saved_model"` and
             `"litertlm"`. By default all for such a file that are installed.
@@ -115,9 +114,6 @@ def verify_export(  # noqa: D417
         labels: Those given to the export, if any, of a SavedModel or of a file
             for MediaPipe's text classifier. Without them an exported model's
             labels are not compared; the report says so.
-        quantization: The recipe of ai-edge-quantizer that the export of a
-            LiteRT file or a package was given, if any, as a list or a JSON
-            file. Modes such as `"int8"` are read from the file.
 
     Returns:
         A `VerificationReport`, or without `model` a `ReplayReport`; print it,
@@ -135,7 +131,6 @@ def verify_export(  # noqa: D417
     needing = {
         "signatures": signatures,
         "labels": labels,
-        "quantization": quantization,
         "samples": samples,
         "max_length": max_length,
         "tolerance": tolerance,

@@ -82,18 +82,6 @@ class IdEmbedding(keras.layers.Embedding):
     def quantized_call(self, inputs: Any) -> Any:
         return super().quantized_call(self._found(inputs))
 
-    def int8_in_floats(self, inputs: Any, training: Any = None) -> Any:
-        """Computes `quantized_call` with integers in float dtypes."""
-        ids = self._found(ops.cast(inputs, "int32"))
-        rows = ops.take(self.table(), ids, axis=0)
-        scale = ops.take(self.embeddings_scale, ids, axis=0)
-        rows = ops.cast(rows, self.compute_dtype) / ops.expand_dims(scale, -1)
-        if self.lora_enabled:
-            low = ops.take(self.lora_embeddings_a, ids, axis=0)
-            low = ops.matmul(low, self.lora_embeddings_b)
-            rows += low * (self.lora_alpha / self.lora_rank)
-        return rows
-
     def quantize(
         self, mode: str | None = None, type_check: bool = True, **kwargs: Any
     ) -> None:

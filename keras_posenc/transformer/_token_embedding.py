@@ -44,13 +44,6 @@ class TokenEmbedding(IdEmbedding):
             return self._logits(inputs)
         return self._scaled(super().quantized_call(inputs))
 
-    def int8_in_floats(
-        self, inputs: Any, training: Any = None, *, reverse: bool = False
-    ) -> Any:
-        if reverse:
-            return self._logits(inputs, in_floats=True)
-        return self._scaled(super().int8_in_floats(inputs))
-
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         # For vectors, the mask that they carry.
         if keras.backend.is_float_dtype(
@@ -88,14 +81,14 @@ class TokenEmbedding(IdEmbedding):
     def _scaled(self, x: Any) -> Any:
         return x * self.output_dim**0.5 if self.scale else x
 
-    def _logits(self, inputs: Any, in_floats: bool = False) -> Any:
+    def _logits(self, inputs: Any) -> Any:
         """Computes `(batch, seq, input_dim)` from `(batch, seq, dim)`."""
         x = ops.cast(inputs, self.compute_dtype)
         outer = ops.shape(x)[:-1]
         is_step = x.shape[-2] == 1
         x = ops.reshape(x, (-1, self.output_dim))
         if self.quantization_mode == "int8":
-            logits = self._int8_logits(x, in_floats)
+            logits = self._int8_logits(x)
         else:
             table = ops.cast(self.embeddings, self.compute_dtype)
             if x.shape[0] == 1:
@@ -111,12 +104,10 @@ class TokenEmbedding(IdEmbedding):
                 )
         return ops.reshape(logits, (*outer, self.input_dim))
 
-    def _int8_logits(self, x: Any, in_floats: bool) -> Any:
+    def _int8_logits(self, x: Any) -> Any:
         # As Keras's Dense: products of integers, with rows rounded too.
         table = ops.convert_to_tensor(self.table())
         rows, row_scale = keras.quantizers.AbsMaxQuantizer(axis=-1)(x)
-        if in_floats:
-            table, rows = (ops.cast(y, x.dtype) for y in (table, rows))
         logits = ops.cast(
             ops.matmul(rows, ops.transpose(table)), self.compute_dtype
         )

@@ -94,7 +94,7 @@ def _add_saved_model(kinds: Commands) -> None:
         metavar="NAME=N",
         help="write batching_params.pbtxt; max_batch_size=32, "
         "batch_timeout_micros=1000, max_enqueued_batches, "
-        "max_execution_batch_size, allowed_batch_sizes=1:8:32",
+        "allowed_batch_sizes=1:8:32",
     )
     add_options(parser, "--allow-op")
     _add_shared(parser)
@@ -114,12 +114,9 @@ def _add_litert(kinds: Commands) -> None:
     _add_model_and_out(parser, "FILE.tflite", "the file")
     parser.add_argument(
         "--quantization",
-        choices=(
-            *("float16", "int8", "int8-weights", "int8-static", "int4"),
-            "auto",
-        ),
+        choices=("float16", "int8", "int8-weights", "int4", "auto"),
         metavar="KIND",
-        help="float16, int8, int8-weights, int4, int8-static, auto",
+        help="float16, int8, int8-weights, int4 or auto",
     )
     parser.add_argument(
         "--keep",
@@ -127,7 +124,6 @@ def _add_litert(kinds: Commands) -> None:
         metavar="X",
         help="auto: share of quality to keep (default: 0.99)",
     )
-    _add_representative(parser)
     add_options(parser, "--limit")
     parser.add_argument(
         "--task",
@@ -139,11 +135,6 @@ def _add_litert(kinds: Commands) -> None:
         parser,
         "--labels",
         help="names of the text classifier's classes, or a file",
-    )
-    parser.add_argument(
-        "--allow-flex",
-        action="store_true",
-        help="allow TensorFlow's operators; needs a Flex delegate",
     )
     add_options(parser, "--allow-op")
     _add_shared(parser)
@@ -245,15 +236,6 @@ def _add_onnx(kinds: Commands) -> None:
     _add_shared(parser)
 
 
-def _add_representative(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--representative",
-        type=arguments.path,
-        metavar="FILE.npz",
-        help="arrays to calibrate int8-static with, by input",
-    )
-
-
 def _add_model_and_out(
     parser: argparse.ArgumentParser, metavar: str, what: str
 ) -> None:
@@ -297,22 +279,13 @@ def run_litert(options: argparse.Namespace) -> int:
             "--labels name the scores of --task text_classifier, which is not "
             "given"
         )
-    if options.quantization == "int8-static" and options.representative is None:
-        raise UsageError(
-            "--quantization int8-static needs --representative FILE.npz: some "
-            "hundred real inputs. Write the file in Python, with an array for "
-            "each input by its name: "
-            "np.savez('r.npz', text=np.array(texts[:200]))"
-        )
     return _export(
         options,
         "export_litert",
         quantization=options.quantization,
         limits=options.limits,
-        representative=load_arrays("--representative", options.representative),
         task=options.task,
         labels=options.labels,
-        allow_flex=options.allow_flex,
         allow_operators=options.allow_operators,
     )
 
@@ -326,11 +299,6 @@ def _quantize(options: argparse.Namespace) -> int:
             "with an array for each input by its name: "
             "np.savez('s.npz', text=np.array(texts[:600]))"
         )
-    if options.representative is not None:
-        raise UsageError(
-            "--representative is not for --quantization auto, which measures "
-            "with --samples"
-        )
     keep = {} if options.keep is None else {"keep": options.keep}
     return _export(
         options,
@@ -338,7 +306,6 @@ def _quantize(options: argparse.Namespace) -> int:
         limits=options.limits,
         task=options.task,
         labels=options.labels,
-        allow_flex=options.allow_flex,
         allow_operators=options.allow_operators,
         **keep,
     )

@@ -56,11 +56,6 @@ def add(commands: Commands) -> None:
     add_options(
         parser, "--labels", help="those of the export, to compare them too"
     )
-    parser.add_argument(
-        "--quantization",
-        metavar="RECIPE.json",
-        help="that of the export, if it was a recipe",
-    )
     add_options(parser, "--import")
     add_details_or_json(parser, "every case")
 
@@ -87,7 +82,6 @@ def run(options: argparse.Namespace) -> int:
         runtimes=options.runtimes,
         signatures=signatures,
         labels=options.labels,
-        quantization=options.quantization,
         samples=samples,
         max_length=options.max_length,
         tolerance=options.tolerance,

@@ -33,7 +33,7 @@ TEXTS = [
     "a cat sat on the mat (again), and a dog did not",
 ]
 TEXTS_OF_LETTERS = ["abc", "", "hello", "gagahahaha"]
-MODES = [None, "float16", "int8", "int8-static"]
+MODES = [None, "float16", "int8"]
 # Blocks and width.
 SIZES = {"small": (2, 64), "large": (4, 256)}
 
@@ -178,8 +178,7 @@ def export(tmp_path_factory):
     @functools.cache
     def export(size, mode):
         folder = tmp_path_factory.mktemp("arm")
-        batches = [ids(1, 32), ids(1, 32, 8)]
-        is_8_bit = mode in ("int8", "int8-static")
+        is_8_bit = mode == "int8"
         artifact = kp.export_litert(
             model(size),
             folder / "model.tflite",
@@ -188,7 +187,6 @@ def export(tmp_path_factory):
                 "static": (model(size), {"ids": (1, 32)}),
             },
             quantization=mode,
-            representative=batches if mode == "int8-static" else None,
             verify=False,
             verbose=False,
         )

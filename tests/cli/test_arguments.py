@@ -153,7 +153,6 @@ class TestBeforeTensorFlow:
             ("export litert m.keras --out x.tflite", "--warmup"),
             ("export litert m.keras --out x.tflite", "--batching"),
             ("export onnx m.keras --out x.onnx", "--keep 1"),
-            ("export saved-model m.keras --out x", "--allow-flex"),
             ("export saved-model m.keras --out x", "--limit kl=1"),
             ("export saved-model m.keras --out x", "--task text_classifier"),
             ("export onnx m.keras --out x.onnx", "--allow-op Abc"),
@@ -217,19 +216,6 @@ class TestBeforeTensorFlow:
                     "--labels name the scores of --task text_classifier",
                 )
                 for task in ("", " --task text_embedder")
-            ),
-            (
-                "export litert model.keras --out x.tflite "
-                "--representative x.csv",
-                "--representative: 'x.csv' cannot be read: No such file",
-            ),
-            (
-                "export litert model.keras --out x.tflite "
-                "--quantization int8-static",
-                "--quantization int8-static needs --representative FILE.npz: "
-                "some hundred real inputs. Write the file in Python, with an "
-                "array for each input by its name: "
-                "np.savez('r.npz', text=np.array(texts[:200]))",
             ),
             *(
                 (

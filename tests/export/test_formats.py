@@ -322,7 +322,6 @@ def test_where_the_largest_and_smallest_numbers_are(kind, tmp_path):
             "largest": ops.argmax(x, axis=-1),
             "smallest": ops.argmin(x, axis=-1, keepdims=True),
             "negative": ops.signbit(x),
-            "in_top": ops.in_top_k(ops.argmin(x, axis=-1), x, 2),
         },
     )
     export, file = EXPORTS[kind]

@@ -506,6 +506,8 @@ def several_kinds():
 @pytest.mark.parametrize("format", ["saved_model", "litert"])
 def test_other_threads_call_the_model_as_it_is(format, tmp_path):
     models = several_kinds()
+    if format == "litert":  # which refuses it
+        del models["int8"]
     export, name = {
         "saved_model": (kp.export_saved_model, "m"),
         "litert": (kp.export_litert, "m.tflite"),
@@ -716,7 +718,7 @@ def steps(model, goes_on, pause=0.0):
         (None, [None]),
         pytest.param(
             None,
-            ["saved_model", "onnx", "int8", "int8-static"],
+            ["saved_model", "onnx", "int8"],
             marks=pytest.mark.slow,
         ),
         pytest.param("mixed_bfloat16", ["saved_model"], marks=pytest.mark.slow),
@@ -746,12 +748,10 @@ def test_training_goes_on_as_if_nothing_were(tmp_path, policy, exports):
                 path = tmp_path / "m.onnx"
                 kp.export_onnx(model, path, verify=False, **options)
             else:
-                static = export == "int8-static"
                 kp.export_litert(
                     model,
                     tmp_path / f"{export}.tflite",
                     quantization=export,
-                    representative=IDS if static else None,
                     **options,
                 )
     finally:

@@ -196,10 +196,6 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
 # ---- LiteRT
 
 
-@pytest.mark.filterwarnings(
-    # Keras says so of every layer that has nothing to quantise.
-    "ignore:Layer .* does not have a `quantize` method:UserWarning"
-)
 @pytest.mark.parametrize(
     ("make", "quantization"),
     [
@@ -207,10 +203,6 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
         pytest.param(kp.Transformer, "int8", marks=pytest.mark.slow),
         pytest.param(
             kp.TransformerDecoderModel, "int8", marks=pytest.mark.slow
-        ),
-        # Keras's products do not tell how many rows a loop has.
-        pytest.param(
-            kp.TransformerDecoderModel, "keras-int8", marks=pytest.mark.slow
         ),
     ],
 )
@@ -221,9 +213,6 @@ def test_generators_of_fewer_bits(tmp_path, make, quantization):
     """
     wide = {**SMALL, "d_model": 32, "intermediate_dim": 64}
     model = shaken(make(12, **wide), noise=0.2)
-    by_keras = quantization == "keras-int8"
-    if by_keras:
-        model.quantize("int8")
     made = kp.Generator(
         model,
         start_id=2,
@@ -235,7 +224,7 @@ def test_generators_of_fewer_bits(tmp_path, make, quantization):
     report = kp.export_litert(
         made,
         path,
-        quantization=None if by_keras else quantization,
+        quantization=quantization,
         samples=[{"ids": SOURCES[:1, :length]} for length in (2, 3, 4)],
         max_length=8,
         verbose=False,

@@ -29,9 +29,6 @@ from keras_posenc.export.formats.litertlm_embedder import (  # noqa: E402
     check_ids,
 )
 from keras_posenc.export.formats.litertlm_package import (  # noqa: E402
-    metadata_section,
-    model_section,
-    tokenizer_section,
     write_package,
 )
 from keras_posenc.export.frozen import FrozenModel  # noqa: E402
@@ -146,17 +143,10 @@ def test_the_report_says_what_was_run(exported):
     assert [*found.signatures] == ["embed", "encoder_24", "encoder_8"]
 
 
-def test_verify_runs_a_package_again(exported, folder, capfd):
-    record = exported.path.with_name(f"{exported.path.name}.cases.npz")
+def test_verify_runs_a_package_again(exported):
     (replayed,) = kp.verify_export(exported.path, verbose=False).runtimes
     assert replayed.errors == []
     assert replayed.cases >= 2
-    record.unlink()
-    assert main(["verify", str(exported.path), str(folder), "--details"]) == 0
-    found = capfd.readouterr().out
-    assert "LiteRT-LM's engine made the tokenizer's ids of" in found
-    assert "before its texts: query 'a query of a text: '" in found
-    assert record.is_file()
 
 
 def test_a_chat_with_an_embedder_is_refused(exported, capsys):
@@ -191,13 +181,6 @@ def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     # padding turn it by 30.
     assert cosines.min() > 0.996
     assert exported.report.quantization == "int8"
-    # A model next to it, which 8 bits hardly tell apart.
-    norm = next(x for x in model.weights if x.name == "gamma")
-    norm.assign(norm * 1.0001)
-    other = kp.verify_export(exported.path, model, samples=TEXTS, verbose=False)
-    assert other.on_samples
-    assert not other.too_lossy
-    assert norm.path in other.different_weights
     assert abs(lengths - 1).min() > 0.1  # so that the report says:
     assert "normalize=False" in str(exported.report)
 
@@ -205,13 +188,12 @@ def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
 def test_a_package_of_other_weights_does_not_appear(
     model, tmp_path, monkeypatch
 ):
-    def damaged(signatures, *options):
-        convert(signatures, *options)
+    def damaged(signatures, mode, file):
+        convert(signatures, mode, file)
         encoder = signatures[0].model
         if encoder.name == "text_encoder":  # one norm of it, by a thousandth
             *_, norm = (x for x in encoder.weights if x.name == "gamma")
             gamma = keras.ops.convert_to_numpy(norm)
-            file = options[-1]
             content = file.read_bytes()
             assert gamma.tobytes() in content
             other = (gamma * np.float32(1.001)).tobytes()
@@ -234,14 +216,13 @@ def passing_ids(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ids")
     models = litertlm_embedder._echo(MOST)
     halves = litertlm_embedder._halves(*models, [MOST])
-    sections = []
-    with FrozenModel(halves) as frozen:
+    files = {}
+    with FrozenModel(halves):
         for name, given in halves.items():
             signatures = resolve_numeric_signatures(models[0], given)
-            file = folder / f"{name}.tflite"
-            convert(signatures, None, {}, False, frozen, file)
-            sections.append(model_section(file, name))
-    return sections
+            files[name] = folder / f"{name}.tflite"
+            convert(signatures, None, files[name])
+    return files
 
 
 def parts_of(tokenizer):
@@ -298,11 +279,8 @@ def test_the_engine_makes_the_layers_ids(name, passing_ids, tmp_path):
     parts = parts_of(tokenizer_of_kind(name, tmp_path))
     texts = [*parts.texts()[1], *SCRIPTS]
     path = tmp_path / "ids.litertlm"
-    sections = [
-        metadata_section(litertlm_embedder._metadata(parts, [MOST])),
-        tokenizer_section(parts.tokenizer_json()),
-    ]
-    write_package(path, [*sections, *passing_ids])
+    metadata = litertlm_embedder._metadata(parts, [MOST])
+    write_package(path, metadata, parts.tokenizer_json(), passing_ids)
     ids = parts.ids(texts)
     kept = [number for number, row in enumerate(ids) if row]  # else an error
     check_ids(path, [texts[i] for i in kept], [ids[i] for i in kept])
@@ -332,11 +310,8 @@ def test_other_ids_are_found(fault, model, passing_ids, tmp_path):
             "stride": 0,
         }
     path = tmp_path / "ids.litertlm"
-    sections = [
-        metadata_section(litertlm_embedder._metadata(found, [MOST])),
-        tokenizer_section(said),
-    ]
-    write_package(path, [*sections, *passing_ids])
+    metadata = litertlm_embedder._metadata(found, [MOST])
+    write_package(path, metadata, said, passing_ids)
     texts = ["how tall is a tree"]
     with pytest.raises(kp.ExportVerificationError, match="makes the token ids"):
         check_ids(path, texts, parts.ids(texts))
@@ -346,8 +321,7 @@ def test_a_crash_of_the_engine_is_an_error(model, passing_ids, tmp_path):
     """It aborts its process for a tokenizer.json of nothing."""
     path = tmp_path / "ids.litertlm"
     metadata = litertlm_embedder._metadata(model.embedder_parts(), [MOST])
-    frame = [metadata_section(metadata), tokenizer_section({})]
-    write_package(path, [*frame, *passing_ids])
+    write_package(path, metadata, {}, passing_ids)
     with pytest.raises(kp.ExportVerificationError, match="killed by SIGABRT"):
         check_ids(path, ["a"], [[1]])
 

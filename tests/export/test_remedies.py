@@ -88,12 +88,6 @@ VALUES = np.random.default_rng(0).normal(size=(1, 20, 4)).astype("float32")
 # What makes the model, to which format it goes, by which options, and which
 # pieces of code in the message are followed.
 CASES = {
-    "recurrent, calibrated": (
-        recurrent,
-        "litert",
-        {"quantization": "int8-static", "representative": VALUES},
-        [0, 1],
-    ),
     "not called": (lambda: Subclass(layers.Dense(2)), "saved_model", {}, [0]),
     "subclass of ids": (
         lambda: called(Subclass(layers.Embedding(9, 2)), "int32"),

@@ -7,17 +7,12 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.export.check import limits_of
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.formats.litert_compiled_model import (
-    compare_in_compiled_model,
-)
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
-    check_quantization,
+    mode_of,
     resolve_quantization,
 )
-from keras_posenc.export.formats.litert_recipe import mode_of
 from keras_posenc.export.formats.mediapipe import (
     TextTask,
     packed_task,
@@ -26,22 +21,17 @@ from keras_posenc.export.formats.mediapipe import (
     with_metadata,
 )
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import (
-    check_not_quantized,
-    is_quantized,
-)
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.samples import fit_samples
-from keras_posenc.export.probes.tolerance import BY_KERAS
+from keras_posenc.export.probes.samples import fit_samples, split_texts
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.units import some
-from keras_posenc.export.worker_client import Worker, keep_spare
+from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import writing_to
 from keras_posenc_worker import convert_litert
@@ -51,16 +41,14 @@ from keras_posenc_worker import convert_litert
 class LiteRT(Format):
     """A LiteRT file of numeric signatures, or for a MediaPipe task.
 
-    The arguments are those of `export_litert`; a verification has `labels`. Its
-    `mode` is the recipe that the caller gave, or None.
+    The arguments are those of `export_litert`; a verification has `labels`.
     """
 
     mode: Any = None
-    representative: Any = None
     task_name: str | None = None
     labels: Sequence[str] | None = None
-    allow_flex: bool = False
     task: TextTask | None = None
+    texts: Sequence[str] = ()
     of_one: Sequence[str] = ()
     writing: ClassVar[str] = "Converting to LiteRT"
 
@@ -69,7 +57,7 @@ class LiteRT(Format):
         self.mode = resolve_quantization(self.mode)
         self.quantization = mode_of(self.mode)
         if found is not None:
-            self.quantization = self.quantization or found.quantization
+            self.quantization = found.quantization
             self.task, self.unverified = packed_task(
                 model, found, self.given, self.labels
             )
@@ -92,17 +80,15 @@ class LiteRT(Format):
             self._check()
         self.in_float32 = to_float32(self.signatures, self.frozen)
         if self.task is not None:
-            self.samples, self.extra = self.task.probes(self.samples)
-        if is_quantized(self.signatures):
-            self.quantization = BY_KERAS
+            self.texts, others = split_texts(self.samples)
+            rows = [inputs for _, inputs in self.task.rows(self.texts)]
+            self.samples = [*others, *rows]
 
     def _take_one_example(self, found: Inspection | None) -> None:
         """Fixes a free batch to 1 where a recurrent layer loops.
 
         Loops in LiteRT need a fixed batch, and apps have one example.
         """
-        if found is None and self.allow_flex:
-            return
         self.of_one = [
             each.name
             for each in self.signatures
@@ -131,9 +117,7 @@ class LiteRT(Format):
     ) -> list[Signature]:
         """Returns what a quantized file has to measure its loss with."""
         offers = Offers.of(model).measures_quantized
-        if offers is None or not (
-            self.quantization or is_quantized(self.signatures)
-        ):
+        if offers is None or self.quantization is None:
             return []
         return [
             each
@@ -158,13 +142,6 @@ class LiteRT(Format):
             # The other modes first write a float32 file.
             0.25 if self.mode in ("int8", "int8-weights") else 1.0,
         )
-        if self.task is not None and self.representative is not None:
-            self.representative = self.task.as_samples(self.representative)
-        # Calibration batches are also samples of the verification.
-        self.fitted = check_quantization(
-            self.quantization, self.representative, self.signatures
-        )
-        check_not_quantized(self.quantization, self.signatures)
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
@@ -177,9 +154,6 @@ class LiteRT(Format):
         kept = convert(
             self.signatures,
             self.mode,
-            self.fitted,
-            self.allow_flex,
-            self.frozen,
             path,
             in_order=self.task is None,
         )
@@ -195,20 +169,6 @@ class LiteRT(Format):
             with writing_to(path.parent):
                 path.write_bytes(content)
 
-    def run(
-        self, reference: Reference, found: Inspection, runtime: Worker | None
-    ) -> dict[str, Any]:
-        """Returns the file's outputs, and how `CompiledModel` compares."""
-        response = super().run(reference, found, runtime)
-        if found.runtime == "litert":
-            response["compiled_model"] = compare_in_compiled_model(
-                found.path,
-                [(each.signature, each.inputs) for each in reference.probes],
-                response["cases"],
-                limits_of(reference, found),
-            )
-        return response
-
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
     ) -> VerificationReport:
@@ -216,7 +176,9 @@ class LiteRT(Format):
         if self.task is None:
             return report
         step("Running it in MediaPipe")
-        count, notes = verify_in_mediapipe(self.task, report.path, reference)
+        count, notes = verify_in_mediapipe(
+            self.task, report.path, reference, self.texts
+        )
         return dataclasses.replace(
             report, mediapipe=count, notes=[*report.notes, *notes]
         )

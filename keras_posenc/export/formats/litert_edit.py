@@ -39,13 +39,7 @@ class Editor:
         self._schema = litert_schema()
 
     def tensor(self, like: Any, suffix: str, **changed: Any) -> int:
-        """Adds a tensor like another one; returns its index.
-
-        Args:
-            like: The other tensor.
-            suffix: What is added to its name.
-            **changed: Attributes that differ.
-        """
+        """Adds a tensor like another one; returns its index."""
         tensor = copy.copy(like)
         tensor.name = bytes(like.name) + suffix.encode()
         for name, value in changed.items():
@@ -67,14 +61,7 @@ class Editor:
         output: int,
         options: Any = None,
     ) -> Any:
-        """Returns an operator of one output.
-
-        Args:
-            kind: Its name in the schema, such as `"GATHER"`.
-            inputs: The tensors that it reads.
-            output: The tensor that it writes.
-            options: Its options, of the schema's class for them.
-        """
+        """Returns an operator of one output."""
         operator = self._schema.OperatorT()
         operator.opcodeIndex = self.code(kind, _VERSIONS.get(kind, 1))
         operator.inputs, operator.outputs = [*inputs], [output]

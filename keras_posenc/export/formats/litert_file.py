@@ -52,9 +52,6 @@ def write(model: Any, path: Path) -> None:
     To pack weights with the graph would copy them several times. A flatbuffer
     refers to an array by its distance from the reference, so only the graph is
     packed, and the weights are written after it.
-
-    Raises:
-        ExportError: The file would be larger than a flatbuffer can be.
     """
     large = {
         number: buffer.data

@@ -1,7 +1,6 @@
 """Operators that LiteRT or its converter compute differently, as others.
 
-Each is a function of tensors, as in `decompose`: None leaves an operator as it
-is.
+Each is a function as in `decompose`: None leaves an operator as it is.
 """
 
 import functools
@@ -9,26 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.export.graphs.decompose import einsum
 
-def _softplus(_: Any, x: Any) -> Any:
+
+def _softplus(tf: Any, _: Any, x: Any) -> Any:
     """The converter writes log(1 + exp(x)), which overflows above 88."""
-    import tensorflow as tf
-
     return tf.nn.relu(x) + tf.math.log(1.0 + tf.exp(-tf.abs(x)))
 
 
-def _rsqrt(_: Any, x: Any) -> Any:
+def _rsqrt(tf: Any, _: Any, x: Any) -> Any:
     """XNNPACK (ai-edge-litert 2.3.0) gives NaN at 0 instead of infinity.
 
     `keras.layers.UnitNormalization` needs that.
     """
-    import tensorflow as tf
-
     # Not 1 / sqrt(x), which the converter makes an Rsqrt again.
     return tf.math.reciprocal(tf.sqrt(x))
 
 
-def _pack(attributes: Any, *parts: Any) -> Any:
+def _pack(tf: Any, attributes: Any, *parts: Any) -> Any:
     """Joins sizes by CONCATENATION instead of PACK.
 
     A LiteRT runtime computes what follows from its inputs' shapes as soon as it
@@ -38,34 +35,30 @@ def _pack(attributes: Any, *parts: Any) -> Any:
     that have already run keep the old address: in the next run they read and
     write there.
     """
-    import tensorflow as tf
-
     if parts[0].dtype != "int32":
         return None
     axis = attributes.get("axis") or 0
     return tf.concat([tf.expand_dims(part, axis) for part in parts], axis)
 
 
-def _sign_bit(attributes: Any, bits: Any, mask: Any) -> Any:
+def _sign_bit(tf: Any, attributes: Any, bits: Any, mask: Any) -> Any:
     """Reads the sign bit of a float without BitwiseAnd, which LiteRT lacks.
 
     Keras does so in `signbit`, and to have -0.0 below 0.0 in `argmax`.
     """
-    import tensorflow as tf
-
     _, constant = attributes["constants"]
     if constant is None or np.any(constant != np.int32(-(2**31))):
         return None
     return tf.where(bits < 0, mask, 0)
 
 
-def _one_hot(attributes: Any, ids: Any, depth: Any, on: Any, off: Any) -> Any:
+def _one_hot(
+    tf: Any, attributes: Any, ids: Any, depth: Any, on: Any, off: Any
+) -> Any:
     """Clips ids to int32, to which the converter cuts their bits.
 
     2**32 would be class 0.
     """
-    import tensorflow as tf
-
     if ids.dtype != "int64":
         return None
     ids = tf.clip_by_value(ids, -1, tf.int32.max)
@@ -73,14 +66,12 @@ def _one_hot(attributes: Any, ids: Any, depth: Any, on: Any, off: Any) -> Any:
     return tf.one_hot(ids, depth, on, off, -1 if axis is None else axis)
 
 
-def _reshape(attributes: Any, x: Any, shape: Any) -> Any:
+def _reshape(tf: Any, attributes: Any, x: Any, shape: Any) -> Any:
     """Writes the sizes that TensorFlow knows as constants.
 
     It knows more of them than the converter, which takes no convolution whose
     input has an unknown number of channels, as after `UpSampling2D`.
     """
-    import tensorflow as tf
-
     known = attributes.get("_output_shapes")
     if not known or attributes["constants"][1] is not None:
         return None
@@ -96,14 +87,12 @@ def _reshape(attributes: Any, x: Any, shape: Any) -> Any:
     return tf.reshape(x, tf.concat(parts, 0))
 
 
-def _slice(attributes: Any, x: Any, *bounds: Any) -> Any:
+def _slice(tf: Any, attributes: Any, x: Any, *bounds: Any) -> Any:
     """Adds a slice's new axes by ExpandDims, as in `x[..., None, :2]`.
 
     The converter takes few slices of dynamic shape that add axes: none that has
     an ellipsis or drops an axis, and none of bools.
     """
-    import tensorflow as tf
-
     strides = attributes["constants"][3]
     names = "begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask"
     masks = {name: attributes.get(name) or 0 for name in names}
@@ -148,6 +137,7 @@ def _places(attributes: Any) -> list[int]:
 # As in `decompose`: with the attribute that has the dtype of each input.
 REWRITTEN = {
     "BitwiseAnd": (_sign_bit, 2 * [("T", "int32")]),
+    "Einsum": (einsum, [("T", "float32")]),
     "OneHot": (
         _one_hot,
         [("TI", "int64"), ("", "int32"), *2 * [("T", "float32")]],

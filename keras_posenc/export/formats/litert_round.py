@@ -5,7 +5,7 @@ it again if it is a kernel too, as in language models. Here each row of a table
 has a scale, which halves the loss of the table.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,91 @@ def round_weights(model: Any, mode: str) -> None:
             `"float16"`: the runtime restores kernels to float32 once, as it is
             started.
     """
-    rounding = _Rounding(model, mode)
+    is_half = mode == "float16"
+    if not is_half:
+        look_up(model)
+    weights = _halves(model) if is_half else _integers(model)
+    kinds, types = kinds_of(model), litert_schema().TensorType
     for graph in model.subgraphs:
-        rounding.apply(graph)
+        edit, restored, first = Editor(model, graph), dict[int, int](), []
+        for tensor in [x for x in graph.tensors if x.buffer in weights]:
+            tensor.type = types.FLOAT16 if is_half else types.INT8
+            tensor.quantization = weights[tensor.buffer]
+        for operator in graph.operators:
+            kind = kinds[operator.opcodeIndex]
+            place = place_of(kind, operator)
+            index = -1 if place is None else int(operator.inputs[place])
+            if (
+                index < 0
+                or graph.tensors[index].buffer not in weights
+                or _takes_integers(edit, kind, operator, mode)
+            ):
+                continue
+            if index not in restored:
+                restored[index] = edit.tensor(
+                    graph.tensors[index],
+                    "/floats",
+                    type=types.FLOAT32,
+                    quantization=None,
+                    buffer=0,  # which is always empty
+                )
+                first.append(
+                    edit.operator("DEQUANTIZE", [index], restored[index])
+                )
+            operator.inputs = [*operator.inputs]
+            operator.inputs[place] = restored[index]
+        graph.operators = [*first, *graph.operators]
+
+
+def _halves(model: Any) -> dict[int, None]:
+    """Rounds weights to float16, except those that would become infinite."""
+    found: dict[int, None] = {}
+    for number in weights_of(model, 1):
+        buffer = model.buffers[number]
+        values = buffer.data.view("float32")
+        if np.abs(values).max() <= np.finfo("float16").max:
+            buffer.data = values.astype("float16").view("uint8")
+            found[number] = None
+    return found
+
+
+def _integers(model: Any) -> dict[int, Any]:
+    """Rounds weights to 8 bits; returns their scales as the schema has them.
+
+    GATHER takes no scale for each row: what it reads stays as it is.
+    """
+    shapes = {x.buffer: x.shape for g in model.subgraphs for x in g.tensors}
+    found = {}
+    for number, kinds in weights_of(model).items():
+        if "GATHER" in kinds:
+            continue
+        axes = {0 if x in _TABLES else _KERNELS[x][1] for x in kinds}
+        axis = axes.pop() if len(axes) == 1 else None
+        buffer = model.buffers[number]
+        values = buffer.data.view("float32").reshape(shapes[number])
+        integers, scale = rounded(values, axis)
+        buffer.data = integers.reshape(-1).view("uint8")
+        quantization = litert_schema().QuantizationParametersT()
+        quantization.scale = scale
+        quantization.zeroPoint = np.zeros(len(scale), "int64")
+        quantization.quantizedDimension = axis or 0
+        found[number] = quantization
+    return found
+
+
+def _takes_integers(edit: Editor, kind: str, operator: Any, mode: str) -> bool:
+    """Makes an operator take integers, if it can; returns whether."""
+    if mode == "float16":
+        return False
+    version = 3 if kind == "EMBEDDING_LOOKUP" else None
+    if kind in _KERNELS and mode == "int8":
+        version = _KERNELS[kind][2]
+    if version is None:
+        return False
+    operator.opcodeIndex = edit.code(kind, version)
+    if kind == "FULLY_CONNECTED":
+        operator.builtinOptions.asymmetricQuantizeInputs = True
+    return True
 
 
 def weights_of(model: Any, smallest: int = SMALLEST) -> dict[int, set[str]]:
@@ -103,166 +185,12 @@ def _is_weight(data: Any, smallest: int) -> bool:
     return bool(np.isfinite(values.min()) and np.isfinite(values.max()))
 
 
-class _Rounding:
-    """Rounds the graphs of one file, which share their weights."""
-
-    def __init__(self, model: Any, mode: str) -> None:
-        self._model, self._mode = model, mode
-        self._types = litert_schema().TensorType
-        self._kinds = kinds_of(model)
-        self._readers = weights_of(model, 1 if mode == "float16" else SMALLEST)
-        if mode == "float16":  # larger weights would become infinite
-            most = np.finfo("float16").max
-            self._readers = {
-                number: kinds
-                for number, kinds in self._readers.items()
-                if np.abs(model.buffers[number].data.view("float32")).max()
-                <= most
-            }
-        self._halves: set[int] = set()
-        self._scales: dict[int, np.ndarray] = {}
-        self._tables: dict[int, int] = {}  # the buffers of tables' scales
-
-    def apply(self, graph: Any) -> None:
-        """Rounds the weights that one graph reads."""
-        self._graph, self._edit = graph, Editor(self._model, graph)
-        self._restored: dict[int, int] = {}
-        first: list[Any] = []
-        operators: list[Any] = []
-        for operator in graph.operators:
-            kind = self._kinds[operator.opcodeIndex]
-            place = place_of(kind, operator)
-            index = -1 if place is None else int(operator.inputs[place])
-            weight = graph.tensors[index]
-            if index < 0 or weight.buffer not in self._readers:
-                operators.append(operator)
-                continue
-            self._round(weight)
-            if kind == "GATHER" and self._mode != "float16":
-                operators += self._look_up(operator, weight)
-                continue
-            if not self._multiplies(kind, operator):
-                operator.inputs = [*operator.inputs]
-                operator.inputs[place] = self._restore(index, first)
-            operators.append(operator)
-        graph.operators = [*first, *operators]
-
-    def _round(self, weight: Any) -> None:
-        """Gives a tensor halves, or integers with a scale for each row."""
-        number = weight.buffer
-        if self._mode == "float16":
-            buffer = self._model.buffers[number]
-            if number not in self._halves:
-                self._halves.add(number)
-                halves = buffer.data.view("float32").astype("float16")
-                buffer.data = halves.view("uint8")
-            weight.type = self._types.FLOAT16
-            return
-        axes = {
-            0 if kind in _TABLES else _KERNELS[kind][1]
-            for kind in self._readers[number]
-        }
-        axis = axes.pop() if len(axes) == 1 else None
-        if number not in self._scales:
-            buffer = self._model.buffers[number]
-            values = buffer.data.view("float32").reshape(weight.shape)
-            integers, scale = rounded(values, axis)
-            buffer.data = integers.reshape(-1).view("uint8")
-            self._scales[number] = scale
-        quantization = litert_schema().QuantizationParametersT()
-        quantization.scale = self._scales[number]
-        quantization.zeroPoint = np.zeros(len(quantization.scale), "int64")
-        quantization.quantizedDimension = axis or 0
-        weight.type = self._types.INT8
-        weight.quantization = quantization
-
-    def _multiplies(self, kind: str, operator: Any) -> bool:
-        """Makes an operator take integers, if it can; returns whether."""
-        if self._mode == "float16":
-            return False
-        if kind == "EMBEDDING_LOOKUP":
-            operator.opcodeIndex = self._edit.code(kind, 3)
-            return True
-        version = _KERNELS[kind][2]
-        if version is None or self._mode != "int8":
-            return False
-        operator.opcodeIndex = self._edit.code(kind, version)
-        if kind == "FULLY_CONNECTED":
-            operator.builtinOptions.asymmetricQuantizeInputs = True
-        return True
-
-    def _look_up(self, operator: Any, table: Any) -> Iterator[Any]:
-        """Yields operators that look rows of integers up, and scale them.
-
-        LiteRT's EMBEDDING_LOOKUP does both, but takes ids of one dimension.
-        """
-        schema, edit = litert_schema(), self._edit
-        _, ids = operator.inputs
-        (output,) = operator.outputs
-        result, options = self._graph.tensors[output], operator.builtinOptions
-        integers = edit.tensor(result, "/integers", type=self._types.INT8)
-        yield edit.operator("GATHER", operator.inputs, integers, options)
-        floats = edit.tensor(result, "/floats")
-        cast = schema.CastOptionsT()
-        cast.inDataType, cast.outDataType = self._types.INT8, result.type
-        yield edit.operator("CAST", [integers], floats, cast)
-        scale, ones = self._scale_of(table), [1] * (len(table.shape) - 1)
-        if len(self._scales[table.buffer]) > 1:
-            shapes = {
-                name: [*shape[: len(shape) - len(ones)], *ones]
-                for name in ("shape", "shapeSignature")
-                if (shape := getattr(result, name)) is not None
-            }
-            scales = edit.tensor(result, "/scales", **shapes)
-            yield edit.operator("GATHER", [scale, ids], scales, options)
-            scale = scales
-        yield edit.operator(
-            "MUL", [floats, scale], output, schema.MulOptionsT()
-        )
-
-    def _scale_of(self, table: Any) -> int:
-        """Returns the tensor of a table's scales, one for each row."""
-        scales = self._scales[table.buffer]
-        if table.buffer not in self._tables:
-            self._tables[table.buffer] = self._edit.buffer(scales)
-        return self._edit.tensor(
-            table,
-            "/scale",
-            type=self._types.FLOAT32,
-            quantization=None,
-            shape=[len(scales), *[1] * (len(table.shape) - 1)],
-            shapeSignature=None,
-            buffer=self._tables[table.buffer],
-        )
-
-    def _restore(self, index: int, first: list[Any]) -> int:
-        """Returns the tensor of float32 that a kernel is restored to.
-
-        Args:
-            index: The kernel.
-            first: Gets the operator that restores it, once in a graph.
-        """
-        if index not in self._restored:
-            floats = self._edit.tensor(
-                self._graph.tensors[index],
-                "/floats",
-                type=self._types.FLOAT32,
-                quantization=None,
-                buffer=0,  # which is always empty
-            )
-            first.append(self._edit.operator("DEQUANTIZE", [index], floats))
-            self._restored[index] = floats
-        return self._restored[index]
-
-
 def rounded(
     values: np.ndarray, axis: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns integers and scales, whose products are the nearest numbers.
 
-    Args:
-        values: Finite numbers of float32.
-        axis: The axis whose places have a scale each; None for one of all.
+    Each place of the axis has a scale; without one, all numbers share one.
     """
     axes = tuple(i for i in range(values.ndim) if i != axis)
     most = np.maximum(
@@ -278,3 +206,68 @@ def rounded(
         found = values[rows] / (scale[rows] if axis == 0 else scale)
         integers[rows] = np.clip(np.rint(found), -_MOST, _MOST)
     return integers, scale.reshape(-1)
+
+
+def look_up(model: Any) -> None:
+    """Replaces GATHER of rows by EMBEDDING_LOOKUP, which can be quantized.
+
+    It takes ids of int32, of one dimension: a GATHER by others, or by a single
+    id, stays.
+    """
+    kinds, weights = kinds_of(model), weights_of(model)
+    integer = litert_schema().TensorType.INT32
+    for graph in model.subgraphs:
+        edit = Editor(model, graph)
+        operators: list[Any] = []
+        for operator in graph.operators:
+            kind = kinds[operator.opcodeIndex]
+            if kind == "GATHER" and place_of(kind, operator) == 0:
+                table, ids = (graph.tensors[each] for each in operator.inputs)
+                if (
+                    table.buffer in weights
+                    and len(table.shape) == 2
+                    and ids.type == integer
+                    and ids.shape is not None
+                    and len(ids.shape)
+                ):
+                    operators += _by_rows(graph, edit, operator)
+                    continue
+            operators.append(operator)
+        graph.operators = operators
+
+
+def _by_rows(graph: Any, edit: Editor, operator: Any) -> Iterator[Any]:
+    """Yields operators that look ids of any shape up in a table."""
+    schema = litert_schema()
+    index, number = operator.inputs
+    (output,) = operator.outputs
+    table, ids, result = (graph.tensors[x] for x in (index, number, output))
+    rank, dim = len(ids.shape), int(table.shape[-1])
+
+    def integers(name: str, values: Sequence[int], **changed: Any) -> int:
+        return edit.tensor(
+            ids,
+            name,
+            **{"shape": [len(values)], "shapeSignature": None, **changed},
+        )
+
+    def constant(name: str, *values: int) -> int:
+        buffer = edit.buffer(np.asarray(values, "int32"))
+        return integers(name, values, buffer=buffer)
+
+    flat = edit.tensor(ids, "/flat", shape=[1], shapeSignature=[-1])
+    yield edit.operator("RESHAPE", [number, constant("/all", -1)], flat)
+    rows = edit.tensor(
+        result, "/rows", shape=[1, dim], shapeSignature=[-1, dim]
+    )
+    yield edit.operator("EMBEDDING_LOOKUP", [flat, index], rows)
+    shape = schema.ShapeOptionsT()
+    shape.outType = schema.TensorType.INT32
+    sizes = integers("/sizes", range(rank))
+    yield edit.operator("SHAPE", [number], sizes, shape)
+    whole = integers("/shape", range(rank + 1))
+    join = schema.ConcatenationOptionsT()
+    yield edit.operator(
+        "CONCATENATION", [sizes, constant("/dim", dim)], whole, join
+    )
+    yield edit.operator("RESHAPE", [rows, whole], output)

@@ -9,10 +9,7 @@ process, and delegates of GPUs and NPUs take only what is known before.
 What else `CompiledModel` gets wrong is changed here, too.
 """
 
-from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from keras_posenc.export.formats.litert_edit import Editor, kinds_of
 from keras_posenc_worker.formats import litert_schema
@@ -37,23 +34,6 @@ def compute_sizes_ahead(model: Any) -> None:
                     index = _copied(edit, graph, index, operators)
                     operator.inputs = [index, *operator.inputs[1:]]
                 graph.tensors[index].shapeSignature = None
-            elif kind == "UNSORTED_SEGMENT_PROD":
-                sizes, *rest = (graph.tensors[x] for x in operator.inputs)
-                groups, count = (model.buffers[x.buffer].data for x in rest)
-                if (
-                    sizes.type == litert_schema().TensorType.INT32
-                    and len(sizes.shape) == len(rest[0].shape) == 1
-                    and groups is not None
-                    and count is not None
-                ):
-                    operators += _multiplied(
-                        edit,
-                        operator,
-                        sizes,
-                        np.asarray(groups).view("int32"),
-                        int(np.asarray(count).view("int32")[0]),
-                    )
-                    continue
             operators.append(operator)
         graph.operators = operators
     for signature in model.signatureDefs:
@@ -89,49 +69,3 @@ def _copied(edit: Editor, graph: Any, index: int, operators: list[Any]) -> int:
     operators.append(edit.operator("SHAPE", [index], sizes, options))
     operators.append(edit.operator("RESHAPE", [index, sizes], copied))
     return copied
-
-
-def _multiplied(
-    edit: Editor, operator: Any, sizes: Any, groups: np.ndarray, count: int
-) -> Iterator[Any]:
-    """Yields operators that multiply the sizes of each group.
-
-    The converter writes `einsum` with another one, such as the last projection
-    of `keras.layers.MultiHeadAttention`, which merges two axes.
-    """
-
-    def integers(name: str, *shape: int, **changed: Any) -> int:
-        return edit.tensor(
-            sizes, name, shape=[*shape], shapeSignature=None, **changed
-        )
-
-    def constant(name: str, values: Any) -> int:
-        values = np.asarray(values, "int32")
-        return integers(name, *values.shape, buffer=edit.buffer(values))
-
-    members = [np.flatnonzero(groups == group) for group in range(count)]
-    # A 1 after the sizes fills up the groups that have fewer.
-    places = np.full((count, max(map(len, members))), len(groups))
-    for row, found in zip(places, members, strict=True):
-        row[: len(found)] = found
-    schema = litert_schema()
-    filled = integers("/filled", len(groups) + 1)
-    yield edit.operator(
-        "CONCATENATION",
-        [operator.inputs[0], constant("/one", [1])],
-        filled,
-        schema.ConcatenationOptionsT(),
-    )
-    grouped = integers("/grouped", *places.shape)
-    yield edit.operator(
-        "GATHER",
-        [filled, constant("/places", places)],
-        grouped,
-        schema.GatherOptionsT(),
-    )
-    yield edit.operator(
-        "REDUCE_PROD",
-        [grouped, constant("/axis", [1])],
-        operator.outputs[0],
-        schema.ReducerOptionsT(),
-    )

@@ -2,42 +2,24 @@
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
-
-from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.litertlm_engine import EngineTest
-from keras_posenc.export.formats.litertlm_package import (
-    check_metadata,
-    metadata_section,
-    model_section,
-    plain_tokenizer,
-    read_packed_tokenizer,
-    read_tokenizer,
-    require_builder,
-    section_content,
-    sections_of,
-    tokenizer_section,
-    write_package,
-)
+from keras_posenc.export.formats.litertlm_package import write_package
 from keras_posenc.export.formats.litertlm_template import packaged_template
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
+from keras_posenc.export.regular_files import open_regular
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.worker_client import Worker
 from keras_posenc.publish import working_folder, writing_to
 
-_PREFILL = re.compile(r"prefill_(\d+)")
 _GREEDY = {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
-_MODEL = "prefill_decode"
-_SECTIONS = ("LlmMetadataProto", "Tokenizer", f"TFLiteModel tf_lite_{_MODEL}")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -49,8 +31,7 @@ class LiteRTLM(LiteRT):
 
     Attributes:
         parts: The `EngineParts` of the generator, whose models are `given`.
-        tokenizer: The packed tokenizer, as `tokenizer_section` takes it; of a
-            package to verify its own.
+        tokenizer: The packed tokenizer, as `write_package` takes it.
         texts: Further texts to verify with.
     """
 
@@ -59,20 +40,6 @@ class LiteRTLM(LiteRT):
     texts: Sequence[str] = ()
     in_engine: bool = True
 
-    def resolve(self, model: keras.Model, found: Inspection | None) -> None:
-        """Finds the signatures, and reads the frame of a package to verify."""
-        if found is None:
-            super().resolve(model, None)
-            return
-        metadata, tokenizer, _ = sections_of(
-            found.path, found.sections, *_SECTIONS
-        )
-        self.tokenizer = read_packed_tokenizer(found.path, tokenizer)
-        own = metadata_of(self.parts, self.tokenizer)
-        check_metadata(found.path, metadata, own)
-        with _unpacked(found) as file:
-            super().resolve(model, file)
-
     def write(self, path: Path) -> None:
         """Converts the models, and packs them."""
         with working_folder() as folder:
@@ -80,12 +47,7 @@ class LiteRTLM(LiteRT):
             super().write(file)
             metadata = metadata_of(self.parts, self.tokenizer)
             write_package(
-                path,
-                [
-                    metadata_section(metadata),
-                    tokenizer_section(self.tokenizer),
-                    model_section(file, _MODEL),
-                ],
+                path, metadata, self.tokenizer, {"prefill_decode": file}
             )
 
     def run(
@@ -128,8 +90,7 @@ class LiteRTLM(LiteRT):
                 ),
             ],
         )
-        if self.path is not None:
-            report.require_success()
+        report.require_success()
         return report
 
     def _notes(self) -> Iterator[str]:
@@ -153,11 +114,12 @@ class LiteRTLM(LiteRT):
 @contextlib.contextmanager
 def _unpacked(found: Inspection) -> Iterator[Inspection]:
     """Yields the LiteRT file in a package as a file of its own."""
-    *_, model = sections_of(found.path, found.sections, *_SECTIONS)
+    (model,) = (x for x in found.sections if x["kind"] == "TFLiteModel")
     with working_folder() as folder:
         path = folder / "model.tflite"
-        with writing_to(folder):
-            path.write_bytes(section_content(found.path, model))
+        with writing_to(folder), open_regular(found.path) as file:
+            file.seek(model["begin"])
+            path.write_bytes(file.read(model["end"] - model["begin"]))
         yield dataclasses.replace(found, path=path, kind="litert")
 
 
@@ -181,7 +143,9 @@ def stops_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> list[str]:
 
 def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
     """Returns the message of a package's metadata."""
-    message = require_builder().LlmMetadata()
+    from litert_lm_builder.runtime.proto import llm_metadata_pb2
+
+    message = llm_metadata_pb2.LlmMetadata()
     message.llm_model_type.generic_model.SetInParent()
     for each in parts.end_ids:
         message.stop_tokens.add().token_ids.ids.append(each)
@@ -203,42 +167,3 @@ def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
             parts.template, parts.special_tokens, stops_of(parts, tokenizer)
         )
     return message
-
-
-def tokenizer_for(parts: Any, given: Path | None) -> Any:
-    """Returns the tokenizer to pack.
-
-    Args:
-        parts: The `EngineParts`.
-        given: Its file or folder; None writes the model's own.
-
-    Raises:
-        ValueError: The model's own cannot be written, or there is none.
-    """
-    if given is None:
-        return plain_tokenizer(parts.tokenizer_json(), parts.vocabulary)
-    return read_tokenizer(given, parts.vocabulary)
-
-
-def lengths_of(found: Inspection) -> tuple[list[int], int]:
-    """Returns `prefill_lengths` and `cache_length` of a package.
-
-    Raises:
-        ExportVerificationError: Its models are not those of a language model.
-    """
-    sizes = [
-        int(each[1])
-        for name in found.signatures
-        if (each := _PREFILL.fullmatch(name))
-    ]
-    decode = found.signatures.get("decode", {}).get("inputs", {})
-    cache = decode.get("kv_cache_k_0")
-    shape: Sequence[int | None] = (cache and cache.shape) or ()
-    length = shape[2] if len(shape) == 4 else None
-    if not sizes or length is None:
-        raise ExportVerificationError(
-            f"'{found.path}' is no package of a language model that this "
-            "library wrote: it has no signatures decode and prefill_<n> with "
-            f"caches. It has: {', '.join(found.signatures) or 'none'}"
-        )
-    return sorted(sizes), length

@@ -8,7 +8,6 @@ fit into.
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,30 +18,15 @@ import numpy as np
 from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
-from keras_posenc.export.formats.litertlm_package import (
-    Section,
-    check_metadata,
-    metadata_section,
-    model_section,
-    require_builder,
-    section_content,
-    sections_of,
-    tokenizer_section,
-    write_package,
-)
+from keras_posenc.export.formats.litertlm_package import write_package
 from keras_posenc.export.formats.litertlm_run import (
     run_in_embedding_engine,
     vectors,
 )
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import (
-    check_not_quantized,
-    is_quantized,
-)
 from keras_posenc.export.inspect import Inspection, Tensor
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import (
     resolve_numeric_signatures,
@@ -53,27 +37,13 @@ from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.worker_client import Worker
 from keras_posenc.publish import working_folder
 
-_SECTIONS = (
-    "EmbeddingMetadataProto",
-    "Tokenizer",
-    *(f"TFLiteModel tf_lite_{name}" for name in ("embedder", "text_encoder")),
-)
-_ENCODER = re.compile(r"encoder_([1-9]\d*)")
 _LENGTHS = (64, 128, 256, 512)  # by default, as far as a model takes them
 _BATCH = 16  # texts that the model is run on at once
 _QUANTIZATIONS = ("float16", "int8")
 
 
 def check_lengths(lengths: Any, most: int | None) -> list[int]:
-    """Returns the lengths of signatures, the shortest first.
-
-    Args:
-        lengths: Those given; None for the default.
-        most: The most tokens of a text that the model takes; None for any.
-
-    Raises:
-        ValueError: They are no integers above 2, or larger than `most`.
-    """
+    """Returns the lengths of signatures, the shortest first."""
     if lengths is None:
         found = [x for x in _LENGTHS if most is None or x < most]
         if most is not None and most <= _LENGTHS[-1]:
@@ -99,20 +69,17 @@ class Embedder(Format):
         parts: The model's `EmbedderParts`.
         sizes: The lengths of its signatures.
         mode: Its quantization.
-        frame: The sections of the metadata and the tokenizer; of a package to
-            verify its own.
         texts: The caller's texts; then all that the engine is run on.
     """
 
     parts: Any
     sizes: Sequence[int]
     mode: str | None = None
-    frame: Sequence[Section] = ()
     texts: Sequence[str] = ()
     writing: ClassVar[str] = "Converting to LiteRT"
 
     def __post_init__(self) -> None:
-        if self.path is not None and self.mode not in (None, *_QUANTIZATIONS):
+        if self.mode not in (None, *_QUANTIZATIONS):
             raise ValueError(
                 "`quantization` of a package of vectors must be 'float16', "
                 f"'int8' or None. Received: quantization={self.mode!r}"
@@ -126,35 +93,21 @@ class Embedder(Format):
         self.given = {"model": self._whole, **self._halves}
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
-        """Finds the texts, and reads the frame of a package to verify."""
-        own = _metadata(self.parts, self.sizes)
-        if found is None:
-            tokenizer = tokenizer_section(self.parts.tokenizer_json())
-        else:
-            metadata, packed, *_ = sections_of(
-                found.path, found.sections, *_SECTIONS
-            )
-            check_metadata(found.path, metadata, own)
-            content = section_content(found.path, packed)
-            tokenizer = Section(packed["kind"], content)
-        self.frame = [metadata_section(own), tokenizer]
+        """Finds the signatures and the texts."""
         (whole, *_) = self.signatures = resolve_signatures(self._whole)[:1]
         both = [*itertools.chain(*map(self._signatures, self._halves.values()))]
         self.in_float32 = to_float32([whole, *both], self.frozen)
-        if found is None:
-            check_not_quantized(self.mode, self.signatures)
-            check_size(
-                self.signatures,
-                "LiteRT",
-                "quantization='int8' divides them by 4",
-                0.25 if self.mode == "int8" else 1.0,
-            )
-        by_keras = is_quantized([whole])
-        self.quantization = BY_KERAS if by_keras else self.mode
+        check_size(
+            self.signatures,
+            "LiteRT",
+            "quantization='int8' divides them by 4",
+            0.25 if self.mode == "int8" else 1.0,
+        )
+        self.quantization = self.mode
         ordinary, unusual = _texts(self.parts, self.sizes)
         compared = [*ordinary, *unusual, *self.texts]
         # What rounding to 8 bits makes of odd texts says little of a package.
-        if self.mode is not None and not by_keras:
+        if self.mode is not None:
             compared = [*self.texts] or ordinary
         compared = [*dict.fromkeys(compared)]
         self.samples = [
@@ -174,13 +127,12 @@ class Embedder(Format):
         self, path: Path, halves: Mapping[str, Any], mode: str | None
     ) -> None:
         with working_folder() as folder:
-            files = []
+            files = {name: folder / f"{name}.tflite" for name in halves}
             for name, half in halves.items():
-                file = folder / f"{name}.tflite"
                 signatures = self._signatures(half)
-                convert(signatures, mode, {}, False, self.frozen, file)
-                files.append(model_section(file, name))
-            write_package(path, [*self.frame, *files])
+                convert(signatures, mode, files[name])
+            metadata = _metadata(self.parts, self.sizes)
+            write_package(path, metadata, self.parts.tokenizer_json(), files)
 
     def as_served(self, reference: Reference, found: Inspection) -> Inspection:
         """Compares the ids of texts; returns the file as a model of texts."""
@@ -223,26 +175,10 @@ class Embedder(Format):
         )
 
 
-def lengths_of(found: Inspection) -> list[int]:
-    """Returns the lengths of a package's signatures, the shortest first.
-
-    Raises:
-        ExportVerificationError: Its models are not those of an embedder.
-    """
-    sizes = [_ENCODER.fullmatch(name) for name in found.signatures]
-    lengths = sorted(int(each[1]) for each in sizes if each is not None)
-    names = {"embed", *(f"encoder_{size}" for size in lengths)}
-    if not lengths or names != {*found.signatures}:
-        raise ExportVerificationError(
-            f"'{found.path}' is no package of a text embedder that this "
-            "library wrote: its signatures must be embed and encoder_<n>. It "
-            f"has: {', '.join(found.signatures) or 'none'}"
-        )
-    return lengths
-
-
 def _metadata(parts: Any, sizes: Sequence[int]) -> Any:
-    metadata = require_builder().EmbeddingMetadata()
+    from litert_lm_builder.runtime.proto import embedding_metadata_pb2
+
+    metadata = embedding_metadata_pb2.EmbeddingMetadata()
     metadata.embedding_model_type.generic_model.SetInParent()
     for token, index in (
         (metadata.bos_token, parts.start_id),
@@ -275,9 +211,6 @@ def check_ids(
 
     The engine does not tell them. So they are the output of a package with
     the same tokenizer, whose models pass them through: see `_echo`.
-
-    Raises:
-        ExportVerificationError: There is another id.
     """
     cases = run_in_embedding_engine(package, texts)["cases"]
     for text, wanted, found in zip(texts, ids, cases, strict=True):

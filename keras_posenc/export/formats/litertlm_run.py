@@ -68,14 +68,7 @@ def run_in_engine(
 ) -> dict[str, Any]:
     """Runs `keras_posenc_worker.run_litertlm` on a package.
 
-    Args:
-        path: The package.
-        request: See `run_litertlm.main`.
-        tokens: How many tokens it reads and writes, except some hundred.
-
-    Raises:
-        ExportVerificationError: The package does not load, or its process
-            crashes or meets a limit.
+    `tokens` are those that it reads and writes, except some hundred.
     """
     limits = limits_of_engine(path, 500 + tokens)
     found = _run(run_litertlm.__name__, path, request, limits)
@@ -87,11 +80,7 @@ def run_in_engine(
 
 
 def run_in_embedding_engine(path: Path, texts: Sequence[str]) -> dict[str, Any]:
-    """Runs `keras_posenc_worker.run_embedding_engine` on a package.
-
-    Raises:
-        ExportVerificationError: Its process crashes or meets a limit.
-    """
+    """Runs `keras_posenc_worker.run_embedding_engine` on a package."""
     limits = limits_of_engine(path, len(texts))
     return _run(run_embedding_engine.__name__, path, list(texts), limits)
 
@@ -110,33 +99,27 @@ def _run(module: str, path: Path, given: Any, limits: Limits) -> dict[str, Any]:
 
 
 def vectors(path: Path, batches: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a package's vectors of texts, as `run_model` returns outputs.
-
-    Args:
-        path: The package.
-        batches: The name of the output, and an array of texts, for each.
-    """
+    """Returns a package's vectors of texts, as `run_model` returns outputs."""
     rows = [_strings(texts) for _, texts in batches]
     known = [*dict.fromkeys(text for each in rows for text in each)]
     response = run_in_embedding_engine(path, known)
     by_text = dict(zip(known, response["cases"], strict=True))
-    cases = [
-        _vectors([by_text[text] for text in own], name)
-        for (name, _), own in zip(batches, rows, strict=True)
-    ]
+    cases = []
+    for (name, _), own in zip(batches, rows, strict=True):
+        found = [by_text[text] for text in own]
+        errors = [each["error"] for each in found if "error" in each]
+        if errors:
+            cases.append({"outputs": {}, "error": errors[0]})
+            continue
+        outputs = np.array([each["vector"] for each in found], "float32")
+        times = [each["milliseconds"] for each in found]
+        cases.append(
+            {
+                "outputs": {name: outputs},
+                "milliseconds": float(np.median(times)),
+            }
+        )
     return {"cases": cases, "load_seconds": response["load_seconds"]}
-
-
-def _vectors(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
-    for each in rows:
-        if "error" in each:
-            return {"outputs": {}, "error": each["error"]}
-    found = np.array([each["vector"] for each in rows], "float32")
-    times = [each["milliseconds"] for each in rows]
-    return {
-        "outputs": {name: found},
-        "milliseconds": float(np.median(times)),
-    }
 
 
 def _texts(texts: Sequence[str]) -> np.ndarray:
@@ -164,14 +147,10 @@ def score_case(
     size: float,
     tolerance: float,
 ) -> dict[str, Any]:
-    """Returns the case of a text's log-likelihoods, token by token.
+    """Returns the case of a text's log-likelihoods after other texts.
 
-    Args:
-        parts: The texts before it.
-        target: The text.
-        *outputs: The model's log-likelihoods, and the engine's.
-        size: The size of the logits.
-        tolerance: Largest difference allowed, relative to it.
+    `outputs` are the model's and the engine's, `size` is that of the logits,
+    and the tolerance is relative to it.
     """
     name = "log_likelihoods"
     inputs = {"parts": _texts(parts), "target": _texts([target])}
@@ -182,11 +161,7 @@ def score_case(
 def run_litertlm_cases(
     path: Path, cases: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Runs cases in LiteRT-LM's engine; returns `outputs` or `error` of each.
-
-    Raises:
-        ExportVerificationError: The package cannot be run.
-    """
+    """Runs cases in the engine; returns `outputs` or `error` of each."""
     if not {each["signature"] for each in cases} <= {*_KINDS}:
         batches = [
             ([*case["outputs"], *case["not_compared"]][0], texts)

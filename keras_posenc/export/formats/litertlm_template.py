@@ -42,13 +42,7 @@ and messages[-1].role == 'assistant' %}\
 def packaged_template(
     template: str, tokens: Mapping[str, str], stops: Sequence[str]
 ) -> str:
-    """Returns a template that gives the same texts in the engine.
-
-    Args:
-        template: The template, in Jinja.
-        tokens: Special tokens, by the names that it has for them.
-        stops: How tokens that end a reply are spelled.
-    """
+    """Returns a template that gives the same texts in the engine."""
     named = "".join(
         f"{{% set {name} = {_quoted(token)} %}}"
         for name, token in tokens.items()

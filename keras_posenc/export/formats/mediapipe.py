@@ -1,24 +1,23 @@
 """Files for MediaPipe's text tasks."""
 
 import dataclasses
+import functools
 import hashlib
 import io
-import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_posenc.export.check import compare
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.generate import Probe, texts_beyond
-from keras_posenc.export.probes.quality import quality_of
+from keras_posenc.export.probes.quality import qualities
 from keras_posenc.export.probes.reference import Memory, Reference, runner_of
-from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.signatures.cut_strings import (
     LIMITS,
     from_ids,
@@ -60,40 +59,41 @@ def check_task(task: Any, labels: Any) -> None:
             "`task` must be one of 'text_classifier', 'text_embedder', or "
             f"None. Received: task={task!r}"
         )
-    if labels is not None:
-        if task != "text_classifier":
+    if labels is None:
+        return
+    if task != "text_classifier":
+        raise ValueError(
+            "`labels` name the scores of task='text_classifier'. Received: "
+            f"labels, task={task!r}"
+        )
+    if isinstance(labels, Mapping):
+        raise ValueError("`labels` of a task must be a list of strings")
+    check_labels(labels)
+    for label in labels:
+        if label.splitlines() != [label]:
             raise ValueError(
-                "`labels` name the scores of task='text_classifier'. Received: "
-                f"labels, task={task!r}"
+                f"`labels` must each be one line. Received: {label!r}"
             )
-        if isinstance(labels, Mapping):
-            raise ValueError("`labels` of a task must be a list of strings")
-        check_labels(labels)
-        for label in labels:
-            if label.splitlines() != [label]:
-                raise ValueError(
-                    f"`labels` must each be one line. Received: {label!r}"
-                )
 
 
 def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
     """Raises `ValueError` if MediaPipe would make other ids."""
-    vocabulary = list(layer.get_vocabulary())
+    tokens = list(layer.get_vocabulary())
     if getattr(layer, "num_separators", None) is not None:
         needed = "takes single texts, not pairs"
     elif not layer.lowercase:
         needed = "lowercases each text, by lowercase=True"
     elif (
-        vocabulary[:1] != [_PAD]
-        or not {_UNK, _CLS, _SEP} < {*vocabulary}
-        or len({*vocabulary}) < len(vocabulary)
-        or any({"\n", "\r"} & {*token} for token in vocabulary)
+        tokens[:1] != [_PAD]
+        or not {_UNK, _CLS, _SEP} < {*tokens}
+        or len({*tokens}) < len(tokens)
+        or any({"\n", "\r"} & {*token} for token in tokens)
     ):
         needed = (
             f"has a vocabulary that begins with {_PAD} and holds {_UNK}, "
             f"{_CLS} and {_SEP}, each token once and on one line"
         )
-    elif [vocabulary[index] for index in tokenize("")] != [_CLS, _SEP]:
+    elif [tokens[index] for index in tokenize("")] != [_CLS, _SEP]:
         needed = f"puts {_CLS} before a text and {_SEP} after it"
     else:
         return
@@ -107,8 +107,8 @@ def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
 def _check_output(task: str, signature: Signature, labels: Any) -> None:
     """Raises `ValueError` for outputs that do not fit the task or labels."""
     outputs = outputs_of(signature)
-    shape = next(iter(outputs.values()))
-    if len(outputs) != 1 or len(shape) != 2:
+    (name, shape), *others = outputs.items()
+    if others or len(shape) != 2:
         found = ", ".join(f"{n} of shape {s}" for n, s in outputs.items())
         raise ValueError(
             f"task='{task}' needs one output, of shape (batch, "
@@ -119,8 +119,8 @@ def _check_output(task: str, signature: Signature, labels: Any) -> None:
     (output,) = keras.tree.flatten(output_of(signature.model))
     if "float" not in output.dtype:
         raise ValueError(
-            f"task='{task}' needs an output of floats. Received: "
-            f"{next(iter(outputs))} of dtype {output.dtype}"
+            f"task='{task}' needs an output of floats. Received: {name} of "
+            f"dtype {output.dtype}"
         )
     if labels is not None and shape[1] != len(labels):
         raise ValueError(
@@ -154,57 +154,12 @@ class TextTask:
     tokenize: Callable[[str], np.ndarray]
     limit: int | None
 
-    def probes(self, samples: Any) -> tuple[list[Any], Iterator[Probe]]:
-        """Returns samples without their texts, and the probes of these texts.
-
-        The model is run with the texts, and the file with MediaPipe's ids of
-        them.
-        """
-        texts, others = split_texts(samples)
-        return others, self._probes(texts)
-
-    def _probes(self, texts: Sequence[str]) -> Iterator[Probe]:
-        run = runner_of(self.text, Memory())
-        invented = texts_beyond(self.limit)
-        for is_sample, group in ((False, invented), (True, texts)):
-            for text, inputs, given in self._rows(group):
-                yield Probe(
-                    self.signature.name,
-                    inputs,
-                    run(given),
-                    is_sample=is_sample,
-                    text=text,
-                )
-
-    def as_samples(self, samples: Any) -> list[Any]:
-        """Returns samples with each text as MediaPipe's inputs.
-
-        All have one length: calibration with several inputs needs this.
-        """
-        texts, found = split_texts(samples)
-        rows = self.inputs_of(texts)
-        longest = max((row[IDS].shape[1] for row in rows), default=0)
-        return found + [
-            {
-                name: np.pad(ids, ((0, 0), (0, longest - ids.shape[1])))
-                for name, ids in row.items()
-            }
-            for row in rows
-        ]
-
-    def inputs_of(self, texts: Sequence[str]) -> list[Arrays]:
-        """Returns MediaPipe's inputs of each text."""
-        return [row for _, row, _ in self._rows(texts)]
-
-    def _rows(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[str, Arrays, Arrays]]:
-        """Yields texts, with MediaPipe's inputs and the model's inputs of each.
+    def rows(self, texts: Iterable[str]) -> Iterator[tuple[str, Arrays]]:
+        """Yields texts with MediaPipe's inputs of each.
 
         A text is left out if a signature of fixed length cuts it, and the model
         does not.
         """
-        (name,) = self.text.specs
         length = self.signature.specs[IDS].shape[1]
         for text in texts:
             ids = self.tokenize(text)
@@ -214,8 +169,18 @@ class TextTask:
                 ids = np.append(ids[: length - 1], ids[-1])
             row = np.zeros((1, length or len(ids)), "int32")
             row[0, : len(ids)] = ids
-            given = {name: np.array([text], dtype=object)}
-            yield text, _as_bert(row), given
+            yield text, _as_bert(row)
+
+    def output_of(self, text: str) -> np.ndarray:
+        """Returns the model's output for a text."""
+        (name,) = self.text.specs
+        (output,) = self.run({name: np.array([text], object)}).values()
+        return np.asarray(output)
+
+    @functools.cached_property
+    def run(self) -> Callable[[Arrays], Mapping[str, Any]]:
+        """Runs the graph of the model itself."""
+        return runner_of(self.text, Memory())
 
 
 def resolve_task(
@@ -226,17 +191,8 @@ def resolve_task(
 ) -> TextTask:
     """Returns the parts of a file for a MediaPipe task.
 
-    Args:
-        model: Takes strings, and cuts them with one WordPiece tokenizer: a
-            layer with `get_vocabulary()`, `lowercase` and `sequence_length`.
-        task: One of `TASKS`.
-        labels: A name for each score.
-        signatures: For one name the model, or a pair of it and a dict of the
-            shape of `ids`. By default `(1, None)`.
-
-    Raises:
-        ValueError: The model does not fit, or MediaPipe would misread its
-            vocabulary or labels.
+    `signatures` may have one name, for the model, or for a pair of it and a
+    dict of the shape of `ids`, by default `(1, None)`.
     """
     whole, *_ = resolve_signatures(model)
     cut = from_ids(whole)
@@ -361,11 +317,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def require_schema() -> Any:
-    """Returns MediaPipe's schema of the metadata.
-
-    Raises:
-        ImportError: MediaPipe is not installed.
-    """
+    """Returns MediaPipe's schema of the metadata."""
     try:
         from mediapipe.tasks.metadata import metadata_schema_py_generated
     except ImportError as error:
@@ -377,11 +329,7 @@ def require_schema() -> Any:
 
 
 def with_metadata(content: bytes, task: TextTask) -> bytes:
-    """Returns a LiteRT file with MediaPipe's metadata.
-
-    Raises:
-        ExportError: The file has several graphs, as loops make them.
-    """
+    """Returns a LiteRT file with MediaPipe's metadata."""
     schema, model = litert_schema(), unpack(content)
     if len(model.subgraphs) > 1:
         raise ExportError(
@@ -390,26 +338,20 @@ def with_metadata(content: bytes, task: TextTask) -> bytes:
             "them (unroll=True), and fix the shape of ids by `signatures`"
         )
     (graph,), (signature,) = model.subgraphs, model.signatureDefs
-    names = {
-        entry.tensorIndex: entry.name.decode() for entry in signature.inputs
-    }
-    metadata = _metadata(task, [names[tensor] for tensor in graph.inputs])
+    names = {each.tensorIndex: each.name.decode() for each in signature.inputs}
     buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = list(metadata)
+    buffer.data = [*_metadata(task, [names[x] for x in graph.inputs])]
     model.buffers.append(buffer)
     entry.name, entry.buffer = _METADATA, len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), entry]
     file = io.BytesIO(pack(model))
     file.seek(0, io.SEEK_END)
+    lines = {_VOCABULARY: task.vocabulary, _LABELS: task.labels}
     with zipfile.ZipFile(file, "a") as archive:
-        for name, lines in (
-            (_VOCABULARY, task.vocabulary),
-            (_LABELS, task.labels),
-        ):
-            if lines is not None:
-                archive.writestr(
-                    zipfile.ZipInfo(name, _EPOCH), "\n".join(lines) + "\n"
-                )
+        for name, each in lines.items():
+            if each is not None:
+                packed = zipfile.ZipInfo(name, _EPOCH)
+                archive.writestr(packed, "\n".join(each) + "\n")
     return file.getvalue()
 
 
@@ -421,20 +363,7 @@ def packed_task(
 ) -> tuple[TextTask | None, list[str]]:
     """Returns the task that a file is for, if any, made from its model.
 
-    Args:
-        model: The model.
-        found: The file.
-        signatures: As for `resolve_task`.
-        labels: Those that the file must have, or None.
-
-    Returns:
-        The task, and the names of the file's contents that are not compared.
-
-    Raises:
-        ValueError: The model is for no task, or `labels` are given and the file
-            is for none.
-        ExportVerificationError: The file's vocabulary is not the model's, or
-            its metadata cannot be read.
+    And the names of the file's contents that are not compared.
     """
     metadata = found.metadata
     if not metadata:
@@ -504,31 +433,28 @@ _ROUNDING = 0.01  # of a score, in bfloat16 too
 
 
 def verify_in_mediapipe(
-    task: TextTask, file: Path, reference: Reference
+    task: TextTask, file: Path, reference: Reference, own: Sequence[str]
 ) -> tuple[int, list[str]]:
-    """Runs a file in MediaPipe from raw text.
+    """Runs a file in MediaPipe from raw text, also from the caller's `own`.
 
     Only texts of ASCII are used, which MediaPipe and the model cut alike. Of a
-    quantized file, only outputs of the samples are compared, if there are any.
-
-    Returns:
-        The number of texts, and remarks on the outputs.
-
-    Raises:
-        ExportVerificationError: MediaPipe does not load the file, or finds
-            other labels in it, or its outputs are not the model's.
+    quantized file with samples, only these are compared.
     """
+    name, (output,) = task.signature.name, reference.probes[0].outputs
+    texts = [*texts_beyond(task.limit), *own]
+    if any(each.is_sample for each in reference.probes) and reference.limits:
+        texts = [*own]
+    rows = dict(task.rows(filter(str.isascii, texts)))
     probes = [
-        probe
-        for probe in reference.probes
-        if probe.text is not None and probe.text.isascii()
+        Probe(name, inputs, {output: task.output_of(text)})
+        for text, inputs in rows.items()
     ]
     try:
         found = run_in_worker(
             run_mediapipe.__name__,
             str(file.resolve()),
             task.name,
-            [probe.text for probe in probes],
+            [*rows],
             limits=Limits(
                 memory=2 * MEMORY + 4 * file.stat().st_size,
                 seconds=60,
@@ -544,53 +470,29 @@ def verify_in_mediapipe(
             f"MediaPipe finds the labels {found.get('labels')} in '{file}', "
             f"and they should be {task.labels}",
         )
-    (name,) = reference.probes[0].outputs
-    pairs = [
-        (probe.outputs[name], np.array([output], probe.outputs[name].dtype))
-        for probe, output in zip(probes, found["outputs"], strict=True)
-        if reference.quantization is None
-        or any(probe is each for each in reference.held)
+    outputs = [
+        {output: np.array([row], probe.outputs[output].dtype)}
+        for probe, row in zip(probes, found["outputs"], strict=True)
     ]
-    wrong = _wrong_outputs(task.signature.name, name, pairs, reference)
-    if wrong is not None:
+    cases = [
+        compare(probe, {"outputs": got}, reference)
+        for probe, got in zip(probes, outputs, strict=True)
+    ]
+    wrong = [str(each) for each in cases if not each.is_right(reference)]
+    quality = qualities(
+        reference.kinds,
+        ((name, x.outputs, y) for x, y in zip(probes, outputs, strict=True)),
+    )
+    wrong += [
+        each.text(reference.limits)
+        for each in quality.values()
+        if each.too_low(reference.limits)
+    ]
+    if wrong:
         raise ExportVerificationError(
-            f"MediaPipe's outputs differ from the model's: {wrong}",
+            f"MediaPipe's outputs differ from the model's: {wrong[0]}",
         )
-    return len(pairs), list(_notes(task, found, reference))
-
-
-def _wrong_outputs(
-    signature: str,
-    name: str,
-    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
-    reference: Reference,
-) -> str | None:
-    """Returns how MediaPipe's outputs differ, as text, or None.
-
-    Args:
-        signature: The name of the signature.
-        name: The name of its output.
-        pairs: The model's output and MediaPipe's, of each text.
-        reference: The model's outputs with their limits.
-    """
-    if not pairs:
-        return None
-    is_exact = reference.quantization is None
-    most = reference.tolerance if is_exact else sys.float_info.max
-    wanted, got = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    scales = reference.scales[signature]
-    apart = difference({name: wanted}, {name: got}, scales)
-    if not apart.largest_difference <= most:
-        return (
-            f"largest difference {apart.largest_difference:.3g} (allowed "
-            f"{reference.tolerance:.3g}) in {apart.where}"
-        )
-    if is_exact:
-        return None
-    quality = quality_of(reference.kinds[signature][name], pairs)
-    if quality is None or not quality.too_low(reference.limits):
-        return None
-    return quality.text(reference.limits)
+    return len(probes), list(_notes(task, found, reference))
 
 
 def _notes(

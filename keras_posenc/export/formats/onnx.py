@@ -12,13 +12,8 @@ from keras_posenc.export.formats.onnx_convert import (
 )
 from keras_posenc.export.formats.onnx_quantize import check_mode
 from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.graphs.keras_int8 import (
-    check_not_quantized,
-    is_quantized,
-)
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Format
-from keras_posenc.export.probes.tolerance import BY_KERAS
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.units import some
@@ -36,9 +31,8 @@ class Onnx(Format):
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signature, and renames outputs with names of inputs."""
-        self.signatures = with_distinct_names(
-            resolve_numeric_signatures(model, self.given)
-        )
+        found_in_model = resolve_numeric_signatures(model, self.given)
+        self.signatures = [*map(with_distinct_names, found_in_model)]
         if found is not None:
             self.mode = found.quantization
         else:
@@ -53,10 +47,8 @@ class Onnx(Format):
                 "ONNX",
                 "export_saved_model keeps them in files of their own",
             )
-            check_not_quantized(self.mode, self.signatures)
         self.in_float32 = to_float32(self.signatures, self.frozen, "onnx")
-        by_keras = is_quantized(self.signatures)
-        self.quantization = BY_KERAS if by_keras else self.mode
+        self.quantization = self.mode
 
     def write(self, path: Path) -> None:
         """Converts the model with tf2onnx."""

@@ -3,12 +3,9 @@
 import dataclasses
 import logging
 from collections.abc import (
-    Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
-    Sequence,
 )
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,6 @@ from keras_posenc.export.formats.onnx_operators import (
 from keras_posenc.export.formats.onnx_quantize import in_float32, quantize
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.decompose import decompose
-from keras_posenc.export.graphs.keras_int8 import int8_in_floats
 from keras_posenc.export.operators import lacking
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
@@ -37,27 +33,29 @@ from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import writing_to
 
 
-def with_distinct_names(signatures: Sequence[Signature]) -> list[Signature]:
-    """Returns signatures whose outputs have no names of inputs.
+def with_distinct_names(signature: Signature) -> Signature:
+    """Returns a signature whose outputs have no names of inputs.
 
     In ONNX they would be one tensor. The output `ids` of a model that takes
     `ids` becomes `output_ids`.
     """
-    return [*map(_with_distinct_names, signatures)]
 
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = signature.call(tensors)
+        renamed = _distinct(outputs, signature.specs)
+        return {renamed.get(name, name): x for name, x in outputs.items()}
 
-def _with_distinct_names(signature: Signature) -> Signature:
     whole = signature.strings
     model = signature.model if whole is None else whole.signature.model
     renamed: dict[str, str] = {}
     if getattr(model, "inputs", None):  # else known only at a call
         outputs = named_outputs(model, output_of(model))
-        renamed = _distinct(outputs, [*signature.specs])
+        renamed = _distinct(outputs, signature.specs)
         if not renamed:
             return signature
     return dataclasses.replace(
         signature,
-        call=_Renamed(signature.call, tuple(signature.specs)),
+        call=call,
         own_names={new: name for name, new in renamed.items()},
     )
 
@@ -70,27 +68,16 @@ def _distinct(
     renamed: dict[str, str] = {}
     for name in outputs:
         if name in inputs:
-            new = f"output_{name}"
-            while new in taken:
-                new += "_"
-            taken.add(new)
-            renamed[name] = new
+            renamed[name] = _free(f"output_{name}", taken)
     return renamed
 
 
-@dataclasses.dataclass(frozen=True)
-class _Renamed:
-    """A call whose outputs have no names of inputs; equal for equal calls."""
-
-    call: Callable[[Mapping[str, Any]], dict[str, Any]]
-    inputs: tuple[str, ...]
-
-    def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = self.call(tensors)
-        renamed = _distinct(outputs, self.inputs)
-        return {
-            renamed.get(name, name): value for name, value in outputs.items()
-        }
+def _free(name: str, taken: set[str]) -> str:
+    """Returns a name that is not taken, and takes it."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 _OPSET = 18
@@ -121,27 +108,13 @@ def convert(
     The converter never sees the weights: they are arguments of the function
     that it converts, so no optimizer can fold, merge or drop them. They are
     written to the file unchanged, by their paths in the model, or quantized.
-
-    Args:
-        signature: The signature.
-        path: The file.
-        frozen: The model. Layers of Keras's int8 compute in floats from then
-            on, until it is no longer frozen.
-        quantization: The mode, or None.
-
-    Returns:
-        The paths of matrices and tables that quantization leaves in float32,
-        though they are large enough.
-
-    Raises:
-        ExportError: The model needs operators that ONNX lacks, or has other
-            inputs once converted; or the file cannot be written.
+    Returns the paths of large weights that quantization leaves in float32.
     """
     import onnx
     import tensorflow as tf
 
-    int8_in_floats([signature], frozen)
-    weights = dict(_named(signature.model.variables, signature.specs))
+    taken = {*signature.specs}
+    weights = {_free(x.path, taken): x for x in signature.model.variables}
     model, constants = _converted(signature, weights, frozen)
     graph = model.graph
     with_values(graph, {**weights, **constants}, [*signature.specs])
@@ -172,27 +145,12 @@ def convert(
     return in_float32(graph, shapes)
 
 
-def _named(
-    variables: Iterable[Any], taken: Iterable[str]
-) -> Iterator[tuple[str, Any]]:
-    """Yields variables by their paths, which may need another end."""
-    names = {*taken}
-    for variable in variables:
-        name = variable.path
-        while name in names:
-            name += "_"
-        names.add(name)
-        yield name, variable
-
-
 def _converted(
     signature: Signature, weights: Mapping[str, Any], frozen: FrozenModel
 ) -> tuple[Any, dict[str, Any]]:
     """Returns the signature as a `ModelProto` that takes its weights as inputs.
 
-    Returns:
-        The model, and the values of further inputs: tensors that a layer holds
-        besides its weights.
+    And the values of further inputs: tensors that a layer holds.
     """
     import tensorflow as tf
     import tf2onnx
@@ -255,20 +213,18 @@ def _converted(
         ) from error
     finally:
         logger.setLevel(level)
-    found = {value.name: value for value in model.graph.output}
-    del model.graph.output[:]
-    model.graph.output.extend(map(found.get, names))
+    model.graph.output.sort(key=lambda each: names.index(each.name))
     return model, held
 
 
 # Operators that tf2onnx does not know, or ONNX Runtime computes otherwise.
 _DECOMPOSED = (
     *("Bucketize", "Einsum", "Erfc", "Expm1", "FloorDiv", "FloorMod"),
-    *("InTopKV2", "Log1p", "LowerBound", "Mean", "OneHot", "Sum", "UpperBound"),
+    *("Log1p", "LowerBound", "Mean", "OneHot", "Sum", "UpperBound"),
 )
 
 
-def _rewritten(function: Any) -> Any:
+def _rewritten(original: Any) -> Any:
     """Returns a graph function of operators that tf2onnx knows.
 
     Calls that XLA must compile become others, too: TensorFlow does not inline
@@ -276,21 +232,25 @@ def _rewritten(function: Any) -> Any:
     """
     import tensorflow as tf
 
+    given = original.inputs[: -len(original.captured_inputs) or None]
+    specs = [tf.TensorSpec(each.shape, each.dtype) for each in given]
+    # All of it becomes one function, in a library.
+    function = tf.function(
+        lambda *arguments: original(*arguments),
+        input_signature=specs,
+        autograph=False,
+    ).get_concrete_function()
     graph = function.graph.as_graph_def(add_shapes=True)
     bodies = graph.library.function
     inside = (node for body in bodies for node in body.node_def)
     for each in (*graph.node, *bodies, *inside):
         if "_XlaMustCompile" in each.attr:
             del each.attr["_XlaMustCompile"]
-    decompose(graph.node, graph.library, _DECOMPOSED)
+    decompose(graph.library, _DECOMPOSED)
     names = [tensor.name for tensor in function.inputs]
     held = function.captured_inputs
-    given = function.inputs[: len(names) - len(held)]
 
-    @tf.function(
-        input_signature=[tf.TensorSpec(x.shape, x.dtype) for x in given],
-        autograph=False,
-    )
+    @tf.function(input_signature=specs, autograph=False)
     def call(*arguments: Any) -> Any:
         capture = tf.compat.v1.get_default_graph().capture
         tensors = (*arguments, *map(capture, held))
@@ -307,13 +267,7 @@ def _rewritten(function: Any) -> Any:
 
 
 def _check(graph: Any, signature: Signature, named: Mapping[str, str]) -> None:
-    """Raises `ExportError` if the graph does not run in any ONNX runtime.
-
-    Args:
-        graph: The graph.
-        signature: The signature that it computes.
-        named: TensorFlow's name of a node of each operator.
-    """
+    """Raises `ExportError` if the graph does not run in any ONNX runtime."""
     import onnx
 
     unknown = sorted(

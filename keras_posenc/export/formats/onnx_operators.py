@@ -175,13 +175,7 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
 def with_values(
     graph: Any, values: Mapping[str, Any], inputs: Sequence[str]
 ) -> None:
-    """Makes some of a graph's inputs constants, if the graph reads them.
-
-    Args:
-        graph: A `GraphProto`.
-        values: For each such input a variable or an array.
-        inputs: The names of the other inputs, in the order that they get.
-    """
+    """Makes some of a graph's inputs constants, if the graph reads them."""
     from onnx import numpy_helper
 
     used = {

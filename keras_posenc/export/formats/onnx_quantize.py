@@ -39,20 +39,13 @@ def check_mode(quantization: Any) -> None:
     )
 
 
-def quantize(
-    model: Any,
-    weights: Iterable[str],
-) -> None:
+def quantize(model: Any, weights: Iterable[str]) -> None:
     """Quantizes the weights of a model, in place.
 
     Each column of a kernel has a scale. Its integers have 7 bits: x86
     processors without VNNI add two products of 8 bits in 16 bits, and of
     larger ones the sums would not fit there. Tables have 8 bits and one scale.
     Constants that are no weights, such as an encoding, are never quantized.
-
-    Args:
-        model: A `ModelProto`.
-        weights: The names of weights, of which initializers are quantized.
     """
     graph = model.graph
     chosen = list(_chosen(graph, {*_fold(graph, weights)}))
@@ -61,12 +54,7 @@ def quantize(
 
 
 def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """Returns the paths of large matrices that a file has in float32.
-
-    Args:
-        graph: A `GraphProto`.
-        paths: The shapes of the model's weights, by path.
-    """
+    """Returns the paths of large matrices that a file has in float32."""
     from onnx import TensorProto
 
     floats = {
@@ -161,12 +149,7 @@ def _chosen(graph: Any, weights: set[str]) -> Iterator[Any]:
 
 
 def _is_read_within(graph: Any, lookup: Any) -> bool:
-    """Returns whether an inner graph, such as a loop's, reads looked up rows.
-
-    Args:
-        graph: A `GraphProto`.
-        lookup: A node of it.
-    """
+    """Returns whether an inner graph, as a loop's, reads looked up rows."""
     found = {*lookup.output}
     for node in graph.node:
         if node.op_type in _MOVING and node.input[0] in found:

@@ -13,7 +13,6 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
 from keras_posenc.export.formats.savedmodel_serving import (
     check_warmup,
-    fit_warmup,
     resolve_batching,
     warmup_requests,
     write_batching,
@@ -24,7 +23,7 @@ from keras_posenc.export.graphs.writing import weights_of, write_saved_model
 from keras_posenc.export.inspect import Inspection, size_of
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.samples import Inputs
+from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.record import make_record, write_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
@@ -61,7 +60,8 @@ class SavedModel(Format):
         if found is None:
             check_warmup(self.warmup, self.verify)
             if self.verify:
-                self.fitted = fit_warmup(self.warmup, self.signatures)
+                given = None if self.warmup is True else self.warmup or None
+                self.fitted = fit_samples(self.signatures, given, "warmup")
             self.batching = resolve_batching(self.batching, self.signatures)
         else:
             self.has_constants = not found.has_variables

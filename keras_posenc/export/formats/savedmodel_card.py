@@ -1,7 +1,7 @@
 """MODEL_CARD.md, which tells a server's operator how to call a version."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,38 +54,41 @@ def model_card(
     batching: Mapping[str, Any] | None,
     warmup: int,
 ) -> str:
-    """Returns the page in Markdown.
-
-    Args:
-        name: The model's name on a server.
-        signatures: Its signatures.
-        inspection: The contents of the version.
-        reference: What it was verified with, or None.
-        report: The report of its verification, or None.
-        labels: The names of the classes, if they were given.
-        batching: The parameters of batching, if they were written.
-        warmup: The number of warm-up requests.
-    """
+    """Returns the page in Markdown."""
     import tensorflow as tf
 
-    examples = {each.name: _example(each, reference) for each in signatures}
+    operators = "It needs only TensorFlow's own operators."
+    if inspection.foreign_operators:
+        operators = (
+            "It needs operators that TensorFlow Serving has built in, but "
+            f"TensorFlow lacks: {', '.join(inspection.foreign_operators)}. In "
+            "Python, `import tensorflow_text` before `tf.saved_model.load`: it "
+            "registers them."
+        )
+    verified = "Not verified: it was exported with `verify=False`."
+    if report is not None:
+        verified = (
+            "A fresh process without Keras reproduced the model's outputs "
+            "before this version appeared: "
+            f"{units.count(len(report.cases), 'case')}, largest difference "
+            f"{report.largest_difference:.2g} (allowed {report.tolerance:.2g})."
+        )
+    examples = [_example(each, reference) for each in signatures]
     parts = [
         f"# {name}",
         f"{units.size(inspection.size_bytes)}, of which weights "
-        f"{units.size(inspection.weight_bytes)}. {_operators(inspection)}",
+        f"{units.size(inspection.weight_bytes)}. {operators}",
         f"Written by TensorFlow {tf.__version__} and Keras "
         f"{keras.__version__}.",
-        _verification(report),
+        verified,
         "## Warm-up and batching",
-        _serving(signatures, report, batching, warmup),
+        "\n".join(_serving(signatures, report, batching, warmup)),
         *(
-            _signature(
-                name, signature, inspection, labels, examples[signature.name]
-            )
-            for signature in signatures
+            _signature(name, signature, inspection, labels, example)
+            for signature, example in zip(signatures, examples, strict=True)
         ),
         "## Python",
-        _in_python(signatures[0], inspection, examples[signatures[0].name]),
+        _in_python(signatures[0], inspection, examples[0]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -101,71 +104,49 @@ def note_origin(folder: Path, version: int) -> None:
         card.write_bytes(title + end + origin + rest)
 
 
-def _operators(inspection: Inspection) -> str:
-    if not inspection.foreign_operators:
-        return "It needs only TensorFlow's own operators."
-    return (
-        "It needs operators that TensorFlow Serving has built in, but "
-        f"TensorFlow lacks: {', '.join(inspection.foreign_operators)}. In "
-        "Python, `import tensorflow_text` before `tf.saved_model.load`: it "
-        "registers them."
-    )
-
-
-def _verification(report: VerificationReport | None) -> str:
-    if report is None:
-        return "Not verified: it was exported with `verify=False`."
-    return (
-        "A fresh process without Keras reproduced the model's outputs before "
-        "this version appeared: "
-        f"{units.count(len(report.cases), 'case')}, largest "
-        f"difference {report.largest_difference:.2g} (allowed "
-        f"{report.tolerance:.2g})."
-    )
-
-
 def _serving(
     signatures: Sequence[Signature],
     report: VerificationReport | None,
     batching: Mapping[str, Any] | None,
     warmup: int,
-) -> str:
-    lines = [
+) -> Iterator[str]:
+    yield (
         f"- Warm-up: {warmup} requests, which the server replays before it "
         "serves this version; the verification replayed them."
         if warmup
         else "- Warm-up: none."
-    ]
+    )
     if batching is None:
-        lines.append(f"- Batching: no `{BATCHING_FILE}`.")
+        yield f"- Batching: no `{BATCHING_FILE}`."
     else:
-        lines.append(
+        yield (
             f"- Batching: `{BATCHING_FILE}`, read under `--enable_batching "
             "--enable_per_model_batching_parameters`. A request may have "
             f"{batching['max_batch_size']:,} examples; the server rejects "
             "larger ones with 400 (INVALID_ARGUMENT)."
         )
+    has_lengths = any(LENGTHS in s.specs for s in signatures)
     wrong = [f"`{s.name}`" for s in signatures if is_padded_wrongly(s)]
     if wrong:
-        from_ids = any(LENGTHS in s.specs for s in signatures)
-        advice = "send `from_ids` with `lengths`" if from_ids else "send text"
-        lines.append(
+        advice = (
+            "send `from_ids` with `lengths`" if has_lengths else "send text"
+        )
+        yield (
             "- **With batching, examples of different lengths give wrong "
             f"outputs in {', '.join(wrong)}**: the server pads each request "
             "with its first element, not with padding. Send examples of one "
-            f"length, or {advice}."
+            f"length, or send {advice}."
         )
     if report is not None and PADDING_MATTERS in report.notes:
-        lines.append(
+        yield (
             "- **Padding changes this model's outputs.** Batch only examples "
             "of one length."
         )
-    if any(LENGTHS in s.specs for s in signatures):
-        lines.append(
+    if has_lengths:
+        yield (
             "- Send `from_ids` at least one id per example, with length 0 for "
             "an empty text: the server does not pad empty examples."
         )
-    return "\n".join(lines)
 
 
 def _signature(

@@ -7,36 +7,27 @@ from typing import Any
 from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import in_words
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.samples import Inputs, fit_samples
+from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.publish import writing_to
 
 BATCHING_FILE = "batching_params.pbtxt"
 
 _SIZES = "allowed_batch_sizes"
-# In the order of the message, tensorflow.serving.BatchingParameters.
-_NUMBERS = (
-    "max_batch_size",
-    "batch_timeout_micros",
-    "max_enqueued_batches",
-    "max_execution_batch_size",
-)
+# The least value of each number, in the order of the message,
+# tensorflow.serving.BatchingParameters.
+_NUMBERS = {
+    "max_batch_size": 1,
+    "batch_timeout_micros": 0,
+    "max_enqueued_batches": 1,
+}
 _DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 
 
 def resolve_batching(
     batching: Any, signatures: Sequence[Signature]
 ) -> dict[str, Any] | None:
-    """Returns complete parameters of batching, or None.
-
-    Args:
-        batching: True for defaults, or a dict of some parameters.
-        signatures: The signatures of the exported model.
-
-    Raises:
-        ValueError: An unknown parameter or one out of range, sizes that do not
-            end at the largest batch, or a signature of fixed batch.
-    """
+    """Returns complete parameters of batching, or None."""
     if batching is None or batching is False:
         return None
     if batching is not True and not isinstance(batching, Mapping):
@@ -46,13 +37,12 @@ def resolve_batching(
         )
     given = {} if batching is True else dict(batching)
     for name, value in given.items():
-        lowest = 0 if name == "batch_timeout_micros" else 1
         values = value if name == _SIZES else [value]
         if (
             name not in (*_NUMBERS, _SIZES)
             or not isinstance(values, Sequence)
             or not values
-            or not all(_is_integer(each, lowest) for each in values)
+            or not all(_is_integer(x, _NUMBERS.get(name, 1)) for x in values)
         ):
             raise ValueError(
                 f"`batching` may have {', '.join(_NUMBERS)}, integers above 0 "
@@ -61,23 +51,16 @@ def resolve_batching(
                 "own --batching_parameters_file"
             )
     sizes = list(map(int, given.pop(_SIZES, ())))
-    limit = "max_batch_size"
-    if "max_execution_batch_size" in given:
-        limit = "max_execution_batch_size"
     if sizes:
-        given.setdefault(limit, sizes[-1])
+        given.setdefault("max_batch_size", sizes[-1])
     parameters = {**_DEFAULT, **{key: int(n) for key, n in given.items()}}
-    largest = parameters[limit]
+    largest = parameters["max_batch_size"]
     sizes = sizes or _powers_to(largest)
-    if (
-        sizes != sorted(set(sizes))
-        or sizes[-1] != largest
-        or largest > parameters["max_batch_size"]
-    ):
+    if sizes != sorted(set(sizes)) or sizes[-1] != largest:
         raise ValueError(
-            f"`batching`: '{_SIZES}' must increase and end at '{limit}', which "
-            f"is 'max_batch_size' at most. Received: {_SIZES}={sizes}, "
-            f"{limit}={largest}, max_batch_size={parameters['max_batch_size']}"
+            f"`batching`: '{_SIZES}' must increase and end at "
+            f"'max_batch_size'. Received: {_SIZES}={sizes}, "
+            f"max_batch_size={largest}"
         )
     for signature in signatures:
         for name, spec in signature.specs.items():
@@ -102,8 +85,6 @@ def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
         if name in parameters
     ]
     lines += [f"{_SIZES}: {size}" for size in parameters[_SIZES]]
-    if "max_execution_batch_size" in parameters:
-        lines.append("enable_large_batch_splitting { value: true }")
     lines += ["pad_variable_length_inputs: true", ""]
     with writing_to(folder.parent):
         (folder / BATCHING_FILE).write_text("\n".join(lines))
@@ -117,10 +98,7 @@ def is_padded_wrongly(signature: Signature) -> bool:
 
 
 def _powers_to(largest: int) -> list[int]:
-    sizes = [1]
-    while 2 * sizes[-1] < largest:
-        sizes.append(2 * sizes[-1])
-    return sizes if sizes[-1] == largest else [*sizes, largest]
+    return [*(2**n for n in range((largest - 1).bit_length())), largest]
 
 
 def _is_integer(value: Any, lowest: int) -> bool:
@@ -151,14 +129,6 @@ def check_warmup(warmup: Any, verify: bool) -> None:
             "verify=False"
         )
     _import()
-
-
-def fit_warmup(
-    warmup: Any, signatures: Sequence[Signature]
-) -> dict[str, list[Inputs]]:
-    """Returns the warm-up samples by the signatures that take them."""
-    given = warmup if isinstance(warmup, list | tuple) else None
-    return fit_samples(signatures, given, "warmup")
 
 
 def warmup_requests(

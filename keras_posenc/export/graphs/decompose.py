@@ -1,138 +1,85 @@
 """Operators that a format lacks, written by others that it has.
 
-Each is a function of tensors, whose graph takes the place of a node.
+Each is a function of TensorFlow, the node's attributes and the tensors that it
+reads, whose graph takes the place of the node.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 
 def decompose(
-    nodes: Iterable[Any],
     library: Any,
     operators: Collection[str],
     functions: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Turns nodes of some operators into calls of functions, in place.
+    """Puts functions in the place of some operators, in a library of graphs.
+
+    Not as calls: converters infer no shapes through these, of which loops need
+    some.
 
     Args:
-        nodes: The nodes outside of functions, as a `GraphDef` has them.
-        library: The functions, to which more are added.
+        library: The functions that a `GraphDef` has.
         operators: The names of operators. Those that are not in this file
             stay, and those for which a function gives None.
         functions: Others than those in this file, in the same form.
 
     Returns:
-        Whether there was such a node.
+        Whether there was such an operator.
     """
     functions = _FUNCTIONS if functions is None else functions
     wanted = {*operators} & {*functions}
     made: dict[Any, Any] = {}
-
-    def called(nodes: Iterable[Any]) -> set[str]:
-        """Returns the names of nodes that now are calls."""
-        siblings = {node.name: node for node in nodes}
+    is_any = False
+    for body in library.function:
+        siblings = {node.name: node for node in body.node_def}
+        found = []
         for node in siblings.values():
             if node.op in wanted:  # they have no effects to wait for
-                inputs = [x for x in node.input if not x.startswith("^")]
-                node.input[:] = inputs
-        found = [
-            (
-                node,
-                [_constant(each, siblings) for each in node.input],
-                [_shape(each, siblings) for each in node.input],
+                node.input[:] = [x for x in node.input if not x.startswith("^")]
+                constants = [_constant(each, siblings) for each in node.input]
+                shapes = [_shape(each, siblings) for each in node.input]
+                found.append((node, constants, shapes))
+        changed = set()
+        for node, constants, shapes in found:
+            key = (
+                node.op,
+                *(
+                    (name, value.SerializeToString(deterministic=True))
+                    for name, value in sorted(node.attr.items())
+                ),
+                *(x if x is None else x.tobytes() for x in constants),
+                *map(tuple, shapes),
             )
-            for node in siblings.values()
-            if node.op in wanted
-        ]
-        return {
-            node.name
-            for node, constants, shapes in found
-            if _is_called(node, constants, shapes, functions[node.op], made)
-        }
+            if key not in made:
+                made[key] = _traced(
+                    node, constants, shapes, *functions[node.op]
+                )
+            if made[key] is not None:
+                _inline(node, body, made[key].function_def)
+                changed.add(node.name)
 
-    is_any = bool(called(nodes))
-    for function in library.function:
-        names = called(function.node_def)
-        is_any = is_any or bool(names)
-
-        # A function's body names the outputs of its nodes, and a graph
-        # numbers them.
-        def renamed(tensor: str, names: Collection[str] = names) -> str:
+        def renamed(tensor: str, changed: Collection[str] = changed) -> str:
             name, _, output = tensor.partition(":")
-            if not output or name not in names:
-                return tensor
-            return f"{name}:output:{output.rpartition(':')[2]}"
+            return f"{name}:output:0" if output and name in changed else tensor
 
-        for node in function.node_def:
+        for node in body.node_def:
             node.input[:] = map(renamed, node.input)
-        for key, tensor in list(function.ret.items()):
-            function.ret[key] = renamed(tensor)
-        for node in [x for x in function.node_def if x.name in names]:
-            _inline(node, function, made.values())
+        for name, tensor in list(body.ret.items()):
+            body.ret[name] = renamed(tensor)
+        is_any = is_any or bool(changed)
     for traced in filter(None, made.values()):
-        graph = traced.graph.as_graph_def()
-        library.function.extend([traced.function_def, *graph.library.function])
+        library.function.extend(traced.graph.as_graph_def().library.function)
     return is_any
 
 
-def _is_called(
-    node: Any,
-    constants: Sequence[Any],
-    shapes: Sequence[Any],
-    function: tuple[Callable[..., Any], list[tuple[str, str]]],
-    made: dict[Any, Any],
-) -> bool:
-    """Makes a node a call of its function, unless that leaves it as it is.
-
-    Args:
-        node: The node.
-        constants: The values of its inputs, where they are constants.
-        shapes: The sizes of its inputs, where they are known.
-        function: The function of tensors, and the dtypes of these.
-        made: Functions that were traced, by what they depend on.
-    """
-    key = (
-        node.op,
-        *(
-            (name, value.SerializeToString(deterministic=True))
-            for name, value in sorted(node.attr.items())
-        ),
-        *(each if each is None else each.tobytes() for each in constants),
-        *map(tuple, shapes),
-    )
-    if key not in made:
-        made[key] = _traced(node, constants, shapes, *function)
-    traced = made[key]
-    if traced is None:
-        return False
-    node.op = "PartitionedCall"
-    node.attr.clear()
-    node.attr["f"].func.name = traced.function_def.signature.name
-    for name, tensors in (("Tin", traced.inputs), ("Tout", traced.outputs)):
-        node.attr[name].list.type.extend(
-            each.dtype.as_datatype_enum for each in tensors
-        )
-    return True
-
-
-def _inline(node: Any, function: Any, made: Iterable[Any]) -> None:
-    """Puts what a node calls in its place.
-
-    Converters infer no shapes through calls, of which loops need some.
-    """
-    name = node.attr["f"].func.name
-    (body,) = (
-        each.function_def
-        for each in made
-        if each is not None and each.function_def.signature.name == name
-    )
-    names = (each.name for each in body.signature.input_arg)
+def _inline(node: Any, body: Any, function: Any) -> None:
+    """Makes a node the result of a function, whose nodes come before it."""
+    names = (each.name for each in function.signature.input_arg)
     arguments = dict(zip(names, node.input, strict=True))
-
     start = f"{node.name}/within/"
 
     def source(tensor: str) -> str:
@@ -140,14 +87,14 @@ def _inline(node: Any, function: Any, made: Iterable[Any]) -> None:
             return f"^{start}{tensor[1:]}"
         return arguments.get(tensor, start + tensor)
 
-    for each in body.node_def:
-        new = function.node_def.add()
+    for each in function.node_def:
+        new = body.node_def.add()
         new.CopyFrom(each)
         new.name = start + each.name
         new.input[:] = map(source, each.input)
-    (result,) = body.signature.output_arg
+    (result,) = function.signature.output_arg
     node.op = "Identity"
-    node.input[:] = [source(body.ret[result.name])]
+    node.input[:] = [source(function.ret[result.name])]
     node.attr.clear()
     node.attr["T"].type = result.type
 
@@ -170,7 +117,7 @@ def _traced(
 
     @tf.function(input_signature=specs, autograph=False)
     def body(*tensors: Any) -> Any:
-        return function(attributes, *tensors)
+        return function(tf, attributes, *tensors)
 
     traced = body.get_concrete_function()
     return traced if traced.outputs else None
@@ -210,10 +157,8 @@ def _plain(value: Any) -> Any:
     return getattr(value, kind) if kind else None
 
 
-def _erf(_: Any, x: Any) -> Any:
+def _erf(tf: Any, x: Any) -> Any:
     """The rational approximation of Eigen, which TensorFlow uses."""
-    import tensorflow as tf
-
     x = tf.clip_by_value(x, -4.0, 4.0)
     square = x * x
     top = bottom = tf.zeros_like(x)
@@ -231,18 +176,14 @@ def _erf(_: Any, x: Any) -> Any:
     return x * top / bottom
 
 
-def _halves(x: Any) -> tuple[Any, Any]:
+def _halves(tf: Any, x: Any) -> tuple[Any, Any]:
     """Returns half of exp(x) and of exp(-x), which overflow as cosh does."""
-    import tensorflow as tf
-
     up, down = tf.exp(0.5 * x), tf.exp(-0.5 * x)
     return 0.5 * up * up, 0.5 * down * down
 
 
-def _expm1(_: Any, x: Any) -> Any:
+def _expm1(tf: Any, x: Any) -> Any:
     """exp(x) - 1, corrected for the rounding of exp(x) (Kahan)."""
-    import tensorflow as tf
-
     y = tf.exp(x)
     is_small = tf.abs(x) < 0.5
     safe = tf.where(is_small & (y != 1.0), y, 2.0)
@@ -250,10 +191,8 @@ def _expm1(_: Any, x: Any) -> Any:
     return tf.where(is_small, near, y - 1.0)
 
 
-def _log1p(_: Any, x: Any) -> Any:
+def _log1p(tf: Any, x: Any) -> Any:
     """log(1 + x), corrected for the rounding of 1 + x (Kahan)."""
-    import tensorflow as tf
-
     y = x + 1.0
     is_small = tf.abs(x) < 0.5
     safe = tf.where(is_small & (y != 1.0), y, 2.0)
@@ -261,27 +200,21 @@ def _log1p(_: Any, x: Any) -> Any:
     return tf.where(is_small, near, tf.math.log(y))
 
 
-def _asinh(_: Any, x: Any) -> Any:
-    import tensorflow as tf
-
+def _asinh(tf: Any, x: Any) -> Any:
     size = tf.abs(x)
     most = tf.minimum(size, 1e9)  # beyond it the square would overflow
     root = tf.sqrt(most * most + 1.0)
-    near = _log1p(None, most + most * most / (root + 1.0))
+    near = _log1p(tf, most + most * most / (root + 1.0))
     far = tf.math.log(tf.maximum(size, 1.0)) + math.log(2.0)
     return tf.sign(x) * tf.where(size < 1e9, near, far)
 
 
-def _acosh(_: Any, x: Any) -> Any:
-    import tensorflow as tf
-
+def _acosh(tf: Any, x: Any) -> Any:
     return tf.math.log(x + tf.sqrt(x - 1.0) * tf.sqrt(x + 1.0))
 
 
-def _roll(attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
+def _roll(tf: Any, attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
     """Reads from the place before, one axis after the other."""
-    import tensorflow as tf
-
     _, shifts, axes = attributes["constants"]
     if axes is None:  # the graph computes them
         return None
@@ -295,10 +228,8 @@ def _roll(attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
     return x
 
 
-def _bucketize(attributes: Any, x: Any) -> Any:
+def _bucketize(tf: Any, attributes: Any, x: Any) -> Any:
     """Counts the boundaries that are not above each number."""
-    import tensorflow as tf
-
     if x.dtype != "float64":  # of integers, too, as TensorFlow compares them
         x = tf.cast(x, "float32")
     limits = tf.constant(attributes["boundaries"], x.dtype)
@@ -306,10 +237,8 @@ def _bucketize(attributes: Any, x: Any) -> Any:
     return tf.reduce_sum(tf.cast(is_above, "int32"), axis=-1)
 
 
-def _bincount(attributes: Any, x: Any, size: Any, weights: Any) -> Any:
+def _bincount(tf: Any, attributes: Any, x: Any, size: Any, weights: Any) -> Any:
     """Counts the ids of each row."""
-    import tensorflow as tf
-
     found = tf.one_hot(x, tf.cast(size, "int32"), dtype=weights.dtype)
     given = attributes["constants"][2]
     if attributes.get("binary_output"):
@@ -320,10 +249,8 @@ def _bincount(attributes: Any, x: Any, size: Any, weights: Any) -> Any:
 
 
 def _bound(below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def function(attributes: Any, limits: Any, values: Any) -> Any:
+    def function(tf: Any, attributes: Any, limits: Any, values: Any) -> Any:
         """Counts the sorted numbers of a row below each value."""
-        import tensorflow as tf
-
         counted = below(tf.expand_dims(limits, 1), tf.expand_dims(values, 2))
         dtype = tf.as_dtype(attributes.get("out_type") or tf.int32)
         return tf.reduce_sum(tf.cast(counted, dtype), axis=-1)
@@ -331,10 +258,8 @@ def _bound(below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return function
 
 
-def _einsum(attributes: Any, x: Any, *others: Any) -> Any:
+def einsum(tf: Any, attributes: Any, x: Any, *others: Any) -> Any:
     """A product of matrices, whose axes are merged."""
-    import tensorflow as tf
-
     count = _summed(attributes)
     if not count:
         return None
@@ -366,19 +291,15 @@ def _summed(attributes: Any) -> int:
     return count if is_product else 0
 
 
-def _floor_divide(_: Any, x: Any, y: Any) -> Any:
+def _floor_divide(tf: Any, _: Any, x: Any, y: Any) -> Any:
     """One less than the quotient rounded towards 0, if a rest is left."""
-    import tensorflow as tf
-
     if x.dtype.is_floating:
         return None
     quotient = tf.truncatediv(x, y)
     return quotient - tf.cast(_is_beyond(x - quotient * y, y), x.dtype)
 
 
-def _floor_mod(_: Any, x: Any, y: Any) -> Any:
-    import tensorflow as tf
-
+def _floor_mod(tf: Any, _: Any, x: Any, y: Any) -> Any:
     rest = tf.raw_ops.TruncateMod(x=x, y=y)
     return tf.where(_is_beyond(rest, y), rest + y, rest)
 
@@ -387,14 +308,12 @@ def _is_beyond(rest: Any, y: Any) -> Any:
     return (rest != 0) & ((rest < 0) != (y < 0))
 
 
-def _mean(attributes: Any, x: Any, _: Any) -> Any:
+def _mean(tf: Any, attributes: Any, x: Any, _: Any) -> Any:
     """Sums axis by axis.
 
     ONNX Runtime adds numbers one by one, so that the sum of n equal ones, as of
     an image of one color, may be off by n roundings.
     """
-    import tensorflow as tf
-
     given = attributes["constants"][1]
     if not x.dtype.is_floating or given is None or given.size < 2:
         return None
@@ -404,19 +323,17 @@ def _mean(attributes: Any, x: Any, _: Any) -> Any:
     return x if attributes.get("keep_dims") else tf.squeeze(x, axes)
 
 
-def _one_hot(attributes: Any, ids: Any, depth: Any, on: Any, off: Any) -> Any:
+def _one_hot(
+    tf: Any, attributes: Any, ids: Any, depth: Any, on: Any, off: Any
+) -> Any:
     """Gives ids below 0 no place, where ONNX counts from the end."""
-    import tensorflow as tf
-
     ids = tf.cast(ids, "int64")
     ids = tf.where(ids < 0, np.int64(2**31), ids)
     return tf.one_hot(ids, depth, on, off, axis=attributes.get("axis", -1))
 
 
-def _sum(attributes: Any, x: Any, axes: Any) -> Any:
+def _sum(tf: Any, attributes: Any, x: Any, axes: Any) -> Any:
     """Lets a sum overflow, where ONNX Runtime keeps the largest integer."""
-    import tensorflow as tf
-
     if x.dtype != "int32":
         return None
     keeps = bool(attributes.get("keep_dims"))
@@ -424,23 +341,9 @@ def _sum(attributes: Any, x: Any, axes: Any) -> Any:
     return tf.cast(total, x.dtype)
 
 
-def _in_top_k(_: Any, scores: Any, targets: Any, k: Any) -> Any:
-    """Counts the scores above the target's, which has to be finite."""
-    import tensorflow as tf
-
-    places = tf.range(tf.shape(scores)[1], dtype=targets.dtype)
-    is_target = places == tf.expand_dims(targets, 1)
-    score = tf.reduce_sum(tf.where(is_target, scores, 0.0), -1, keepdims=True)
-    above = tf.reduce_sum(tf.cast(scores > score, k.dtype), axis=-1)
-    is_finite = tf.abs(tf.squeeze(score, 1)) < float("inf")
-    return (above < k) & tf.reduce_any(is_target, axis=-1) & is_finite
-
-
 def _pool_3d(pool: str) -> Callable[..., Any]:
-    def function(attributes: Any, x: Any) -> Any:
+    def function(tf: Any, attributes: Any, x: Any) -> Any:
         """Pools height and width, and then depth, with 4 axes each."""
-        import tensorflow as tf
-
         depth, *plane = attributes["ksize"][1:4]
         step, *steps = attributes["strides"][1:4]
         padding = attributes["padding"].decode()
@@ -464,66 +367,55 @@ def _pool_3d(pool: str) -> Callable[..., Any]:
 _FLOAT = [("T", "float32")]
 
 
-def _of_one(
-    compute: Callable[[Any, Any], Any],
-) -> tuple[Any, list[tuple[str, str]]]:
-    """An operator of one float, by a function of TensorFlow and of it."""
-
-    def function(_: Any, x: Any) -> Any:
-        import tensorflow as tf
-
-        return compute(tf, x)
-
-    return function, _FLOAT
-
-
-def _abs(_: Any, x: Any) -> Any:
-    import tensorflow as tf
-
+def _abs(tf: Any, x: Any) -> Any:
     return tf.abs(x) if x.dtype.is_floating else tf.maximum(x, -x)
 
 
-def _sign(_: Any, x: Any) -> Any:
-    import tensorflow as tf
-
+def _sign(tf: Any, x: Any) -> Any:
     if x.dtype.is_floating:
         return tf.sign(x)
     return tf.cast(x > 0, x.dtype) - tf.cast(x < 0, x.dtype)
 
 
+# Operators of one float, by functions of TensorFlow and of that.
+_OF_ONE: dict[str, Callable[[Any, Any], Any]] = {
+    "Abs": _abs,
+    "Acos": lambda tf, x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x),
+    "Acosh": _acosh,
+    "Asin": lambda tf, x: tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x))),
+    "Asinh": _asinh,
+    "Atan": lambda tf, x: tf.atan2(x, tf.ones_like(x)),
+    "Atanh": lambda tf, x: 0.5 * (_log1p(tf, x) - _log1p(tf, -x)),
+    "Cosh": lambda tf, x: sum(_halves(tf, x)),
+    "EnsureShape": lambda tf, x: tf.identity(x),
+    "Erf": _erf,
+    "Erfc": lambda tf, x: 1.0 - _erf(tf, x),
+    "Expm1": _expm1,
+    "Log1p": _log1p,
+    "Sign": _sign,
+    "Sinh": lambda tf, x: _halves(tf, x)[0] - _halves(tf, x)[1],
+    "Tan": lambda tf, x: tf.sin(x) / tf.cos(x),
+}
 # With the attribute that has the dtype of each input, and its default.
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
-    "Abs": (_abs, _FLOAT),
-    "Acos": _of_one(lambda tf, x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x)),
-    "Acosh": (_acosh, _FLOAT),
-    "Asin": _of_one(lambda tf, x: tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x)))),
-    "Asinh": (_asinh, _FLOAT),
-    "Atan": _of_one(lambda tf, x: tf.atan2(x, tf.ones_like(x))),
-    "Atanh": _of_one(lambda tf, x: 0.5 * (_log1p(None, x) - _log1p(None, -x))),
+    **{
+        name: (lambda tf, _, x, compute=compute: compute(tf, x), _FLOAT)
+        for name, compute in _OF_ONE.items()
+    },
     "AvgPool3D": (_pool_3d("avg_pool2d"), _FLOAT),
     "Bucketize": (_bucketize, _FLOAT),
-    "Cosh": _of_one(lambda tf, x: sum(_halves(x))),
     "DenseBincount": (
         _bincount,
         [*2 * [("Tidx", "int32")], ("T", "float32")],
     ),
-    "Einsum": (_einsum, _FLOAT),
-    "EnsureShape": _of_one(lambda tf, x: tf.identity(x)),
-    "Erf": (_erf, _FLOAT),
-    "Erfc": _of_one(lambda tf, x: 1.0 - _erf(None, x)),
-    "Expm1": (_expm1, _FLOAT),
+    "Einsum": (einsum, _FLOAT),
     "FloorDiv": (_floor_divide, 2 * _FLOAT),
     "FloorMod": (_floor_mod, 2 * _FLOAT),
-    "InTopKV2": (_in_top_k, [("", "float32"), *2 * [("T", "int32")]]),
-    "Log1p": (_log1p, _FLOAT),
     "LowerBound": (_bound(lambda limits, x: limits < x), 2 * _FLOAT),
     "MaxPool3D": (_pool_3d("max_pool2d"), _FLOAT),
     "Mean": (_mean, [*_FLOAT, ("Tidx", "int32")]),
     "OneHot": (_one_hot, [("TI", "int64"), ("", "int32"), *2 * _FLOAT]),
     "Roll": (_roll, [*_FLOAT, ("Tshift", "int32"), ("Taxis", "int32")]),
-    "Sign": (_sign, _FLOAT),
     "Sum": (_sum, [*_FLOAT, ("Tidx", "int32")]),
-    "Sinh": _of_one(lambda tf, x: _halves(x)[0] - _halves(x)[1]),
-    "Tan": _of_one(lambda tf, x: tf.sin(x) / tf.cos(x)),
     "UpperBound": (_bound(lambda limits, x: limits <= x), 2 * _FLOAT),
 }

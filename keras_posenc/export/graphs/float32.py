@@ -3,11 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keras.dtype_policies import (
-    DTypePolicy,
-    DTypePolicyMap,
-    QuantizedDTypePolicy,
-)
+from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import FrozenModel
@@ -25,12 +21,6 @@ def to_float32(
     LiteRT lacks kernels for most operators of mixed precision: layers with such
     a policy are set to float32, the dtype of their weights. Its fast kernels
     need static shapes and no loops: layers of this package compute so then.
-
-    Returns:
-        Whether any layer changed its policy.
-
-    Raises:
-        ExportError: A layer has weights of low precision.
     """
     frozen.export_to(format)
     changed = False
@@ -39,9 +29,12 @@ def to_float32(
             policy: Any = layer.dtype_policy
             if isinstance(policy, DTypePolicyMap) and layer.path:
                 policy = policy[layer.path]
-            mode = policy.quantization_mode
-            if mode not in (None, "int8"):  # keras_int8.py refuses it
-                continue
+            if mode := layer.quantization_mode:
+                raise ExportError(
+                    f"Layer '{layer.path or layer.name}' is quantized to "
+                    f"{mode}, which neither LiteRT nor ONNX takes. Export the "
+                    "model as it was before quantize(), with `quantization`"
+                )
             is_low = policy.variable_dtype in ("float16", "bfloat16")
             if is_low and layer.weights:
                 raise ExportError(
@@ -52,10 +45,5 @@ def to_float32(
                 )
             if policy.compute_dtype in ("float16", "bfloat16"):
                 changed = True
-                frozen.set_policy(
-                    layer,
-                    QuantizedDTypePolicy(mode, "float32")
-                    if mode
-                    else DTypePolicy("float32"),
-                )
+                frozen.set_policy(layer, DTypePolicy("float32"))
     return changed

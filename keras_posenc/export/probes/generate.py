@@ -53,7 +53,6 @@ class Probe:
         is_sample: Whether the inputs were given as a sample.
         is_drawn: Whether the model has sampled the targets that it scores.
         is_of_tables: Whether it is one of those in which each id occurs.
-        text: The text that the inputs were made of, for a MediaPipe task.
         extremes: The extreme numbers of each example, as text, if it has some;
             see `extremes.py`.
     """
@@ -65,7 +64,6 @@ class Probe:
     is_sample: bool = False
     is_drawn: bool = False
     is_of_tables: bool = False
-    text: str | None = None
     extremes: Sequence[str] = ()
 
     def __str__(self) -> str:
@@ -103,8 +101,6 @@ class Probes:
             sequence that long, and for the axes of a grid see `side_of`.
         tolerance: The largest difference allowed, or None.
         limits: See `verify`.
-        extra: Probes whose outputs come from elsewhere; iterated once, when the
-            model is run.
         left_out: Default signatures without probes, because no valid ids are
             known for them.
         in_engine: See `Format`.
@@ -116,7 +112,6 @@ class Probes:
     is_given: bool = False
     tolerance: float | None = None
     limits: Mapping[str, float] | None = None
-    extra: Iterable[Probe] = ()
     left_out: Sequence[Signature] = ()
     in_engine: bool = False
 

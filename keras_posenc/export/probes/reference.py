@@ -43,7 +43,6 @@ from keras_posenc.export.probes.repeats import (
 )
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.probes.tolerance import (
-    BY_KERAS,
     TOLERANCE,
     limits_of,
 )
@@ -312,12 +311,9 @@ def compute_reference(
             check_repeats(
                 signature.model, *case, memory.graphs(signature), tolerance
             )
-            if quantization != BY_KERAS and not _is_rounding(signature):
+            if not _is_rounding(signature):
                 found = difference_in_eager_code(signature, *case, tolerance)
                 eager += filter(None, [found])
-        began = time.process_time()
-        cases += probes.extra
-        memory.seconds += time.process_time() - began
         scales = _scales(signatures, cases)
         if any(
             _is_moved(s, cases, scales, memory, tolerance) for s in signatures

@@ -132,15 +132,15 @@ class TestExport:
     def test_quantized_file_and_its_times(self, cli, tmp_path, export):
         np.savez(tmp_path / "some.npz", ids=np.arange(12).reshape(2, 6))
         path = tmp_path / "m.tflite"
-        options = ("--quantization", "int8-static", "--max-length", 4, "--json")
+        options = ("--quantization", "int8", "--max-length", 4, "--json")
         result = cli(
             *export("litert", path, *options),
-            "--representative",
+            "--samples",
             tmp_path / "some.npz",
         )
         assert result.code == 0, result.err
         report = json.loads(result.out)
-        assert report["quantization"] == "int8-static"
+        assert report["quantization"] == "int8"
         assert any(case["is_sample"] for case in report["cases"])
         lengths = ("--lengths", "3,4", 5, "--threads", 1)
         result = cli("bench", path, *lengths, "--json")
@@ -193,15 +193,13 @@ class TestExport:
             (
                 "litert",
                 "m.tflite",
-                "--task text_classifier --labels a,b --allow-flex "
+                "--task text_classifier --labels a,b "
                 "--quantization int8 --limit agreement=0.9",
                 {
                     "task": "text_classifier",
                     "labels": ["a", "b"],
-                    "allow_flex": True,
                     "quantization": "int8",
                     "limits": {"agreement": 0.9},
-                    "representative": None,
                     "allow_operators": ["Abc"],
                 },
             ),

@@ -204,35 +204,6 @@ def edit_litert(content, rng):
     return bytes(builder.Output())
 
 
-def edit_package(source, target, rng):
-    """Sections that are damaged, moved, missing, twice or of another kind."""
-    from keras_posenc.export.formats.litertlm_package import (
-        Section,
-        section_content,
-        write_package,
-    )
-    from keras_posenc_worker.read_litertlm import sections_of
-
-    sections = [
-        Section(each["kind"], section_content(source, each), each["items"])
-        for each in sections_of(source)
-    ]
-    index = rng.randrange(len(sections))
-    one, two = sections[index], rng.choice(sections)
-    kind = rng.randrange(5)
-    if kind < 2:
-        edit = edit_litert if one.kind == "TFLiteModel" and kind else mutate
-        one = Section(one.kind, edit(one.content, rng), one.items)
-    elif kind == 2:
-        one = Section(two.kind, one.content, rng.choice([one, two]).items)
-    elif kind == 3:
-        sections.append(two)
-    sections[index] = one
-    if kind == 4:
-        sections.pop(index)
-    write_package(target, sections)
-
-
 def damage(kind, source, target, rng):
     """Writes a mutant of the file at `source` to `target`."""
     by_hand = rng.random() < 0.5
@@ -243,8 +214,10 @@ def damage(kind, source, target, rng):
         file = graph if by_hand else rng.choice([*files, *[graph] * 4])
         edit = edit_saved_model if by_hand else mutate
         file.write_bytes(edit(file.read_bytes(), rng))
-    elif kind == "litertlm" and by_hand:
-        edit_package(source, target, rng)
+    elif kind == "litertlm" and by_hand:  # what lists the sections
+        content = source.read_bytes()
+        end = 2**14
+        target.write_bytes(mutate(content[:end], rng) + content[end:])
     elif kind == "keras" and by_hand:  # in a whole zip file
         with zipfile.ZipFile(source) as archive:
             parts = {name: archive.read(name) for name in archive.namelist()}

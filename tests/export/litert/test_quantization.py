@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import warnings
 
 import keras
 import numpy as np
@@ -52,7 +51,6 @@ def files(model, tmp_path_factory):
         "float16": {"samples": batches()},
         "int8": {"samples": batches()},
         "int8-weights": {"samples": batches()},
-        "int8-static": {"representative": batches()},
         "int4": {"samples": batches()},
     }
     assert options.keys() == {None, *MODES}
@@ -75,7 +73,6 @@ def files(model, tmp_path_factory):
         ("float16", 0.66),
         ("int8", 0.53),
         ("int8-weights", 0.53),
-        ("int8-static", 0.52),
         ("int4", 0.47),
     ],
 )
@@ -151,12 +148,6 @@ def test_verify_knows_the_mode_of_a_file(files, model, mode):
     report = kp.verify_export(files[mode].path, model, max_length=8)
     assert report.quantization == mode
     assert report.passed
-    # Whether it is right is known of what it was calibrated with alone.
-    assert ("--samples" in str(report)) == (mode == "int8-static")
-    report = kp.verify_export(
-        files[mode].path, model, max_length=8, samples=batches()
-    )
-    assert "--samples" not in str(report)
     assert not kp.verify_export(
         files[mode].path, model, max_length=8, limits={"sqnr": 100}
     ).passed
@@ -251,7 +242,6 @@ def test_recipe_of_the_callers(model, tmp_path, run_litert):
     again = kp.verify_export(
         path,
         model,
-        quantization=recipe,
         samples=batches(),
         max_length=17,
         verbose=False,
@@ -280,13 +270,9 @@ def with_wrong_scales(content, factor):
     return pack(model)
 
 
-@pytest.mark.parametrize(
-    ("mode", "factor"),
-    [("int8", 1.5), pytest.param("int8-static", 3, marks=pytest.mark.slow)],
-)
-def test_wrong_scales_are_found(files, model, mode, factor, tmp_path):
+def test_wrong_scales_are_found(files, model, tmp_path):
     path = tmp_path / "wrong.tflite"
-    path.write_bytes(with_wrong_scales(files[mode].path.read_bytes(), factor))
+    path.write_bytes(with_wrong_scales(files["int8"].path.read_bytes(), 1.5))
     assert not kp.verify_export(path, model, max_length=8).passed
 
 
@@ -315,8 +301,8 @@ def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
         (
             {"quantization": "int5"},
             "`quantization` must be one of 'float16', 'int8', 'int8-weights', "
-            "'int8-static', 'int4', the path of a recipe of "
-            "ai-edge-quantizer (.json), a list of its dicts, or None; "
+            "'int4', the path of a recipe of ai-edge-quantizer (.json), a list "
+            "of its dicts, or None; "
             "kp.quantize finds a recipe. Received: quantization='int5'",
         ),
         ({"quantization": "none.json"}, "a JSON file, which cannot be read"),
@@ -325,38 +311,6 @@ def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
             {"quantization": [rounding(2)]},
             "quantize weights to 4, 8 or 16 bits. Received: 2",
         ),
-        ({"representative": [[1]]}, "is to calibrate"),
-        ({"quantization": "int8", "representative": [[1]]}, "is to calibrate"),
-        (
-            {"quantization": "int8-static"},
-            "needs `representative`: some hundred",
-        ),
-        (
-            {"quantization": "int8-static", "representative": []},
-            "must hold batches",
-        ),
-        (
-            {
-                "quantization": "int8-static",
-                "representative": np.zeros((0, 4), "int32"),
-            },
-            "Received: empty ones only",
-        ),
-        (
-            {
-                "quantization": "int8-static",
-                "representative": np.zeros((4,), "int32"),
-            },
-            "`representative`: input 'ids' of signature 'serving_default' has "
-            "shape (None, None). Received: (4,)",
-        ),
-        (
-            {
-                "quantization": "int8-static",
-                "representative": {"tokens": np.zeros((1, 4), "int32")},
-            },
-            "`representative` must be dicts with the inputs ids",
-        ),
     ],
 )
 def test_what_does_not_fit_is_named(model, tmp_path, options, message, capsys):
@@ -364,42 +318,6 @@ def test_what_does_not_fit_is_named(model, tmp_path, options, message, capsys):
         kp.export_litert(model, tmp_path / "m.tflite", **options)
     assert list(tmp_path.iterdir()) == []
     assert "Converting" not in capsys.readouterr().err
-
-
-def test_static_signature_needs_batches_of_its_shape(model, tmp_path):
-    with pytest.raises(ValueError, match=r"signature 'short' with: ids of"):
-        kp.export_litert(
-            model,
-            tmp_path / "m.tflite",
-            signatures={"all": model, "short": (model, {"ids": (1, 8)})},
-            quantization="int8-static",
-            representative=batches(),
-        )
-
-
-def test_several_inputs_need_batches_of_one_shape(tmp_path):
-    x, y = (keras.Input((None, 4), name=name) for name in "xy")
-    model = keras.Model([x, y], layers.Dense(2, name="z")(x * y))
-    batches = [
-        {name: np.ones((1, length, 4), "float32") for name in "xy"}
-        for length in (3, 5)
-    ]
-    options = {"quantization": "int8-static", "verbose": False}
-    path = tmp_path / "m.tflite"
-    with pytest.raises(ValueError, match="must be of one shape for signature"):
-        kp.export_litert(model, path, representative=batches, **options)
-    nan = [{name: np.full((1, 3, 4), np.nan) for name in "xy"}]
-    with pytest.raises(kp.ExportError, match="calibrated with NaN"):
-        kp.export_litert(
-            model, path, representative=nan, verify=False, **options
-        )
-    report = kp.export_litert(
-        model, path, representative=batches[:1], **options
-    ).report
-    # Held to what it was calibrated with, and only finite elsewhere.
-    assert report.passed
-    elsewhere = [c for c in report.cases if not c.is_sample]
-    assert all(np.isfinite(c.largest_difference) for c in elsewhere)
 
 
 def test_nothing_to_quantize_is_told(tmp_path):
@@ -415,32 +333,6 @@ def test_nothing_to_quantize_is_told(tmp_path):
         model, path, quantization="float16", verbose=False
     ).report
     assert report.notes == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "recurrent", [layers.LSTM, layers.GRU, layers.SimpleRNN]
-)
-def test_loops_are_not_calibrated(tmp_path, recurrent):
-    keras.utils.set_random_seed(0)
-
-    def build(**options):
-        ids = keras.Input((6,), 1, dtype="int32", name="ids")
-        # Smaller ones are next to nothing beside a step of the biases.
-        vectors = layers.Embedding(50, 8, keras.initializers.RandomNormal(0, 1))
-        x = vectors(ids)
-        return keras.Model(ids, recurrent(8, name="loop", **options)(x))
-
-    options = {
-        "quantization": "int8-static",
-        "representative": [np.arange(6).reshape(1, 6)],
-        "verbose": False,
-    }
-    path = tmp_path / "m.tflite"
-    with pytest.raises(kp.ExportError, match="no loop can, as a"):
-        kp.export_litert(build(), path, **options)
-    assert list(tmp_path.iterdir()) == []
-    assert kp.export_litert(build(unroll=True), path, **options).report.passed
 
 
 def saturated(weight):
@@ -541,113 +433,17 @@ def test_samples_alone_are_compared(of_words):
     assert len(str(report).splitlines()) < 5
 
 
-# ---- Models that Keras quantized
-
-
-def by_keras(model, mode="int8"):
-    with warnings.catch_warnings():
-        # Keras warns of layers that have nothing to quantize.
-        warnings.filterwarnings("ignore", "Layer .+ does not have a `quantize`")
-        model.quantize(mode)
-    return model
-
-
-def einsums():
-    x = keras.Input((None, 32), name="x")
-    y = layers.MultiHeadAttention(4, 8, name="attention")(x, x)
-    return keras.Model(x, layers.Dense(40, activation="relu", name="y")(y))
-
-
-def nested():
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    encoder = kp.TransformerEncoderModel(
-        50,
-        d_model=32,
-        num_layers=1,
-        num_heads=2,
-        intermediate_dim=40,
-        attention_position=kp.RotaryEmbedding(),
-    )
-    pooled = kp.Pooling1D("mean")(encoder(ids))
-    return keras.Model(ids, layers.Dense(3, name="scores")(pooled))
-
-
-def tied():
-    """Logits are products with the embeddings."""
-    return kp.TransformerDecoderModel(
-        50, d_model=32, num_layers=1, num_heads=2, intermediate_dim=40
-    )
-
-
-@pytest.mark.parametrize(
-    "make_model",
-    [
-        *(pytest.param(m, marks=pytest.mark.slow) for m in (nested, tied)),
-        einsums,
-    ],
-)
-def test_models_of_keras_int8_answer_as_keras(tmp_path, make_model, run_litert):
-    keras.utils.set_random_seed(0)
-    model = make_model()
-    by_keras(model)
-    artifact = kp.export_litert(
-        model, tmp_path / "m.tflite", max_length=4, verbose=False
-    )
-    assert artifact.report.quantization == "keras-int8"
-    assert artifact.report.largest_difference <= 1e-3
-    (found,) = artifact.report.quality.values()
-    assert found.sqnr > 50
-    # Weights stay integers, where they are not too few to matter.
-    if make_model is not einsums:
-        assert kp.inspect_export(artifact.path).quantization == "int8"
-    # And the layers compute as before.
-    layer = model.layers[-1]
-    assert "quantized_call" not in vars(layer)
-
-
-@pytest.mark.slow
-def test_mixed_precision_of_keras_int8(tmp_path, run_litert):
-    keras.utils.set_random_seed(0)
-    plain = nested()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        mixed = nested()
-    finally:
-        keras.config.set_dtype_policy("float32")
-    mixed.set_weights(plain.get_weights())
-    by_keras(mixed)
-    before = [layer.dtype_policy for layer in mixed.layers]
-    artifact = kp.export_litert(
-        mixed, tmp_path / "m.tflite", max_length=9, verbose=False
-    )
-    assert artifact.report.in_float32
-    assert [layer.dtype_policy for layer in mixed.layers] == before
-    # It answers as the same model does that was float32 from the start.
-    by_keras(plain)
-    ids = np.random.default_rng(0).integers(1, 50, (3, 9)).astype("int32")
-    actual = run_litert(artifact.path)(ids=ids)["scores"]
-    np.testing.assert_allclose(actual, plain(ids), rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("mode", ["int4", "float8"])
-def test_other_modes_of_keras_are_refused_by_name(tmp_path, mode):
-    model = by_keras(einsums(), mode)
+@pytest.mark.parametrize("mode", ["int8", "float8"])
+def test_models_that_keras_quantized_are_refused(tmp_path, mode):
+    x = keras.Input((32,), name="x")
+    dense = layers.Dense(4)
+    model = keras.Model(x, dense(x))
+    dense.quantize(mode)
     with pytest.raises(
-        kp.ExportError,
-        match=rf"^Layer '.+' is quantized to {mode}, which "
-        "neither LiteRT nor ONNX takes",
+        kp.ExportError, match=rf"^Layer 'dense.*' is quantized to {mode}, which"
     ):
-        kp.export_litert(
-            model, tmp_path / "m.tflite", verify=False, verbose=False
-        )
+        kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_keras_quantized_is_not_quantized_again(tmp_path):
-    with pytest.raises(ValueError, match="`quantization` must be None for"):
-        kp.export_litert(
-            by_keras(einsums()), tmp_path / "m.tflite", quantization="int8"
-        )
 
 
 class OverBatch(layers.Layer):

@@ -202,12 +202,3 @@ def test_a_wrong_scale_behind_a_loop_is_seen(
         kp.ExportVerificationError, match="too far from the model"
     ):
         kp.export_onnx(model, tmp_path / "wrong.onnx", **options)
-
-
-def test_what_keras_quantized_is_not_quantized_again(onnx, tmp_path):
-    x = keras.Input((8,))
-    dense = layers.Dense(4)
-    model = keras.Model(x, dense(x))
-    dense.quantize("int8")
-    with pytest.raises(ValueError, match="must be None for a model that went"):
-        kp.export_onnx(model, tmp_path / "m.onnx", quantization="int8")

@@ -42,8 +42,6 @@ def parse():
         (2, "batch_timeout_micros", "Int64Value"),
         (3, "max_enqueued_batches", "Int64Value"),
         (4, "num_batch_threads", "Int64Value"),
-        (8, "enable_large_batch_splitting", "BoolValue"),
-        (9, "max_execution_batch_size", "Int64Value"),
     ):
         message.field.add(
             name=name,
@@ -92,7 +90,6 @@ def written(parse, tmp_path):
         ({"max_batch_size": 12}, 12, [1, 2, 4, 8, 12]),
         ({"allowed_batch_sizes": [3, 5]}, 5, [3, 5]),
         ({"allowed_batch_sizes": (4,), "max_batch_size": 4}, 4, [4]),
-        ({"max_execution_batch_size": 4}, 32, [1, 2, 4]),
     ],
 )
 def test_sizes_end_at_the_largest_batch(written, batching, largest, sizes):
@@ -104,7 +101,6 @@ def test_sizes_end_at_the_largest_batch(written, batching, largest, sizes):
     # What was not asked for is the server's to choose.
     assert not message.HasField("num_batch_threads")
     assert not message.HasField("max_enqueued_batches")
-    assert message.enable_large_batch_splitting.value == (sizes[-1] < largest)
 
 
 def test_every_parameter(written):
@@ -112,7 +108,6 @@ def test_every_parameter(written):
         "max_batch_size": 64,
         "batch_timeout_micros": 0,
         "max_enqueued_batches": 100,
-        "max_execution_batch_size": 16,
     }
     message = written(batching)
     for name, value in batching.items():
@@ -150,7 +145,6 @@ def test_a_version_has_them_if_they_are_given(served, saved_model, parse):
             for x in (
                 {"allowed_batch_sizes": [4, 2]},
                 {"allowed_batch_sizes": [4], "max_batch_size": 8},
-                {"max_execution_batch_size": 64},
             )
         ),
     ],
