@@ -136,7 +136,6 @@ def test_the_report_says_what_was_run(exported):
     text = exported.report.details()
     assert exported.report.token_ids >= 20
     assert "LiteRT-LM's engine made the tokenizer's ids of" in text
-    assert "texts of more than 24 tokens are an error" in text
     assert "before its texts: query 'a query of a text: '" in text
     assert verified_record(exported.path, digests(exported.path))
     found = kp.inspect_export(exported.path)
@@ -181,8 +180,6 @@ def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
     # padding turn it by 30.
     assert cosines.min() > 0.996
     assert exported.report.quantization == "int8"
-    assert abs(lengths - 1).min() > 0.1  # so that the report says:
-    assert "normalize=False" in str(exported.report)
 
 
 def test_a_package_of_other_weights_does_not_appear(

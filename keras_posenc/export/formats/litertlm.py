@@ -61,54 +61,37 @@ class LiteRTLM(LiteRT):
         self, report: VerificationReport, reference: Reference, step: Step
     ) -> VerificationReport:
         """Runs the package in the engine."""
+        names, start = spelled(self.tokenizer), self.parts.start_id
         test = EngineTest(
             self.parts,
-            spelled(self.tokenizer),
-            stops_of(self.parts, self.tokenizer),
+            names,
+            stops_of(self.parts, names),
             is_quantized=report.quantization is not None,
             tolerance=TOLERANCE if self.tolerance is None else self.tolerance,
             samples=self.texts,
         )
         engine, cases, self.kept = test.run(report.path, step)
-        measured = {
-            each.signature
-            for each in cases
-            if each.likelihoods is not None and each.likelihoods.tokens
-        }
-        unmeasured = {*self.parts.models} - {"decode"} - measured
-        report = dataclasses.replace(
-            report,
-            engine=engine,
-            cases=[*report.cases, *cases],
-            notes=[*report.notes, *self._notes()],
-            unverified=[
-                *report.unverified,
-                *(
-                    f"{name} (no token to measure)"
-                    for name in sorted(unmeasured)
-                    if report.quantization is not None
-                ),
-            ],
-        )
-        report.require_success()
-        return report
-
-    def _notes(self) -> Iterator[str]:
-        """Yields what an application must know, as text."""
-        start = self.parts.start_id
+        unmeasured = {*self.parts.models} if test.is_quantized else set()
+        known = (x for x in cases if x.likelihoods and x.likelihoods.tokens)
+        unmeasured -= {"decode", *(each.signature for each in known)}
         if start is not None:
-            name = spelled(self.tokenizer).get(start)
-            how = f"{name!r}" if name else f"the token of id {start}"
-            yield (
+            how = repr(names[start]) if start in names else f"token {start}"
+            report = report.with_notes(
                 f"LiteRT-LM puts no {how} before a prompt, as the model's "
                 "tokenizer does: an application begins each prompt with it, or "
                 "the template of chats"
             )
-        if self.parts.template is None:
-            yield (
-                "without a template of chats, the engine's Session continues "
-                "texts, and its Conversation cannot be used"
-            )
+        report = dataclasses.replace(
+            report,
+            engine=engine,
+            cases=[*report.cases, *cases],
+            unverified=[
+                *report.unverified,
+                *(f"{x} (no token to measure)" for x in sorted(unmeasured)),
+            ],
+        )
+        report.require_success()
+        return report
 
 
 @contextlib.contextmanager
@@ -133,9 +116,8 @@ def spelled(tokenizer: Mapping[str, Any] | bytes) -> dict[int, str]:
     }
 
 
-def stops_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> list[str]:
+def stops_of(parts: Any, names: Mapping[int, str]) -> list[str]:
     """Returns how tokens that end a reply are spelled, where this is known."""
-    names = spelled(tokenizer)
     found = [names[each] for each in parts.end_ids if each in names]
     own = parts.special_tokens.get("eos_token")
     return [*dict.fromkeys([*found, *([own] if own else [])])]
@@ -164,6 +146,8 @@ def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
     sampler.temperature = 1.0 if temperature is None else temperature
     if parts.template is not None:
         message.jinja_prompt_template = packaged_template(
-            parts.template, parts.special_tokens, stops_of(parts, tokenizer)
+            parts.template,
+            parts.special_tokens,
+            stops_of(parts, spelled(tokenizer)),
         )
     return message

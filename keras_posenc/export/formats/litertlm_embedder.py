@@ -168,11 +168,14 @@ class Embedder(Format):
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
     ) -> VerificationReport:
-        """Adds what an application has to know."""
-        notes = [*_notes(self.parts, self.sizes, reference), *report.notes]
-        return dataclasses.replace(
-            report, notes=notes, token_ids=len(self.texts)
-        )
+        """Adds the prompts that an application puts before its texts."""
+        found = [f"{k} {v!r}" for k, v in self.parts.prompts.items()]
+        if found:
+            report = report.with_notes(
+                "the application must put the prompts of the checkpoint before "
+                f"its texts: {', '.join(found)}"
+            )
+        return dataclasses.replace(report, token_ids=len(self.texts))
 
 
 def _metadata(parts: Any, sizes: Sequence[int]) -> Any:
@@ -259,28 +262,3 @@ def _echo(length: int) -> tuple[keras.Model, keras.Model]:
             name="all_ids",
         ),
     )
-
-
-def _notes(parts: Any, sizes: Sequence[int], reference: Reference) -> list[str]:
-    """Returns what an application has to know, as text."""
-    notes = [
-        f"texts of more than {sizes[-1]} tokens are an error in the engine, "
-        "unless the application chooses TRUNCATE, which cuts them"
-    ]
-    lengths = [
-        np.linalg.norm(value.astype("float64"), axis=-1)
-        for probe in reference.probes
-        for value in probe.outputs.values()
-    ]
-    if np.any(np.abs(np.concatenate(lengths) - 1) > 1e-3):
-        notes.append(
-            "the engine makes vectors of length 1, unless the application says "
-            "normalize=False: the model's have other lengths"
-        )
-    if parts.prompts:
-        prompts = ", ".join(f"{k} {v!r}" for k, v in parts.prompts.items())
-        notes.append(
-            "the application must put the prompts of the checkpoint before "
-            f"its texts: {prompts}"
-        )
-    return notes

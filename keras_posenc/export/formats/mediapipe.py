@@ -492,12 +492,10 @@ def verify_in_mediapipe(
         raise ExportVerificationError(
             f"MediaPipe's outputs differ from the model's: {wrong[0]}",
         )
-    return len(probes), list(_notes(task, found, reference))
+    return len(probes), list(_notes(task, reference))
 
 
-def _notes(
-    task: TextTask, found: Mapping[str, Any], reference: Reference
-) -> Iterator[str]:
+def _notes(task: TextTask, reference: Reference) -> Iterator[str]:
     """Yields what an application of the file should know, as text."""
     yield (
         "MediaPipe lowercases only ASCII letters and keeps accents: other "
@@ -506,11 +504,6 @@ def _notes(
     )
     if task.name != "text_classifier":
         return
-    if not any(found["labels"]):
-        yield (
-            "no labels: an application gets numbers instead of names. Give "
-            "the export `labels` (--labels)"
-        )
     outputs = [x for each in reference.probes for x in each.outputs.values()]
     scores = np.concatenate(outputs).astype("float64")
     if np.any((scores < -_ROUNDING) | (scores > 1 + _ROUNDING)):

@@ -198,7 +198,6 @@ def test_embedder_answers_as_keras(mediapipe, tmp_path):
     artifact = export(model, tmp_path / "m.tflite", task="text_embedder")
     details = artifact.report.details()
     assert "lowercases only ASCII letters" in details
-    assert "no labels" not in details
     np.testing.assert_allclose(
         embed(artifact.path, SAME),
         model.predict(tf.constant(SAME), verbose=0),
@@ -276,7 +275,6 @@ def test_what_an_application_should_know_is_said(
     path = tmp_path / "m.tflite"
     report = str(export(model, path, signatures=signatures).report)
     assert ("scores are not all from 0" in report) == (activation is None)
-    assert "no labels: an application gets numbers instead of names" in report
 
 
 def test_normalize_is_what_the_tokenizer_does(characters, mediapipe_normalize):
@@ -461,7 +459,6 @@ def test_what_is_packed_and_verified(made):
     report = kp.verify_export(path, model, max_length=32)
     assert report.passed
     assert "lowercases only ASCII letters" in str(report)
-    assert "no labels" not in str(report)
     assert "scores are" not in str(report)
     assert report.unverified == ["labels"]
     assert "MediaPipe gave the model's outputs for " in report.details()
