@@ -269,7 +269,10 @@ def _mixed(
         rows = [*zip(weights, chosen, losses, strict=True)]
         recipe = [entry for x, mode, _ in rows for entry in x.recipe(mode)]
         if recipe:
-            stored = [WeightBits(x.name, x.numbers, *more) for x, *more in rows]
+            stored = [
+                WeightBits(x.name, x.numbers, mode, found)
+                for x, mode, found in rows
+            ]
             recipes.append(_Candidate(recipe, stored))
 
     def passes(place: int) -> bool:

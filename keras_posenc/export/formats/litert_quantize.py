@@ -57,7 +57,7 @@ def resolve_quantization(quantization: Any) -> str | Recipe | None:
     if quantization is None or quantization in MODES:
         if quantization == "int4":
             require_quantizer()
-        return quantization  # type: ignore[no-any-return]
+        return quantization
     recipe = quantization
     if isinstance(recipe, Path) or str(recipe).endswith(".json"):
         try:
