@@ -54,14 +54,16 @@ def export_litert(  # noqa: D417
             weights.
         quantization: None, for float32; `"float16"`, for weights of half the
             size; `"int8"`, of a quarter, with products in 8 bits;
-            `"int8-weights"`, of a quarter, with products in float32; or
-            `"int4"`, of a seventh, in blocks of 32 numbers. Inputs and outputs
-            stay as they are, and so does everything between the products:
-            positions, norms, scores.
+            `"int8-weights"`, of a quarter, with products in float32;
+            `"int8-static"`, as `"int8"`, with ranges of numbers that are fixed
+            by running the `samples`, for hardware that needs them; or `"int4"`,
+            of a seventh, in blocks of 32 numbers. Inputs and outputs stay as
+            they are, and so does everything between the products: positions,
+            norms, scores.
             Or a recipe of ai-edge-quantizer: a list of dicts, or the path of
-            its JSON file. It must not fix the ranges of activations. `"int4"`
-            and recipes need the extra `quantize`. `quantize` finds the smallest
-            file that keeps a share of the model's quality.
+            its JSON file. `"int8-static"`, `"int4"` and recipes need the extra
+            `quantize`. `quantize` finds the smallest file that keeps a share of
+            the model's quality.
         task: `"text_classifier"` or `"text_embedder"`: the file is then one
             that MediaPipe's task of that name takes, from raw text, on Android,
             iOS and the web. The model takes strings by a `WordpieceTokenizer`,

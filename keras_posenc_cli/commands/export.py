@@ -114,9 +114,16 @@ def _add_litert(kinds: Commands) -> None:
     _add_model_and_out(parser, "FILE.tflite", "the file")
     parser.add_argument(
         "--quantization",
-        choices=("float16", "int8", "int8-weights", "int4", "auto"),
+        choices=(
+            "float16",
+            "int8",
+            "int8-weights",
+            "int8-static",
+            "int4",
+            "auto",
+        ),
         metavar="KIND",
-        help="float16, int8, int8-weights, int4 or auto",
+        help="float16, int8, int8-weights, int8-static, int4 or auto",
     )
     parser.add_argument(
         "--keep",

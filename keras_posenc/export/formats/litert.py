@@ -10,6 +10,7 @@ import keras
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
+    Samples,
     mode_of,
     resolve_quantization,
 )
@@ -50,6 +51,7 @@ class LiteRT(Format):
     task: TextTask | None = None
     texts: Sequence[str] = ()
     of_one: Sequence[str] = ()
+    batches: Samples = dataclasses.field(default_factory=dict)
     writing: ClassVar[str] = "Converting to LiteRT"
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
@@ -83,6 +85,14 @@ class LiteRT(Format):
             self.texts, others = split_texts(self.samples)
             rows = [inputs for _, inputs in self.task.rows(self.texts)]
             self.samples = [*others, *rows]
+        if found is None and self.quantization == "int8-static":
+            self.batches = fit_samples(self.signatures, self.samples)
+            if not all(self.batches.values()):
+                raise ValueError(
+                    "quantization='int8-static' finds the ranges of numbers "
+                    "with `samples` (--samples): some hundred real inputs of "
+                    "each signature, such as texts[:200] or an array of ids"
+                )
 
     def _take_one_example(self, found: Inspection | None) -> None:
         """Fixes a free batch to 1 where a recurrent layer loops.
@@ -155,6 +165,7 @@ class LiteRT(Format):
             self.signatures,
             self.mode,
             path,
+            self.batches,
             in_order=self.task is None,
         )
         if kept:

@@ -10,7 +10,11 @@ from typing import Any
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_file import read, variables_in, write
 from keras_posenc.export.formats.litert_operators import REWRITTEN
-from keras_posenc.export.formats.litert_quantize import Recipe, rounded
+from keras_posenc.export.formats.litert_quantize import (
+    Recipe,
+    Samples,
+    rounded,
+)
 from keras_posenc.export.formats.litert_round import SMALLEST
 from keras_posenc.export.formats.litert_sizes import compute_sizes_ahead
 from keras_posenc.export.graphs.decompose import decompose
@@ -35,6 +39,7 @@ def convert(
     signatures: Sequence[Signature],
     quantization: str | Recipe | None,
     path: Path,
+    samples: Samples | None = None,
     in_order: bool = True,
 ) -> list[str]:
     """Converts signatures of frozen models to a LiteRT file.
@@ -71,7 +76,7 @@ def convert(
                 }
             raise _conversion_error(error, signatures, named)
         content = file.read_bytes()
-    model = rounded(read(content), quantization)
+    model = rounded(read(content), quantization, samples or {})
     compute_sizes_ahead(model)
     for signature in signatures if in_order else ():
         outputs = functions[signature.name].structured_outputs

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,18 @@ from keras_posenc.export.formats.litert_round import (
     round_weights,
     weights_of,
 )
+from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.publish import working_folder
 
 _BLOCK = 32  # numbers of a row that share a scale, in 4 bits
 _BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 _STATIC = "activation_tensor_config"
+# 8 bits are too few for positions, norms and scores.
+_STATICALLY = (
+    *("FULLY_CONNECTED", "CONV_2D", "CONV_2D_TRANSPOSE"),
+    "DEPTHWISE_CONV_2D",
+)
 _OF_BITS = {4: "int4", 8: "int8", 16: "float16"}
 _KEYS = ("regex", "operation", "algorithm_key")
 
@@ -50,12 +57,13 @@ _IN_MODE = {
 }
 
 Recipe = Sequence[Mapping[str, Any]]
+Samples = Mapping[str, Sequence[Inputs]]  # by signature
 
 
 def resolve_quantization(quantization: Any) -> str | Recipe | None:
     """Returns a mode, or a recipe: a list, or that of a JSON file."""
     if quantization is None or quantization in MODES:
-        if quantization == "int4":
+        if quantization in ("int4", "int8-static"):
             require_quantizer()
         return quantization
     recipe = quantization
@@ -91,12 +99,18 @@ def resolve_quantization(quantization: Any) -> str | Recipe | None:
     return recipe
 
 
-def rounded(model: Any, quantization: str | Recipe | None) -> Any:
+def rounded(
+    model: Any, quantization: str | Recipe | None, samples: Samples
+) -> Any:
     """Returns an unpacked file of float32 in a mode, or by a recipe."""
     if quantization in ("float16", "int8", "int8-weights"):
         round_weights(model, quantization)
     elif quantization == "int4":
         model = round_to_int4(model)
+    elif quantization == "int8-static":
+        recipe = [entry_of(each, quantization) for each in _STATICALLY]
+        model = round_by_recipe(model, recipe, samples)
+        round_weights(model, "int8")
     elif quantization is not None:
         assert not isinstance(quantization, str)
         model = round_by_recipe(model, quantization)
@@ -125,9 +139,9 @@ def mode_of(quantization: str | Recipe | None) -> str | None:
     if is_static:
         raise ValueError(
             "A recipe in `quantization` must not fix the ranges of activations "
-            f"('{_STATIC}'). Export the model in float32, quantize that file "
-            "with ai-edge-quantizer, and verify it: kp.verify_export(path, "
-            "model, samples=...)"
+            f"('{_STATIC}'): give quantization='int8-static', or export the "
+            "model in float32, quantize that file with ai-edge-quantizer, and "
+            "verify it: kp.verify_export(path, model, samples=...)"
         )
     if not bits or not bits <= _OF_BITS.keys():
         raise ValueError(
@@ -137,8 +151,13 @@ def mode_of(quantization: str | Recipe | None) -> str | None:
     return _OF_BITS[min(bits)]
 
 
-def round_by_recipe(model: Any, recipe: Recipe) -> Any:
-    """Returns an unpacked file of float32, quantized by a recipe."""
+def round_by_recipe(
+    model: Any, recipe: Recipe, samples: Samples | None = None
+) -> Any:
+    """Returns an unpacked file of float32, quantized by a recipe.
+
+    A recipe with ranges of activations finds these by running the samples.
+    """
     require_quantizer()
     from ai_edge_quantizer import quantizer
 
@@ -147,15 +166,20 @@ def round_by_recipe(model: Any, recipe: Recipe) -> Any:
         path = folder / "float32.tflite"
         write(model, path)
         # It shows the progress of its own.
-        with contextlib.redirect_stderr(io.StringIO()):
+        with (
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(action="ignore"),
+        ):
             try:
-                content = (
-                    quantizer.Quantizer(str(path), list(recipe))
-                    .quantize(
-                        enable_progress_bar=False, enable_progress_report=False
-                    )
-                    .quantized_model
-                )
+                found = quantizer.Quantizer(str(path), list(recipe))
+                ranges = None
+                if found.need_calibration:
+                    ranges = found.calibrate(dict(samples or {}))
+                content = found.quantize(
+                    ranges,
+                    enable_progress_bar=False,
+                    enable_progress_report=False,
+                ).quantized_model
             except (ValueError, KeyError, TypeError, RuntimeError) as error:
                 raise ExportError(
                     f"ai-edge-quantizer refuses the recipe: {error}"
@@ -184,7 +208,14 @@ def entry_of(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
         mode: The mode.
         regex: Which of these operators.
     """
-    is_float, is_product = mode == "float16", mode in ("int4", "int8")
+    is_float = mode == "float16"
+    is_product = mode in ("int4", "int8", "int8-static")
+    activations = {
+        "num_bits": 8,
+        "symmetric": False,
+        "granularity": "TENSORWISE",
+        "dtype": "INT",
+    }
     granularity = "CHANNELWISE"
     if is_float or operation == "BATCH_MATMUL":
         granularity = "TENSORWISE"
@@ -197,6 +228,7 @@ def entry_of(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
         if is_float
         else "min_max_uniform_quantize",
         "op_config": {
+            **({_STATIC: activations} if mode == "int8-static" else {}),
             "weight_tensor_config": {
                 "num_bits": {"int4": 4, "float16": 16}.get(mode, 8),
                 "symmetric": True,
@@ -206,7 +238,7 @@ def entry_of(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
             "compute_precision": "INTEGER" if is_product else "FLOAT",
             "explicit_dequantize": not is_product,
             "skip_checks": False,
-            "min_weight_elements": SMALLEST,
+            "min_weight_elements": 0 if mode == "int8-static" else SMALLEST,
         },
     }
 

@@ -51,6 +51,7 @@ def files(model, tmp_path_factory):
         "float16": {"samples": batches()},
         "int8": {"samples": batches()},
         "int8-weights": {"samples": batches()},
+        "int8-static": {"samples": batches()},
         "int4": {"samples": batches()},
     }
     assert options.keys() == {None, *MODES}
@@ -73,6 +74,7 @@ def files(model, tmp_path_factory):
         ("float16", 0.66),
         ("int8", 0.53),
         ("int8-weights", 0.53),
+        ("int8-static", 0.53),
         ("int4", 0.47),
     ],
 )
@@ -276,6 +278,28 @@ def test_wrong_scales_are_found(files, model, tmp_path):
     assert not kp.verify_export(path, model, max_length=8).passed
 
 
+def test_static_ranges_are_those_of_the_samples(tmp_path):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(32, 3, activation="relu")(image)
+    x = layers.DepthwiseConv2D(3)(x)
+    model = keras.Model(image, layers.Dense(64)(layers.Flatten()(x)))
+    samples = np.random.default_rng(0).normal(size=(64, 8, 8, 3))
+    options = {"quantization": "int8-static", "verbose": False}
+    path = tmp_path / "m.tflite"
+    report = kp.export_litert(model, path, samples=samples, **options).report
+    assert report.quantization == "int8-static"
+    assert path.stat().st_size < 1.5 * model.count_params()
+    narrow = kp.export_litert(
+        model, tmp_path / "n.tflite", samples=samples / 100, **options
+    )
+    assert not kp.verify_export(
+        narrow.path, model, samples=samples, verbose=False
+    )
+    with pytest.raises(ValueError, match="with `samples`"):
+        kp.export_litert(model, path, **options)
+
+
 def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
     """A part of a recipe of ai-edge-quantizer, in the form of its JSON."""
     return {
@@ -301,7 +325,8 @@ def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
         (
             {"quantization": "int5"},
             "`quantization` must be one of 'float16', 'int8', 'int8-weights', "
-            "'int4', the path of a recipe of ai-edge-quantizer (.json), a list "
+            "'int8-static', 'int4', the path of a recipe of "
+            "ai-edge-quantizer (.json), a list "
             "of its dicts, or None; "
             "kp.quantize finds a recipe. Received: quantization='int5'",
         ),
