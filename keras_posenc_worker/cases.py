@@ -55,11 +55,7 @@ def pack(record: Mapping[str, Any]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, Any]:
-    """Returns a record with its arrays.
-
-    Raises:
-        CasesError: The file is torn, or no file of cases.
-    """
+    """Returns a record with its arrays."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as members:
             if any(each.compress_type for each in members.infolist()):
@@ -241,13 +237,7 @@ def difference(
 
 
 def unlike(got: Any, shape: tuple[int, ...], dtype: Any) -> str:
-    """Returns why an output has no difference from the model's, or "".
-
-    Args:
-        got: The output of a file, or None.
-        shape: The shape of the model's.
-        dtype: The dtype of the model's. Sizes in bits may differ.
-    """
+    """Returns why an output has no difference from the model's, or ""."""
     if got is None:
         return "is no output of the file"
     if got.shape != shape:
@@ -261,12 +251,7 @@ def unlike(got: Any, shape: tuple[int, ...], dtype: Any) -> str:
 def compared(
     case: Mapping[str, Any], response: Mapping[str, Any]
 ) -> Iterator[tuple[str, float, float, str]]:
-    """Yields output, difference, the difference allowed, and any error.
-
-    Args:
-        case: A case of a file.
-        response: What a runtime gives: `outputs`, or `error`.
-    """
+    """Yields output, difference, the difference allowed, and any error."""
     if "error" in response:
         yield "", math.inf, 0.0, " ".join(response["error"].split())
         return
@@ -290,11 +275,7 @@ def _kind(dtype: Any) -> str:
 
 
 def check(record: Mapping[str, Any]) -> None:
-    """Checks that a record is one that an export writes.
-
-    Raises:
-        CasesError: It is not.
-    """
+    """Checks that a record is one that an export writes."""
     try:
         is_right = (
             all(isinstance(record[name], kind) for name, kind in _KINDS.items())

@@ -21,10 +21,6 @@ def main(path: str, texts: list[str]) -> dict[str, Any]:
     """Returns each text's vector as the package gives it, or its error.
 
     Longer texts are cut, and keep their last token.
-
-    Returns:
-        `load_seconds`, and `cases`: each has `milliseconds` and `vector`, or
-        `error`.
     """
     load_engine()
     import litert_lm

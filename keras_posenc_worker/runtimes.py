@@ -162,12 +162,7 @@ class VerifiedModel(SavedModel):
         ]
 
     def run_python(self, cases: Any, found: Any) -> None:
-        """Adds to the first case of each signature what Python gives for it.
-
-        Args:
-            cases: Name and inputs of each case.
-            found: What the session gave for each.
-        """
+        """Adds to the first case of each signature what Python gives for it."""
         import tensorflow as tf
 
         seen = set()

@@ -11,12 +11,7 @@ from typing import Any
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_package import require_builder
-from keras_posenc.export.operators import (
-    ALLOWED,
-    BY_PLACE,
-    check_known,
-    of_python,
-)
+from keras_posenc.export.operators import ALLOWED, BY_PLACE, of_python
 from keras_posenc.export.regular_files import is_hidden, open_regular
 from keras_posenc.export.versions import versions
 from keras_posenc.export.worker_client import (
@@ -303,10 +298,6 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yields every file of a version folder, also in its subfolders.
 
     Files that users added to `assets.extra`, and hidden ones, are left out.
-
-    Raises:
-        ValueError: The folder has links or devices, too many files, files that
-            cannot be read, or files that do not belong to a SavedModel.
     """
     try:
         for entry in _entries(folder):
@@ -362,9 +353,6 @@ def locate(path: str | Path) -> tuple[Path, str]:
     """Returns the path of an exported model, and its kind.
 
     The kind is `"saved_model"`, `"litert"`, `"litertlm"` or `"onnx"`.
-
-    Raises:
-        ValueError: There is no exported model at the path.
     """
     path = as_path("path", path)
     if not os.path.exists(path):  # Path.exists raises for too long names
@@ -410,12 +398,7 @@ def locate(path: str | Path) -> tuple[Path, str]:
 
 
 def refuse_package(path: str | Path, use: str) -> None:
-    """Raises `ValueError` for a LiteRT-LM package.
-
-    Args:
-        path: An exported model.
-        use: What takes no package, as the subject of a sentence.
-    """
+    """Raises `ValueError` for a LiteRT-LM package."""
     if locate(path)[1] == "litertlm":
         raise ValueError(
             f"{use} takes no LiteRT-LM packages, which only LiteRT-LM's engine "
@@ -439,17 +422,11 @@ def check_operators(allow_operators: Any) -> None:
 def inspect_safe(
     exported: Path, allow_operators: Sequence[str] = ()
 ) -> Inspection:
-    """Inspects an exported model, and refuses one that must not be run.
-
-    Raises:
-        ValueError: `allow_operators` names no operator.
-        ExportVerificationError: It cannot be read, or does more than compute.
-    """
+    """Inspects an exported model, and refuses one that must not be run."""
     try:
         inspection = inspect_export(exported)
     except ValueError as error:  # it exists, but cannot be read
         raise ExportVerificationError(str(error)) from error
-    check_known(allow_operators, inspection.operators)
     unsafe = set(inspection.unsafe_operators).difference(allow_operators)
     if unsafe:
         names = sorted(unsafe)

@@ -26,12 +26,7 @@ _WITHOUT_STRINGS = {"litert": "LiteRT", "onnx": "ONNX"}
 
 
 def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
-    """Yields what a user should know of an exported model.
-
-    Args:
-        reference: The model's outputs.
-        inspection: The exported model.
-    """
+    """Yields what a user should know of an exported model."""
     if reference.quantization in MODES and inspection.quantization is None:
         yield (
             f"{reference.quantization} quantized nothing: no weight of at "

@@ -26,7 +26,6 @@ from keras_posenc.export.inspect import (
     check_operators,
     inspect_safe,
 )
-from keras_posenc.export.operators import check_known
 from keras_posenc.export.probes.generate import Probe, Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
@@ -110,16 +109,7 @@ class Format:
     is_conversion: ClassVar[bool] = True
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
-        """Finds the signatures, and checks arguments that depend on them.
-
-        Args:
-            model: The model, which is frozen.
-            found: The file to verify; None in an export.
-
-        Raises:
-            ValueError: Arguments that do not fit the model.
-            ExportError: The format cannot hold the model.
-        """
+        """Finds the signatures, and checks arguments that depend on them."""
         raise NotImplementedError
 
     @property
@@ -138,12 +128,7 @@ class Format:
         return found
 
     def as_served(self, reference: Reference, found: Inspection) -> Inspection:
-        """Returns the file by the signatures that are compared.
-
-        Raises:
-            ValueError: It has others.
-            ExportVerificationError: A part of it is not the model's.
-        """
+        """Returns the file by the signatures that are compared."""
         check_signatures(reference.signatures, found)
         return found
 
@@ -160,24 +145,13 @@ class Format:
         )
 
     def different_weights(self, response: Future[Any]) -> list[str]:
-        """Returns the model's weights that the file does not store.
-
-        Args:
-            response: That of the worker, which runs the file meanwhile.
-        """
+        """Returns the model's weights that the file does not store."""
         return []
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
     ) -> VerificationReport:
-        """Runs a file that passed in a further runtime.
-
-        Returns:
-            The report, with what was found.
-
-        Raises:
-            ExportVerificationError: Its outputs are not the model's there.
-        """
+        """Runs a file that passed in a further runtime."""
         return report
 
     def publish(
@@ -201,19 +175,9 @@ class Format:
 
 
 def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
-    """Writes, runs, compares and publishes a file, or the folder of a version.
-
-    Args:
-        model: The model.
-        format: The format, with the caller's arguments.
-        folder: The folder in which it appears.
-
-    Raises:
-        Exception: As the exports do.
-    """
+    """Writes, runs, compares and publishes a file, or a version's folder."""
     check_verify(format.verify, format.samples)
     check_operators(format.allow_operators)
-    check_known(format.allow_operators)
     reference = report = None
     with FrozenModel(model, format.given) as format.frozen:
         format.resolve(model, None)

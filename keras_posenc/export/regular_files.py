@@ -19,12 +19,7 @@ def is_hidden(name: str) -> bool:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file, also through a link.
-
-    Raises:
-        OSError: It cannot be opened.
-        ValueError: It is a folder, a named pipe or a device.
-    """
+    """Opens a regular file, also through a link."""
     # Opened first and looked at then: the file cannot be swapped in between.
     # Without O_NONBLOCK, opening a named pipe waits for a writer.
     descriptor = os.open(
@@ -38,16 +33,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Reads a regular file.
-
-    Args:
-        path: The file.
-        most: Largest size in bytes.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is no regular file, or is larger.
-    """
+    """Reads a regular file."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -149,15 +149,7 @@ def replay(
     allow_operators: Sequence[str] = (),
     verbose: int = True,
 ) -> ReplayReport:
-    """Runs the cases that are kept with a file; see `verify_export`.
-
-    Raises:
-        ValueError: There is no exported model at the path, it has no cases, or
-            a runtime does not fit it.
-        ImportError: No runtime for it is installed.
-        ExportVerificationError: The file is not the one that was verified, does
-            more than compute, or cannot be run.
-    """
+    """Runs the cases that are kept with a file; see `verify_export`."""
     path, kind = locate(path)
     names, missing = _installed(kind, runtimes)
     reports = []
@@ -195,12 +187,7 @@ def replay(
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """Returns the record of a file with its cases.
-
-    Raises:
-        ValueError: There is none.
-        ExportVerificationError: The file is not the one that was verified.
-    """
+    """Returns the record of a file with its cases."""
     record = verified_record(path, digests(path))
     if not record["cases"]:
         raise ValueError(
@@ -244,11 +231,7 @@ def _installed(
 
 
 def run_cases(name: str, found: Inspection, cases: Cases) -> list[Any]:
-    """Returns what a runtime gives for each case: `outputs`, or `error`.
-
-    Raises:
-        ExportVerificationError: The file cannot be run there.
-    """
+    """Returns what a runtime gives for each case: `outputs`, or `error`."""
     if name == "litertlm":
         return run_litertlm_cases(found.path, cases)
     inputs = [(each["signature"], each["inputs"]) for each in cases]

@@ -158,8 +158,7 @@ class VerificationReport:
         different_weights: Weights that are not those of the file, by their
             paths: they have changed since the export, or a SavedModel stores
             others. If there are any, the verification fails.
-        eager_differences: Where the model called directly gives other outputs
-            than its graph, as text. The file is compared with the graph.
+
         notes: Further remarks, as text, such as that inputs take one shape in
             the file and any shape in the model.
         compiled_model: How LiteRT's `CompiledModel` compares with its
@@ -191,7 +190,7 @@ class VerificationReport:
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
     given_limits: list[str] = dataclasses.field(default_factory=list)
     different_weights: list[str] = dataclasses.field(default_factory=list)
-    eager_differences: list[str] = dataclasses.field(default_factory=list)
+
     notes: list[str] = dataclasses.field(default_factory=list)
     compiled_model: str = ""
     mediapipe: int | None = None
@@ -393,8 +392,7 @@ class VerificationReport:
     def remarks(self) -> list[str]:
         """What needs attention, or was not verified."""
         lines = [self.failure, self._weak_check, *self.notes]
-        if not self.is_off:
-            lines += self.eager_differences
+
         if not self.compiled_model.startswith("equal"):
             lines.append(self._compiled)
         lines.append(str(self.engine or ""))
@@ -568,11 +566,6 @@ _FAILURES: tuple[
         lambda r: r.is_off and r.different_weights,
         lambda r: f"{_off(r)}; {_other_weights(r)}",
         _TRAINED,
-    ),
-    (
-        lambda r: r.is_off and r.eager_differences,
-        lambda r: ". ".join([_off(r), *r.eager_differences]),
-        "",
     ),
     (
         lambda r: r.is_off and r.largest_difference < 1e-3,

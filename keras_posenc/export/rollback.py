@@ -124,11 +124,7 @@ def rollback_export(
 def _check_loads(
     source: Path, version: int, allow_operators: Sequence[str]
 ) -> None:
-    """Loads a version, as a server would, and replays its warm-up.
-
-    Raises:
-        ExportVerificationError: It does not load, or does more than compute.
-    """
+    """Loads a version, as a server would, and replays its warm-up."""
     try:
         inspection = inspect_safe(source, allow_operators)
         limits = limits_for(inspection.size_bytes)

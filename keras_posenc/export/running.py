@@ -59,11 +59,7 @@ def _physical_memory() -> int:
 def opened(
     path: Path, allow_operators: Sequence[str], step: Callable[[str], object]
 ) -> Iterator[Inspection]:
-    """Inspects a file, and checks after its use that it is still the same.
-
-    Raises:
-        ExportVerificationError: It is unsafe, or was changed meanwhile.
-    """
+    """Inspects a file, and checks after its use that it is still the same."""
     step(f"Reading {path}")
     before = stamp(path)
     yield inspect_safe(path, allow_operators)

@@ -76,12 +76,12 @@ def verify_export(  # noqa: D417
       of themselves.
 
     The outputs compared with are those of the model's graph, which
-    `model.predict` runs. The report names it if the model's code, called
-    directly, gives others. For generated inputs nothing is compared where the
-    model's outputs are not finite; for samples a NaN equals a NaN. One example
-    of NaN is tried in inputs of floats, and integers around 2**24, 2**31 and
-    2**40 in inputs of integers that have samples and are used as numbers. If
-    the model refuses generated inputs, the samples alone are compared.
+    `model.predict` runs; the model's code, called directly, may give others.
+    For generated inputs nothing is compared where the model's outputs are not
+    finite; for samples a NaN equals a NaN. Integers around 2**24, 2**31 and
+    2**40 are tried in inputs of integers that have samples and are used as
+    numbers. If the model refuses generated inputs, the samples alone are
+    compared.
 
     `model` is not changed; its weights are those at the call. A verification
     that passes is recorded with digests of all files, so that `Scorer` accepts
@@ -128,9 +128,8 @@ def verify_export(  # noqa: D417
             no `model` is given, it lacks a signature, or the model itself
             rejects the inputs.
         ExportVerificationError: The exported model does not load, crashes or
-            hangs, does more than compute, differs between servers and Python,
-            or was changed meanwhile; or the model's own outputs change from run
-            to run.
+            hangs, does more than compute, or was changed meanwhile; or the
+            model's own outputs change from run to run.
     """
     needing = {
         "signatures": signatures,

@@ -126,11 +126,7 @@ def check_keep(keep: Any) -> None:
 
 
 def next_version(base_path: Path) -> int:
-    """Returns one more than the highest version.
-
-    Raises:
-        ValueError: No version can be higher.
-    """
+    """Returns one more than the highest version."""
     version = max(versions(base_path), default=0) + 1
     if version > MAX_VERSION:
         raise ValueError(

@@ -193,14 +193,7 @@ class Worker:
         return found
 
     def response(self, limits: Limits | None = None) -> Any:
-        """Waits for the next response.
-
-        Args:
-            limits: The limits of the call.
-
-        Raises:
-            WorkerError: It has ended, or its response is too large.
-        """
+        """Waits for the next response."""
         most = -1 if limits is None else limits.file
         line = self._output.readline(most)
         if line.endswith(b"\n"):
@@ -346,12 +339,7 @@ if sys.platform != "win32":
 def tensorflow_worker(
     is_own: bool = False,
 ) -> contextlib.AbstractContextManager[Worker]:
-    """Returns a worker for SavedModels, which imports TensorFlow meanwhile.
-
-    Args:
-        is_own: Whether this process has written the SavedModel. Then the worker
-            may have run others of it; no other's file shares a worker.
-    """
+    """Returns a worker for SavedModels, which imports TensorFlow meanwhile."""
     if is_own:
         return spare_worker(run.__name__, "saved_model")
     return _start(run.__name__, ["saved_model"])
@@ -375,24 +363,7 @@ def run_model(
     times: int = _TIMES,
     show: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Runs an exported model in a worker.
-
-    Args:
-        kind: As `Inspection.kind`, or `"litert_flex"`.
-        exported: Its file or folder.
-        cases: For each batch the name of a signature, and the inputs by name.
-        limits: The worker's limits.
-        worker: From `tensorflow_worker`; by default another one.
-        times: Number of timed runs of each batch.
-        show: Takes how many batches are done.
-
-    Returns:
-        The response of `keras_posenc_worker.run`: `"cases"` has the outputs of
-        each batch as arrays by name, or the error.
-
-    Raises:
-        ExportVerificationError: It does not load, crashes, or meets a limit.
-    """
+    """Runs an exported model in a worker."""
     with working_folder() as folder, writing_to(folder.parent):
         request = {
             "kind": kind,

@@ -62,14 +62,7 @@ def difference(
     scales: Mapping[str, float],
     examples: Sequence[str] = (),
 ) -> Difference:
-    """Compares outputs by their names.
-
-    Args:
-        wanted: The outputs as they should be.
-        got: Others, under the same names.
-        scales: The size of each output's numbers.
-        examples: What the inputs are in each example, as text.
-    """
+    """Compares outputs by their names."""
     worst, where = 0.0, ""
     for name, right in wanted.items():
         if right.shape != got[name].shape:

@@ -33,17 +33,7 @@ def every_id(
     invent: Invent,
     takes: Callable[[Inputs], bool],
 ) -> Iterator[Inputs]:
-    """Yields batches in which each value of each input occurs.
-
-    Args:
-        signature: The signature.
-        values: All ids, or all words of a vocabulary, that an input takes, by
-            its name.
-        counts: Inputs of integers that go to no table: masks and counts.
-        max_length: The longest sequence.
-        invent: Makes inputs of these shapes by name.
-        takes: Returns whether the model accepts some inputs.
-    """
+    """Yields batches in which each value of each input occurs."""
     for length in dict.fromkeys((min(_LENGTH, max_length), max_length)):
         rows, batches = _plan(
             signature, {n: len(x) for n, x in values.items()}, length

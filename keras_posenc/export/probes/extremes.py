@@ -11,7 +11,6 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
 
-NAN = "NaN"
 LARGE_INTEGERS = "large integers"
 
 Shape = tuple[int, ...]
@@ -53,15 +52,7 @@ def extreme_floats(
     They fill each input of floats that is no mask, and not made by the model's
     `made_inputs`; the other inputs are usual ones. If the model rejects that,
     each input is filled alone, with those kinds that the model accepts there:
-    another input may be a position. First comes an example in which every
-    second float is NaN.
-
-    Args:
-        signature: The signature to make inputs for.
-        lengths: Lengths of its dynamic axes except the batch: the first that
-            the model accepts is used.
-        invent: Makes its usual inputs, of these shapes by name.
-        takes: Returns whether the model accepts some inputs.
+    another input may be a position.
     """
     floats = [
         name
@@ -70,14 +61,8 @@ def extreme_floats(
         and name not in Offers.of(signature.model).made_inputs
         and not ("mask" in name and len(spec.shape) < 3)
     ]
-    if not floats:
-        return
-    inputs = invent(signature.shapes(1, lengths[0]))
-    for name in floats:
-        inputs[name].flat[-1::-2] = np.nan
-    yield inputs, [NAN]
     batches = functools.partial(_batches, signature, invent)
-    for length in lengths:
+    for length in lengths if floats else ():
         found = [*batches(length, floats, [*_KINDS])]
         if all(takes(inputs) for inputs, _ in found):
             yield from found
@@ -131,11 +116,6 @@ def large_integers(
 
     One input is shifted by each power of two, from a sample, and from where
     float32 or int32 end. Formats may compare integers as float32.
-
-    Args:
-        signature: The signature, of a dynamic batch.
-        sample: Its inputs in a sample.
-        names: The inputs of integers that may have any value.
     """
     first = {name: value[:1].astype(object) for name, value in sample.items()}
     specs = signature.specs

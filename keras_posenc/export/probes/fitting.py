@@ -36,13 +36,6 @@ def sizes_of(
     """Returns the smallest and the largest size of test inputs.
 
     It is the size of each dynamic axis except the batch.
-
-    Args:
-        signature: The signature.
-        most: The largest size to try.
-        is_given: Whether the caller gave this size. Else a smaller one will do.
-        graphs: The graphs of the model.
-        call: Runs the signature.
     """
     if _is_fixed(signature):
         return 1, most

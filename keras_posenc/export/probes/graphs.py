@@ -125,11 +125,7 @@ class Graphs:
         return bool(seen)
 
     def __call__(self, inputs: Inputs) -> dict[str, Any]:
-        """Returns the model's outputs.
-
-        Raises:
-            ValueError: The model does not take the inputs.
-        """
+        """Returns the model's outputs."""
 
         def run(tensors: Mapping[str, Any]) -> Any:
             shapes = {name: value.shape for name, value in inputs.items()}
@@ -167,11 +163,7 @@ def call(
     run: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     inputs: Inputs,
 ) -> dict[str, Any]:
-    """Returns the outputs of a function of a signature's tensors, as arrays.
-
-    Raises:
-        ValueError: It does not take the inputs.
-    """
+    """Returns the outputs of a function of a signature's tensors, as arrays."""
     import tensorflow as tf
 
     try:

@@ -94,10 +94,6 @@ def kinds_of(
     Classes are probabilities: they add up to 1, or a softmax or sigmoid makes
     them. Other floats are vectors, and so are those that the model rounds to
     int8. Texts are left out.
-
-    Args:
-        signature: The signature.
-        outputs: The outputs of its model, by name.
     """
     kinds, rounded = {}, rounding_layers(signature)
     for name in outputs[0] if outputs else ():
@@ -135,13 +131,7 @@ def _add_up_to_1(values: Sequence[np.ndarray]) -> bool:
 def quality_of(
     kind: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> Quality | None:
-    """Returns how near an output is to the model's; None without any number.
-
-    Args:
-        kind: What it holds: see `kinds_of`.
-        pairs: The model's output and the file's, of equal shapes, for each
-            batch.
-    """
+    """Returns how near an output is to the model's; None without any number."""
     if kind == BITS:
         pairs = [(np.unpackbits(x), np.unpackbits(y)) for x, y in pairs]
     if kind in (BITS, INTEGERS):
@@ -231,13 +221,7 @@ def qualities(
     kinds: Mapping[str, Mapping[str, str]],
     cases: Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
 ) -> dict[str, Quality]:
-    """Returns the quality of each output, by `signature/output`.
-
-    Args:
-        kinds: By signature, those of its outputs.
-        cases: For each batch, its signature, the model's outputs and the
-            file's. What has another shape is left out.
-    """
+    """Returns the quality of each output, by `signature/output`."""
     pairs: dict[tuple[str, str], list[Any]] = {}
     for signature, wanted, got in cases:
         for name in kinds.get(signature, {}):

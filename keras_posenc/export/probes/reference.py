@@ -25,7 +25,6 @@ from keras_posenc.export.probes.extremes import large_integers
 from keras_posenc.export.probes.generate import (
     Probe,
     Probes,
-    has_many_weights,
     make_probes,
 )
 from keras_posenc.export.probes.graphs import Call, Graphs
@@ -36,20 +35,11 @@ from keras_posenc.export.probes.likelihoods import (
     scores_targets,
 )
 from keras_posenc.export.probes.quality import kinds_of
-from keras_posenc.export.probes.repeats import (
-    check_repeats,
-    difference_in_eager_code,
-    restored,
-)
+from keras_posenc.export.probes.repeats import check_repeats, restored
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.probes.tolerance import (
-    BY_KERAS,
-    TOLERANCE,
-    limits_of,
-)
+from keras_posenc.export.probes.tolerance import TOLERANCE, limits_of
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import layers_within
 
 PADDING_MATTERS = (
     "padding changes the outputs: do not let a server batch examples of "
@@ -131,8 +121,7 @@ class Reference:
             the model's `output_scales`.
         seconds: Processor time that the outputs took.
         notes: What the test inputs could not cover, as text.
-        eager_differences: Where the model's eager code gives other outputs
-            than its graph, as text.
+
         memory: What runs the models once more, where rounding is measured.
     """
 
@@ -150,7 +139,6 @@ class Reference:
     )
     seconds: float = 0.0
     notes: list[str] = dataclasses.field(default_factory=list)
-    eager_differences: list[str] = dataclasses.field(default_factory=list)
     memory: Memory = dataclasses.field(default_factory=Memory)
 
     def rounding_of(self, probe: Probe) -> dict[str, np.ndarray]:
@@ -272,21 +260,7 @@ def compute_reference(
     quantization: str | None = None,
     functions: Mapping[str, Any] | None = None,
 ) -> Reference:
-    """Runs the model itself; the exported model gets the same inputs later.
-
-    Args:
-        probes: The test inputs.
-        in_float32: Whether the model is in float32 instead of its own mixed
-            precision.
-        quantization: The exported model's mode of quantization, or None.
-        functions: Graph functions of signatures by name, as far as they have
-            been traced and read the model's variables.
-
-    Raises:
-        ValueError: A limit that such a file does not have, or inputs that the
-            model itself rejects.
-        ExportVerificationError: The model's outputs change from run to run.
-    """
+    """Runs the model itself; the exported model gets the same inputs later."""
     signatures, tolerance = probes.signatures, probes.tolerance
     limits = limits_of(quantization, probes.limits, tolerance)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
@@ -302,19 +276,17 @@ def compute_reference(
     )
     cases: list[Probe] = []
     notes: list[str] = []
-    eager: list[str] = []
+
     with restored(_models(signatures)):  # a run may change variables
         for each in signatures:
             cases += _cases(each, probes, memory, notes)
             cases += _pairs(each, probes, memory, quantization is not None)
         for signature, inputs in _smallest(signatures, cases, memory):
-            case = inputs, memory.run(signature, inputs)
-            check_repeats(
-                signature.model, *case, memory.graphs(signature), tolerance
+            outputs, run = (
+                memory.run(signature, inputs),
+                memory.graphs(signature),
             )
-            if quantization != BY_KERAS and not _is_rounding(signature):
-                found = difference_in_eager_code(signature, *case, tolerance)
-                eager += filter(None, [found])
+            check_repeats(signature.model, inputs, outputs, run, tolerance)
         began = time.process_time()
         cases += probes.extra
         memory.seconds += time.process_time() - began
@@ -337,7 +309,6 @@ def compute_reference(
         scales,
         memory.seconds,
         notes,
-        eager,
         memory,
     )
 
@@ -459,7 +430,7 @@ def _cases(
                     f"alone show how it computes: {reason}"
                 )
             continue
-        if not probe.extremes or probe.is_nan or _is_finite(outputs):
+        if not probe.extremes or _is_finite(outputs):
             yield dataclasses.replace(probe, inputs=inputs, outputs=outputs)
     if not given or signature.oracle is not None:
         return
@@ -471,16 +442,6 @@ def _cases(
     for inputs, kinds in large_integers(signature, given[0], integers):
         with contextlib.suppress(ValueError):
             yield Probe(signature.name, inputs, call(inputs), extremes=kinds)
-
-
-def _is_rounding(signature: Signature) -> bool:
-    """Returns whether eager code may well differ, or would take seconds."""
-    dtypes = {each.compute_dtype for each in layers_within(signature.model)}
-    return (
-        retrace_of(signature) is not None  # a choice may be a tie
-        or bool(dtypes & {"float16", "bfloat16"})
-        or has_many_weights(signature)
-    )
 
 
 def _is_finite(outputs: Mapping[str, Any]) -> bool:
@@ -496,15 +457,7 @@ def _is_finite(outputs: Mapping[str, Any]) -> bool:
 def _pairs(
     signature: Signature, probes: Probes, memory: Memory, is_drawn: bool
 ) -> Iterator[Probe]:
-    """Yields texts to measure the likelihoods of: see `Offers.drawn_pairs`.
-
-    Args:
-        signature: The signature.
-        probes: The test inputs.
-        memory: What runs the model.
-        is_drawn: Whether the model samples some: for a quantized file. Any
-            other file gives the same log-likelihoods as the model.
-    """
+    """Yields texts to measure the likelihoods of: see `Offers.drawn_pairs`."""
     prompts = [
         inputs[IDS]
         for each in probes.signatures

@@ -33,11 +33,6 @@ def rounding_of(
     Of each number of a vector, in each example; none of integers, and 0 of
     what is not finite. Of extreme numbers each example is taken as a whole:
     infinity where it has another integer or text, or is no longer finite.
-
-    Args:
-        probe: The inputs, and the model's outputs.
-        model: The model whose weights are moved.
-        call: Runs it.
     """
     step = _MOVED
     if probe.extremes:

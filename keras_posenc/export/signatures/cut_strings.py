@@ -55,9 +55,6 @@ def cut_strings(signature: Signature) -> Signature:
     (of several inputs, their names joined by underscores; those of strings, if
     there are such), followed by the name of its layer if several inputs would
     have the same name. Other numeric inputs stay.
-
-    Raises:
-        ValueError: The model cannot be cut; the message says why.
     """
     model = signature.model
     outputs = output_of(model)
@@ -271,12 +268,7 @@ def _is_cut(operation: Any, sources: Sequence[keras.KerasTensor]) -> bool:
 def steps(
     outputs: Sequence[keras.KerasTensor], beyond_cuts: bool = True
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
-    """Yields each tensor before the outputs, its operation, and its inputs.
-
-    Args:
-        outputs: Where to begin.
-        beyond_cuts: Whether to continue before strings and lookups.
-    """
+    """Yields each tensor before the outputs, its operation, and its inputs."""
     # Follow the history of the tensors: a layer shared by several models has
     # several outputs.
     seen = set()

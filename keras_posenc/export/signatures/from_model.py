@@ -349,12 +349,7 @@ def output_of(model: keras.Model) -> Any:
 
 
 def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
-    """Returns named outputs in the structure that their model returns.
-
-    Args:
-        structure: The structure of the model's output.
-        outputs: The named outputs, and perhaps more.
-    """
+    """Returns named outputs in the structure that their model returns."""
     count = len(keras.tree.flatten(structure))
     if isinstance(structure, Mapping) or len(outputs) != count:
         return dict(outputs)
@@ -370,13 +365,7 @@ def is_sequential(model: keras.Model) -> bool:
 def check_names(
     signature: str, names: list[str], model: keras.Model | None = None
 ) -> None:
-    """Raises `ValueError` for names that exported inputs cannot have.
-
-    Args:
-        signature: The name of the signature.
-        names: The names.
-        model: The model whose inputs have these names, if there is one.
-    """
+    """Raises `ValueError` for names that exported inputs cannot have."""
     # TensorFlow's signatures have names in lower case inside.
     different = {name.lower() for name in names}
     if all(map(_is_plain, names)) and len(different) == len(names):

@@ -40,17 +40,6 @@ def with_labels(
     One probability, such as a sigmoid's, takes two labels: it is that of the
     second, which is in `classes`, and `label` is the second where it is at
     least 0.5.
-
-    Args:
-        signatures: The signatures of one exported model.
-        labels: The names, or a dict of names by output.
-
-    Returns:
-        The signatures, in order; those without scores unchanged.
-
-    Raises:
-        ValueError: Labels that are no distinct strings, or that fit no
-            signature's scores.
     """
     check_labels(labels)
     outputs = [outputs_of(signature) for signature in signatures]
