@@ -74,7 +74,7 @@ def read_saved_model(path: Path) -> dict[str, Any]:
             and node.attr["dtype"].type != types_pb2.DT_STRING
             for node in nodes
         ),
-        "constant_bytes": sum(
+        "weight_bytes": sum(
             node.attr["value"].tensor.ByteSize()
             for node in graph.graph_def.node
             if node.op == "Const"

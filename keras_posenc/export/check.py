@@ -22,10 +22,9 @@ from keras_posenc.export.probes.quality import qualities
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.report import CaseReport, VerificationReport
-from keras_posenc.export.running import limits_for
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import MIB, Limits
+from keras_posenc.export.worker_client import MIB, Limits, limits_for
 from keras_posenc.progress import printable_errors
 from keras_posenc_worker.cases import distances, make_case, unlike
 from keras_posenc_worker.codec import to_bytes
@@ -333,7 +332,6 @@ def check(
     names = {signature.name for signature in reference.signatures}
     return VerificationReport(
         path=inspection.path,
-        in_float32=reference.in_float32,
         kind=inspection.kind,
         size_bytes=inspection.size_bytes,
         load_seconds=response["load_seconds"],
@@ -356,10 +354,9 @@ def check(
         quality=quality,
         by_likelihood=sorted(reference.by_likelihood),
         quantization=reference.quantization,
-        warmup=response.get("warmup", 0),
         different_weights=[*different_weights],
-        notes=[*notes(reference, inspection)],
-        compiled_model=response.get("compiled_model", ""),
+        notes=[*notes(reference, inspection), *response.get("notes", ())],
+        checks=[*response.get("checks", ())],
     )
 
 

@@ -31,11 +31,7 @@ def lacking(
 ) -> str:
     """Returns operators that a format lacks, whose they are, and a remedy.
 
-    Args:
-        operators: Their names.
-        nodes: The name of a node of each, where one is known. Keras begins it
-            with the names of the layers around it.
-        layers: The layers of the models, which are not among them.
+    Keras begins the names of `nodes` with those of the layers around them.
     """
     names = {layer.name: type(layer).__name__ for layer in layers}
 

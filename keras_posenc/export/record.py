@@ -37,14 +37,8 @@ def record_path(exported: Path) -> Path:
 def digests(exported: Path) -> dict[str, str]:
     """Returns the SHA-256 of each file that outputs may depend on.
 
-    Returns:
-        Hexadecimal digests by path within the folder; of a single file, by
-        `""`, so that it may be renamed.
-
-    Raises:
-        OSError: A file cannot be read.
-        ValueError: A file is no regular one, or does not belong to a
-            SavedModel.
+    By the path within a folder; of a single file by `""`, so that it may be
+    renamed. Raises `ValueError` for what is no regular file of a SavedModel.
     """
     paths = {"": exported}
     if exported.is_dir():

@@ -6,8 +6,11 @@ terabytes: the caller's process must not wait for them or read them whole.
 
 import os
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+
+_MOST_FILES = 10_000
 
 
 def is_hidden(name: str) -> bool:
@@ -16,6 +19,28 @@ def is_hidden(name: str) -> bool:
     Systems and synchronised folders put such files there: `.DS_Store`, `.git`.
     """
     return name.startswith(".")
+
+
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yields what is in a folder and its subfolders, except folders.
+
+    Hidden entries at its top are left out. Raises `ValueError` if it has very
+    many.
+    """
+    remaining, count = [folder], 0
+    while remaining:
+        path = remaining.pop()
+        with os.scandir(path) as found:
+            for entry in found:
+                if path == folder and is_hidden(entry.name):
+                    continue  # of whatever type
+                count += 1
+                if count > _MOST_FILES:
+                    raise ValueError(f"it holds more than {_MOST_FILES} files")
+                if entry.is_dir(follow_symlinks=False):
+                    remaining.append(Path(entry.path))
+                else:
+                    yield entry
 
 
 def open_regular(path: Path) -> BufferedReader:

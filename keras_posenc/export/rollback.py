@@ -14,7 +14,6 @@ from keras_posenc.export.inspect import (
 )
 from keras_posenc.export.regular_files import is_hidden
 from keras_posenc.export.report import ExportedModel
-from keras_posenc.export.running import limits_for
 from keras_posenc.export.versions import (
     check_base,
     check_unchanged,
@@ -23,7 +22,7 @@ from keras_posenc.export.versions import (
     stamp,
     versions,
 )
-from keras_posenc.export.worker_client import run_model
+from keras_posenc.export.worker_client import limits_for, run_model
 from keras_posenc.progress import progress
 from keras_posenc.publish import as_path, staging_in, writing_to
 

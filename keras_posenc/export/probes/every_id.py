@@ -33,7 +33,11 @@ def every_id(
     invent: Invent,
     takes: Callable[[Inputs], bool],
 ) -> Iterator[Inputs]:
-    """Yields batches in which each value of each input occurs."""
+    """Yields batches in which each value of each input occurs.
+
+    `values` are all ids, or all words of a vocabulary, that an input takes;
+    `counts` also names inputs of integers that go to no table, as masks do.
+    """
     for length in dict.fromkeys((min(_LENGTH, max_length), max_length)):
         rows, batches = _plan(
             signature, {n: len(x) for n, x in values.items()}, length

@@ -154,13 +154,9 @@ def run_texts(inputs: Inputs, call: Call) -> tuple[Inputs, dict[str, Any]]:
     """Runs a model on inputs; invented texts are cut to what it takes.
 
     Only the model's layers know how many tokens a text has, and how many of
-    them have positions. A graph gives NaN for those beyond.
-
-    Returns:
-        The inputs that it takes, and its outputs.
-
-    Raises:
-        ValueError: The model refuses the inputs, with empty texts too.
+    them have positions. A graph gives NaN for those beyond. Returns the inputs
+    that it takes, and its outputs; raises `ValueError` if it refuses empty
+    texts too.
     """
     refusal, first = None, None
     for tried in _shortened(inputs):

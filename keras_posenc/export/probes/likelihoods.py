@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.export import units
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.signatures.signature import Signature
 
@@ -79,17 +80,45 @@ class Likelihoods:
         """
         return _perplexity(-self.lost, self.chosen)
 
-    def too_high(self, limits: Mapping[str, float]) -> list[str]:
+    @property
+    def measured(self) -> list[tuple[str, float]]:
+        """The numbers that have a limit, with its name."""
+        found = (
+            ("kl", self.kl, self.drawn),
+            ("perplexity", self.perplexity_ratio, self.tokens),
+            ("perplexity", self.chosen_ratio, self.chosen),
+        )
+        return [(name, value) for name, value, count in found if count]
+
+    def exceeded(self, limits: Mapping[str, float]) -> list[str]:
         """Returns the names of the limits that are exceeded; NaN exceeds."""
-        return [
-            name
-            for name, value, count in (
-                ("kl", self.kl, self.drawn),
-                ("perplexity", self.perplexity_ratio, self.tokens),
-                ("perplexity", self.chosen_ratio, self.chosen),
+        return [name for name, x in self.measured if not x <= limits[name]]
+
+    def text(self, limits: Mapping[str, float]) -> str:
+        """Returns perplexities and KL divergence, with their limits if any."""
+
+        def most(name: str) -> str:
+            return f" (at most {limits[name]:g})" if name in limits else ""
+
+        parts = []
+        if self.tokens:
+            parts.append(
+                f"perplexity {self.file_perplexity:.4g}, and the model's "
+                f"{self.perplexity:.4g}, on "
+                f"{units.count(self.tokens, 'token')}: "
+                f"{self.perplexity_ratio:.4g} times{most('perplexity')}"
             )
-            if count and not value <= limits[name]
-        ]
+        if self.drawn:
+            parts.append(
+                f"KL divergence {self.kl:.2g} nats per token{most('kl')}"
+            )
+        if self.chosen:
+            parts.append(
+                "perplexity of the generated text, under the model "
+                f"{self.chosen_ratio:.4g} times that of its most likely tokens"
+                f"{most('perplexity')}"
+            )
+        return "; ".join(parts) or "no token compared"
 
 
 def _perplexity(total: float, tokens: int) -> float:
@@ -198,7 +227,9 @@ def _wrong_rows(
         differs = got["ended"].reshape(-1) != found["has_end"]
         wrong["has another `ended` than its ids say"] = differs
     if {TOKEN_SCORE, "score"} <= got.keys():
-        scores, score = (got[name] for name in (TOKEN_SCORE, "score"))
+        scores, score = (
+            got[name].astype("float64") for name in (TOKEN_SCORE, "score")
+        )
         total = scores.reshape(score.size, -1).sum(axis=1) / found["divisor"]
         near = np.isclose(score.reshape(-1), total, rtol=1e-3, atol=1e-3)
         differs = found["is_divisor"] & ~near

@@ -126,6 +126,7 @@ def cut_strings(signature: Signature) -> Signature:
             found = part(given, mask=masks if pad_ids else None, training=False)
         return named_outputs(model, found)
 
+    made = {n: x for n, x in tensors.items() if x is not sources.get(n)}
     # A Sequential has the batch of its first data for its own.
     is_free = all(spec.shape[0] is None for spec in signature.specs.values())
     return Signature(
@@ -141,7 +142,7 @@ def cut_strings(signature: Signature) -> Signature:
         call,
         cut_at=cuts[0] if is_one else None,
         strings=StringModel(
-            signature, _reader(tensors, sources), _layers(tensors, sources)
+            signature, _reader(tensors, made, sources), [*made]
         ),
     )
 
@@ -199,28 +200,12 @@ def _roots(
     return [name for name, each in sources.items() if id(each) in found]
 
 
-def _layers(
-    tensors: Mapping[str, keras.KerasTensor],
-    sources: Mapping[str, keras.KerasTensor],
-) -> dict[str, str | None]:
-    """Returns the layers of `StringModel`."""
-    return {
-        name: layer.name
-        if isinstance(layer := layer_of(tensor), keras.Layer)
-        and len(read := sources_of(tensor)) == 1
-        and any(read[0] is each for each in sources.values())
-        else None
-        for name, tensor in tensors.items()
-        if tensor is not sources.get(name)
-    }
-
-
 def _reader(
     tensors: Mapping[str, keras.KerasTensor],
+    made: Mapping[str, keras.KerasTensor],
     sources: Mapping[str, keras.KerasTensor],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Returns a function from inputs with strings to those of the cut model."""
-    made = {name: tensors[name] for name in _layers(tensors, sources)}
     needed = [
         name
         for name in sources
@@ -268,7 +253,10 @@ def _is_cut(operation: Any, sources: Sequence[keras.KerasTensor]) -> bool:
 def steps(
     outputs: Sequence[keras.KerasTensor], beyond_cuts: bool = True
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
-    """Yields each tensor before the outputs, its operation, and its inputs."""
+    """Yields each tensor before the outputs, its operation, and its inputs.
+
+    Unless `beyond_cuts`, none before strings and lookups.
+    """
     # Follow the history of the tensors: a layer shared by several models has
     # several outputs.
     seen = set()

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -27,24 +26,10 @@ _OFFERED = (
 )
 
 
-def check_model(model: Any) -> None:
-    """Raises `ValueError` for anything but a model, such as its path."""
-    if isinstance(model, keras.Model):
-        return
-    hint = ""
-    if isinstance(model, str | Path):
-        hint = f". Load it: keras.saving.load_model('{model}')"
-    raise ValueError(
-        "`model` must be a keras.Model, of Keras 3. Received: "
-        f"model={model!r}{hint}"
-    )
-
-
 def resolve_signatures(
     model: keras.Model, signatures: Mapping[str, Any] | None = None
 ) -> list[Signature]:
     """Returns the signatures of an export of `model`."""
-    check_model(model)
     if signatures is None and not (signatures := offered(model)):
         default = signature_of(DEFAULT, model, {})
         cut = from_ids(default)
@@ -99,11 +84,9 @@ def resolve_numeric_signatures(
     looks up, is cut after them: see `cut_strings`. Shapes are those of the cut
     model's inputs.
     """
-    check_model(model)
-    given = signatures
-    if given is None:
-        given = offered_in_numbers(model) or {DEFAULT: model}
-    resolved = [_numeric_signature(*each) for each in as_given(given)]
+    if signatures is None:
+        signatures = offered_in_numbers(model) or {DEFAULT: model}
+    resolved = [_numeric_signature(*each) for each in as_given(signatures)]
     for signature in resolved:
         for name, spec in signature.specs.items():
             if spec.dtype in ("string", "bfloat16"):

@@ -95,7 +95,7 @@ def test_the_model_reads_what_was_generated(made):
     assert chosen.chosen == 7
     mean = np.mean(lost[is_token])
     assert chosen.chosen_ratio == pytest.approx(np.exp(mean), rel=1e-5)
-    assert chosen.too_high({"perplexity": 1.1}) == ["perplexity"]
+    assert chosen.exceeded({"perplexity": 1.1}) == ["perplexity"]
 
 
 @pytest.mark.slow
@@ -308,14 +308,14 @@ def test_nan_and_one_bad_signature_pass_no_limit():
         Likelihoods(chosen=10, lost=2.0),
         Likelihoods(chosen=10, lost=np.nan),
     ):
-        assert wrong.too_high(limits)
-    assert not Likelihoods(chosen=10, lost=0.5).too_high(limits)
+        assert wrong.exceeded(limits)
+    assert not Likelihoods(chosen=10, lost=0.5).exceeded(limits)
     # Tokens of probability 1 are no padding.
     scores = np.zeros((1, 4), "float32")
     outputs = {"token_score": scores}, {"token_score": scores - 50}
     found = of_targets(*outputs, True, np.array([[1, 1, 1, 0]], bool))
     assert found.tokens == 3
-    assert found.too_high(limits) == ["kl", "perplexity"]
+    assert found.exceeded(limits) == ["kl", "perplexity"]
 
 
 def test_many_weights_have_few_cases(made, monkeypatch):

@@ -39,7 +39,6 @@ def stateful():
 LAYERS = {
     "lstm": stateful,
     "counting": Counting,
-    "drifting": lambda: Counting(1e-9),
     "noisy": Noisy,
 }
 
@@ -65,7 +64,7 @@ def refused(run):
         "noisy",
         *(
             pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("lstm", "counting", "drifting")
+            for kind in ("lstm", "counting")
         ),
     ],
 )
