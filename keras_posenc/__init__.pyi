@@ -16,7 +16,6 @@ from keras_posenc.checkpoints.keras_hub import from_keras_hub as from_keras_hub
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator as PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel as PretrainedModel
 from keras_posenc.checkpoints.saving import save_hugging_face as save_hugging_face
-from keras_posenc.export.benchmark import benchmark_export as benchmark_export
 from keras_posenc.export.errors import ExportError as ExportError
 from keras_posenc.export.errors import ExportVerificationError as ExportVerificationError
 from keras_posenc.export.inspect import inspect_export as inspect_export

@@ -167,7 +167,7 @@ class ExportedGenerator:
         )
         try:
             response = run_model(
-                inspection.runtime, inspection.path, cases, limits, times=1
+                inspection.kind, inspection.path, cases, limits, times=1
             )
         except ExportVerificationError as error:
             longest = max(map(len, rows))

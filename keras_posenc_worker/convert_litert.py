@@ -38,12 +38,10 @@ def prepare() -> None:
 def main(path: str) -> str | None:
     """Converts as a request in a folder says; see `codec`.
 
-    The request has the `saved_model`, its `signatures`, whether operators of
+    It has the `saved_model`, its `signatures`, whether operators of
     TensorFlow's own are `allowed`, and for calibration `batches`: signatures
-    with inputs.
-
-    Returns:
-        None if `model.tflite` is in the folder; else the converter's error.
+    with inputs. Returns the converter's error, or None if `model.tflite` is in
+    the folder.
     """
     prepare()
     import tensorflow as tf

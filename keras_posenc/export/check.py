@@ -3,13 +3,11 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.notes import AGAINST_NAN, notes
 from keras_posenc.export.probes.compare import difference, resolve_ties
@@ -19,16 +17,14 @@ from keras_posenc.export.probes.likelihoods import (
     Likelihoods,
     of_choices,
     of_targets,
-    wrong_scores,
 )
 from keras_posenc.export.probes.quality import qualities
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.report import CaseReport, VerificationReport
-from keras_posenc.export.running import limits_for
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import MIB, Limits
+from keras_posenc.export.worker_client import MIB, Limits, limits_for
 from keras_posenc.progress import printable_errors
 from keras_posenc_worker.cases import distances, make_case, unlike
 from keras_posenc_worker.codec import to_bytes
@@ -57,13 +53,7 @@ class _Unlike(Exception):
 def compare(
     probe: Probe, response: Mapping[str, Any], reference: Reference
 ) -> CaseReport:
-    """Compares the outputs of an exported model for one probe.
-
-    Args:
-        probe: The inputs, and the model's outputs.
-        response: The worker's outputs for the probe, or its error.
-        reference: The reference that the probe belongs to.
-    """
+    """Compares the outputs of an exported model for one probe."""
     case = CaseReport(
         signature=probe.signature,
         inputs=str(probe),
@@ -72,12 +62,19 @@ def compare(
         is_extreme=bool(probe.extremes),
         examples=probe.examples,
     )
+
+    def judged(got: Mapping[str, Any]) -> CaseReport:
+        try:
+            return _judged(case, probe, got, reference)
+        except _Unlike as error:
+            return _failed(case, error)
+
     try:
         got = _outputs(probe, response)
     except _Unlike as error:
         return _failed(case, error)
     probe = _with_labels(probe, got, reference)
-    found = _judged(case, probe, got, reference)
+    found = judged(got)
     is_exact = reference.quantization is None
     if (
         found.is_right(reference)
@@ -86,7 +83,7 @@ def compare(
     ):
         return found
     kept, left_out = _without_rounding(got, probe, reference)
-    rounded = _judged(case, probe, kept, reference)
+    rounded = judged(kept)
     if not rounded.is_right(reference):
         return found
     if left_out:
@@ -131,11 +128,7 @@ def _failed(case: CaseReport, error: _Unlike) -> CaseReport:
 
 
 def _outputs(probe: Probe, response: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a file's outputs, of the model's names, shapes and kinds.
-
-    Raises:
-        _Unlike: It gives others.
-    """
+    """Returns a file's outputs, of the model's names, shapes and kinds."""
     if "error" in response:  # runtimes use several lines
         raise _Unlike(" ".join(response["error"].split()))
     got, expected = response["outputs"], probe.outputs
@@ -176,15 +169,12 @@ def _judged(
             reference.tolerance,
         )
     by_likelihood = name in reference.by_likelihood
-    try:
-        for output, wanted in expected.items():
-            if wanted.dtype == object and not by_likelihood:
-                _check_texts(output, got[output], wanted)
-            elif _is_float(wanted):
-                _check_finite(probe, output, got[output], wanted, by_likelihood)
-        likelihoods = _likelihoods(probe, got, reference)
-    except _Unlike as error:
-        return _failed(case, error)
+    for output, wanted in expected.items():
+        if wanted.dtype == object and not by_likelihood:
+            _check_texts(output, got[output], wanted)
+        elif _is_float(wanted):
+            _check_finite(probe, output, got[output], wanted, by_likelihood)
+    likelihoods = _likelihoods(probe, got, reference)
     case = dataclasses.replace(case, likelihoods=likelihoods)
     if by_likelihood:
         return case
@@ -296,29 +286,22 @@ def _without_rounding(
 def _likelihoods(
     probe: Probe, got: Mapping[str, Any], reference: Reference
 ) -> Likelihoods | None:
-    """Returns likelihoods of texts, if any.
-
-    Raises:
-        _Unlike: The file's choices or scores are wrong, however likely.
-    """
-    error: str | None = None
-    by_likelihood = probe.signature in reference.by_likelihood
+    """Returns likelihoods of texts, if any."""
     rescore = reference.rescores.get(probe.signature)
-    is_text = probe.is_sample and "target" in probe.inputs  # not made up
-    found = None
-    if rescore is not None and by_likelihood:
+    if rescore is not None and probe.signature in reference.by_likelihood:
         found, error = of_choices(probe.inputs, probe.outputs, got, rescore)
-    else:
-        is_token = reference.target_tokens(probe)
-        if is_token is not None and by_likelihood:
-            error = wrong_scores(got, is_token)
-        if is_text and TOKEN_SCORE in got:
-            if is_token is None:
-                is_token = probe.outputs[TOKEN_SCORE] != 0
-            found = of_targets(probe.outputs, got, probe.is_drawn, is_token)
-    if error is not None:
-        raise _Unlike(error)
-    return found
+        if error is not None:
+            raise _Unlike(error)
+        return found
+    # Invented targets say nothing.
+    if not (
+        probe.is_sample and "target" in probe.inputs and TOKEN_SCORE in got
+    ):
+        return None
+    is_token = reference.target_tokens(probe)
+    if is_token is None:
+        is_token = probe.outputs[TOKEN_SCORE] != 0
+    return of_targets(probe.outputs, got, probe.is_drawn, is_token)
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
@@ -332,21 +315,26 @@ def check(
     response: Mapping[str, Any],
     different_weights: Sequence[str] = (),
 ) -> VerificationReport:
-    """Compares all outputs of an exported model with the reference.
-
-    Args:
-        reference: The model's outputs.
-        inspection: The exported model.
-        response: The worker's response.
-        different_weights: As in the report.
-    """
+    """Compares all outputs of an exported model with the reference."""
     cases = []
     for probe, found in zip(reference.probes, response["cases"], strict=True):
         if probe.is_nan:
             continue
-        cases.append(compare(probe, found, reference))
-        if "python" in found and cases[-1].is_right(reference):
-            _check_python(probe, found, reference, inspection.path)
+        case = compare(probe, found, reference)
+        if "python" in found and case.is_right(reference):
+            other = {**found, "outputs": found["python"]}
+            python = compare(probe, other, reference)
+            if not python.is_right(reference):
+                case = _failed(
+                    python,
+                    _Unlike(
+                        "it differs between servers and Python: "
+                        "tf.saved_model.load gives other values: "
+                        f"{python.error or python.where}",
+                        python.where,
+                    ),
+                )
+        cases.append(case)
     check_determined(cases, reference)
     held = {id(probe) for probe in reference.held}
     quality = qualities(
@@ -362,7 +350,6 @@ def check(
     names = {signature.name for signature in reference.signatures}
     return VerificationReport(
         path=inspection.path,
-        in_float32=reference.in_float32,
         kind=inspection.kind,
         size_bytes=inspection.size_bytes,
         load_seconds=response["load_seconds"],
@@ -385,14 +372,9 @@ def check(
         quality=quality,
         by_likelihood=sorted(reference.by_likelihood),
         quantization=reference.quantization,
-        warmup=response.get("warmup", 0),
         different_weights=[*different_weights],
-        eager_differences=reference.eager_differences,
-        notes=[
-            *notes(reference, inspection),
-            *_other_nan(reference, response),
-        ],
-        compiled_model=response.get("compiled_model", ""),
+        notes=[*notes(reference, inspection), *response.get("notes", ())],
+        checks=[*response.get("checks", ())],
     )
 
 
@@ -424,11 +406,7 @@ def kept_cases(
 
     Samples may be private: they are kept only where nothing was generated.
     """
-    generated = {
-        probe.signature
-        for probe in reference.probes
-        if not (probe.is_sample or probe.is_nan)
-    }
+    generated = {x.signature for x in reference.probes if not x.is_sample}
     return [
         make_case(
             probe.signature,
@@ -440,47 +418,9 @@ def kept_cases(
             is_sample=probe.is_sample,
         )
         for probe, own in zip(reference.probes, response["cases"], strict=True)
-        if not probe.is_nan
-        and "error" not in own
+        if "error" not in own
         and not (probe.is_sample and probe.signature in generated)
     ]
-
-
-def _check_python(
-    probe: Probe, found: Mapping[str, Any], reference: Reference, path: Path
-) -> None:
-    """Raises `ExportVerificationError` if Python gives other outputs.
-
-    A SavedModel says by different parts of it what servers run, and what
-    `tf.saved_model.load` gives.
-    """
-    case = compare(probe, {**found, "outputs": found["python"]}, reference)
-    if not case.is_right(reference):
-        raise ExportVerificationError(
-            f"'{path}' differs between servers and Python: signature "
-            f"'{probe.signature}': tf.saved_model.load gives other values: "
-            f"{case.error or case.where}"
-        )
-
-
-def _other_nan(
-    reference: Reference, response: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yields the outputs in which inputs of NaN give NaN in other places."""
-    names: dict[str, None] = {}
-    for probe, found in zip(reference.probes, response["cases"], strict=True):
-        for name, wanted in probe.outputs.items() if probe.is_nan else ():
-            got = found.get("outputs", {}).get(name)
-            if unlike(got, wanted.shape, wanted.dtype) or not _is_float(wanted):
-                continue
-            own, other = (np.isnan(x.astype("float64")) for x in (wanted, got))
-            if np.any(own != other):
-                names[f"{probe.signature}/{name}"] = None
-    if names:
-        yield (
-            "NaN in: the file gives NaN where the model gives a number, or the "
-            f"reverse: {', '.join(names)}"
-        )
 
 
 def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:

@@ -39,7 +39,7 @@ def load(
 
     Args:
         path: The file or folder.
-        kind: As `Inspection.kind`, or `"litert_flex"`.
+        kind: As `Inspection.kind`.
         digest: The digest that the file must have.
         signatures: Their names.
         threads: How many threads work at one batch; None for the runtime's own
@@ -104,7 +104,7 @@ def _load(
         return SavedModel(str(path), threads).runners
     if kind == "onnx":
         return load_onnx(content, signatures, threads)
-    runners = load_litert(content, kind == "litert_flex", threads)
+    runners = load_litert(content, threads)
     # All callers share its tensors.
     turn = threading.Lock()
     return {name: _in_turn(run, turn) for name, run in runners.items()}

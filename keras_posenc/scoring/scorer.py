@@ -141,8 +141,6 @@ class Scorer:
             )
         self.path = path.resolve()
         self.kind = inspection.kind
-        if self.kind == "litert" and inspection.foreign_operators:
-            self.kind = "litert_flex"
         self.signature = signature
         try:
             inputs, outputs = known[signature].values()

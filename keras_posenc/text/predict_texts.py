@@ -7,10 +7,9 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import check_positive_int
-from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.errors import check_model, require_tensorflow_backend
 from keras_posenc.export.signatures.from_model import named_outputs
 from keras_posenc.export.signatures.labels import LABEL, check_labels
-from keras_posenc.export.signatures.resolve import check_model
 
 SCORE = "score"
 

@@ -62,14 +62,34 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_exists(options.exported)
-    import keras_posenc as kp
+    from keras_posenc.export import units
+    from keras_posenc.export.benchmark import timings
+    from keras_posenc.progress import printable
 
-    found = kp.benchmark_export(
-        options.exported,
-        signatures=options.signatures,
-        lengths=[*chain.from_iterable(options.lengths)],
-        threads=options.threads and [*chain.from_iterable(options.threads)],
-        repeats=options.repeats,
-    )
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    found = [
+        *timings(
+            options.exported,
+            options.signatures,
+            [*chain.from_iterable(options.lengths)],
+            options.threads and [*chain.from_iterable(options.threads)],
+            options.repeats,
+        )
+    ]
+    if options.json:
+        print(json.dumps({"timings": found}, indent=2))
+        return EXIT_OK
+    for each in found:
+        seconds = each["median_milliseconds"] / 1e3
+        shape = (*next(iter(each["shapes"].values()), ()),)
+        count = units.count(each["threads"], "thread")
+        text = (
+            f"{each['signature']}, {shape}, {count}: median "
+            f"{units.time(seconds)}, 95% of the runs within "
+            f"{units.time(each['p95_milliseconds'] / 1e3)}, loaded in "
+            f"{units.time(each['load_seconds'])}, memory "
+            f"{units.size(each['peak_bytes'])}"
+        )
+        if each["tokens"]:
+            text += f", {each['tokens'] / seconds:.3g} tokens/s"
+        print(printable(text))
     return EXIT_OK

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import math
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists, without_keras
@@ -34,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
     check_exists(options.exported)
     check_exists(options.second)
     without_keras()
+    from keras_posenc.export import units
     from keras_posenc.export.replay import diff
 
     found, notes = diff(
@@ -42,14 +42,7 @@ def run(options: argparse.Namespace) -> int:
         allow_operators=options.allow_operators,
     )
     if options.json:
-        outputs = [
-            {
-                # JSON has no infinity, the SQNR of equal outputs.
-                key: None if value in (math.inf, math.nan) else value
-                for key, value in dataclasses.asdict(each).items()
-            }
-            for each in found
-        ]
+        outputs = units.jsonable([dataclasses.asdict(each) for each in found])
         print(json.dumps({"outputs": outputs, "notes": notes}, indent=2))
     else:
         print(*found, *notes, sep="\n")

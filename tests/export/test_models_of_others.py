@@ -330,12 +330,14 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     mixed, plain = make.classifier("mixed_bfloat16"), make.classifier()
     path = tmp_path / "m.tflite"
     report = export(kp.export_litert, mixed, path).report
-    assert report.in_float32
-    assert "compared with the model in float32" in report.details()
-    assert kp.verify_export(path, mixed, max_length=2).in_float32
-    assert not export(kp.export_litert, plain, path).report.in_float32
+    said = "compared with the model in float32"
+    assert said in report.details()
+    assert said in kp.verify_export(path, mixed, max_length=2).details()
+    report = export(kp.export_litert, plain, path).report
+    assert said not in report.details()
     path = export(kp.export_saved_model, mixed, tmp_path / "s").path
-    assert not kp.verify_export(path, mixed, max_length=2).in_float32
+    report = kp.verify_export(path, mixed, max_length=2)
+    assert said not in report.details()
 
 
 @pytest.mark.parametrize(
@@ -343,6 +345,14 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     [
         (
             lambda m: kp.verify_export("m.tflite", "m"),
+            "`model` must be a keras.Model",
+        ),
+        (
+            lambda m: kp.export_saved_model("m.keras", "m"),
+            r"must be a keras.Model.*keras.saving.load_model\('m.keras'\)",
+        ),
+        (
+            lambda m: kp.export_litert(layers.Dense(2), "m.tflite"),
             "`model` must be a keras.Model",
         ),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),

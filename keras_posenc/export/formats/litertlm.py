@@ -31,7 +31,6 @@ from keras_posenc.export.pipeline import Step
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
 from keras_posenc.export.report import VerificationReport
-from keras_posenc.export.worker_client import Worker
 from keras_posenc.publish import working_folder, writing_to
 
 _PREFILL = re.compile(r"prefill_(\d+)")
@@ -88,12 +87,10 @@ class LiteRTLM(LiteRT):
                 ],
             )
 
-    def run(
-        self, reference: Reference, found: Inspection, runtime: Worker | None
-    ) -> dict[str, Any]:
+    def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
         """Returns the outputs of the LiteRT file."""
         with _unpacked(found) as file:
-            return super().run(reference, file, runtime)
+            return super().run(reference, file)
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
@@ -116,9 +113,8 @@ class LiteRTLM(LiteRT):
         unmeasured = {*self.parts.models} - {"decode"} - measured
         report = dataclasses.replace(
             report,
-            engine=engine,
             cases=[*report.cases, *cases],
-            notes=[*report.notes, *self._notes()],
+            notes=[*report.notes, engine, *self._notes()],
             unverified=[
                 *report.unverified,
                 *(

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import as_integer
+from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_package import (
@@ -50,7 +51,6 @@ from keras_posenc.export.signatures.resolve import (
 )
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
-from keras_posenc.export.worker_client import Worker
 from keras_posenc.publish import working_folder
 
 _SECTIONS = (
@@ -201,9 +201,7 @@ class Embedder(Format):
         }
         return dataclasses.replace(found, signatures={signature.name: sides})
 
-    def run(
-        self, reference: Reference, found: Inspection, runtime: Worker | None
-    ) -> dict[str, Any]:
+    def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
         """Returns the engine's vectors, as `run_model` does."""
         batches = [
             (name, texts)
@@ -218,9 +216,10 @@ class Embedder(Format):
     ) -> VerificationReport:
         """Adds what an application has to know."""
         notes = [*_notes(self.parts, self.sizes, reference), *report.notes]
-        return dataclasses.replace(
-            report, notes=notes, token_ids=len(self.texts)
-        )
+        count = units.count(len(self.texts), "text")
+        text = f"LiteRT-LM's engine made the tokenizer's ids of {count}"
+        checks = [*report.checks, text]
+        return dataclasses.replace(report, notes=notes, checks=checks)
 
 
 def lengths_of(found: Inspection) -> list[int]:

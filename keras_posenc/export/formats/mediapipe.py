@@ -16,8 +16,9 @@ from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.generate import Probe, texts_beyond
+from keras_posenc.export.probes.graphs import Graphs
 from keras_posenc.export.probes.quality import quality_of
-from keras_posenc.export.probes.reference import Memory, Reference, runner_of
+from keras_posenc.export.probes.reference import Reference, runner_of
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.signatures.cut_strings import (
     LIMITS,
@@ -170,7 +171,7 @@ class TextTask:
         return others, self._probes(texts)
 
     def _probes(self, texts: Sequence[str]) -> Iterator[Probe]:
-        run = runner_of(self.text, Memory())
+        run = runner_of(self.text, Graphs(self.text.innermost))
         invented = texts_beyond(self.limit)
         for is_sample, group in ((False, invented), (True, texts)):
             for text, inputs, given in self._rows(group):
@@ -245,6 +246,8 @@ def resolve_task(
             vocabulary or labels.
     """
     whole, *_ = resolve_signatures(model)
+    named = {DEFAULT: model} if signatures is None else signatures
+    given = [*as_given(named)]
     cut = from_ids(whole)
     tokenizer = before = None
     if cut is not None and cut.cut_at is not None:
@@ -274,12 +277,7 @@ def resolve_task(
 
     _check_tokenizer(tokenizer, tokenize)
     _check_output(task, whole, labels)
-    signature = _of_bert(
-        {DEFAULT: model} if signatures is None else signatures,
-        model,
-        cut,
-        tokenizer,
-    )
+    signature = _of_bert(given, model, cut, tokenizer)
     return TextTask(
         name=task,
         signature=signature,
@@ -292,13 +290,13 @@ def resolve_task(
 
 
 def _of_bert(
-    signatures: Mapping[str, Any],
+    signatures: Sequence[tuple[str, Any, Mapping[str, Any]]],
     model: keras.Model,
     cut: Signature,
     tokenizer: Any,
 ) -> Signature:
     """Returns the signature of ids, mask and segments, from that of ids."""
-    (name, given, shapes), *others = as_given(signatures)
+    (name, given, shapes), *others = signatures
     if others or given is not model or not {*shapes} <= {IDS}:
         raise ValueError(
             "`signatures` of a task must be one, of the model itself, with no "
@@ -594,7 +592,7 @@ def _wrong_outputs(
     if is_exact:
         return None
     quality = quality_of(reference.kinds[signature][name], pairs)
-    if quality is None or not quality.too_low(reference.limits):
+    if quality is None or not quality.exceeded(reference.limits):
         return None
     return quality.text(reference.limits)
 

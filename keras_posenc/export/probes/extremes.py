@@ -11,7 +11,6 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
 
-NAN = "NaN"
 LARGE_INTEGERS = "large integers"
 
 Shape = tuple[int, ...]
@@ -55,13 +54,6 @@ def extreme_floats(
     each input is filled alone, with those kinds that the model accepts there:
     another input may be a position. First comes an example in which every
     second float is NaN, but not the last one.
-
-    Args:
-        signature: The signature to make inputs for.
-        lengths: Lengths of its dynamic axes except the batch: the first that
-            the model accepts is used.
-        invent: Makes its usual inputs, of these shapes by name.
-        takes: Returns whether the model accepts some inputs.
     """
     floats = [
         name
@@ -133,11 +125,6 @@ def large_integers(
 
     One input is shifted by each power of two, from a sample, and from where
     float32 or int32 end. Formats may compare integers as float32.
-
-    Args:
-        signature: The signature, of a dynamic batch.
-        sample: Its inputs in a sample.
-        names: The inputs of integers that may have any value.
     """
     first = {name: value[:1].astype(object) for name, value in sample.items()}
     specs = signature.specs

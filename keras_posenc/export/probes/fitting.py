@@ -38,13 +38,6 @@ def sizes_of(
     """Returns the smallest and the largest size of test inputs.
 
     It is the size of each dynamic axis except the batch.
-
-    Args:
-        signature: The signature.
-        most: The largest size to try.
-        is_given: Whether the caller gave this size. Else a smaller one will do.
-        graphs: The graphs of the model.
-        call: Runs the signature.
     """
     if _is_fixed(signature):
         return 1, most
@@ -175,13 +168,9 @@ def run_texts(inputs: Inputs, call: Call) -> tuple[Inputs, dict[str, Any]]:
     """Runs a model on inputs; invented texts are cut to what it takes.
 
     Only the model's layers know how many tokens a text has, and how many of
-    them have positions. A graph gives NaN for those beyond.
-
-    Returns:
-        The inputs that it takes, and its outputs.
-
-    Raises:
-        ValueError: The model refuses the inputs, with empty texts too.
+    them have positions. A graph gives NaN for those beyond. Returns the inputs
+    that it takes, and its outputs; raises `ValueError` if it refuses empty
+    texts too.
     """
     refusal, first = None, None
     for tried in _shortened(inputs):

@@ -13,12 +13,7 @@ import numpy as np
 from keras_posenc.checks import check_positive_int, is_number
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.every_id import every_id, tables
-from keras_posenc.export.probes.extremes import (
-    NAN,
-    Invent,
-    Shape,
-    extreme_floats,
-)
+from keras_posenc.export.probes.extremes import Invent, Shape, extreme_floats
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -85,11 +80,6 @@ class Probe:
         first = next(iter(self.inputs.values()), np.zeros(()))
         return len(first) if first.ndim else 1
 
-    @property
-    def is_nan(self) -> bool:
-        """Whether it was made to see what NaN becomes."""
-        return NAN in self.extremes
-
 
 @dataclasses.dataclass(frozen=True)
 class Probes:
@@ -141,20 +131,10 @@ class Probes:
         are_default: bool = False,
         **more: Any,
     ) -> Self:
-        """Checks the arguments of `verify` and the exports, and fits samples.
+        """Checks arguments of `verify` and the exports, and fits samples.
 
-        Args:
-            signatures: The signatures to run.
-            samples: See `verify`.
-            max_length: By default what the signatures allow.
-            fitted: Further samples, by the signature that they were fitted to.
-            are_default: Whether the signatures are the default ones. Then those
-                after the first are left out if the ids that they take are not
-                known.
-            **more: Further attributes.
-
-        Raises:
-            ValueError: Arguments that no model can be run with.
+        `are_default` says that those signatures after the first are left out of
+        which the ids are not known.
         """
         is_given = max_length is not None
         if max_length is None:
@@ -238,17 +218,6 @@ def make_probes(
 
     The same sizes have the same inputs each time. The model must accept samples
     and the longest length; it may reject shorter ones.
-
-    Args:
-        signature: The signature to make inputs for.
-        given: The samples that are its inputs.
-        max_length: The longest sequence.
-        takes: Returns whether the model accepts some inputs.
-        smallest: The smallest length that the model takes.
-
-    Raises:
-        ValueError: The signature takes integers, and neither an `Embedding` nor
-            a vocabulary nor samples limit them.
     """
     probe = functools.partial(Probe, signature.name)
     for inputs in given:
@@ -413,13 +382,7 @@ def _inventor(
     values: Mapping[str, np.ndarray | None],
     limits: Mapping[str, int | None],
 ) -> Invent:
-    """Returns a function that makes inputs of some shapes, by name.
-
-    Args:
-        signature: The signature.
-        values: See `_values`.
-        limits: See `_id_limits`.
-    """
+    """Returns a function that makes inputs of some shapes, by name."""
     texts = texts_beyond(longest_text(signature))
     made = Offers.of(signature.model).made_inputs
 
@@ -599,12 +562,6 @@ def _id_limits(
     Only of inputs whose values are not known otherwise. The embedding that an
     input goes to rejects a larger id, however deep in the model it is. An input
     that accepts an id too large for all embeddings goes to none.
-
-    Args:
-        signature: The signature.
-        values: See `_values`.
-        lengths: Lengths to try, of which the model takes at least one.
-        takes: Returns whether the model accepts some inputs.
     """
     integers = [name for name, known in values.items() if known is None]
     sizes = sorted({table.input_dim for table in tables(signature)})

@@ -3,14 +3,11 @@
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import math
-import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
@@ -18,6 +15,7 @@ from keras_posenc.export.probes import fitting, rounding
 from keras_posenc.export.probes.compare import (
     Retrace,
     difference,
+    kinds_of,
     retrace_of,
     scales_of,
 )
@@ -25,7 +23,6 @@ from keras_posenc.export.probes.extremes import large_integers
 from keras_posenc.export.probes.generate import (
     Probe,
     Probes,
-    has_many_weights,
     make_probes,
 )
 from keras_posenc.export.probes.graphs import Call, Graphs
@@ -35,21 +32,11 @@ from keras_posenc.export.probes.likelihoods import (
     rescore_of,
     scores_targets,
 )
-from keras_posenc.export.probes.quality import kinds_of
-from keras_posenc.export.probes.repeats import (
-    check_repeats,
-    difference_in_eager_code,
-    restored,
-)
+from keras_posenc.export.probes.repeats import check_repeats, restored
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.probes.tolerance import (
-    BY_KERAS,
-    TOLERANCE,
-    limits_of,
-)
+from keras_posenc.export.probes.tolerance import TOLERANCE, limits_of
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import layers_within
 
 PADDING_MATTERS = (
     "padding changes the outputs: do not let a server batch examples of "
@@ -58,57 +45,16 @@ PADDING_MATTERS = (
 _PADDING = 4  # ids that are added to see that
 
 
-class Memory:
-    """Cache of models' outputs, for signatures that run one model.
-
-    Args:
-        functions: Graph functions of signatures, by the ids of these.
-
-    Attributes:
-        seconds: Processor time of all outputs, cached ones included.
-    """
-
-    def __init__(self, functions: Mapping[int, Any] | None = None) -> None:
-        self.seconds = 0.0
-        self._functions = functions or {}
-        self._graphs: dict[int, Graphs] = {}
-        self._known: dict[Any, tuple[dict[str, Any], float]] = {}
-
-    def graphs(self, signature: Signature) -> Graphs:
-        """Returns the graphs of the model that a signature runs."""
-        signature = signature.innermost
-        key = id(signature)
-        if key not in self._graphs:
-            self._graphs[key] = Graphs(signature, self._functions.get(key))
-        return self._graphs[key]
-
-    def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
-        """Returns a model's outputs; runs it once for the same inputs."""
-        call = self.graphs(signature)
-        key = id(call), hashlib.sha256(pickle.dumps(inputs)).digest()
-        if key not in self._known:
-            began = time.process_time()
-            outputs = call(inputs)
-            self._known[key] = outputs, time.process_time() - began
-        outputs, seconds = self._known[key]
-        self.seconds += seconds
-        return outputs
-
-    def forget(self) -> None:
-        """Forgets all outputs."""
-        self._known.clear()
-
-
-def runner_of(signature: Signature, memory: Memory) -> Call:
-    """Returns a function that runs the model's graph.
+def runner_of(signature: Signature, graphs: Graphs) -> Call:
+    """Returns a function that runs the model's graph, once for the same inputs.
 
     What a signature adds to its model is computed in NumPy; see `Oracle`.
     """
     oracle = signature.oracle
-    if oracle is not None:
-        run = runner_of(oracle.base, memory)
-        return lambda inputs: oracle.from_base(run(oracle.to_base(inputs)))
-    return functools.partial(memory.run, signature)
+    if oracle is None:
+        return graphs.cached
+    run = runner_of(oracle.base, graphs)
+    return lambda inputs: oracle.from_base(run(oracle.to_base(inputs)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +64,6 @@ class Reference:
     Attributes:
         signatures: The signatures that were run.
         tolerance: The largest difference allowed in a file of float32.
-        in_float32: Whether a model of mixed precision was run in float32.
         quantization: The exported model's mode of quantization, or None.
         limits: The limits of a quantized file, by name: see `limits_of`.
         retraces: How models of choices are run again, by the names of their
@@ -131,14 +76,11 @@ class Reference:
             the model's `output_scales`.
         seconds: Processor time that the outputs took.
         notes: What the test inputs could not cover, as text.
-        eager_differences: Where the model's eager code gives other outputs
-            than its graph, as text.
-        memory: What runs the models once more, where rounding is measured.
+        graphs: Those of the models, by the names of the signatures.
     """
 
     signatures: Sequence[Signature]
     tolerance: float = TOLERANCE
-    in_float32: bool = False
     quantization: str | None = None
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
     retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
@@ -150,22 +92,21 @@ class Reference:
     )
     seconds: float = 0.0
     notes: list[str] = dataclasses.field(default_factory=list)
-    eager_differences: list[str] = dataclasses.field(default_factory=list)
-    memory: Memory = dataclasses.field(default_factory=Memory)
+    graphs: Mapping[str, Graphs] = dataclasses.field(default_factory=dict)
 
     def rounding_of(self, probe: Probe) -> dict[str, np.ndarray]:
         """Returns how far rounding may move outputs: see `rounding.py`."""
         (signature,) = (
             each for each in self.signatures if each.name == probe.signature
         )
-        call = runner_of(signature, self.memory)
+        graphs = self.graphs[probe.signature]
+        call = runner_of(signature, graphs)
 
         def run(inputs: Inputs) -> dict[str, Any]:
-            self.memory.forget()  # what other weights gave
+            graphs.forget()  # what other weights gave
             return call(inputs)
 
-        with restored(_models(self.signatures)):
-            return rounding.rounding_of(probe, signature.innermost.model, run)
+        return rounding.rounding_of(probe, signature.innermost.model, run)
 
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
@@ -262,31 +203,12 @@ def _spread(values: Sequence[np.ndarray], scale: float) -> float:
     return float(np.max(np.ptp(rows, axis=0) / sizes))
 
 
-def _models(signatures: Sequence[Signature]) -> list[keras.Model]:
-    return [each.model for each in signatures]
-
-
 def compute_reference(
     probes: Probes,
-    in_float32: bool = False,
     quantization: str | None = None,
     functions: Mapping[str, Any] | None = None,
 ) -> Reference:
-    """Runs the model itself; the exported model gets the same inputs later.
-
-    Args:
-        probes: The test inputs.
-        in_float32: Whether the model is in float32 instead of its own mixed
-            precision.
-        quantization: The exported model's mode of quantization, or None.
-        functions: Graph functions of signatures by name, as far as they have
-            been traced and read the model's variables.
-
-    Raises:
-        ValueError: A limit that such a file does not have, or inputs that the
-            model itself rejects.
-        ExportVerificationError: The model's outputs change from run to run.
-    """
+    """Runs the model itself; the exported model gets the same inputs later."""
     signatures, tolerance = probes.signatures, probes.tolerance
     limits = limits_of(quantization, probes.limits, tolerance)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
@@ -296,38 +218,36 @@ def compute_reference(
         return {name: x for name, x in found.items() if x is not None}
 
     retraces = by_name(retrace_of)
-    known = functions or {}
-    memory = Memory(
-        {id(x): known[x.name] for x in signatures if x.name in known}
-    )
+    traced = {id(x): (functions or {}).get(x.name) for x in signatures}
+    models: dict[int, Graphs] = {}
+    for each in signatures:
+        base = each.innermost
+        models.setdefault(id(base), Graphs(base, traced.get(id(base))))
+    graphs = {each.name: models[id(each.innermost)] for each in signatures}
     cases: list[Probe] = []
     notes: list[str] = []
-    eager: list[str] = []
-    with restored(_models(signatures)):  # a run may change variables
+    with restored([x.model for x in signatures]):  # a run may change variables
         for each in signatures:
-            cases += _cases(each, probes, memory, notes)
-            cases += _pairs(each, probes, memory, quantization is not None)
-        for signature, inputs in _smallest(signatures, cases, memory):
-            case = inputs, memory.run(signature, inputs)
-            check_repeats(
-                signature.model, *case, memory.graphs(signature), tolerance
-            )
-            if quantization != BY_KERAS and not _is_rounding(signature):
-                found = difference_in_eager_code(signature, *case, tolerance)
-                eager += filter(None, [found])
+            own = graphs[each.name]
+            cases += _cases(each, probes, own, notes)
+            cases += _pairs(each, probes, own, quantization is not None)
+        for run, inputs in _smallest(signatures, cases, graphs):
+            check_repeats(run, inputs, run.cached(inputs), tolerance)
         began = time.process_time()
         cases += probes.extra
-        memory.seconds += time.process_time() - began
+        seconds = time.process_time() - began
         scales = _scales(signatures, cases)
         if any(
-            _is_moved(s, cases, scales, memory, tolerance) for s in signatures
+            _is_moved(x, cases, scales[x.name], graphs[x.name], tolerance)
+            for x in signatures
         ):
             notes.append(PADDING_MATTERS)
-    memory.forget()
+    for model in models.values():
+        seconds += model.seconds
+        model.forget()
     return Reference(
         signatures,
         tolerance,
-        in_float32,
         quantization,
         limits,
         retraces,
@@ -335,18 +255,17 @@ def compute_reference(
         probes.in_engine,
         cases,
         scales,
-        memory.seconds,
+        seconds,
         notes,
-        eager,
-        memory,
+        graphs,
     )
 
 
 def _is_moved(
     signature: Signature,
     cases: Sequence[Probe],
-    scales: Mapping[str, Mapping[str, float]],
-    memory: Memory,
+    scales: Mapping[str, float],
+    graphs: Graphs,
     tolerance: float,
 ) -> bool:
     """Returns whether padding changes the outputs of a model of lengths.
@@ -369,7 +288,7 @@ def _is_moved(
     probe = min(alone, key=lambda each: each.inputs[IDS].size)
     ids = np.pad(probe.inputs[IDS], ((0, 0), (0, _PADDING)))
     try:
-        run = runner_of(signature, memory)
+        run = runner_of(signature, graphs)
         found = {**run({**probe.inputs, IDS: ids})}
     except ValueError:  # too long for the model
         return False
@@ -382,9 +301,7 @@ def _is_moved(
     for name, value in wanted.items():
         if value.shape != found[name].shape:  # a vector for each token
             wanted[name], found[name] = value[:, :real], found[name][:, :real]
-    apart = difference(
-        wanted, {name: found[name] for name in wanted}, scales[signature.name]
-    )
+    apart = difference(wanted, found, scales)
     return apart.largest_difference > max(tolerance, TOLERANCE)
 
 
@@ -416,11 +333,11 @@ def _scales(
 def _cases(
     signature: Signature,
     probes: Probes,
-    memory: Memory,
+    graphs: Graphs,
     notes: list[str],
 ) -> Iterator[Probe]:
     """Yields a signature's probes, with the model's outputs."""
-    graphs, call = memory.graphs(signature), runner_of(signature, memory)
+    call = runner_of(signature, graphs)
     given, most = probes.given[signature.name], probes.max_length
     smallest, longest = fitting.sizes_of(
         signature, most, probes.is_given, graphs, call
@@ -459,7 +376,7 @@ def _cases(
                     f"alone show how it computes: {reason}"
                 )
             continue
-        if not probe.extremes or probe.is_nan or _is_finite(outputs):
+        if not probe.extremes or _is_finite(outputs):
             yield dataclasses.replace(probe, inputs=inputs, outputs=outputs)
     if not given or signature.oracle is not None:
         return
@@ -473,16 +390,6 @@ def _cases(
             yield Probe(signature.name, inputs, call(inputs), extremes=kinds)
 
 
-def _is_rounding(signature: Signature) -> bool:
-    """Returns whether eager code may well differ, or would take seconds."""
-    dtypes = {each.compute_dtype for each in layers_within(signature.model)}
-    return (
-        retrace_of(signature) is not None  # a choice may be a tie
-        or bool(dtypes & {"float16", "bfloat16"})
-        or has_many_weights(signature)
-    )
-
-
 def _is_finite(outputs: Mapping[str, Any]) -> bool:
     """Returns whether some number is finite: only such are compared."""
     return any(
@@ -494,17 +401,9 @@ def _is_finite(outputs: Mapping[str, Any]) -> bool:
 
 
 def _pairs(
-    signature: Signature, probes: Probes, memory: Memory, is_drawn: bool
+    signature: Signature, probes: Probes, graphs: Graphs, is_drawn: bool
 ) -> Iterator[Probe]:
-    """Yields texts to measure the likelihoods of: see `Offers.drawn_pairs`.
-
-    Args:
-        signature: The signature.
-        probes: The test inputs.
-        memory: What runs the model.
-        is_drawn: Whether the model samples some: for a quantized file. Any
-            other file gives the same log-likelihoods as the model.
-    """
+    """Yields texts to measure the likelihoods of: see `Offers.drawn_pairs`."""
     prompts = [
         inputs[IDS]
         for each in probes.signatures
@@ -514,7 +413,7 @@ def _pairs(
     pairs = Offers.of(signature.model).drawn_pairs
     if pairs is None or not (is_drawn or prompts):
         return
-    call = runner_of(signature, memory)
+    call = runner_of(signature, graphs)
     for inputs, is_own in pairs(prompts, in_graph):
         if is_drawn or not is_own:
             yield Probe(
@@ -527,11 +426,13 @@ def _pairs(
 
 
 def _smallest(
-    signatures: Sequence[Signature], cases: Sequence[Probe], memory: Memory
-) -> list[tuple[Signature, Inputs]]:
-    """Returns each model's signature, with the smallest inputs that it took."""
+    signatures: Sequence[Signature],
+    cases: Sequence[Probe],
+    graphs: Mapping[str, Graphs],
+) -> list[tuple[Graphs, Inputs]]:
+    """Returns each model's graphs, with the smallest inputs that it took."""
     by_name = {each.name: each for each in signatures}
-    found: dict[int, tuple[Signature, Inputs]] = {}
+    found: dict[int, tuple[Graphs, Inputs]] = {}
     for case in sorted(cases, key=lambda x: x.size or math.inf):
         if case.extremes:
             continue
@@ -539,5 +440,6 @@ def _smallest(
         while signature.oracle is not None:
             inputs = signature.oracle.to_base(inputs)
             signature = signature.oracle.base
-        found.setdefault(id(memory.graphs(signature)), (signature, inputs))
+        model = graphs[case.signature]
+        found.setdefault(id(model), (model, inputs))
     return [*found.values()]

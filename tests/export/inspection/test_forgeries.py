@@ -89,41 +89,9 @@ def saved_by_the_initializer(graph):
     init.input.append(f"^{saves(graph)[0].name}")
 
 
-def saved_by_another_node(graph):
-    graph.graph_def.node.add().CopyFrom(saves(graph)[0])
-    graph.graph_def.node[-1].name = "again"
-
-
 def saved_as_it_is_restored(graph):
     name = graph.saver_def.save_tensor_name.partition(":")[0]
     graph.saver_def.restore_op_name = name
-
-
-def saved_to_another_path(graph):
-    function = saves(graph)[1]
-    add_path(function.node_def)
-    only(function.node_def, op="SaveV2").input[0] = "path:output:0"
-
-
-def saved_with_another_ending(graph):
-    for node in saves(graph)[1].node_def:
-        if [*node.attr["value"].tensor.string_val] == [b"_temp/part"]:
-            node.attr["value"].tensor.string_val[0] = b"/../../../anywhere"
-
-
-def saved_with_another_separator(graph):
-    join = only(saves(graph)[1].node_def, op="StringJoin")
-    join.attr["separator"].s = b"/../../../anywhere"
-
-
-def merged_elsewhere(graph):
-    function = saves(graph)[1].node_def
-    join = only(function, op="StringJoin").name
-    only(function, op="MergeV2Checkpoints").input[1] = f"{join}:output:0"
-
-
-def saved_and_more(graph):
-    saves(graph)[1].node_def.add(name="print", op="PrintV2")
 
 
 def restored_from_another_path(graph):
@@ -137,18 +105,6 @@ def restored_from_another_path_within(graph):
     next(n for n in function.node_def if n.op == "RestoreV2").input[0] = (
         "path:output:0"
     )
-
-
-def restored_by_chance(graph):
-    """One variable twice, and nobody knows in which order."""
-    nodes = restores(graph)[1].node_def
-    one, two, *_ = (n for n in nodes if n.op == "AssignVariableOp")
-    two.input[0] = one.input[0]
-
-
-def restored_twice(graph):
-    node = restores(graph)[0]
-    node.input[2] = node.input[1]
 
 
 def fed_by_the_graph(graph):
@@ -219,17 +175,9 @@ FORGERIES = {
         saved_by_python,
         saved_by_a_client,
         saved_by_the_initializer,
-        saved_by_another_node,
         saved_as_it_is_restored,
-        saved_to_another_path,
-        saved_with_another_ending,
-        saved_with_another_separator,
-        merged_elsewhere,
-        saved_and_more,
         restored_from_another_path,
         restored_from_another_path_within,
-        restored_by_chance,
-        restored_twice,
         fed_by_the_graph,
     ],
     ("InitializeTableFromTextFileV2",): [
