@@ -56,11 +56,8 @@ class Claim:
     def favored_beams(self, ranks: Any, prompt: Any, index: Any) -> Any:
         """Returns scores `(batch, beams, vocabulary)` that prefer the tokens.
 
-        Args:
-            ranks: The scores.
-            prompt: Integers `(batch * beams, columns)`; the columns before
-                `index` are filled.
-            index: The column to be filled next.
+        Of the prompt, `(batch * beams, columns)`, those before `index` are
+        filled.
         """
         _, beams, vocabulary = ranks.shape
         count, length = self.ids.shape[1], self.ids.shape[2]
@@ -85,12 +82,7 @@ class Claim:
         return ops.where(ranks > IMPOSSIBLE, ranks + more, ranks)
 
     def favored_sequences(self, ranks: Any, ids: Any) -> Any:
-        """Returns scores `(batch, count)` that prefer these sequences.
-
-        Args:
-            ranks: The scores.
-            ids: Integers `(batch, count, columns)`: the whole sequences.
-        """
+        """Returns scores `(batch, count)` that prefer these sequences."""
         count, length = self.ids.shape[1], self.ids.shape[2]
         ids = ops.expand_dims(ids[:, :, -length:], 2)
         same = ops.all(ops.equal(ids, ops.expand_dims(self.ids, 1)), axis=-1)

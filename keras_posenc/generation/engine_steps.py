@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.flat_cache import OF_ENGINES, flat, nested
-from keras_posenc.generation.logit_size import StateSize
+from keras_posenc.generation.logit_size import sizes_of
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search
 from keras_posenc.ops.named import NamedArguments
@@ -100,14 +100,9 @@ class EngineStep(NamedArguments, keras.layers.Layer):
 def engine_models(
     search: Search, prefill_lengths: Sequence[int], cache_length: int
 ) -> dict[str, keras.Model]:
-    """Returns `decode` and a `prefill_<n>` for each length.
+    """Returns `decode` and a `prefill_<n>` for each length of a chunk.
 
     They share the search's weights.
-
-    Args:
-        search: The search.
-        prefill_lengths: Sizes of chunks of a prompt.
-        cache_length: How many tokens a sequence may have.
 
     Raises:
         ValueError: The model cannot be cached, has fewer positions, or has
@@ -161,7 +156,9 @@ def _model(
     model.own_probes = chunks
     # Of few chunks. The engine reads them for the log-probabilities of texts.
     model.constant_outputs = tuple(caches)
-    model.output_scales = StateSize(search.model, lambda: model(next(chunks())))
+    model.output_scales = functools.partial(
+        sizes_of, search.model, lambda: model(next(chunks()))
+    )
     return model
 
 
