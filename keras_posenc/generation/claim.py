@@ -23,8 +23,7 @@ class Claim:
         tolerance: A scalar: of logits in a greedy search, of probabilities in
             sampling; with beams, of scores, relative to the best one where
             that is above 1. Of several sequences the first is preferred most,
-            since their order may be a tie too. From 1e6 on all choices are
-            taken from `ids`.
+            since their order may be a tie too.
         offset: The column of the search's buffer where they start.
     """
 
@@ -35,7 +34,6 @@ class Claim:
         self.ids = ids  # (batch, n, length)
         self.tolerance = ops.cast(tolerance, "float32")
         self.offset = offset
-        self.is_forced = self.tolerance >= 1e6
 
     def tokens(self, index: Any) -> Any:
         """Returns the tokens of the first sequence in a column, `(batch,)`."""
@@ -45,11 +43,9 @@ class Claim:
         """Returns logits `(batch, vocabulary)` that prefer the token."""
         is_claimed = _one_hot(self.tokens(index), logits.shape[-1])
         possible = logits > IMPOSSIBLE
-        # Beyond any logit: the choice is taken as it is.
-        more = ops.where(self.is_forced, float("inf"), self.tolerance)
         return ops.where(
             ops.logical_and(is_claimed, possible),
-            logits + ops.cast(more, logits.dtype),
+            logits + ops.cast(self.tolerance, logits.dtype),
             logits,
         )
 

@@ -35,15 +35,8 @@ _NEUTRAL: Mapping[str, Any] = {
 class EngineParts:
     """The models of a package, and the model's own outputs to compare.
 
-    Attributes:
-        cache_length: How many tokens a chat may have.
-        prefill_lengths: The lengths, sorted.
-        search: The search, for the model and the ids that it generates.
-        tokenizer: The layer.
-        sampling: `temperature`, `top_k` and `top_p`, or None.
-        template: The template of chats, or None.
-        special_tokens: Special tokens, by the names that it has for them.
-        render: Returns the text of a list of messages.
+    `sampling` has `temperature`, `top_k` and `top_p`, or is None; `template` is
+    that of chats, and `render` returns the text of a list of messages.
     """
 
     cache_length: int

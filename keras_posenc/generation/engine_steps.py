@@ -25,11 +25,6 @@ class EngineStep(NamedArguments, keras.layers.Layer):
     those at consecutive places, so the first one tells them from padding.
     Padding may be beyond the caches.
 
-    Args:
-        search: The search, for its model and the ids that it never generates.
-        with_logits: Whether to return logits, as the engine's `decode` does.
-        **kwargs: Keras's `name` and the like.
-
     Call arguments:
         inputs: A dict of `tokens`, int32 `(1, n)`; `input_pos`, int32 `(n,)`,
             the places of these tokens in the sequence; and for each block
@@ -37,8 +32,9 @@ class EngineStep(NamedArguments, keras.layers.Layer):
             head_dim)`.
 
     Returns:
-        A dict of the caches, by the same names; and of `logits`, float32
-        `(1, n, vocabulary)`, impossible for ids that are never generated.
+        A dict of the caches, by the same names; and `with_logits`, of `logits`,
+        float32 `(1, n, vocabulary)`, impossible for ids that are never
+        generated.
     """
 
     def __init__(

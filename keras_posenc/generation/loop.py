@@ -190,5 +190,4 @@ class Sampled(Greedy):
             return tokens
         claimed, most = self.claim.tokens(index), self.claim.tolerance
         is_near = draw.distance(logits, level, claimed) <= most
-        is_claimed = ops.logical_or(is_near, self.claim.is_forced)
-        return ops.where(is_claimed, claimed, tokens)
+        return ops.where(is_near, claimed, tokens)
