@@ -14,9 +14,6 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.generation_config import generation_of
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.tokenizers import CONFIG, MODULES, tokenizer_of
-from keras_posenc.checkpoints.tokenizers import (
-    vocabulary_of as vocabulary_of_tokens,
-)
 from keras_posenc.checkpoints.translator import translator_of
 from keras_posenc.generation.search import vocabulary_of
 from keras_posenc.text.files import read_text
@@ -140,26 +137,3 @@ def special_tokens_of(folder: Folder) -> dict[str, str]:
             if name.endswith("_token") and isinstance(token, str):
                 found[name] = token
     return found
-
-
-def start_of(folder: Folder) -> str:
-    """Returns the token that the tokenizer puts before texts, or ""."""
-    if not vocabulary_of_tokens(folder):
-        return ""
-    any_model = SimpleNamespace(
-        pad_id=-1,
-        vocabulary_size=folder.mapping(CONFIG).get("vocab_size"),
-        input_position=None,
-    )
-    tokenizer = tokenizer_of(folder, any_model, generates=True)
-    before, after = tokenizer.frame
-    if after:
-        raise ValueError(
-            f"The tokenizer in '{folder.path}' adds an end symbol to each "
-            "prompt, after which an exported model would write nothing of the "
-            "chat. Chat with the folder itself"
-        )
-    if not before:
-        return ""
-    found = special_tokens_of(folder).get("bos_token")
-    return found or getattr(tokenizer, "start_token", None) or ""

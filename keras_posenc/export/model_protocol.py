@@ -38,8 +38,9 @@ class Offers:
             addition, so that what it loses can be measured.
         embedder_parts: Returns the parts of a model from texts to vectors, as
             LiteRT-LM runs them: see `EmbedderParts` of the checkpoints.
-        output_scales: Least size of an output's numbers, by its name, for
-            numbers that may be near 0 but are sums of larger ones.
+        output_scales: Returns the least size of outputs' numbers by name, for
+            numbers that may all be near 0 but are sums of larger ones, such as
+            log-likelihoods. Differences are relative to it.
         constant_outputs: Names of outputs that do not depend on the inputs, so
             that a report does not warn of them.
         own_probes: Returns batches of inputs, dicts of arrays by name, to
@@ -69,7 +70,7 @@ class Offers:
     target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
     embedder_parts: Callable[[], Any] | None = None
-    output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    output_scales: Callable[[], Mapping[str, float]] = dict
     constant_outputs: Sequence[str] = ()
     own_probes: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     longest_input: int | None = None

@@ -37,16 +37,9 @@ def load(
 ) -> dict[str, Runner]:
     """Returns functions for the signatures of a file, loaded at first use.
 
-    Args:
-        path: The file or folder.
-        kind: As `Inspection.kind`.
-        digest: The digest that the file must have.
-        signatures: Their names.
-        threads: How many threads work at one batch; None for the runtime's own
-            choice.
-
     Raises:
-        ExportError: It is missing, has another digest, or does not load.
+        ExportError: It is missing, has another digest than `digest`, or does
+            not load.
     """
     with _lock:
         key = (path, digest, threads)

@@ -6,27 +6,25 @@ import json
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists, without_keras
-from keras_posenc_cli.options import Commands, add_command, add_options
+from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "diff",
         run,
+        ("exported FIRST", "a file with cases", arguments.path),
+        ("second SECOND", "another file", arguments.path),
+        "--allow-op",
+        "--json",
         summary="compare two exported files of one model",
         description="Runs two exported files, of any two formats, on the cases "
         "that are kept with the first, and prints how far the outputs of the "
         "second are from those of the first. Needs no Keras.",
-        usage="FIRST SECOND [option ...]",
-        example="keras-posenc diff judge.tflite judge-int8.tflite",
+        example="diff order.tflite order-int8.tflite",
     )
-    add_options(parser, "exported", metavar="FIRST", help="a file with cases")
-    parser.add_argument(
-        "second", type=arguments.path, metavar="SECOND", help="another file"
-    )
-    add_options(parser, "--allow-op", "--json")
 
 
 def run(options: argparse.Namespace) -> int:

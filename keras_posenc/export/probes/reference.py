@@ -314,7 +314,7 @@ def _scales(
     for signature in signatures:
         own_scales = Offers.of(signature.model).output_scales
         if id(own_scales) not in known:
-            known[id(own_scales)] = dict(own_scales.items())
+            known[id(own_scales)] = dict(own_scales())
         least, own = known[id(own_scales)], signature.own_names
         found = scales_of(
             [
