@@ -43,7 +43,7 @@ from keras_posenc.positional.time_encoding import TimeEncoding as TimeEncoding
 from keras_posenc.scoring.files import score_files as score_files
 from keras_posenc.scoring.scorer import Scorer as Scorer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer as BytePairTokenizer
-from keras_posenc.text.byte_tokenizer import ByteTokenizer as ByteTokenizer
+from keras_posenc.text.character_tokenizer import ByteTokenizer as ByteTokenizer
 from keras_posenc.text.character_tokenizer import CharacterTokenizer as CharacterTokenizer
 from keras_posenc.text.predict_texts import predict_texts as predict_texts
 from keras_posenc.text.prompt import Prompt as Prompt

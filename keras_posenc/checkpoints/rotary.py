@@ -33,9 +33,6 @@ def rotary_of(
         head_dim: How many features are rotated, for the scaling `"ntk"`.
         share: Of the features that are rotated, where the scaling does not
             say; None for a model that always rotates all.
-
-    Raises:
-        ValueError: The scaling is not one of these, or two keys differ.
     """
     older, given = (_taken(config, key) for key in _KEYS)
     if older and given and older != given:

@@ -4,12 +4,10 @@ A model that was trained to say whether one text follows from another also says
 whether "This example is about sport." follows from a text.
 """
 
-import inspect
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 TEMPLATE = "This example is {}."
@@ -20,9 +18,6 @@ def entailment_of(labels: Sequence[str] | None, name: str) -> tuple[int, int]:
 
     As in transformers, the opposite is the first label, or the last one if
     entailment is the first.
-
-    Raises:
-        ValueError: There is not one label of entailment.
     """
     found = [
         place
@@ -38,33 +33,10 @@ def entailment_of(labels: Sequence[str] | None, name: str) -> tuple[int, int]:
     return found[0], -1 if found[0] == 0 else 0
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for what Keras's `predict` does not take."""
-    known = [*inspect.signature(keras.Model.predict).parameters][2:]
-    for name in options:
-        if name == "hypothesis_template":
-            given = options[name]
-            raise ValueError(
-                "`hypothesis_template` of transformers is `template` here. "
-                f"Give template={given if _is_template(given) else TEMPLATE!r}"
-                f", with one '{{}}' for the label. Received: {name}={given!r}"
-            )
-        if name not in known:
-            raise ValueError(
-                f"`classify` has no argument `{name}`. Its arguments are: "
-                f"texts, labels, template, multi_label, {', '.join(known)}. "
-                f"Received: {name}={options[name]!r}"
-            )
-
-
 def pairs_of(
     texts: Sequence[Any], labels: Any, template: Any
 ) -> list[list[str]]:
-    """Returns each text with each hypothesis: texts first, then labels.
-
-    Raises:
-        ValueError: `labels` or `template` is invalid.
-    """
+    """Returns each text with each hypothesis: texts first, then labels."""
     if (
         isinstance(labels, str)
         or not isinstance(labels, Sequence)

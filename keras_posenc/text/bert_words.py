@@ -111,9 +111,6 @@ def bert_words(
             their word is `marked` of the index here.
         added_tokens: as `special_tokens`, but found in the normalized text;
             their index follows those of the special ones.
-
-    Returns:
-        Ragged strings of shape (batch, any).
     """
     import tensorflow as tf
 

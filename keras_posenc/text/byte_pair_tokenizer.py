@@ -13,7 +13,11 @@ from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.byte_pair_words import PATTERNS, byte_pair_words
 from keras_posenc.text.byte_pairs import BYTES, BytePairs, spelled_bytes
 from keras_posenc.text.spelled_tokens import ids_around, spelling
-from keras_posenc.text.tokenizer_json import of_byte_pairs
+from keras_posenc.text.tokenizer_file import (
+    BYTE_LEVEL,
+    of_byte_pairs,
+    read_file,
+)
 from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
 
 
@@ -29,13 +33,8 @@ class BytePairTokenizer(Tokenizer):
     order of `merges`. No text is unknown. The ids are those of the library
     "tokenizers".
 
-    The output carries the Keras mask `ids != pad_id`, for all layers after it
-    that take a mask. The vocabulary is in the layer's config, so in the
-    `.keras` file, and a constant in the graph, so in the SavedModel. Its
-    operators are TensorFlow's own; with `normalization` TF-Text's too. The
-    layer has no weights, runs on the CPU and cannot be compiled by XLA. On the
-    JAX and PyTorch backends, which have no strings, it works outside models:
-    on strings and in `dataset.map`.
+    Mask, config and backends are as for `WordpieceTokenizer`. Its operators are
+    TensorFlow's own; with `normalization` TF-Text's too.
 
     `detokenize` returns texts, up to the first end, with U+FFFD where ids are
     not valid UTF-8. `pad_id`, `start_id` and `end_id` are the ids of the
@@ -231,9 +230,7 @@ class BytePairTokenizer(Tokenizer):
             ValueError: if the file has a setting that is not supported, or no
                 padding.
         """
-        from keras_posenc.text.byte_pair_file import read_tokenizer
-
-        options = {**read_tokenizer(path), **kwargs}
+        options = {**read_file(path, BYTE_LEVEL), **kwargs}
         if "pad_token" not in options:
             raise ValueError(
                 "`pad_token=` must be given, a special token that no text has, "
@@ -295,30 +292,5 @@ class BytePairTokenizer(Tokenizer):
             left -= len(spelled[count])
         return ids[:count]
 
-    def get_vocabulary(self) -> list[str]:
-        """Returns the tokens, in the order of their ids."""
-        return list(self.vocabulary)
-
     def tokenizer_json(self) -> dict[str, Any]:
         return of_byte_pairs(self)
-
-    def vocabulary_size(self) -> int:
-        """Returns how many tokens the vocabulary holds."""
-        return len(self.vocabulary)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary": self.get_vocabulary(),
-            "merges": list(self.merges),
-            "pattern": self.pattern,
-            "normalization": self.normalization,
-            "add_prefix_space": self.add_prefix_space,
-            "ignore_merges": self.ignore_merges,
-            "start_token": self.start_token,
-            "end_token": self.end_token,
-            "pad_token": self.pad_token,
-            "special_tokens": list(self.special_tokens),
-            "added_tokens": list(self.added_tokens),
-            "skipped_tokens": list(self.skipped_tokens),
-        }

@@ -100,15 +100,7 @@ def pattern_of(expression: str) -> str | None:
 
 
 def byte_pair_words(texts: Any, pattern: str) -> Any:
-    """Splits texts into words, without losing characters.
-
-    Args:
-        texts: strings of shape (batch,), valid UTF-8.
-        pattern: one of `PATTERNS`.
-
-    Returns:
-        Ragged strings of shape (batch, any).
-    """
+    """Splits texts into words, without losing characters."""
     import tensorflow as tf
 
     replace = tf.strings.regex_replace

@@ -31,11 +31,6 @@ def render(
         tokens: Special tokens by the names that templates have for them, such
             as `bos_token`.
         source: What messages call the template.
-
-    Raises:
-        ImportError: The library `jinja2` is missing.
-        ValueError: The messages are no chat; the template raises an error, and
-            its message is shown; it takes too long, or leaves a message out.
     """
     chat = check_messages(messages)
     if importlib.util.find_spec("jinja2") is None:
@@ -99,12 +94,7 @@ def _has(text: str, content: str) -> bool:
 
 
 def check_messages(messages: Any) -> list[dict[str, str]]:
-    """Returns the messages of a chat.
-
-    Raises:
-        ValueError: They are no dicts of a known role and a text, there are
-            none, or the last one is the model's own.
-    """
+    """Returns the messages of a chat."""
     if isinstance(messages, str | Mapping) or not isinstance(
         messages, Sequence
     ):

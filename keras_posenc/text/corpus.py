@@ -6,11 +6,7 @@ from typing import Any
 
 
 def strings_of(corpus: Iterable[Any]) -> Iterable[str | bytes]:
-    """Returns an iterable of strings, after checking its first element.
-
-    Raises:
-        TypeError: if the corpus is one string, or starts with something else.
-    """
+    """Returns an iterable of strings, after checking its first element."""
     if isinstance(corpus, str | bytes):
         raise TypeError(
             "`corpus` must be an iterable of strings or a `tf.data.Dataset` "
@@ -39,12 +35,7 @@ def check_dataset(corpus: Any) -> None:
 
 
 def texts_of(corpus: Any) -> Iterator[str]:
-    """Yields the texts of a corpus, with U+FFFD for invalid UTF-8.
-
-    Raises:
-        TypeError: if the corpus is one string, or has anything else than
-            strings.
-    """
+    """Yields the texts of a corpus, with U+FFFD for invalid UTF-8."""
     import tensorflow as tf
 
     if isinstance(corpus, tf.data.Dataset):

@@ -98,11 +98,7 @@ def predict_texts(
 
 
 def _takes_column(model: keras.Model) -> bool:
-    """Returns whether a model takes texts of shape (batch, 1).
-
-    Raises:
-        ValueError: It takes no texts.
-    """
+    """Returns whether a model takes texts of shape (batch, 1)."""
     inputs = getattr(model, "inputs", None) or []
     found = [(x.dtype, tuple(x.shape[1:])) for x in inputs]
     if found and found not in ([("string", ())], [("string", (1,))]):

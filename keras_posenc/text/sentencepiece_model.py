@@ -87,12 +87,7 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(model: bytes) -> Pieces:
-    """Returns what a layer needs to know of a model.
-
-    Raises:
-        ValueError: if the bytes are not a model, or one that is neither
-            Unigram nor BPE; or if native code cannot have it: see `bounds`.
-    """
+    """Returns what a layer needs to know of a model."""
     from google.protobuf.message import DecodeError
 
     try:

@@ -13,13 +13,7 @@ def spelling(token: str) -> str:
 
 
 def starts_with(tokens: Sequence[str], others: str, texts: Any) -> Any:
-    """Returns whether texts start with one of some tokens, or another match.
-
-    Args:
-        tokens: as for `ids_around`.
-        others: an expression.
-        texts: strings of shape (batch,).
-    """
+    """Returns whether texts start with one of some tokens, or another match."""
     import tensorflow as tf
 
     either = "|".join([*map(_expression, tokens), others])
@@ -41,9 +35,6 @@ def ids_around(
         texts: strings of shape (batch,), valid UTF-8.
         between: a function from strings (any,) to their ids, ragged, for the
             parts of texts around the tokens.
-
-    Returns:
-        Ragged int32 ids of shape (batch, any).
     """
     import tensorflow as tf
 

@@ -34,11 +34,6 @@ def learn_vocabulary(
     Returns:
         The special tokens, the characters in alphabetical order, alone and as
         suffixes, then the other tokens, the most frequent first.
-
-    Raises:
-        TypeError: if the corpus is one string, or has anything else.
-        ValueError: if `vocabulary_size` is too small, or the corpus has no
-            word.
     """
     smallest = len(SPECIAL_TOKENS) + 2
     if vocabulary_size < smallest:

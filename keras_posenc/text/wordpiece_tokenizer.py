@@ -2,7 +2,6 @@
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -12,8 +11,8 @@ from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import NO_WORD, bert_words, marked
 from keras_posenc.text.byte_pair_words import WHITE
-from keras_posenc.text.pieces_json import of_wordpiece
 from keras_posenc.text.spelled_tokens import ids_around
+from keras_posenc.text.tokenizer_file import of_wordpiece
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
     PAD,
@@ -23,9 +22,6 @@ from keras_posenc.text.wordpiece_vocabulary import (
     check_vocabulary,
     read_vocabulary,
 )
-
-# Seconds until a slow step is shown.
-_PATIENCE = 2.0
 
 _MASK = "[MASK]"
 # Longest word, in characters: longer ones are unknown to BERT's tokenizers.
@@ -219,8 +215,8 @@ class WordpieceTokenizer(Tokenizer):
                 included. The result may be smaller.
             sequence_length: as for the constructor.
             lowercase: as for the constructor.
-            verbose: whether to show on standard error what takes long, if it
-                does; 2 also shows the logs of native code.
+            verbose: whether a terminal shows that it goes on; 2 also shows the
+                logs of native code.
             **kwargs: as for the constructor.
 
         Returns:
@@ -244,20 +240,8 @@ class WordpieceTokenizer(Tokenizer):
 
         import_tensorflow_text("WordpieceTokenizer")
         words_of = _words_of(lowercase, **kwargs)
-        with progress(verbose) as step:
-            # Seconds for many thousand texts; nothing is shown for few.
-            patience = threading.Timer(
-                _PATIENCE,
-                step,
-                [f"Learning a vocabulary of {vocabulary_size} tokens"],
-            )
-            patience.daemon = True
-            patience.start()
-            try:
-                vocabulary = learn_vocabulary(corpus, vocabulary_size, words_of)
-            finally:
-                patience.cancel()
-                patience.join()
+        with progress(verbose):
+            vocabulary = learn_vocabulary(corpus, vocabulary_size, words_of)
         return cls(
             vocabulary,
             sequence_length=sequence_length,
@@ -406,34 +390,8 @@ class WordpieceTokenizer(Tokenizer):
         )
         return tf.strings.reduce_join(tf.where(kept, pieces, ""), axis=-1)
 
-    def get_vocabulary(self) -> list[str]:
-        """Returns the tokens, in the order of their ids."""
-        return list(self.vocabulary)
-
     def tokenizer_json(self) -> dict[str, Any]:
         return of_wordpiece(self)
-
-    def vocabulary_size(self) -> int:
-        """Returns how many tokens the vocabulary holds."""
-        return len(self.vocabulary)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary": self.get_vocabulary(),
-            "lowercase": self.lowercase,
-            "normalization": self.normalization,
-            "strip_accents": self.strip_accents,
-            "split_on_cjk": self.split_on_cjk,
-            "special_tokens": self.special_tokens
-            if self.special_tokens is None
-            else list(self.special_tokens),
-            "added_tokens": list(self.added_tokens),
-            "pad_token": self.pad_token,
-            "unknown_token": self.unknown_token,
-            "start_token": self.start_token,
-            "end_token": self.end_token,
-        }
 
 
 def _words_of(

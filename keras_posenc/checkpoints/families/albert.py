@@ -12,7 +12,7 @@ _BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0."
 class Albert(Bert):
     """[Lan et al., 2019](https://arxiv.org/abs/1909.11942)."""
 
-    types = {"albert": "Albert"}
+    types = ("albert",)
     prefix = "albert."
     names = {
         **Bert.names,
@@ -26,11 +26,6 @@ class Albert(Bert):
         "feed_forward_output": _BLOCK + "ffn_output",
         "feed_forward_norm": _BLOCK + "full_layer_layer_norm",
     }
-    unused = (
-        r"(albert\.)?embeddings\.position_ids",
-        r"(albert\.)?pooler\.(weight|bias)",
-        r"(predictions|sop_classifier)\..*",
-    )
     pooler = Pooler("albert.pooler", "tanh")
 
     usual_activation = "gelu_new"

@@ -9,7 +9,7 @@ from keras_posenc.checkpoints.families.vit import ViT
 class DinoV2(ViT):
     """[Oquab et al., 2023](https://arxiv.org/abs/2304.07193)."""
 
-    types = {"dinov2": "Dinov2"}
+    types = ("dinov2",)
     prefix = "dinov2."
     names = {
         **ViT.names,

@@ -30,7 +30,7 @@ _BIASES = {
 class DinoV3(DinoV2):
     """[Siméoni et al., 2025](https://arxiv.org/abs/2508.10104)."""
 
-    types = {"dinov3_vit": "DINOv3ViT"}
+    types = ("dinov3_vit",)
     prefix = "dinov3_vit."
     pooling = None  # transformers has no classifier of it
     names = {
@@ -64,12 +64,6 @@ class DinoV3(DinoV2):
             "stage_names",
         ):
             config.take(key, None)
-        self.without_bias = frozenset(
-            part
-            for key, parts in _BIASES.items()
-            if not config.expect(key, key != "key_bias", key == "key_bias")
-            for part in parts
-        )
         patch_size = config.size("patch_size", 16)
         tokens = 1 + config.checked("num_register_tokens", check_count, 0)
         draws = {
@@ -113,6 +107,15 @@ class DinoV3(DinoV2):
             "norm_epsilon": config.positive("layer_norm_eps", 1e-5),
             "dropout": 0.0,
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        without = frozenset(
+            part
+            for key, parts in _BIASES.items()
+            if not config.expect(key, key != "key_bias", key == "key_bias")
+            for part in parts
+        )
+        return {"without_bias": without}
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         self.fill_patches(model, parts)

@@ -10,7 +10,7 @@ from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
 class DistilBert(Bert):
     """[Sanh et al., 2019](https://arxiv.org/abs/1910.01108)."""
 
-    types = {"distilbert": "DistilBert"}
+    types = ("distilbert",)
     prefix = "distilbert."
     names = {
         "embedding": "embeddings.word_embeddings",
@@ -25,10 +25,6 @@ class DistilBert(Bert):
         "feed_forward_output": "transformer.layer.{}.ffn.lin2",
         "feed_forward_norm": "transformer.layer.{}.output_layer_norm",
     }
-    unused = (
-        r"(distilbert\.)?embeddings\.position_ids",
-        r"vocab_(transform|layer_norm|projector)\..*",
-    )
     pooler = Pooler("pre_classifier", "relu")
 
     def sizes(self, config: Config) -> dict[str, Any]:

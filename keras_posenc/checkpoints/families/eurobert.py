@@ -14,7 +14,7 @@ _POOLINGS = {"bos": "first", "mean": "mean", "late": "late"}
 class EuroBert(Family):
     """[Boizard et al., 2025](https://arxiv.org/abs/2503.05500)."""
 
-    types = {"eurobert": "EuroBert"}
+    types = ("eurobert",)
     prefix = "model."
     names = Llama.names
     unused = (r"lm_head\..*",)
@@ -31,11 +31,6 @@ class EuroBert(Family):
             "pad_token",
         ):
             config.take(key, None)
-        config.rename("clf_pooling", "classifier_pooling")
-        self.pooler = replace(
-            self.pooler,
-            pooling=config.choose("classifier_pooling", _POOLINGS, "late"),
-        )
         width, heads = (
             config.size(key) for key in ("hidden_size", "num_attention_heads")
         )
@@ -59,3 +54,8 @@ class EuroBert(Family):
             "input_position": None,
             "attention_position": rotary_of(config, 10000.0),
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        config.rename("clf_pooling", "classifier_pooling")
+        pooling = config.choose("classifier_pooling", _POOLINGS, "late")
+        return {"pooler": replace(self.pooler, pooling=pooling)}

@@ -11,7 +11,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class GPT2(DecoderFamily):
     """[Radford et al., 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)."""
 
-    types = {"gpt2": "GPT2"}
+    types = ("gpt2",)
     prefix = "transformer."
     names = {
         "embedding": "wte",
@@ -53,5 +53,4 @@ class GPT2(DecoderFamily):
                 positions, skip_masked=True, name="position_embedding"
             ),
             "embeddings": "tied" if is_tied else "separate",
-            "scale_inputs": False,
         }

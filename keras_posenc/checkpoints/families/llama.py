@@ -9,10 +9,21 @@ from keras_posenc.checkpoints.rotary import rotary_of
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
+def biases(query_key_value: bool, output: bool, rest: bool) -> dict[str, bool]:
+    """Returns the options of the projections that have biases.
+
+    A projection of a block has one or, in `without_bias`, zeros.
+    """
+    return {
+        "use_bias": output or rest,
+        "query_key_value_bias": query_key_value,
+    }
+
+
 class Llama(DecoderFamily):
     """[Touvron et al., 2023](https://arxiv.org/abs/2302.13971)."""
 
-    types = {"llama": "Llama"}
+    types = ("llama",)
     prefix = "model."
     names = {
         "embedding": "embed_tokens",
@@ -43,7 +54,7 @@ class Llama(DecoderFamily):
         config.expect("rope_interleaved", False)
         return {
             **self.shared_options(config),
-            **self.biases(
+            **biases(
                 attention, attention, config.expect("mlp_bias", False, True)
             ),
             "attention_position": self.rotary(config),
@@ -73,14 +84,22 @@ class Llama(DecoderFamily):
             "dropout": 0.0,
             "input_position": None,
             "embeddings": "tied" if is_tied else "separate",
-            "scale_inputs": False,
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        without: set[str] = set()
+        if not config.values.get("attention_bias"):
+            without |= {"attention_output"}
+        if not config.values.get("mlp_bias"):
+            without |= {"intermediate", "gate", "feed_forward_output"}
+        found = super().said(config, options)
+        return {**found, "without_bias": frozenset(without)}
 
 
 class Mistral(Llama):
     """[Jiang et al., 2023](https://arxiv.org/abs/2310.06825)."""
 
-    types = {"mistral": "Mistral"}
+    types = ("mistral",)
     usual_window: int | None = 4096
 
     def own_options(self, config: Config) -> dict[str, Any]:
@@ -92,7 +111,7 @@ class Mistral(Llama):
             config.take("sliding_window", None)
         return {
             **self.shared_options(config),
-            **self.biases(False, False, False),
+            **biases(False, False, False),
             "attention_position": self.rotary(config),
             "attention_window": window,
         }

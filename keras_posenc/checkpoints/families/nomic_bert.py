@@ -23,7 +23,7 @@ _ACTIVATIONS_OF_HUB = {"swiglu": "silu", "geglu": "gelu"}
 class NomicBert(Bert):
     """[Nussbaum et al., 2024](https://arxiv.org/abs/2402.01613)."""
 
-    types = {"nomic_bert": "NomicBert"}
+    types = ("nomic_bert",)
     prefix = "nomic_bert."
     prefix_of_hub = "bert."
     names = {
@@ -38,7 +38,6 @@ class NomicBert(Bert):
         "feed_forward_output": "encoder.layers.{}.mlp.fc2",
         "feed_forward_norm": "encoder.layers.{}.norm2",
     }
-    unused = (r"cls\..*", r"(\w+\.)?pooler\.dense\.(weight|bias)")
     pooler = Pooler("{prefix}pooler.dense", "tanh")
     usual_activation = "silu"
 

@@ -13,7 +13,7 @@ _APART = ("query", "key", "value", "intermediate", "gate")
 class Phi3(Mistral):
     """[Abdin et al., 2024](https://arxiv.org/abs/2404.14219)."""
 
-    types = {"phi3": "Phi3"}
+    types = ("phi3",)
     names = {
         **{
             part: name

@@ -9,7 +9,7 @@ from keras_posenc.checkpoints.families.llama import Llama
 class SmolLM3(Llama):
     """[Bakouch et al., 2025](https://huggingface.co/blog/smollm3)."""
 
-    types = {"smollm3": "SmolLM3"}
+    types = ("smollm3",)
     is_usually_tied = True
     usual_base = 2000000.0
 
