@@ -180,14 +180,9 @@ class Config:
     def rename(
         self, older: str, key: str, known: Mapping[str, str] | None = None
     ) -> None:
-        """Gives a key its current name.
+        """Gives a key its current name, and its value that of `known`.
 
         Where both names are present, their values must be equal.
-
-        Args:
-            older: Its name in other configs.
-            key: Its current name.
-            known: The current values by the older ones, where they differ.
         """
         if older in self._left:
             value = (

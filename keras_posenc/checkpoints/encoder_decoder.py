@@ -20,22 +20,6 @@ from keras_posenc.transformer.transformer_encoder_model import (
 
 _TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
 _HEAD, _BIAS = "lm_head.weight", "final_logits_bias"
-# Keys of training, and those that say what other keys do.
-_OF_NO_MATTER = (
-    "activation_dropout",
-    "add_bias_logits",
-    "classif_dropout",
-    "decoder_layerdrop",
-    "encoder_layerdrop",
-    "extra_pos_embeddings",
-    "force_bos_token_to_be_generated",
-    "init_std",
-    "n_positions",
-    "replacing_rate",
-    "save_step",
-    "student_decoder_layers",
-    "student_encoder_layers",
-)
 
 
 class EncoderDecoder(Family):
@@ -56,6 +40,12 @@ class EncoderDecoder(Family):
     prefix = "model."
     decoder_names: Mapping[str, str] = {}
     may_tie = False
+    ignored = """
+        activation_dropout add_bias_logits classif_dropout decoder_layerdrop
+        encoder_layerdrop extra_pos_embeddings force_bos_token_to_be_generated
+        init_std n_positions replacing_rate save_step student_decoder_layers
+        student_encoder_layers
+    """
     # The first id of a target, where the config has no such key.
     usual_start_id: int | None = None
 
@@ -79,8 +69,6 @@ class EncoderDecoder(Family):
 
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("is_encoder_decoder", True)
-        for key in _OF_NO_MATTER:
-            config.take(key, None)
         start = config.take("decoder_start_token_id", None, int, type(None))
         start = self.usual_start_id if start is None else start
         options = self.own_options(config)

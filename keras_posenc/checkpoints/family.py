@@ -156,9 +156,17 @@ class Family:
     norm_offset: float = 0.0
     # Whether kernels are (in, out), as ours, and not (out, in).
     has_our_kernels: bool = False
+    # Keys of the config without effect here: of training, of other heads, or
+    # between equal implementations; and those that have one value.
+    ignored: str = ""
+    fixed: Mapping[str, Any] = {}
 
     def read(self, config: Config) -> Reading:
         """Returns what a config says."""
+        for key in self.ignored.split():
+            config.take(key, None)
+        for key, value in self.fixed.items():
+            config.expect(key, value)
         options = self.options(config)
         usual = {
             "names": self.names,
@@ -345,13 +353,10 @@ def name_of(activation: Any, owner: str = "encoder") -> str:
 
 
 def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
-    """Returns the widths of the projections that one projection joins.
+    """Returns the widths of the projections that one joins: 1, 2 or 3.
 
-    Args:
-        layer: The projection.
-        count: How many it joins: 1, 2 of one width, or 3 for queries, keys and
-            values.
-        heads: How many heads of queries, and of keys and values.
+    Two are of one width; three are queries, keys and values, of which `heads`
+    are the numbers of heads.
     """
     units = layer.kernel.shape[1]
     if count < 3:
@@ -394,15 +399,9 @@ class Parts:
         offset: Any = 0.0,
         more: Mapping[int, Any] | None = None,
     ) -> Any:
-        """Fills a table of embeddings.
+        """Fills a table of embeddings, from the row `skip` on.
 
-        Args:
-            layer: The layer that has the table.
-            part: Name of the part.
-            skip: How many rows come before those of the table.
-            scale: Factor of all rows.
-            offset: Added to each row, after scaling.
-            more: Added to single rows, by their number.
+        `offset` is added after scaling, and `more` to single rows.
 
         Returns:
             The last row that was skipped less the first one that was not; 0 if
@@ -441,13 +440,7 @@ class Parts:
     ) -> None:
         """Fills a projection from one tensor, or from several, concatenated.
 
-        Args:
-            layer: The projection.
-            parts: Names of the parts.
-            number: Of the block.
-            heads: How many of queries, and of keys and values, where there are
-                three parts.
-            factors: Of the outputs, by part: see `Family.factors`.
+        `factors` are as in `Family.factors`; `heads`, as in `sizes_of`.
         """
         dim, _ = layer.kernel.shape
         sizes = sizes_of(layer, len(parts), heads)

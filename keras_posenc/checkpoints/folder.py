@@ -66,10 +66,8 @@ class Folder:
     def has(self, name: str) -> bool:
         """Returns whether there is a file of that name.
 
-        Raises:
-            ValueError: There is something that is not a regular file, such as
-                a pipe or a broken link. Treated as missing, it would change
-                what the rest of the folder means.
+        One that is not regular, such as a pipe or a broken link, is an error:
+        treated as missing, it would change what the rest means.
         """
         if name in self._values:  # read, or given
             return True

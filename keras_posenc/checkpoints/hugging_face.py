@@ -148,11 +148,9 @@ def load_hugging_face(
             padding is also that of a token.
 
     Warns:
-        UserWarning: Weights are not finite; names their tensors. Or the
-            checkpoint does not list `truncate_dim` among the sizes that its
-            vectors may be cut to (`matryoshka_dims` of `config.json` or of
-            `config_sentence_transformers.json`). Or the start or an end symbol
-            of a language model is not in its vocabulary, and is ignored.
+        UserWarning: Weights are not finite; names their tensors. Or the start
+            or an end symbol of a language model is not in its vocabulary, and
+            is ignored.
 
     Example:
     >>> import numpy as np
@@ -295,7 +293,7 @@ def _after(
         labels is not None and is_cross_encoder(folder)
     )
     if is_of_sentences and not encoder_only:
-        return sentence_embedding(folder, encoder.d_model, values, **options)
+        return sentence_embedding(folder, encoder.d_model, **options)
     refuse_options(options)
     if architecture is None or labels is None:
         return [], {}
@@ -342,12 +340,6 @@ def _check_is_checkpoint(folder: Folder) -> None:
     if folder.has(CONFIG):
         return
     refuse_gguf(folder.path)
-    saved = "saved_model.pb"
-    if folder.has(saved) or any(folder.path.glob(f"*/{saved}")):
-        raise ValueError(
-            f"'{folder.path}' is a SavedModel, or a folder of its versions, "
-            "and `folder` must be a checkpoint of Hugging Face"
-        )
     if folder.has("adapter_config.json"):
         raise ValueError(
             f"'{folder.path}' is an adapter, such as LoRA's, without its "

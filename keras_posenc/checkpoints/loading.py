@@ -159,11 +159,7 @@ class Loading:
         return model
 
     def finish(self, *unused: str) -> dict[str, Any]:
-        """Returns where the model is from; all tensors must be used.
-
-        Args:
-            *unused: Regular expressions of names of tensors that are not.
-        """
+        """Returns where the model is from; all other tensors must be used."""
         self.tensors.finish([*self.family.unused, *unused])
         return {
             "model_type": self.kind,

@@ -488,11 +488,7 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         return {name: self.with_prompt(text) for name, text in found.items()}
 
     def embedder_parts(self) -> EmbedderParts:
-        """Returns the parts of a sentence encoder for packages of LiteRT-LM.
-
-        Raises:
-            ValueError: See `embedder_parts` of embedder_parts.py.
-        """
+        """Returns the parts of a sentence encoder for packages of LiteRT-LM."""
         return embedder_parts(self)
 
     @property

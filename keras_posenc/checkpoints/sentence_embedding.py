@@ -50,24 +50,17 @@ OUTPUTS = ("float32", "int8", "binary")
 _QUANTIZATIONS = {"int8": Int8Quantization, "binary": BinaryQuantization}
 # sentence-transformers gives these prompts to every model, without a text.
 _USUAL = ("query", "document")
-# Where checkpoints name the sizes that they were trained to be cut to.
-MATRYOSHKA = ("matryoshka_dims", "matryoshka_dimensions")
 
 
 def sentence_embedding(
     folder: Folder,
     width: int,
-    values: Mapping[str, Any] | None = None,
     *,
     prompts: Mapping[str, str] | None = None,
     truncate_dim: int | None = None,
     output: str = "float32",
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the layers of `sentence_transformers` after the encoder.
-
-    Returns:
-        The layers, and what `PretrainedModel` takes of the prompts.
-    """
+    """Returns the layers after the encoder, and what is kept of the prompts."""
     texts, default, own_dim = _prompts(folder, prompts)
     modules = folder.json(MODULES)
     if not isinstance(modules, list) or not all(
@@ -131,8 +124,6 @@ def sentence_embedding(
             f"`truncate_dim` must be at most {size}, the width of the vectors. "
             f"Received: truncate_dim={dim}"
         )
-    if truncate_dim is not None:
-        _warn_of_size(folder, values or {}, truncate_dim, own_dim)
     after = zip(added, names[len(layers) :], strict=True)
     layers += [make(name) for (_, make), name in after]
     return layers, {
@@ -243,44 +234,6 @@ def with_default_prompt(
             stacklevel=4,
         )
     return model
-
-
-def _warn_of_size(
-    folder: Folder,
-    values: Mapping[str, Any],
-    truncate_dim: int,
-    own: int | None,
-) -> None:
-    """Warns of a size that the checkpoint does not list, nor cuts to itself."""
-    more = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
-    listed = {
-        key: sizes
-        for key in MATRYOSHKA
-        if isinstance(sizes := values.get(key, more.get(key)), list) and sizes
-    }
-    if any(truncate_dim in sizes for sizes in listed.values()):
-        return
-    for key, sizes in listed.items():
-        reason = (
-            f"was trained for vectors of {', '.join(map(str, sizes))} numbers "
-            f"('{key}'). With others a search may find less"
-        )
-        break
-    else:
-        if truncate_dim == own:
-            return
-        reason = (
-            "does not say that its vectors may be cut. If it was not trained "
-            "for that, a search finds less: leave out `truncate_dim`. If its "
-            f'model card lists this size, add \'"{MATRYOSHKA[0]}": '
-            f"[{truncate_dim}]' to '{folder.path / PROMPTS}', and this warning "
-            "ends"
-        )
-    warnings.warn(
-        f"'{folder.path}' {reason}. Received: truncate_dim={truncate_dim}",
-        UserWarning,
-        stacklevel=6,
-    )
 
 
 def _pooling(folder: Folder, path: str, width: int, name: str) -> Any:

@@ -143,11 +143,7 @@ def _class_of(folder: Folder, settings: Config) -> tuple[str, Class]:
 
 
 def complete(folder: Folder) -> bool:
-    """Gives a folder its `tokenizer.json`, if it has older files alone.
-
-    Returns:
-        Whether it was there.
-    """
+    """Gives a folder a `tokenizer.json`; returns whether it had one."""
     if folder.has(WHOLE) or folder.has(_SOURCE):
         return True
     settings = _opened(folder, SETTINGS)
@@ -160,12 +156,7 @@ def complete(folder: Folder) -> bool:
 
 
 def pairing_of(folder: Folder) -> tuple[int, bool]:
-    """Returns how a checkpoint's tokenizer joins two texts.
-
-    Returns:
-        How many end tokens are between the two, and whether the tokens of the
-        second one have another type.
-    """
+    """Returns how a folder's tokenizer joins two texts, as `pairing` does."""
     complete(folder)
     settings = _opened(folder, SETTINGS)
     _, known = _class_of(folder, settings)
@@ -192,8 +183,10 @@ def tokenizer_of(
 ) -> Tokenizer:
     """Returns a layer that gives the ids that the model was trained on.
 
-    Texts are cut at the length in the checkpoint, and never beyond the
-    model's table of positions.
+    Texts are cut at the length in the checkpoint, and never beyond the model's
+    table of positions; those of a model that generates at the latter alone. For
+    such a model `detokenize` leaves out special tokens, as transformers does
+    by default, and added tokens beyond the model's table are left out.
 
     Args:
         folder: The folder with the tokenizer's files.
@@ -201,11 +194,7 @@ def tokenizer_of(
             `vocabulary_size` and `input_position`. With `pad_id` -1 no token
             is padding.
         num_separators: As for the layer.
-        generates: Whether the model generates. Then texts are cut at the table
-            of positions alone; `detokenize` leaves out special tokens, as
-            `decode(skip_special_tokens=True)` of transformers does; and added
-            tokens beyond the model's table of tokens, which texts need not
-            have, are left out.
+        generates: Whether the model generates.
         of_targets: Whether it is for the texts that a model generates, where
             these have a tokenizer of their own, as in Marian.
     """

@@ -66,10 +66,8 @@ def scores_of(
 ) -> np.ndarray:
     """Returns the scores of labels, `(texts, labels)`, from logits of pairs.
 
-    Args:
-        logits: `(texts, labels, classes of entailment)`.
-        places: Of entailment and its opposite.
-        several: Whether each label is judged alone, against its opposite.
+    `places` are those of entailment and its opposite in the last axis; with
+    `several`, each label is judged alone, against its opposite.
     """
     entailed, opposite = (logits[..., place] for place in places)
     if several or logits.shape[1] == 1:

@@ -53,28 +53,15 @@ class ByteTokenizer(FramedTokenizer):
     UTF-8, because a text was cut within a character or a model chose them, and
     for id 1, it returns U+FFFD.
 
-    Mask, config and backends are as for `WordpieceTokenizer`. The operators are
-    TensorFlow's own.
+    Inputs are single texts; outputs, mask, config and backends are as for
+    `WordpieceTokenizer`. The operators are TensorFlow's own.
 
     Args:
-        sequence_length: number of ids per text: longer texts are cut, keeping
-            the end, shorter ones padded. None pads to the longest text of the
-            batch and cuts nothing.
-        max_length: the most ids of a text, where `sequence_length` is None:
-            longer texts are cut, and all are padded to the longest one.
+        sequence_length: as for `WordpieceTokenizer`.
+        max_length: the most ids of a text, where that is None.
         add_start: whether each text starts with `start_id`.
         add_end: whether each text ends with `end_id`.
-        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
-
-    Call arguments:
-        inputs: strings of shape (batch,): a tensor, an array or a list.
-
-    Returns:
-        int32 ids of shape (batch, sequence_length), or (batch, longest).
-
-    Raises:
-        ValueError: if `sequence_length` is too short for an empty text; if the
-            inputs are not strings of shape (batch,).
+        **kwargs: Keras' `name` and the like.
 
     Example:
         >>> from keras_posenc import ByteTokenizer
@@ -133,31 +120,21 @@ class CharacterTokenizer(FramedTokenizer):
     `detokenize` returns texts, up to the first end, with U+FFFD for unknown
     characters.
 
-    Mask, config and backends are as for `WordpieceTokenizer`. The operators are
-    TensorFlow's own.
+    Inputs are single texts; outputs, mask, config and backends are as for
+    `WordpieceTokenizer`. The operators are TensorFlow's own.
 
     Args:
         vocabulary: the characters in the order of their ids, as a string or a
             sequence of strings of one character.
-        sequence_length: number of ids per text: longer texts are cut, keeping
-            the end, shorter ones padded. None pads to the longest text of the
-            batch and cuts nothing.
-        max_length: the most ids of a text, where `sequence_length` is None:
-            longer texts are cut, and all are padded to the longest one.
+        sequence_length: as for `WordpieceTokenizer`.
+        max_length: the most ids of a text, where that is None.
         add_start: whether each text starts with `start_id`.
         add_end: whether each text ends with `end_id`.
-        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
-
-    Call arguments:
-        inputs: strings of shape (batch,): a tensor, an array or a list.
-
-    Returns:
-        int32 ids of shape (batch, sequence_length), or (batch, longest).
+        **kwargs: Keras' `name` and the like.
 
     Raises:
         ValueError: if the vocabulary is empty, has a character twice or
-            anything else than characters; if `sequence_length` is too short
-            for an empty text; if the inputs are not strings of shape (batch,).
+            anything else than characters.
 
     Example:
         >>> from keras_posenc import CharacterTokenizer

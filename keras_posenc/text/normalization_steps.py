@@ -1,10 +1,9 @@
 """Steps that normalize texts, as those of the library "tokenizers" do."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_posenc.text.byte_pair_words import WHITE
+from keras_posenc.text.byte_pair_words import WHITE, ranges
 
 # Marks that Unicode has later than the library: it leaves them.
 _LATER = """
@@ -23,11 +22,6 @@ _LATER = """
 GRAPHEMES = "graphemes"
 # Without a rule or a case; in place of a zero byte, which would end a text.
 _NO_ZERO = "\uffff"
-
-
-def ranges(classes: str) -> str:
-    """Returns ranges for the inside of a regular expression's brackets."""
-    return re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", classes.strip())
 
 
 def lower(texts: Any) -> Any:

@@ -52,22 +52,15 @@ class SentencepieceTokenizer(Tokenizer):
     `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3 in the latter file of XLM-R,
     and pretrained models of Hugging Face know those ids.
 
-    Mask, config and backends are as for `WordpieceTokenizer`.
-
+    Inputs, outputs, mask, config and backends are as for `WordpieceTokenizer`.
     `detokenize` returns texts, up to the first end, with `<unk>` for unknown
-    characters. `pad_id`, `unknown_id`, `start_id` and `end_id` are the ids of
-    the special tokens.
+    characters.
 
     Args:
         model: the path of a `.model` file, read at once, or its bytes.
-        sequence_length: number of ids per text: longer texts are cut, keeping
-            the end, shorter ones padded. None pads to the longest text of the
-            batch and cuts nothing.
-        max_length: the most ids of a text, where `sequence_length` is None:
-            longer texts are cut, and all are padded to the longest one.
-        num_separators: for pairs of texts, the number of end tokens between the
-            two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
-            at the end of the longer text. None for single texts.
+        sequence_length: as for `WordpieceTokenizer`, as are the next two.
+        max_length: the most ids of a text, where that is None.
+        num_separators: for pairs of texts.
         start_token: the piece before each text, or None for none.
         end_token: the piece after each text, or None for none.
         pad_token: the piece of padding; None pads with -1, for models of
@@ -100,21 +93,12 @@ class SentencepieceTokenizer(Tokenizer):
         vocabulary: tokens in the order of their ids, where these are not the
             model's pieces: those of Marian's `vocab.json`. A piece that is not
             among them is unknown, and `>>fra<<` at the start of a text is one.
-        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
-
-    Call arguments:
-        inputs: strings of shape (batch,), or (batch, 2) of pairs: a tensor, an
-            array or a list.
-
-    Returns:
-        int32 ids of shape (batch, sequence_length), or (batch, longest).
+        **kwargs: Keras' `name` and the like.
 
     Raises:
-        ImportError: if TF-Text is missing.
         FileNotFoundError: if `model` is a path with no file.
-        ValueError: if the model is invalid, or neither Unigram nor BPE; if a
-            token is not a piece; if `sequence_length` is too short for an empty
-            text; if the inputs are not strings of shape (batch,).
+        ValueError: if the model is invalid, or neither Unigram nor BPE; or if a
+            token is not a piece.
 
     Example:
         >>> from keras_posenc import SentencepieceTokenizer
@@ -266,9 +250,6 @@ class SentencepieceTokenizer(Tokenizer):
     def from_tokenizer_json(
         cls,
         path: str | os.PathLike[str],
-        *,
-        sequence_length: int | None = None,
-        max_length: int | None = None,
         **kwargs: Any,
     ) -> Self:
         """Returns a tokenizer that gives the ids of Hugging Face's file.
@@ -282,25 +263,16 @@ class SentencepieceTokenizer(Tokenizer):
         Args:
             path: a `tokenizer.json` of type Unigram, or of BPE with a fallback
                 to bytes.
-            sequence_length: as for the constructor.
-            max_length: as for the constructor.
-            **kwargs: as for the constructor; the file's by default.
-
-        Returns:
-            The tokenizer.
+            **kwargs: as for the constructor; all but lengths are the file's by
+                default.
 
         Raises:
             FileNotFoundError: if there is no such file.
             ValueError: if the file has a setting that is not supported.
         """
-        options = read_file(
-            path,
-            PIECES,
-            FALLBACK,
-            is_forgeable="special_tokens" not in kwargs,
-        )
-        lengths = {"sequence_length": sequence_length, "max_length": max_length}
-        return cls(**{**options, **lengths, **kwargs})
+        is_forgeable = "special_tokens" not in kwargs
+        options = read_file(path, PIECES, FALLBACK, is_forgeable=is_forgeable)
+        return cls(**{**options, "max_length": None, **kwargs})
 
     @property
     def frame(self) -> tuple[int, int]:
@@ -448,11 +420,7 @@ class SentencepieceTokenizer(Tokenizer):
         return ids[:count]
 
     def settled_text(self, text: str) -> str:
-        """Returns the start of a text that no later token changes.
-
-        Args:
-            text: What `detokenize` returns of the tokens so far.
-        """
+        """Returns the start of a decoded text that no later token changes."""
         if not self.clean_up_spaces:
             return text
         # "do n" may become "don't"; and of "a ' " one sees "a'", which a mark
@@ -497,13 +465,8 @@ def join_with_bytes(pieces: Any, is_byte: Any, ids: Any, kept: Any) -> Any:
     """Returns the texts of ids, as the library "tokenizers" joins them.
 
     Neighbouring bytes are characters if they are UTF-8 together; otherwise
-    each of them is U+FFFD.
-
-    Args:
-        pieces: the text, or the byte, of each token, `(vocabulary,)`.
-        is_byte: whether a token is a byte, `(vocabulary,)`.
-        ids: integers `(..., seq)`.
-        kept: which of them count, of the same shape.
+    each of them is U+FFFD. `pieces` are the text, or the byte, of each token;
+    `kept` says which of the ids count.
     """
     import tensorflow as tf
 

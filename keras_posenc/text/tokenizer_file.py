@@ -81,11 +81,8 @@ def read(
 ) -> tuple[str, dict[str, Any]]:
     """Returns the kind of a tokenizer, and the arguments of its layer.
 
-    Args:
-        whole: The content of a `tokenizer.json`.
-        path: The file, for messages.
-        is_forgeable: Whether a text whose normalized form spells a special
-            token has that token there, as in the library "tokenizers".
+    `is_forgeable` is whether a text whose normalized form spells a special
+    token has that token there, as in the library "tokenizers".
     """
     try:
         kind = kind_of(whole)
@@ -1036,9 +1033,7 @@ def _pieces_of_pairs(
 def _order(merges: Iterable[Any], never: Collection[str]) -> dict[str, int]:
     """Returns the pieces that merges make, with their places in the order.
 
-    Args:
-        merges: Pairs of tokens, or both with a space in between.
-        never: Tokens that no merge can make, because texts are divided there.
+    `never` are tokens that no merge can make: texts are divided there.
     """
 
     def refused(what: str) -> ValueError:

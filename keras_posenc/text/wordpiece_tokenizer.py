@@ -356,13 +356,11 @@ class WordpieceTokenizer(Tokenizer):
             else self.strip_accents,
             split_on_cjk=self.split_on_cjk,
             special_tokens=self._spelled,
-            added_tokens=self.normalized_tokens(),
+            added_tokens=[
+                token.lower() if self.lowercase else token
+                for token in self.added_tokens
+            ],
         )
-
-    def normalized_tokens(self) -> list[str]:
-        """Returns `added_tokens`, as normalized texts spell them."""
-        is_lowered = self.lowercase
-        return [t.lower() if is_lowered else t for t in self.added_tokens]
 
     def _whole_words(self, texts: Any) -> Any:
         import tensorflow as tf

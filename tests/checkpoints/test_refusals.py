@@ -394,9 +394,6 @@ def test_other_folders(tmp_path):
     (tmp_path / "model.keras").touch()
     words = "keras.saving.load_model loads it"
     refused(lambda: load(tmp_path / "model.keras"), words)
-    (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "saved_model.pb").touch()
-    refused(lambda: load(tmp_path), str(tmp_path), "is a SavedModel")
 
 
 ADDED = {"content": "[PAD]", "id": 0}

@@ -35,7 +35,8 @@ class Deberta(Bert):
         "key": "encoder.layer.{}.attention.self.key_proj",
         "value": "encoder.layer.{}.attention.self.value_proj",
     }
-
+    ignored = "legacy"  # of masked language modelling only
+    fixed = dict.fromkeys(("type_vocab_size", "conv_kernel_size", "z_steps"), 0)
     usual_epsilon = 1e-7
 
     def options(self, config: Config) -> dict[str, Any]:
@@ -48,10 +49,6 @@ class Deberta(Bert):
             kinds = kinds.split("|")
         if kinds not in (["c2p", "p2c"], ["p2c", "c2p"]):
             raise config.wrong("pos_att_type", "it must be p2c and c2p")
-        config.expect("type_vocab_size", 0)
-        config.expect("conv_kernel_size", 0)
-        config.expect("z_steps", 0)
-        config.take("legacy", None)  # of masked language modelling only
         longest = config.checked("max_relative_positions", check_integer, -1)
         trained = config.size("max_position_embeddings")
         sizes = self.sizes(config)

@@ -1,6 +1,7 @@
 """DINOv3: rotary positions of rows and columns, and register tokens."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -50,20 +51,10 @@ class DinoV3(DinoV2):
         "feed_forward_scale": "layer.{}.layer_scale2.lambda1",
         "final_norm": "norm",
     }
+    ignored = f"{DinoV2.ignored} image_size return_class_token"
+    fixed: Mapping[str, Any] = {}
 
     def options(self, config: Config) -> dict[str, Any]:
-        for key in (  # of training, of use as a backbone, and of no table
-            "apply_layernorm",
-            "drop_path_rate",
-            "image_size",
-            "layerscale_value",
-            "out_features",
-            "out_indices",
-            "reshape_hidden_states",
-            "return_class_token",
-            "stage_names",
-        ):
-            config.take(key, None)
         patch_size = config.size("patch_size", 16)
         tokens = 1 + config.checked("num_register_tokens", check_count, 0)
         draws = {

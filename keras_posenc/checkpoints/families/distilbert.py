@@ -26,9 +26,9 @@ class DistilBert(Bert):
         "feed_forward_norm": "transformer.layer.{}.output_layer_norm",
     }
     pooler = Pooler("pre_classifier", "relu")
+    ignored = "sinusoidal_pos_embds"  # the table is stored anyway
 
     def sizes(self, config: Config) -> dict[str, Any]:
-        config.take("sinusoidal_pos_embds", False)  # the table is stored anyway
         vocabulary_size = config.size("vocab_size")
         return {
             "vocabulary_size": vocabulary_size,

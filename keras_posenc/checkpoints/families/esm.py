@@ -39,15 +39,13 @@ class Esm(Bert):
     )
     pooler = Pooler("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
-
+    ignored = "esmfold_config vocab_list max_position_embeddings"
+    fixed = {"is_folding_model": False}
     usual_pad_id = REQUIRED
 
     def options(self, config: Config) -> dict[str, Any]:
         config.require("position_embedding_type", "rotary")
         config.expect("emb_layer_norm_before", False, None)
-        config.expect("is_folding_model", False)
-        for key in ("esmfold_config", "vocab_list", "max_position_embeddings"):
-            config.take(key, None)
         return {
             **self.sizes(config),
             "input_position": None,

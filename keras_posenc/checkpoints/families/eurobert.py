@@ -19,18 +19,11 @@ class EuroBert(Family):
     names = Llama.names
     unused = (r"lm_head\..*",)
     pooler = Pooler("dense", "gelu")
+    # Of the Hub's own code, for training and the tokenizer.
+    ignored = "bos_token eos_token hidden_dropout mask_token pad_token"
+    fixed = {"attention_bias": False, "mlp_bias": False}
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("attention_bias", False)
-        config.expect("mlp_bias", False)
-        for key in (  # of the Hub's own code, for training and the tokenizer
-            "bos_token",
-            "eos_token",
-            "hidden_dropout",
-            "mask_token",
-            "pad_token",
-        ):
-            config.take(key, None)
         width, heads = (
             config.size(key) for key in ("hidden_size", "num_attention_heads")
         )

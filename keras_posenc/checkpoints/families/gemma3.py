@@ -36,17 +36,16 @@ class Gemma3(Llama):
     usual_head_dim = 256
     usual_activation = "gelu_pytorch_tanh"
     activation_key = "hidden_activation"
+    ignored = "_sliding_window_pattern"  # repeats `layer_types`
+    fixed = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
 
     def own_options(self, config: Config) -> dict[str, Any]:
-        for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-            config.expect(key, None)
         is_causal = not config.expect(
             "use_bidirectional_attention", False, None, True
         )
         attention = config.expect("attention_bias", False, True)
         options = self.shared_options(config)
         every = config.size("sliding_window_pattern", 6)
-        config.take("_sliding_window_pattern", None)  # repeats `layer_types`
         numbers = range(1, options["num_layers"] + 1)
         usual = [WINDOW if number % every else WHOLE for number in numbers]
         kinds = kinds_of(config, usual)

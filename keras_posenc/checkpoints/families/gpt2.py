@@ -27,12 +27,13 @@ class GPT2(DecoderFamily):
     # Causal masks, in files of older versions.
     unused = (r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",)
     has_our_kernels = True  # of a layer `Conv1D`
+    ignored = "reorder_and_upcast_attn summary_proj_to_labels"
+    fixed = {
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+    }
 
     def own_options(self, config: Config) -> dict[str, Any]:
-        config.take("reorder_and_upcast_attn", None)  # of the order of products
-        config.take("summary_proj_to_labels", None)
-        config.expect("scale_attn_weights", True)
-        config.expect("scale_attn_by_inverse_layer_idx", False)
         width, positions = config.size("n_embd"), config.size("n_positions")
         config.expect("n_ctx", positions)  # repeated
         is_tied = config.take("tie_word_embeddings", True, bool)

@@ -27,22 +27,18 @@ class Gte(Bert):
     }
     without_bias = frozenset({"intermediate_gate"})
     pooler = Pooler("{prefix}pooler.dense", "tanh")
-
+    ignored = "logn_attention_clip1 unpad_inputs use_memory_efficient_attention"
+    fixed = {
+        "layer_norm_type": "layer_norm",
+        "logn_attention_scale": False,
+        "pack_qkv": True,
+        "position_embedding_type": "rope",
+    }
     usual_pad_id: Any = 1
     usual_types = 1
     usual_base: Any = 160000.0
 
     def options(self, config: Config) -> dict[str, Any]:
-        for key in (  # choose between equal implementations
-            "logn_attention_clip1",
-            "unpad_inputs",
-            "use_memory_efficient_attention",
-        ):
-            config.take(key, None)
-        config.expect("layer_norm_type", "layer_norm")
-        config.expect("logn_attention_scale", False)
-        config.expect("pack_qkv", True)
-        config.expect("position_embedding_type", "rope")
         sizes = self.sizes(config)
         return {
             **sizes,

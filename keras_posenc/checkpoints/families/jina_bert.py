@@ -27,14 +27,10 @@ class JinaBert(Bert):
     """
 
     names = _NAMES
+    ignored = "emb_pooler max_position_embeddings"
 
     def options(self, config: Config) -> dict[str, Any]:
         config.require("position_embedding_type", "alibi")
-        for key in (  # of a method that pools, and of training
-            "emb_pooler",
-            "max_position_embeddings",
-        ):
-            config.take(key, None)
         gate = config.choose("feed_forward_type", _GATES, "original")
         options = {
             **self.sizes(config),

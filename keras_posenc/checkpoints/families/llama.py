@@ -1,5 +1,6 @@
 """Llama, also of SmolLM2 and TinyLlama; and Mistral."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -47,11 +48,11 @@ class Llama(DecoderFamily):
     usual_base = 10000.0
     usual_epsilon = 1e-6
     activation_key = "hidden_act"
+    ignored = "is_llama_config"  # of SmolLM2's training
+    fixed: Mapping[str, Any] = {"rope_interleaved": False}
 
     def own_options(self, config: Config) -> dict[str, Any]:
         attention = config.expect("attention_bias", False, True)
-        config.take("is_llama_config", None)  # of SmolLM2's training
-        config.expect("rope_interleaved", False)
         return {
             **self.shared_options(config),
             **biases(

@@ -57,18 +57,14 @@ class ModernBert(Family):
     )
     unused = (r"head\..*", r"decoder\..*")
     pooler = Pooler("head.dense", "gelu", norm="head.norm", of_tokens=True)
+    ignored = "decoder_bias reference_compile repad_logits_with_grad"
+    fixed = {
+        **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), False),
+        "rope_scaling": None,
+    }
 
     def options(self, config: Config) -> dict[str, Any]:
-        for key in ("attention_bias", "mlp_bias", "norm_bias"):
-            config.expect(key, False)
-        for key in (  # of the head, and choices between equal implementations
-            "decoder_bias",
-            "reference_compile",
-            "repad_logits_with_grad",
-        ):
-            config.take(key, None)
         config.expect("position_embedding_type", "absolute", "sans_pos")
-        config.expect("rope_scaling", None)
         sizes = said_sizes(config)
         count = sizes["num_layers"]
         every = config.size("global_attn_every_n_layers", 3)

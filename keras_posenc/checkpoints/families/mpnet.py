@@ -29,9 +29,9 @@ class MPNet(Roberta):
         "feed_forward_output": "encoder.layer.{}.output.dense",
         "feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
     }
+    fixed = {"relative_attention_num_buckets": _BUCKETS}
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("relative_attention_num_buckets", _BUCKETS)
         options = super().options(config)
         options["attention_position"] = RelativePositionBias(
             _BUCKETS, max_distance=128, name="relative_position_bias"

@@ -17,6 +17,12 @@ _NAMES_OF_HUB = {
     "resid_pdrop": "hidden_dropout_prob",
     "rotary_emb_base": "rope_theta",
 }
+# Of training, and choices between equal implementations.
+_IGNORED_OF_HUB = """
+    dense_seq_output fused_bias_fc fused_dropout_add_ln n_positions
+    parallel_block_tied_norm reorder_and_upcast_attn summary_proj_to_labels
+    use_flash_attn use_xentropy
+"""
 _ACTIVATIONS_OF_HUB = {"swiglu": "silu", "geglu": "gelu"}
 
 
@@ -87,17 +93,7 @@ class NomicBert(Bert):
             config.expect(key, False)
         config.expect("scale_attn_weights", True)
         config.expect("rotary_emb_scale_base", None)
-        for key in (  # of training, and choices between equal implementations
-            "dense_seq_output",
-            "fused_bias_fc",
-            "fused_dropout_add_ln",
-            "n_positions",
-            "parallel_block_tied_norm",
-            "reorder_and_upcast_attn",
-            "summary_proj_to_labels",
-            "use_flash_attn",
-            "use_xentropy",
-        ):
+        for key in _IGNORED_OF_HUB.split():
             config.take(key, None)
         trained = config.size("max_trained_positions", 2048)
         if config.values.get("rotary_scaling_factor") is None:

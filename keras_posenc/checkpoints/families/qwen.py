@@ -16,6 +16,7 @@ class Qwen2(Llama):
     """[Yang et al., 2024](https://arxiv.org/abs/2407.10671)."""
 
     types = ("qwen2",)
+    fixed = {"use_mrope": False}  # positions of images
 
     def own_options(self, config: Config) -> dict[str, Any]:
         return {
@@ -27,7 +28,6 @@ class Qwen2(Llama):
 
     def windows(self, config: Config) -> list[int | None] | None:
         """Returns how many earlier tokens each block sees; None for all."""
-        config.expect("use_mrope", False)  # positions of images
         is_used = config.expect("use_sliding_window", False, True)
         size = config.size_or("sliding_window", 4096)
         first = config.take("max_window_layers", 28, int)

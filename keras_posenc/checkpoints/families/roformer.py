@@ -18,9 +18,10 @@ class RoFormer(Electra):
     }
     # Sines and cosines: computed here, not loaded.
     unused = (*Electra.unused, r"(roformer\.)?encoder\.embed_positions\..*")
+    ignored = "max_position_embeddings"  # there is no table
+    fixed = {"rotary_value": False}
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("rotary_value", False)
         options = super().options(config)
         options["attention_position"] = RotaryEmbedding(
             layout="interleaved", name="rotary_embedding"
@@ -32,5 +33,4 @@ class RoFormer(Electra):
         return {**super().said(config, options), "pooler": pooler}
 
     def position(self, config: Config) -> Any:
-        config.take("max_position_embeddings", None)  # there is no table
         return None

@@ -45,14 +45,12 @@ class ViT(Family):
         r"(\w+\.)?pooler\.dense\.(weight|bias)",
         r"(\w+\.)?embeddings\.mask_token",
     )
+    ignored = "encoder_stride pooler_act pooler_output_size"
     model = VisionTransformerModel
     class_tokens: Sequence[str] = ("class_token",)
     pooling: str | list[str] | None = "first"
 
     def options(self, config: Config) -> dict[str, Any]:
-        # Of the pooler, and of masked image modelling.
-        for key in ("encoder_stride", "pooler_act", "pooler_output_size"):
-            config.take(key, None)
         return {
             **self.sizes(config),
             "intermediate_dim": config.size("intermediate_size"),
