@@ -3,7 +3,7 @@
 import sys
 import types
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -14,13 +14,6 @@ from keras_posenc.checkpoints.embedder_parts import (
     EmbedderParts,
     embedder_parts,
 )
-from keras_posenc.checkpoints.zero_shot import (
-    TEMPLATE,
-    entailment_of,
-    pairs_of,
-    scores_of,
-)
-from keras_posenc.checks import check_bool
 from keras_posenc.keras_internals import trace_texts
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.text._tokenizer import Tokenizer, reporting_cuts
@@ -255,98 +248,6 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         """
         found = self._prompt_of(_OF_DOCUMENTS, prompt, prompt_name)
         return self._encode(texts, found, options)
-
-    def classify(
-        self,
-        texts: Any,
-        labels: Sequence[str],
-        *,
-        template: str = TEMPLATE,
-        multi_label: bool = False,
-        **options: Any,
-    ) -> np.ndarray:
-        """Classifies texts among labels that are given as words.
-
-        For a model of natural language inference, loaded with `pairs=True`,
-        such as BART or DeBERTa of MNLI. Each text is paired with the template
-        of each label, and the model says whether that follows: as
-        transformers' pipeline "zero-shot-classification" does.
-
-        Args:
-            texts: A list or an array of strings.
-            labels: The labels.
-            template: The second text of a pair; the label takes the place of
-                its `{}`.
-            multi_label: Whether labels do not exclude each other: each then
-                has a score of its own, in [0, 1]. With a single label it is
-                so anyway.
-            **options: As for `predict`, such as `batch_size` and `verbose`.
-
-        Returns:
-            Scores, float32 `(batch, labels)`; the sum of a row is 1, unless
-            `multi_label`.
-
-        Raises:
-            ValueError: An invalid argument; the model takes no pairs of texts,
-                or has no label of entailment.
-
-        Example:
-        >>> import keras_posenc as kp
-        >>> model = kp.load_hugging_face(
-        ...     "bart-large-mnli", pairs=True
-        ... )  # doctest: +SKIP
-        >>> scores = model.classify(
-        ...     ["The match ended 2:1."], ["sport", "politics"]
-        ... )  # doctest: +SKIP
-
-        References:
-            - [Yin et al., 2019](https://arxiv.org/abs/1909.00161)
-        """
-        places = entailment_of(self.labels, self.name)
-        check_bool("multi_label", multi_label)
-        if self._axes_of_texts != (2,):
-            raise ValueError(
-                f"Model '{self.name}' must take pairs of texts to classify "
-                "texts by words: load it with pairs=True"
-            )
-        if hasattr(texts, "to_numpy"):
-            texts = texts.to_numpy()
-        if (
-            isinstance(texts, str | bytes)
-            or not isinstance(texts, Iterable)
-            or not all(isinstance(text, str | bytes) for text in texts)
-        ):
-            raise ValueError(
-                "`texts` must be a list or an array of strings. "
-                f"Received: texts={texts!r:.60}"
-            )
-        pairs = pairs_of(list(texts), labels, template)
-        if not pairs:
-            return np.zeros((0, len(labels)), "float32")
-        # Longest first: pairs of a batch then are of about one length.
-        order = np.argsort([-len(pair[0]) for pair in pairs], kind="stable")
-        given = np.array(pairs, "object")[order]
-        found = self._up_to_logits().predict(given, **options)
-        logits = np.empty_like(found, "float64")
-        logits[order] = found
-        logits = logits.reshape(-1, len(labels), logits.shape[-1])
-        scores = scores_of(logits, places, several=multi_label)
-        return scores.astype("float32")
-
-    # No property: Keras would make it to save it, and again within it.
-    def _up_to_logits(self) -> Self:
-        """Returns the model of the same layers up to its logits."""
-        made: dict[Any, Any] = self._others.by_prompt
-        key = ("logits", *map(id, self.layers))
-        if key not in made:
-            (old,) = self.inputs
-            inputs = keras.Input(old.shape[1:], dtype="string", name=old.name)
-            names = [layer.name for layer in self.layers]
-            until = names.index("logits") + 1
-            made[key] = type(self)(
-                [inputs, *self.layers[:until]], name=self.name
-            )
-        return made[key]
 
     def _prompt_of(
         self, usual: Sequence[str], prompt: Any = None, name: Any = None
