@@ -196,21 +196,18 @@ def load_hugging_face(
                 name=name,
             )
         is_of_images = loading.family.model is VisionTransformerModel
-        is_of_texts = not (from_ids or is_of_images)
-        of_images = "must be False for a model of images"
         if is_of_images:
-            _refuse(of_images, pairs=pairs or None)
+            why = "must be False for a model of images"
+            _refuse(why, from_ids=from_ids or None, pairs=pairs or None)
         else:
             _refuse("must be None for a model of texts", image_size=image_size)
-        if not is_of_texts:
+        if from_ids or is_of_images:
             why = "must be None for a model that takes no texts"
             _refuse(why, max_length=max_length)
         if not from_ids:
             why = "must be None for a model that takes no ids"
             _refuse(why, pad_id=pad_id)
         loading.read(ignored)
-        if is_of_images:
-            _refuse(of_images, from_ids=from_ids or None)
         options = dict(loading.reading.options)
         if image_size is not None:
             options["image_size"] = image_size

@@ -344,8 +344,7 @@ class PretrainedGenerator(Generator):
     ) -> dict[str, np.ndarray]:
         """Generates as `Generator.predict` does, with a seed.
 
-        `seed`, an integer of at least 0, makes samples that are the same at
-        each call. It is an error where nothing is sampled.
+        `seed`, an integer of at least 0, makes samples the same at each call.
         """
         cut: list[int] = []  # of a dataset: `_ids` reports others
         with self._drawing_alone():
@@ -425,11 +424,8 @@ class PretrainedGenerator(Generator):
 
         Raises:
             ImportError: The library `jinja2` is missing.
-            ValueError: The messages are no chat; the checkpoint has no
-                template of chats, or one that does not take this chat; the
-                chat has more tokens than the checkpoint has positions; an
-                option is invalid, or the model has beams; `seed` is given and
-                nothing is sampled; or the model's logits are NaN.
+            ValueError: As in `generate`; or the messages are no chat, the
+                checkpoint has no template that takes them, or there are beams.
         """
         return "".join(
             self.stream_chat(messages, stop=stop, seed=seed, **options)
@@ -461,14 +457,7 @@ class PretrainedGenerator(Generator):
     def prompt_of(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Returns a chat as the text that the model continues.
 
-        Args:
-            messages: As for `chat`.
-
-        Raises:
-            ImportError: The library `jinja2` is missing.
-            ValueError: The messages are no chat; the checkpoint has no
-                template of chats, or one that does not take this chat; or the
-                model takes ids.
+        Arguments and errors are those of `chat`.
         """
         template = self._checked_template()
         return render(template, messages, tokens=self.special_tokens)

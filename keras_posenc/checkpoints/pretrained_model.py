@@ -336,11 +336,7 @@ class PretrainedModel(NamedArguments, keras.Sequential):
     def with_prompt(self, prompt: str) -> Self:
         """Returns a model of the same layers that puts a prompt before texts.
 
-        Args:
-            prompt: The text, "" for none.
-
-        Raises:
-            ValueError: The model takes no texts.
+        `prompt` is the text, "" for none.
         """
         if self._axes_of_texts != ():
             raise ValueError(

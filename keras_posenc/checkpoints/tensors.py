@@ -5,7 +5,7 @@ import hashlib
 import math
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ class Tensors:
             path = folder.file(file)
             opened = self._files[file] = _opened(path)
             self._places |= dict.fromkeys(opened.keys(), file)
-        _check_index(folder, self._places)
         self._left = dict(self._places)
         self._not_finite: list[str] = []
 
@@ -137,12 +136,12 @@ class Tensors:
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file, by its name."""
-        return dict(self._digests())
-
-    def _digests(self) -> Iterator[tuple[str, str]]:
-        for file in sorted(self._files):
-            with open(self._folder.file(file), "rb") as opened:
-                yield file, hashlib.file_digest(opened, "sha256").hexdigest()
+        found = {}
+        for name in sorted(self._files):
+            with open(self._folder.file(name), "rb") as file:
+                digest = hashlib.file_digest(file, "sha256")
+            found[name] = digest.hexdigest()
+        return found
 
 
 def _files_of(folder: Folder) -> list[str]:
@@ -205,20 +204,6 @@ def _weight_map(folder: Folder) -> dict[str, str]:
     return found
 
 
-def _check_index(folder: Folder, places: dict[str, str]) -> None:
-    """Raises `ValueError` unless the files have the index's tensors."""
-    if folder.has(WHOLE):
-        return
-    wrong = set(_weight_map(folder).items()) ^ set(places.items())
-    if wrong:
-        names = ", ".join(sorted({name for name, _ in wrong})[:5])
-        raise ValueError(
-            f"'{folder.path / INDEX}' and the files that it names differ in "
-            f"these tensors: {names}. They are of two models, or of two "
-            "versions of one. Download all of them again"
-        )
-
-
 def _opened(path: Path) -> Any:
     try:
         from safetensors import SafetensorError, safe_open
@@ -235,8 +220,6 @@ def _opened(path: Path) -> Any:
         what = ""
         if start == _POINTER:
             what = "It is a pointer of Git LFS: `git lfs pull` gets the file. "
-        elif start.startswith(b"GGUF"):
-            what = "It is a GGUF file: give it the suffix .gguf. "
         raise ValueError(
             f"'{path}' is not a complete safetensors file: {error}. {what}"
             "Delete it and download it again: `hf download NAME "

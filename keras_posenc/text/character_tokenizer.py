@@ -182,14 +182,7 @@ class CharacterTokenizer(FramedTokenizer):
             **kwargs: as for the constructor.
 
         Returns:
-            The tokenizer; its characters are in the order of their code points,
-            whatever the order of the texts.
-
-        Raises:
-            TypeError: if the corpus is one string, or has anything else than
-                strings.
-            ValueError: if the corpus has no character, or `vocabulary_size`
-                leaves space for none.
+            The tokenizer; its characters are in the order of their code points.
 
         Example:
             >>> from keras_posenc import CharacterTokenizer

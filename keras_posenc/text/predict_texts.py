@@ -126,13 +126,6 @@ def _as_texts(texts: Any) -> list[str]:
                 "`texts` must be strings. Received at index "
                 f"{index}: {type(text).__name__}"
             )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                "`texts` must be Unicode, without lone surrogates. "
-                f"Received at index {index}: {text[:40]!r}"
-            ) from error
     return texts
 
 

@@ -56,10 +56,8 @@ class WordpieceTokenizer(Tokenizer):
       of proteins, whose letters are tokens. Needs `lowercase=False`.
 
     The output carries the Keras mask `ids != pad_id`, for all layers after it
-    that take a mask. Keras' `Embedding` drops it, with a warning, unless it
-    has `mask_zero=True`, which computes the mask `ids != 0` again.
-    Datasets drop masks: after `dataset.map(tokenizer)`, too, the embedding's
-    `mask_zero=True` computes the mask.
+    that take a mask. Keras' `Embedding`, and datasets, drop it: give the
+    embedding `mask_zero=True`, which computes the mask `ids != 0` again.
 
     The vocabulary is in the layer's config, so in the `.keras` file, and a
     constant in the graph, so in the SavedModel. The layer has no weights,
@@ -69,8 +67,8 @@ class WordpieceTokenizer(Tokenizer):
 
     `detokenize` returns texts, up to the first `[SEP]`. What tokenization
     removes is lost: case, accents, the spaces around punctuation; `[UNK]` is
-    in place of unknown words. `pad_id`, `unknown_id`, `start_id` and `end_id`
-    are the ids of the special tokens.
+    in place of unknown words. Attributes: `pad_id`, `unknown_id`, `start_id`,
+    `end_id`.
 
     Args:
         vocabulary: a list of tokens in the order of their ids, or the path of
@@ -96,10 +94,8 @@ class WordpieceTokenizer(Tokenizer):
             `[MASK]`; () for texts that must not contain any.
         added_tokens: as `special_tokens`, but found in the normalized text:
             with `lowercase`, `<unk>` is found in `<UNK>` too.
-        pad_token: another name of `[PAD]`.
-        unknown_token: another name of `[UNK]`.
-        start_token: another name of `[CLS]`, such as `<s>`.
-        end_token: another name of `[SEP]`, such as `</s>`.
+        pad_token: another name of `[PAD]`; likewise the other three, such as
+            `end_token="</s>"` for `[SEP]`.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -113,9 +109,8 @@ class WordpieceTokenizer(Tokenizer):
         ImportError: if TF-Text is missing.
         FileNotFoundError: if `vocabulary` is a path with no file.
         ValueError: if the vocabulary is empty, lacks a special token or holds
-            a token twice; if `sequence_length` is below 2; if an argument needs
-            the other `normalization`; if the inputs are not strings of shape
-            (batch,).
+            a token twice; if an argument needs another `normalization`; if the
+            inputs are not strings of this shape.
 
     Example:
         >>> from keras_posenc import WordpieceTokenizer
@@ -218,9 +213,6 @@ class WordpieceTokenizer(Tokenizer):
             verbose: whether a terminal shows that it goes on; 2 also shows the
                 logs of native code.
             **kwargs: as for the constructor.
-
-        Returns:
-            The tokenizer.
 
         Raises:
             TypeError: if the corpus is one string, or has anything else.
