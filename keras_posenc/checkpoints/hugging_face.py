@@ -196,9 +196,9 @@ def load_hugging_face(
                 name=name,
             )
         is_of_images = loading.family.model is VisionTransformerModel
+        of_images = "must be False for a model of images"
         if is_of_images:
-            why = "must be False for a model of images"
-            _refuse(why, from_ids=from_ids or None, pairs=pairs or None)
+            _refuse(of_images, pairs=pairs or None)
         else:
             _refuse("must be None for a model of texts", image_size=image_size)
         if from_ids or is_of_images:
@@ -208,6 +208,8 @@ def load_hugging_face(
             why = "must be None for a model that takes no ids"
             _refuse(why, pad_id=pad_id)
         loading.read(ignored)
+        if is_of_images:
+            _refuse(of_images, from_ids=from_ids or None)
         options = dict(loading.reading.options)
         if image_size is not None:
             options["image_size"] = image_size
