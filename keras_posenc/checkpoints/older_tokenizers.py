@@ -168,18 +168,15 @@ def _of_words(
 
 def _of_pairs(folder: Folder, settings: Config, named: Named) -> dict[str, Any]:
     """Returns the byte-level BPE of RoBERTa."""
-    ids, plain = folder.mapping(PAIRED), {"normalized": False}
+    ids, merges = folder.mapping(PAIRED), folder.lines(MERGES)
+    plain = {"normalized": False}
     added = [
         _added(ids, {**named(f"{name}_token", usual).values, **plain})
         for name, usual in zip(_NAMES, _XLM, strict=True)
     ]
     return byte_level_file(
         ids,
-        [
-            line
-            for line in folder.lines(MERGES)
-            if line and not line.startswith("#version")
-        ],
+        [x for x in merges if x and not x.startswith("#version")],
         added,
         add_prefix_space=settings.take("add_prefix_space", False, bool),
         post_processor=Frame(added[0].content, added[1].content).write(

@@ -148,6 +148,9 @@ def complete(folder: Folder) -> bool:
         return True
     settings = _opened(folder, SETTINGS)
     name, _ = _class_of(folder, settings)
+    if settings.values.get("tokenizer_class") is None:
+        kind = opened(folder, CONFIG).get("model_type")
+        name = _OF_TYPES.get(str(kind), name)
     named = functools.partial(_named, folder, settings)
     found = described(folder, name, settings, named)
     if found is not None:
