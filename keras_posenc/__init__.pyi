@@ -12,7 +12,6 @@ from keras_posenc import positions as positions
 from keras_posenc import training as training
 from keras_posenc import types as types
 from keras_posenc.checkpoints.hugging_face import load_hugging_face as load_hugging_face
-from keras_posenc.checkpoints.keras_hub import from_keras_hub as from_keras_hub
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator as PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel as PretrainedModel
 from keras_posenc.checkpoints.saving import save_hugging_face as save_hugging_face
@@ -42,7 +41,7 @@ from keras_posenc.positional.time_encoding import TimeEncoding as TimeEncoding
 from keras_posenc.scoring.files import score_files as score_files
 from keras_posenc.scoring.scorer import Scorer as Scorer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer as BytePairTokenizer
-from keras_posenc.text.byte_tokenizer import ByteTokenizer as ByteTokenizer
+from keras_posenc.text.character_tokenizer import ByteTokenizer as ByteTokenizer
 from keras_posenc.text.character_tokenizer import CharacterTokenizer as CharacterTokenizer
 from keras_posenc.text.predict_texts import predict_texts as predict_texts
 from keras_posenc.text.prompt import Prompt as Prompt

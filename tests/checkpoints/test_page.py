@@ -51,9 +51,7 @@ def test_code_runs(tmp_path, monkeypatch):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
     (folder / "vocab.txt").write_text("\n".join(tokens))
     add_modules(folder)
-    *blocks, of_pairs, of_classes, of_keras_hub = re.findall(
-        r"(?s)```py\n(.*?)```", PAGE
-    )
+    *blocks, of_pairs, of_classes = re.findall(r"(?s)```py\n(.*?)```", PAGE)
     names = {}
     for code in blocks:
         exec(code, names)
@@ -71,10 +69,7 @@ def test_code_runs(tmp_path, monkeypatch):
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(fixtures / "pairs/roberta" / file, "bart-large-mnli")
     exec(of_classes, names)
-    assert names["scores"].shape == (1, 3)
-    pytest.importorskip("keras_hub")
-    exec(of_keras_hub, names)
-    assert isinstance(names["model"], kp.TransformerEncoderModel)
+    assert names["scores"].shape == (3,)
     pytest.importorskip("mediapipe")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"(?s)```py\n(.*?)```", readme)
