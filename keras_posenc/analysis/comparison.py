@@ -1,14 +1,64 @@
-"""A table of all kinds of position, measured in the same way."""
+"""Every kind of position by name, and a table of all, measured alike."""
 
+#: Makes each kind of position for sequences of a length. Learned ones have
+#: their random initial weights.
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
+
 from keras_posenc.analysis.properties import Properties, properties
-from keras_posenc.analysis.schemes import SCHEMES, make_scheme
-from keras_posenc.checks import check_integer, check_positive_int
+from keras_posenc.checks import check_choice, check_integer, check_positive_int
+from keras_posenc.positional.biases import (
+    AlibiBias,
+    FireBias,
+    KerpleBias,
+    RelativePositionBias,
+    RelativePositionEmbedding,
+    TransformerXLBias,
+)
+from keras_posenc.positional.index_encoding import IndexEncoding
+from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.positional.positional_encoding import PositionalEncoding
+from keras_posenc.positional.rotary_embedding import RotaryEmbedding
+from keras_posenc.positional.time_encoding import TimeEncoding
 from keras_posenc.progress import progress
+
+SCHEMES: dict[str, Callable[[int], keras.Layer]] = {
+    "sinusoidal": lambda length: PositionalEncoding(),
+    "index": lambda length: IndexEncoding(),
+    "index-normalized": lambda length: IndexEncoding(normalize=True),
+    "learned": lambda length: PositionEmbedding(length),
+    "time": lambda length: TimeEncoding(),
+    "rotary": lambda length: RotaryEmbedding(),
+    "alibi": lambda length: AlibiBias(),
+    "t5": lambda length: RelativePositionBias(),
+    "shaw": lambda length: RelativePositionEmbedding(max_distance=16),
+    "transformer-xl": lambda length: TransformerXLBias(),
+    "kerple": lambda length: KerpleBias(),
+    "fire": lambda length: FireBias(),
+}
+
+
+def make_scheme(name: str, length: int) -> keras.Layer:
+    """Returns a layer of a kind of position.
+
+    Args:
+        name: One of `SCHEMES`.
+        length: The longest sequence, for kinds that need to know.
+
+    Raises:
+        ValueError: An unknown name.
+
+    Example:
+    >>> from keras_posenc.analysis import make_scheme
+    >>> type(make_scheme("rotary", 128)).__name__
+    'RotaryEmbedding'
+    """
+    return SCHEMES[check_choice("scheme", name, tuple(SCHEMES))](length)
+
 
 _WIDTH = 80
 

@@ -9,7 +9,7 @@ from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.model_types import family_of
 from keras_posenc.checkpoints.tokenizers import CONFIG
 from keras_posenc.text.files import shown
-from keras_posenc.transformer._id_embedding import NO_ID
+from keras_posenc.transformer._embeddings import NO_ID
 from keras_posenc.transformer.transformer import Transformer
 
 

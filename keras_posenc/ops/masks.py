@@ -82,7 +82,7 @@ def combine_masks(
     causal: bool = False,
     window: int | None = None,
 ) -> Any:
-    """Returns a mask for scores of shape `(batch, heads, query, key)`.
+    """Returns a mask that broadcasts to `(batch, heads, query, key)`, or None.
 
     Args:
         queries: The tokens that attend; only to keys of their own segment if
@@ -94,10 +94,6 @@ def combine_masks(
         window: The largest distance between a token and what it attends to, by
             the `places` of both sides or, without these, their `index`; None
             for no limit.
-
-    Returns:
-        Bool tensor that broadcasts to `(batch, heads, query, key)`, or None if
-        all queries may attend to all keys.
     """
     masks = []
     if keys.tokens is not None:

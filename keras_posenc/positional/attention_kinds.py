@@ -7,15 +7,17 @@ from typing import Any
 import keras
 
 from keras_posenc.ops.suggestions import misspelt
-from keras_posenc.positional._token_encoding import TokenEncoding
-from keras_posenc.positional.alibi_bias import AlibiBias
+from keras_posenc.positional._merged_encoding import TokenEncoding
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.positional.disentangled_bias import DisentangledBias
-from keras_posenc.positional.fire_bias import FireBias
-from keras_posenc.positional.kerple_bias import KerpleBias
-from keras_posenc.positional.relative_position_bias import RelativePositionBias
+from keras_posenc.positional.biases import (
+    AlibiBias,
+    DisentangledBias,
+    FireBias,
+    KerpleBias,
+    RelativePositionBias,
+    TransformerXLBias,
+)
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
-from keras_posenc.positional.transformer_xl_bias import TransformerXLBias
 
 #: The kinds that need no argument, with the same names as in `analysis`.
 ATTENTION_KINDS: dict[str, Callable[..., AttentionPosition]] = {

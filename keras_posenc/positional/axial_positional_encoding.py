@@ -1,27 +1,18 @@
 """Encodings of images, volumes and other grids."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_posenc.checks import (
-    check_bool,
-    check_choice,
-    check_max_wavelength,
-    check_positive_int,
-)
-from keras_posenc.ops.axial import axis_width, axis_widths, joined_axes
-from keras_posenc.ops.initializers import initializer_of
-from keras_posenc.ops.positional_encoding import LAYOUTS
+from keras_posenc.checks import as_integer, check_positive_int
+from keras_posenc.ops.broadcasting import spread
+from keras_posenc.ops.initializers import add_weight_of
+from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.sinusoids import Sinusoids
 from keras_posenc.ops.tables import resized_table, rows_at
-from keras_posenc.positional._merged_encoding import (
-    MergedEncoding,
-    check_encoding_dim,
-)
+from keras_posenc.positional._merged_encoding import MergedEncoding
 
 GRIDS = {
     1: ("batch", "length", "dim"),
@@ -119,12 +110,16 @@ class AxialPositionalEncoding(MergedEncoding):
         embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(merge_mode=merge_mode, dropout=dropout, **kwargs)
+        super().__init__(
+            merge_mode=merge_mode,
+            encoding_dim=encoding_dim,
+            dropout=dropout,
+            **kwargs,
+        )
+        keep_arguments(self, locals())
         self.num_axes = _check_num_axes(num_axes)
         self.axes = GRIDS[self.num_axes]
         self.grid_shape = _check_grid_shape(grid_shape, self.num_axes)
-        self.max_wavelength = check_max_wavelength(max_wavelength)
-        self.layout = check_choice("layout", layout, LAYOUTS)
         if self.grid_shape is not None:
             for name, value, default in (
                 ("max_wavelength", self.max_wavelength, 10000),
@@ -136,14 +131,6 @@ class AxialPositionalEncoding(MergedEncoding):
                         f"used with grid_shape. Received: {name}={value!r}, "
                         f"grid_shape={self.grid_shape}"
                     )
-        self.last_axis_first = check_bool("last_axis_first", last_axis_first)
-        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
-        self.embeddings_initializer = keras.initializers.get(
-            embeddings_initializer
-        )
-        self.embeddings_regularizer = keras.regularizers.get(
-            embeddings_regularizer
-        )
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
         widths = self._widths(input_shape[-1])
@@ -152,12 +139,7 @@ class AxialPositionalEncoding(MergedEncoding):
             return
         for axis, size in enumerate(self.grid_shape):
             name = f"{self.axes[axis + 1]}_embeddings"
-            table = self.add_weight(
-                shape=(size, widths[axis]),
-                initializer=initializer_of(self.embeddings_initializer, name),
-                regularizer=self.embeddings_regularizer,
-                name=name,
-            )
+            table = add_weight_of(self, name, (size, widths[axis]))
             self.embeddings.append(table)
 
     def call(self, inputs: Any, *, training: bool | None = None) -> Any:
@@ -174,7 +156,7 @@ class AxialPositionalEncoding(MergedEncoding):
                 )
                 for table, size in zip(self.embeddings, sizes, strict=True)
             ]
-        encoding = joined_axes(encodings, reverse=self.last_axis_first)
+        encoding = _joined(encodings, self.last_axis_first)
         return self.merge(inputs, encoding, training)
 
     def compute_output_spec(
@@ -221,12 +203,22 @@ class AxialPositionalEncoding(MergedEncoding):
 
     def _widths(self, dim: int) -> list[int]:
         """Returns the columns of each axis, in the order of the axes."""
-        widths = axis_widths(self.encoding_width(dim), self.num_axes)
+        dim = self.encoding_width(dim)
+        width = _axis_width(dim, self.num_axes)
+        left = dim - (self.num_axes - 1) * width
+        if left <= 0:
+            raise ValueError(
+                f"A width of {dim} leaves no column for the last of "
+                f"{self.num_axes} axes, since each of the others takes {width}."
+                f" Give a multiple of {2 * self.num_axes}. "
+                f"Received: width {dim}"
+            )
+        widths = [width] * (self.num_axes - 1) + [left]
         return widths[::-1] if self.last_axis_first else widths
 
     def _sinusoids(self, sizes: Any, dim: int) -> list[Any]:
         sinusoids = Sinusoids(
-            axis_width(self.encoding_width(dim), self.num_axes),
+            _axis_width(self.encoding_width(dim), self.num_axes),
             max_wavelength=self.max_wavelength,
             layout=self.layout,
             dtype=self.exact_dtype(),
@@ -251,13 +243,11 @@ class AxialPositionalEncoding(MergedEncoding):
 
 
 def _check_num_axes(value: Any) -> int:
-    if not isinstance(value, bool) and hasattr(value, "__index__"):
-        number = operator.index(value)
-        if number in GRIDS:
-            return number
-    raise ValueError(
-        f"`num_axes` must be 1, 2 or 3. Received: num_axes={value!r}"
-    )
+    if as_integer(value) not in GRIDS:
+        raise ValueError(
+            f"`num_axes` must be 1, 2 or 3. Received: num_axes={value!r}"
+        )
+    return int(value)
 
 
 def _check_grid_shape(value: Any, num_axes: int) -> tuple[int, ...] | None:
@@ -273,3 +263,24 @@ def _check_grid_shape(value: Any, num_axes: int) -> tuple[int, ...] | None:
         f"`grid_shape` must be None or {num_axes} positive integers, one for "
         f"each of num_axes={num_axes}. Received: grid_shape={value!r}"
     )
+
+
+def _axis_width(dim: int, num_axes: int) -> int:
+    """Returns the columns of each axis: even, for pairs of sine and cosine."""
+    return 2 * -(-dim // (2 * num_axes))
+
+
+def _joined(encodings: Sequence[Any], reverse: bool) -> Any:
+    """Joins `(size, width)` of each axis to `(*sizes, sum of the widths)`.
+
+    Cell `(i, j, ...)` holds row `i` of the first encoding, row `j` of the
+    second, and so on; in reverse the columns of the last axis come first.
+    """
+    sizes = [ops.shape(encoding)[0] for encoding in encodings]
+    planes = []
+    for axis, encoding in enumerate(encodings):
+        others = [other for other in range(len(sizes)) if other != axis]
+        # (size, width) -> (1, ..., size, ..., 1, width)
+        plane = ops.expand_dims(encoding, others) if others else encoding
+        planes.append(spread(plane, sizes))
+    return ops.concatenate(planes[::-1] if reverse else planes, axis=-1)

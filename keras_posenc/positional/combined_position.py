@@ -1,14 +1,16 @@
 """Several positions inside the same attention."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_posenc.ops.named import config_of
 from keras_posenc.positional.attention_kinds import check_attention_position
-from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.positional.attention_position import (
+    AttentionPosition,
+    OwnPosition,
+)
 
 _HOOKS = (
     "rotate",
@@ -21,7 +23,7 @@ _HOOKS = (
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class CombinedPosition(AttentionPosition):
+class CombinedPosition(OwnPosition):
     """Uses several positions in the same attention.
 
     Rotations follow one another, in the given order; terms of the scores, and
@@ -58,10 +60,13 @@ class CombinedPosition(AttentionPosition):
             attention_positions, self.dtype_policy
         )
         parts = self.attention_positions
-        self.uses_length = any(each.uses_length for each in parts)
-        self.is_absolute = any(each.is_absolute for each in parts)
-        self.causal_only = any(each.causal_only for each in parts)
-        self.counts_keys = any(each.counts_keys for each in parts)
+        for flag in (
+            "uses_length",
+            "is_absolute",
+            "causal_only",
+            "counts_keys",
+        ):
+            setattr(self, flag, any(getattr(each, flag) for each in parts))
         self.widening = parts[0].widening
         self.bidirectional = all(
             getattr(each, "bidirectional", True) for each in parts
@@ -95,41 +100,27 @@ class CombinedPosition(AttentionPosition):
             x = ops.cast(each.turned(hook, x, positions, known), dtype)
         return x
 
-    def bias(
-        self, query: Any, key: Any, query_positions: Any, key_positions: Any
-    ) -> Any:
-        return _sum(
-            each.bias(query, key, query_positions, key_positions)
-            for each in self._with("bias")
-        )
+    def bias(self, *args: Any) -> Any:
+        return self._sum("bias", *args)
 
-    def values(
-        self, weights: Any, query_positions: Any, key_positions: Any
-    ) -> Any:
-        return _sum(
-            each.values(weights, query_positions, key_positions)
-            for each in self._with("values")
-        )
+    def values(self, *args: Any) -> Any:
+        return self._sum("values", *args)
 
-    def contextual_bias(
-        self,
-        query: Any,
-        key: Any,
-        mask: Any,
-        query_places: Any,
-        key_places: Any,
-    ) -> Any:
-        return _sum(
-            each.contextual_bias(query, key, mask, query_places, key_places)
-            for each in self._with("contextual_bias")
-        )
+    def contextual_bias(self, *args: Any) -> Any:
+        return self._sum("contextual_bias", *args)
+
+    def _sum(self, hook: str, *args: Any) -> Any:
+        """Returns the sum of what hooks return; None where all are None."""
+        total = None
+        for each in self._with(hook):
+            term = getattr(each, hook)(*args)
+            if term is not None:
+                total = term if total is None else total + term
+        return total
 
     def steps(self, x: Any) -> Any:
         (only,) = self._with("steps")
         return only.steps(x)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
 
     def _with(self, hook: str) -> list[Any]:
         """Returns the positions that have a hook."""
@@ -151,41 +142,33 @@ def _checked(value: Any, dtype: Any) -> list[AttentionPosition]:
             "['rotary', keras_posenc.positions.ScalableSoftmax()]. "
             f"Received: {name}={value!r}"
         )
-    if len({id(each) for each in parts}) < len(parts):
-        raise ValueError(
-            f"`{name}` must not have the same layer twice. "
-            f"Received: {name}={value!r}"
-        )
-    if any(each.num_axes is not None for each in parts):
-        raise ValueError(
-            f"`{name}` must all take positions that are numbers, not vectors: "
-            f"leave `axes` out. Received: {name}={value!r}"
-        )
-    if sum(each.steps is not None for each in parts) > 1:
-        raise ValueError(
-            f"`{name}` can have one position with `steps`, such as "
-            f"ForgettingBias. Received: {name}={value!r}"
-        )
-    if any(each.widening > 1 for each in parts[1:]):
-        raise ValueError(
-            f"`{name}` can have a position that widens queries and keys, such "
-            "as PolarEmbedding, in the first place alone: it takes them as "
-            f"they are projected. Received: {name}={value!r}"
-        )
-    if parts[0].widening > 1 and any(each.values for each in parts):
-        raise ValueError(
-            f"`{name}` with a position that widens queries and keys, such as "
+    for is_wrong, why in (
+        (
+            len({id(each) for each in parts}) < len(parts),
+            "must not have the same layer twice",
+        ),
+        (
+            any(each.num_axes is not None for each in parts),
+            "must all take positions that are numbers, not vectors: leave "
+            "`axes` out",
+        ),
+        (
+            sum(each.steps is not None for each in parts) > 1,
+            "can have one position with `steps`, such as ForgettingBias",
+        ),
+        (
+            any(each.widening > 1 for each in parts[1:]),
+            "can have a position that widens queries and keys, such as "
+            "PolarEmbedding, in the first place alone: it takes them as they "
+            "are projected",
+        ),
+        (
+            parts[0].widening > 1 and any(each.values for each in parts),
+            "with a position that widens queries and keys, such as "
             "PolarEmbedding, can have none with the hook `values`: make "
-            "RelativePositionEmbedding with values=False, or leave it out. "
-            f"Received: {name}={value!r}"
-        )
+            "RelativePositionEmbedding with values=False, or leave it out",
+        ),
+    ):
+        if is_wrong:
+            raise ValueError(f"`{name}` {why}. Received: {name}={value!r}")
     return parts
-
-
-def _sum(terms: Iterable[Any]) -> Any:
-    """Returns the sum of what hooks returned; None where all are None."""
-    total = None
-    for term in terms:
-        if term is not None:
-            total = term if total is None else total + term
-    return total

@@ -7,13 +7,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import check_count, check_positive, check_positive_int
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.checks import check_positive
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments, or_none
 from keras_posenc.ops.plain_export import kept_table, rows_of
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class GridPositions(NamedArguments, keras.Layer):
+class GridPositions(ConfiguredLayer, keras.Layer):
     """Positions of patches: their row and column, for images of any size.
 
     Give the result as `positions` to layers with an `attention_position` that
@@ -83,14 +83,11 @@ class GridPositions(NamedArguments, keras.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.patch_size = check_positive_int("patch_size", patch_size)
-        self.num_class_tokens = check_count(
-            "num_class_tokens", num_class_tokens
-        )
-        self.extent = _positive_or_none("extent", extent)
-        self.shift = _positive_or_none("shift", shift)
-        self.jitter = _factor_or_none("jitter", jitter)
-        self.rescale = _factor_or_none("rescale", rescale)
+        keep_arguments(self, locals())
+        self.extent = or_none(check_positive)("extent", extent)
+        self.shift = or_none(check_positive)("shift", shift)
+        self.jitter = or_none(_check_factor)("jitter", jitter)
+        self.rescale = or_none(_check_factor)("rescale", rescale)
         self.seed = seed
         self.draws = {
             name: value
@@ -155,9 +152,6 @@ class GridPositions(NamedArguments, keras.Layer):
             dtype="int32" if self.extent is None else "float32",
         )
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
-
     def _places(self, size: Any) -> Any:
         """Returns the positions on an axis of so many patches: `(size,)`."""
         index = ops.arange(size, dtype="int32")
@@ -193,13 +187,7 @@ class GridPositions(NamedArguments, keras.Layer):
         return [added[i] for i in range(axes)], [factor[i] for i in range(axes)]
 
 
-def _positive_or_none(name: str, value: Any) -> float | None:
-    return None if value is None else check_positive(name, value)
-
-
-def _factor_or_none(name: str, value: Any) -> float | None:
-    if value is None:
-        return None
+def _check_factor(name: str, value: Any) -> float:
     factor = check_positive(name, value)
     if factor < 1:
         raise ValueError(

@@ -5,14 +5,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool
-from keras_posenc.ops.index import index_encoding
+from keras_posenc.ops.named import keep_arguments
+from keras_posenc.ops.plain_export import where_valid
 from keras_posenc.ops.positions import (
     plain_positions,
     segment_lengths,
     token_counts,
 )
-from keras_posenc.positional._token_encoding import TokenEncoding
+from keras_posenc.ops.sinusoids import split_positions
+from keras_posenc.positional._merged_encoding import TokenEncoding
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -38,19 +39,7 @@ class IndexEncoding(TokenEncoding):
         dropout: Rate of the dropout after the merge, in [0, 1).
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
-    Call arguments:
-        inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: Integers or floats, `(seq,)` or `(batch, seq)`. A position
-            that is NaN or beyond 2**24 in magnitude is encoded as NaN; that of
-            a masked token always as 0. Not together with `start_index` or
-            `skip_masked`.
-        start_index: Position of the first token: an integer or `(batch,)`
-            integers, which may be negative.
-        segment_ids: Integers of shape `(batch, seq)`, as in
-            `PositionalEncoding`.
-        mask: Bool `(batch, seq)`, True for a token. By default the mask that
-            the inputs carry.
-        training: Whether dropout is active.
+    Call arguments: those of `PositionalEncoding`.
 
     Returns:
         `(batch, seq, dim)` in the layer's compute dtype, `(batch, seq, dim +
@@ -90,7 +79,7 @@ class IndexEncoding(TokenEncoding):
             dropout=dropout,
             **kwargs,
         )
-        self.normalize = check_bool("normalize", normalize)
+        keep_arguments(self, locals())
 
     def encoding_width(self, dim: int) -> int:
         return 1
@@ -103,14 +92,18 @@ class IndexEncoding(TokenEncoding):
         segment_ids: Any,
         mask: Any,
     ) -> Any:
-        seq = ops.shape(inputs)[1]
+        seq, dtype = ops.shape(inputs)[1], self.exact_dtype()
         if positions is None:
             positions = plain_positions(start_index, seq)
-        lengths = None
-        if self.normalize and segment_ids is not None:
-            lengths = segment_lengths(segment_ids, mask=mask)
-        elif self.normalize:
-            lengths = seq if mask is None else token_counts(mask)
-        return index_encoding(
-            positions, lengths=lengths, dtype=self.exact_dtype()
-        )
+        whole, fraction, valid = split_positions(positions, exact=dtype)
+        index = ops.cast(whole, dtype)
+        if fraction is not None:
+            index = index + ops.cast(fraction, dtype)
+        if self.normalize:
+            if segment_ids is not None:
+                lengths = segment_lengths(segment_ids, mask=mask)
+            else:
+                lengths = seq if mask is None else token_counts(mask)
+            index = index / ops.cast(ops.maximum(lengths, 1), dtype)
+        nan = ops.full_like(index, float("nan"))
+        return ops.expand_dims(where_valid(valid, index, nan=nan), -1)

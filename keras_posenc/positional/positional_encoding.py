@@ -6,11 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool, check_choice, check_max_wavelength
-from keras_posenc.ops.positional_encoding import LAYOUTS
+from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.sinusoids import Sinusoids
-from keras_posenc.positional._merged_encoding import check_encoding_dim
-from keras_posenc.positional._token_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -97,14 +95,12 @@ class PositionalEncoding(TokenEncoding):
     ) -> None:
         super().__init__(
             merge_mode=merge_mode,
+            encoding_dim=encoding_dim,
             skip_masked=skip_masked,
             dropout=dropout,
             **kwargs,
         )
-        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
-        self.max_wavelength = check_max_wavelength(max_wavelength)
-        self.layout = check_choice("layout", layout, LAYOUTS)
-        self.scale_inputs = check_bool("scale_inputs", scale_inputs)
+        keep_arguments(self, locals())
 
     def input_factor(self, dim: int) -> float:
         return math.sqrt(dim) if self.scale_inputs else 1.0

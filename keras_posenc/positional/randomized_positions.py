@@ -5,10 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool, check_choice, check_positive_int
+from keras_posenc.checks import check_choice, check_integer
 from keras_posenc.ops.arguments import check_shape
 from keras_posenc.ops.masks import resolve_mask
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.ops.positions import (
     plain_positions,
     positions_from_mask,
@@ -24,7 +24,7 @@ DRAWS = ("sorted", "skip")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class RandomizedPositions(NamedArguments, keras.Layer):
+class RandomizedPositions(ConfiguredLayer, keras.Layer):
     """Positions for other layers: random but sorted in training, else even.
 
     In training each row gets as many different positions as it has tokens,
@@ -100,7 +100,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.max_position = check_positive_int("max_position", max_position)
+        keep_arguments(self, locals())
         if self.max_position > 2**24:
             raise ValueError(
                 "`max_position` must be at most 2**24, where encodings "
@@ -115,14 +115,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
                 "`draw='skip'` needs inference='count': texts are counted "
                 "within the runs that it draws. Received: inference='spread'"
             )
-        self.skip_masked = check_bool("skip_masked", skip_masked)
-        if seed is not None and (
-            isinstance(seed, bool) or not isinstance(seed, int)
-        ):
-            raise ValueError(
-                f"`seed` must be an integer or None. Received: seed={seed!r}"
-            )
-        self.seed = seed
+        self.seed = None if seed is None else check_integer("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.supports_masking = True
         self.autocast = False
@@ -179,9 +172,6 @@ class RandomizedPositions(NamedArguments, keras.Layer):
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
 
     def _check_call(self, inputs: Any, mask: Any) -> None:
         where = f"{type(self).__name__} '{self.name}'"

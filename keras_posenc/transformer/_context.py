@@ -82,7 +82,7 @@ class Context:
     def some(
         self, rows: Any, columns: Any, positions: tuple[Any, Any]
     ) -> tuple[Side, Side, Any]:
-        """Selects queries and keys, and combine their mask.
+        """Selects queries and keys, and combines their mask.
 
         Args:
             rows: The queries to select, integers `(rows,)`.
@@ -109,10 +109,6 @@ class Context:
         A token that an attention mask lets attend to nothing attends to all
         tokens equally, padding included: then nothing is packed. XLA has no
         shapes that depend on masks, and would gain nothing.
-
-        Args:
-            x: The inputs, `(batch, seq, dim)`.
-            training: As in a call.
         """
         if (
             keras.config.backend() != "tensorflow"
@@ -147,9 +143,8 @@ class Context:
     def mapped(self, change: Callable[[Any], Any]) -> "Context":
         """Copies the context with other tensors, for gradients.
 
-        Args:
-            change: A function of each tensor in turn, or of None for one that
-                is absent.
+        `change` is called with each tensor in turn, or None for one that is
+        absent.
         """
         made = copy.copy(self)
         made._within = {}

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import check_choice, check_positive_int
+from keras_posenc.checks import check_positive_int
 from keras_posenc.keras_internals import (
     copied,
     has_static_shapes,
@@ -25,10 +25,13 @@ from keras_posenc.ops.cache import Slots, rows_of
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.ops.sides import Side
-from keras_posenc.transformer._attention_layer import side_of
+from keras_posenc.transformer._attention_layer import name_of, side_of
 from keras_posenc.transformer._context import Context, Memory
-from keras_posenc.transformer._decoding_layer import name_of
-from keras_posenc.transformer._id_embedding import embedded, is_token
+from keras_posenc.transformer._embeddings import (
+    TokenEmbedding,
+    embedded,
+    is_token,
+)
 from keras_posenc.transformer._input_position import (
     check_cacheable,
     check_table,
@@ -37,9 +40,8 @@ from keras_posenc.transformer._input_position import (
     table_size,
 )
 from keras_posenc.transformer._stack_model import StackModel
-from keras_posenc.transformer._sublayers import project
-from keras_posenc.transformer._token_embedding import TokenEmbedding
-from keras_posenc.transformer.transformer_decoder import TransformerDecoder
+from keras_posenc.transformer._sublayers import normalized, project
+from keras_posenc.transformer.stacks import TransformerDecoder
 
 # The parts of a cache that have an entry for each row of the batch.
 _BY_ROW = ("tokens", "positions", "blocks")
@@ -168,7 +170,7 @@ class DecodingModel(StackModel):
             positions=positions,
             table=cache.get("encoding"),
         )
-        x = normed(self.target_embedding_norm, x)
+        x = normalized(self.target_embedding_norm, x)
         x, blocks = self.decoder.attend_cached(
             ops.cast(x, self.decoder.compute_dtype),
             context,
@@ -205,13 +207,9 @@ class DecodingModel(StackModel):
     def reorder_cache(
         self, cache: dict[str, Any], rows: Any, *, memory: bool = True
     ) -> dict[str, Any]:
-        """Selects rows of a cache: the beams that are continued.
+        """Selects rows of a cache, `(n,)`: the beams that are continued.
 
-        Args:
-            cache: As `call_with_cache` takes it.
-            rows: Integers `(n,)`: the row that each new row continues.
-            memory: Whether the memory is reordered too. It need not be if each
-                row continues one of the same source.
+        The memory need not be, if each row continues one of its own source.
         """
         names = (*_BY_ROW, *(_OF_MEMORY if memory else ()))
         return {
@@ -225,12 +223,7 @@ class DecodingModel(StackModel):
         return table_size(self.target_input_position)
 
     def check_length(self, length: Any, received: str) -> None:
-        """Raises `ValueError` unless `length` tokens have positions.
-
-        Args:
-            length: The number of tokens.
-            received: How the message describes them.
-        """
+        """Raises `ValueError` unless so many tokens have positions."""
         check_table(self.target_input_position, length, received)
 
     def check_cacheable(self, max_length: Any) -> None:
@@ -315,11 +308,6 @@ class DecodingModel(StackModel):
             )
 
 
-def normed(norm: keras.Layer | None, x: Any) -> Any:
-    """Normalizes embeddings, where a model does."""
-    return x if norm is None else norm(x)
-
-
 def check_size(
     name: str, value: Any, check: Callable[..., int] = check_positive_int
 ) -> Any:
@@ -335,28 +323,34 @@ def check_size(
     return value
 
 
-def check_embeddings(value: Any, choices: tuple[str, ...]) -> str:
-    """Checks how tables of embeddings are shared."""
-    return str(check_choice("embeddings", value, choices))
+def logits_of(
+    decoder: TransformerDecoder,
+    x: Any,
+    table: TokenEmbedding,
+    embeddings: str,
+    units: int,
+) -> tuple[Any, keras.layers.Dense | None]:
+    """Computes logits; returns also their projection, unless it is the table.
 
-
-def check_width(x: Any, d_model: int, embeddings: str) -> None:
-    """Raises `ValueError` unless logits can be products with embeddings."""
-    if x.shape[-1] != d_model:
+    The projection has no biases.
+    """
+    if embeddings in ("separate", "shared_inputs"):
+        head = keras.layers.Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=initializer_of(
+                decoder.kernel_initializer, "logits"
+            ),
+            kernel_regularizer=decoder.kernel_regularizer,
+            dtype=decoder.dtype_policy,
+            name="logits",
+        )
+        return head(x), head
+    if x.shape[-1] != table.output_dim:
         raise ValueError(
             f"embeddings={embeddings!r} computes logits with the embeddings, "
-            f"of width {d_model}, and the position at the decoder's input "
-            f"makes its outputs {x.shape[-1]} wide: give embeddings='separate'"
+            f"of width {table.output_dim}, and the position at the decoder's "
+            f"input makes its outputs {x.shape[-1]} wide: give "
+            "embeddings='separate'"
         )
-
-
-def make_head(decoder: TransformerDecoder, units: int) -> keras.layers.Dense:
-    """Makes a projection to logits, without biases, as the decoder's are."""
-    return keras.layers.Dense(
-        units,
-        use_bias=False,
-        kernel_initializer=initializer_of(decoder.kernel_initializer, "logits"),
-        kernel_regularizer=decoder.kernel_regularizer,
-        dtype=decoder.dtype_policy,
-        name="logits",
-    )
+    return table(x, reverse=True), None

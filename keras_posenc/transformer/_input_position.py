@@ -10,7 +10,7 @@ from keras import ops
 from keras_posenc.keras_internals import carried_mask
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.ops.suggestions import misspelt
-from keras_posenc.positional._token_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding
 from keras_posenc.positional.attention_kinds import call_of, kind_meant
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.position_embedding import PositionEmbedding
@@ -26,11 +26,7 @@ def check_input_position(
 ) -> keras.Layer | None:
     """Returns the layer given, also by name or config, or None.
 
-    Args:
-        value: The argument.
-        dtype: Dtype of a layer that is made here.
-        name: The name of the argument.
-        scaled: Whether the model multiplies the embeddings itself.
+    `scaled` is whether the model multiplies the embeddings itself.
     """
     if value == "sinusoidal":
         layer = name.replace("input_position", "positional_encoding")
@@ -128,13 +124,7 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
 def check_table(
     position: keras.Layer | None, length: Any, received: str
 ) -> None:
-    """Raises `ValueError` for more tokens than there are positions, if known.
-
-    Args:
-        position: The layer that encodes them, or None.
-        length: The number of tokens.
-        received: How the message describes them.
-    """
+    """Raises `ValueError` for more tokens than a table has positions."""
     if is_beyond(position, length):
         assert isinstance(position, PositionEmbedding)
         raise ValueError(
@@ -165,12 +155,8 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     """Computes the encodings of the first positions, `(length, ...)`.
 
     None for a layer without `encode`. Of a shorter table, all that it has, and
-    NaN for any further position: slots of padding need none of their own.
-
-    Args:
-        position: The layer.
-        width: Width of the embeddings.
-        length: Number of positions: an integer, or a scalar tensor.
+    NaN for any further position: slots of padding need none of their own. The
+    length may be a scalar tensor.
     """
     if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
         return None

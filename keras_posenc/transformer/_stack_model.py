@@ -1,42 +1,68 @@
 """The base of the models of a stack of blocks: call and config."""
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
 
 from keras_posenc.ops.named import NamedArguments, config_of
-from keras_posenc.transformer._options import (
-    StackOptions,
-    names_in,
-)
+from keras_posenc.transformer._attention_layer import AttentionLayer
+from keras_posenc.transformer._embeddings import IdEmbedding
+from keras_posenc.transformer._options import StackOptions, names_in
 from keras_posenc.transformer._quantized import (
     quantize_again,
     quantized_policies,
 )
-from keras_posenc.transformer._stack import Stack
+from keras_posenc.transformer._sublayers import make_norm
 
 
 class StackModel(NamedArguments, keras.Model):
     """Base of the Functional models that are made from their config.
 
     A concrete class is completed by `with_options`, and keeps each constructor
-    argument as an attribute: those of its stack of blocks by `keep_options_of`.
+    argument as an attribute, by `connect`.
     """
+
+    def connect(
+        self,
+        inputs: Any,
+        outputs: Any,
+        stack: AttentionLayer,
+        options: Mapping[str, Any],
+        **kept: Any,
+    ) -> None:
+        """Makes the Functional model, and keeps its arguments as attributes.
+
+        Args:
+            inputs: Its symbolic inputs.
+            outputs: Its symbolic outputs.
+            stack: The stack of blocks that has its options.
+            options: The other options of the model.
+            **kept: Its own arguments, checked, and its layers.
+        """
+        super().__init__(
+            inputs=inputs,
+            outputs=outputs,
+            name=options["name"],
+            trainable=options["trainable"],
+        )
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
+        self.supports_masking = True
+        names = ("num_layers", *names_in(StackOptions))
+        kept = {**{name: getattr(stack, name) for name in names}, **kept}
+        for name, value in kept.items():
+            setattr(self, name, value)
+        for name in ("embeddings_initializer", "embeddings_regularizer"):
+            if name not in kept:
+                setattr(self, name, getattr(kept["embedding"], name))
+        # Decoding calls the layers within without calling the model.
+        self.take_layers_within()
 
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
         # A Functional model would accept, and ignore, any other argument.
         return super().call(inputs, training=training, mask=mask)
-
-    def keep_options_of(self, stack: Stack, embedding: keras.Layer) -> None:
-        """Keeps the options of a stack and an embedding as attributes."""
-        for name in ("num_layers", *names_in(StackOptions)):
-            setattr(self, name, getattr(stack, name))
-        self.embeddings_initializer = embedding.embeddings_initializer
-        self.embeddings_regularizer = embedding.embeddings_regularizer
-        # Decoding calls the layers within without calling the model.
-        self.take_layers_within()
 
     def get_config(self) -> dict[str, Any]:
         stack = self.encoder if hasattr(self, "encoder") else self.decoder
@@ -61,3 +87,35 @@ class StackModel(NamedArguments, keras.Model):
             model = cls(**config)
         quantize_again(model, quantized)
         return model
+
+
+def make_table(
+    kind: type[IdEmbedding],
+    size: int,
+    width: int,
+    options: Mapping[str, Any],
+    name: str = "embedding",
+    **own: Any,
+) -> Any:
+    """Makes a table of embeddings with the options of its model."""
+    return kind(
+        size,
+        width,
+        embeddings_initializer=options["embeddings_initializer"],
+        embeddings_regularizer=options["embeddings_regularizer"],
+        dtype=options["dtype"],
+        name=name,
+        **own,
+    )
+
+
+def norm_of(stack: AttentionLayer, name: str) -> keras.Layer:
+    """Makes a norm of embeddings, of the kind of a stack's."""
+    return make_norm(stack.norm, stack.norm_epsilon, stack.dtype_policy, name)
+
+
+def dropped(stack: AttentionLayer, x: Any, name: str) -> Any:
+    """Applies the dropout before a stack, at its rate."""
+    return keras.layers.Dropout(
+        stack.dropout, dtype=stack.dtype_policy, name=name
+    )(x)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.transformer._id_embedding import NO_ID, is_token
+from keras_posenc.transformer._embeddings import NO_ID, is_token
 from keras_posenc.transformer.transformer import Transformer
 
 
@@ -51,32 +51,14 @@ class TwoPassReader(keras.Layer):
         self.transformer = Transformer(
             vocabulary_size, **options, name="transformer"
         )
+        for each in ("vocabulary_size", "pad_id", "d_model", "input_position"):
+            setattr(self, each, getattr(self.transformer, each))
         # Not as an attribute, whose layers Keras would save twice.
         hidden = keras.Model(
             self.transformer.input, self.transformer.get_layer("decoder").output
         )
         hidden.supports_masking = True  # else Keras warns of ids with a mask
         self._within = types.SimpleNamespace(hidden=hidden)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of ids."""
-        return self.transformer.vocabulary_size
-
-    @property
-    def pad_id(self) -> int:
-        """The id of padding."""
-        return self.transformer.pad_id
-
-    @property
-    def d_model(self) -> int:
-        """Width of the outputs."""
-        return self.transformer.d_model
-
-    @property
-    def input_position(self) -> Any:
-        """The layer that adds positions to the source."""
-        return self.transformer.input_position
 
     def build(self, input_shape: Any) -> None:
         self.built = True  # the Transformer is

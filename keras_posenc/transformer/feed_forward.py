@@ -5,7 +5,6 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_mask,
@@ -14,7 +13,7 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.masks import hide_padding
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.transformer._options import (
     FeedForwardOptions,
     for_keras,
@@ -27,7 +26,7 @@ from keras_posenc.transformer._sublayers import make_dense, project
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 @with_options(FeedForwardOptions, dropout=0.0)
-class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
+class FeedForward(ConfiguredLayer, QuantizedWithin, keras.Layer):
     """Two projections with an activation between them, token by token.
 
     Args:
@@ -65,9 +64,7 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
         **options: Unpack[FeedForwardOptions],
     ) -> None:
         super().__init__(**for_keras(options))
-        self.intermediate_dim = check_positive_int(
-            "intermediate_dim", intermediate_dim
-        )
+        keep_arguments(self, locals())
         keep_options(self, FeedForwardOptions, options)
         self.gate = None
         if self.use_gate:
@@ -118,9 +115,6 @@ class FeedForward(NamedArguments, QuantizedWithin, keras.Layer):
     ) -> Any:
         self._check_call(inputs, mask)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
 
     def _check_call(self, inputs: Any, mask: Any) -> None:
         check_inputs(self, inputs)

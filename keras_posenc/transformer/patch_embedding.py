@@ -5,9 +5,9 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.ops.broadcasting import spread
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.initializers import add_weight_of
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.transformer._options import (
     WeightOptions,
     for_keras,
@@ -18,7 +18,7 @@ from keras_posenc.transformer._options import (
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 @with_options(WeightOptions)
-class PatchEmbedding(NamedArguments, keras.Layer):
+class PatchEmbedding(ConfiguredLayer, keras.Layer):
     """A vector for each patch of an image, after those of class tokens.
 
     The image is cut into squares, row by row; each is projected, and a learned
@@ -76,12 +76,7 @@ class PatchEmbedding(NamedArguments, keras.Layer):
         **options: Unpack[WeightOptions],
     ) -> None:
         super().__init__(**for_keras(options))
-        self.patch_size = check_positive_int("patch_size", patch_size)
-        self.d_model = check_positive_int("d_model", d_model)
-        if num_class_tokens != 0:
-            check_positive_int("num_class_tokens", num_class_tokens)
-        self.num_class_tokens = num_class_tokens
-        self.use_positions = check_bool("use_positions", use_positions)
+        keep_arguments(self, locals())
         self.projection = keras.layers.Conv2D(
             d_model,
             patch_size,
@@ -91,47 +86,29 @@ class PatchEmbedding(NamedArguments, keras.Layer):
             dtype=self.dtype_policy,
             name="projection",
         )
-        self.embeddings_initializer = keras.initializers.get(
-            embeddings_initializer
-        )
-        self.embeddings_regularizer = keras.regularizers.get(
-            embeddings_regularizer
-        )
 
     def build(self, input_shape: Any) -> None:
         _, length, width = self.compute_output_shape(input_shape)
         self.projection.build(tuple(input_shape))
-        self.embeddings = self.add_weight(
-            shape=(
-                length if self.use_positions else self.num_class_tokens,
-                width,
-            ),
-            initializer=self.embeddings_initializer,
-            regularizer=self.embeddings_regularizer,
-            name="embeddings",
-        )
+        rows = length if self.use_positions else self.num_class_tokens
+        self.embeddings = add_weight_of(self, "embeddings", (rows, width))
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        if not self.use_positions:
-            return self._patches_alone(inputs)
-        count = self.embeddings.shape[0] - self.num_class_tokens
-        x = self.projection(ops.cast(inputs, self.compute_dtype))
-        # (batch, rows, columns, dim) -> (batch, patches, dim)
-        x = ops.reshape(x, (-1, count, self.d_model))
-        x = ops.pad(x, ((0, 0), (self.num_class_tokens, 0), (0, 0)))
-        return x + ops.cast(self.embeddings, self.compute_dtype)
-
-    def _patches_alone(self, inputs: Any) -> Any:
         self.compute_output_shape(inputs.shape)
         x = self.projection(ops.cast(inputs, self.compute_dtype))
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        if self.use_positions:
+            # (batch, rows, columns, dim) -> (batch, patches, dim)
+            count = table.shape[0] - self.num_class_tokens
+            x = ops.reshape(x, (-1, count, self.d_model))
+            x = ops.pad(x, ((0, 0), (self.num_class_tokens, 0), (0, 0)))
+            return x + table
         batch, rows, columns, _ = ops.shape(x)
-        # (batch, rows, columns, dim) -> (batch, patches, dim)
         x = ops.reshape(x, (batch, rows * columns, self.d_model))
         if not self.num_class_tokens:
             return x
-        tokens = ops.cast(self.embeddings, self.compute_dtype)
-        tokens = spread(ops.expand_dims(tokens, 0), (batch, 1))
+        tokens = spread(ops.expand_dims(table, 0), (batch, 1))
         return ops.concatenate([tokens, x], axis=1)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
@@ -155,6 +132,3 @@ class PatchEmbedding(NamedArguments, keras.Layer):
             return (batch, None, self.d_model)
         patches = (height // self.patch_size) * (width // self.patch_size)
         return (batch, self.num_class_tokens + patches, self.d_model)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}

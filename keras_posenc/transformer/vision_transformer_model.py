@@ -7,6 +7,7 @@ import keras
 
 from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.named import checked_arguments
 from keras_posenc.positional.grid_positions import GridPositions
 from keras_posenc.transformer._attention_layer import listed
 from keras_posenc.transformer._options import (
@@ -15,9 +16,9 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._stack_model import StackModel
+from keras_posenc.transformer._stack_model import StackModel, dropped
 from keras_posenc.transformer.patch_embedding import PatchEmbedding
-from keras_posenc.transformer.transformer_encoder import TransformerEncoder
+from keras_posenc.transformer.stacks import TransformerEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -95,6 +96,7 @@ class VisionTransformerModel(StackModel):
         grid_positions: GridPositions | None = None,
         **options: Unpack[ModelOptions],
     ) -> None:
+        own = checked_arguments({**locals(), "d_model": options["d_model"]})
         sizes = _pair(image_size)
         check_choice("input_position", input_position, ("learned", None))
         if image_size is None and input_position is not None:
@@ -103,65 +105,56 @@ class VisionTransformerModel(StackModel):
                 "whose table has a row for each patch. Received: "
                 "image_size=None. Give a size, or input_position=None"
             )
-        check_positive_int("num_channels", num_channels)
-        d_model = check_positive_int("d_model", options["d_model"])
-        dtype = options["dtype"]
         encoder = TransformerEncoder(
             options["num_layers"],
             **select(StackOptions, options),
-            dtype=dtype,
+            dtype=options["dtype"],
             name="encoder",
+        )
+        kernel, bias = (
+            initializer_of(initializer, "patches")
+            for initializer in (
+                encoder.kernel_initializer,
+                encoder.bias_initializer,
+            )
         )
         embedding = PatchEmbedding(
             patch_size,
-            d_model=d_model,
+            d_model=own["d_model"],
             num_class_tokens=num_class_tokens,
             use_positions=input_position is not None,
-            kernel_initializer=initializer_of(
-                encoder.kernel_initializer, "patches"
-            ),
-            bias_initializer=initializer_of(
-                encoder.bias_initializer, "patches"
-            ),
+            kernel_initializer=kernel,
+            bias_initializer=bias,
             kernel_regularizer=encoder.kernel_regularizer,
             bias_regularizer=encoder.bias_regularizer,
             embeddings_initializer=options["embeddings_initializer"],
             embeddings_regularizer=options["embeddings_regularizer"],
-            dtype=dtype,
+            dtype=options["dtype"],
             name="embedding",
         )
         images = keras.Input(
             (*sizes, num_channels), dtype="float32", name="images"
         )
-        x = embedding(images)
-        dropout_layer = keras.layers.Dropout(
-            encoder.dropout, dtype=dtype, name="dropout"
-        )
-        x = dropout_layer(x)
+        x = dropped(encoder, embedding(images), "dropout")
         grid = _grid_positions(
             grid_positions,
             encoder,
             patch_size=patch_size,
             num_class_tokens=num_class_tokens,
         )
-        super().__init__(
-            inputs=images,
-            outputs=encoder(x)
-            if grid is None
-            else encoder(x, positions=grid(images)),
-            name=options["name"],
-            trainable=options["trainable"],
+        at = {} if grid is None else {"positions": grid(images)}
+        self.connect(
+            images,
+            encoder(x, **at),
+            encoder,
+            options,
+            **own,
+            image_size=None if image_size is None else sizes,
+            input_position=input_position,
+            grid_positions=grid,
+            encoder=encoder,
+            embedding=embedding,
         )
-        self.image_size = None if image_size is None else sizes
-        self.patch_size = patch_size
-        self.num_channels = num_channels
-        self.num_class_tokens = num_class_tokens
-        self.input_position = input_position
-        self.grid_positions = grid
-        self.d_model = d_model
-        self.encoder = encoder
-        self.embedding = embedding
-        self.keep_options_of(encoder, embedding)
 
 
 def _grid_positions(
