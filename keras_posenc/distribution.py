@@ -14,7 +14,7 @@ from keras_posenc.positional.biases import TransformerXLBias
 from keras_posenc.publish import publish_keras
 from keras_posenc.transformer._decoding_model import DecodingModel
 from keras_posenc.transformer.attention import CrossAttention, SelfAttention
-from keras_posenc.transformer.feed_forward import FeedForward
+from keras_posenc.transformer.blocks import FeedForward
 
 __all__ = ["layout_map", "restore_checkpoint", "save_gathered"]
 

@@ -69,9 +69,7 @@ def clipped_index(
     return ops.clip(whole, -max_distance, max_distance) + max_distance
 
 
-def nan_where_unknown(
-    x: Any, *, query_positions: Any, key_positions: Any
-) -> Any:
+def nan_where_unknown(x: Any, query_positions: Any, key_positions: Any) -> Any:
     """Replaces `(batch, heads, query, key)` by NaN where a position is NaN.
 
     For look-ups by `clipped_index`, and branches on the distance: without this

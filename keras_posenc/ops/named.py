@@ -55,6 +55,9 @@ CHECKS: dict[str, Check] = {
         name: check for check, names in _NAMES.items() for name in names.split()
     },
     "layout": lambda name, value: check_choice(name, value, LAYOUTS),
+    "merge_mode": lambda name, value: check_choice(
+        name, value, ("add", "concat", None)
+    ),
     "max_wavelength": lambda _, value: check_max_wavelength(value),
     # By what a name ends with.
     "_constraint": lambda _, value: keras.constraints.get(value),
@@ -206,14 +209,12 @@ def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
     ) from None
 
 
+@functools.cache
 def _call_names(kind: type) -> tuple[list[str], float]:
     """Returns the arguments of a call, and how many may be unnamed."""
     call = getattr(kind, "call", None)
-    return ([], float("inf")) if call is None else _names_of(call)
-
-
-@functools.cache
-def _names_of(call: Callable[..., Any]) -> tuple[list[str], float]:
+    if call is None:
+        return [], float("inf")
     _, *parameters = inspect.signature(call).parameters.values()  # no `self`
     names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):

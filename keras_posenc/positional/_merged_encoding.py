@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_choice
 from keras_posenc.ops.arguments import (
     check_input_shape,
     check_inputs,
@@ -18,43 +17,27 @@ from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.ops.positions import counted_positions
 
-MERGE_MODES = ("add", "concat", None)
-
 
 class MergedEncoding(ConfiguredLayer, keras.Layer):
     """Base of the layers that merge an encoding with their inputs.
 
-    A subclass names the axes of its inputs in `axes`, computes the encoding in
-    `call` and passes it to `merge`. It may override `encoding_width`, the width
-    of the encoding, and `input_factor`, which multiplies the inputs.
-
-    Args:
-        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
-            the encoding alone.
-        encoding_dim: Width of a concatenated encoding; by default the inputs'
-            own.
-        dropout: Rate of the dropout after the merge, in [0, 1).
-        **kwargs: As for `keras.Layer`.
+    A subclass calls `keep` in its constructor, names the axes of its inputs in
+    `axes`, computes the encoding in `call` and passes it to `merge`. It may
+    override `encoding_width`, the width of the encoding, and `input_factor`,
+    which multiplies the inputs.
     """
 
     axes: tuple[str, ...] = ("batch", "seq", "dim")
+    encoding_dim: int | None = None
 
-    def __init__(
-        self,
-        *,
-        merge_mode: str | None = "add",
-        encoding_dim: int | None = None,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.merge_mode = check_choice("merge_mode", merge_mode, MERGE_MODES)
-        if encoding_dim is not None and merge_mode != "concat":
+    def keep(self, given: dict[str, Any]) -> None:
+        """Checks the arguments of the constructor, and keeps them."""
+        keep_arguments(self, given)
+        if self.encoding_dim is not None and self.merge_mode != "concat":
             raise ValueError(
-                "`encoding_dim` needs merge_mode='concat'. Received: "
-                f"encoding_dim={encoding_dim!r}, merge_mode={merge_mode!r}"
+                "`encoding_dim` needs merge_mode='concat'. Received: encoding_"
+                f"dim={self.encoding_dim!r}, merge_mode={self.merge_mode!r}"
             )
-        keep_arguments(self, locals())
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -131,13 +114,7 @@ class TokenEncoding(MergedEncoding):
 
     A subclass defines `encode`. It gets checked arguments, with the mask
     resolved, and positions as returned by `place`. `PositionalEncoding`
-    documents them.
-
-    Args:
-        skip_masked: Whether only unmasked tokens count, so that padding on the
-            left has no effect. A masked token has the position of the last
-            unmasked one before it. Without a mask it has no effect.
-        **kwargs: As for `MergedEncoding`.
+    documents them, and `skip_masked`.
     """
 
     # (inputs, positions, start_index, segment_ids, mask) -> the encoding,
@@ -145,10 +122,6 @@ class TokenEncoding(MergedEncoding):
     encode: Callable[..., Any]
     # Whether positions may be floats, not only integers.
     REAL_POSITIONS: ClassVar[bool] = True
-
-    def __init__(self, *, skip_masked: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        keep_arguments(self, locals())
 
     def call(
         self,

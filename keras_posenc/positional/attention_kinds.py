@@ -1,6 +1,5 @@
 """The kinds of positions inside attention, by name."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -54,51 +53,35 @@ def check_attention_position(
     raise ValueError(
         f"`{name}` must be an AttentionPosition, such as "
         f"keras_posenc.RotaryEmbedding(), the name of one ({names}) or None. "
-        f"Received: {name}={value!r}{_advice(value)}"
+        f"Received: {name}={value!r}{advice_for(value)}"
     )
 
 
-def kind_meant(value: Any) -> str | None:
-    """Returns the name of the kind that another name means, or None."""
-    if not isinstance(value, str):
-        return None
-    known = {name: name for name in ATTENTION_KINDS}
-    for name, kind in ATTENTION_KINDS.items():
-        known[getattr(kind, "__name__", "")] = name
-    return next((known[each] for each in misspelt(value, known)), None)
-
-
-def call_of(kind: type) -> str:
-    """Returns the code of a call of a class that was given as a layer."""
-    required = ", ".join(
-        f"{p.name}=..."
-        for p in inspect.signature(kind).parameters.values()
-        if p.default is p.empty
-        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    )
-    return f"{kind.__name__}({required})"
-
-
-def _advice(value: Any) -> str:
-    if kind := kind_meant(value):
-        return f". Did you mean {kind!r}?"
-    if isinstance(value, type) and issubclass(value, AttentionPosition):
-        return f", a class. Give a layer: {call_of(value)}"
-    if issubclass(
-        value if isinstance(value, type) else type(value), TokenEncoding
-    ):
+def advice_for(value: Any) -> str:
+    """Says where in a model a value belongs that is no position there."""
+    kind = value if isinstance(value, type) else type(value)
+    if kind is value and issubclass(kind, keras.Layer):
+        return f", a class. Give a layer: {kind.__name__}(...)"
+    if issubclass(kind, AttentionPosition):
+        return ". It belongs inside attention: give it as `attention_position`"
+    if issubclass(kind, TokenEncoding):
         return ". It belongs in the inputs: put it after the Embedding layer"
-    if isinstance(value, str):
-        if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
-            return (
-                ", which must be given as a layer: "
-                "keras_posenc.positions.RelativePositionEmbedding("
-                "max_distance=16)"
-            )
-        if misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding")):
-            return (
-                ", which is added to the embeddings: give a model "
-                "input_position='sinusoidal', or put the layer "
-                "keras_posenc.PositionalEncoding() before this one"
-            )
+    if not isinstance(value, str):
+        return ""
+    names = {name: name for name in ATTENTION_KINDS}
+    for name, known in ATTENTION_KINDS.items():
+        names[getattr(known, "__name__", "")] = name
+    for each in misspelt(value, names):
+        return f". Did you mean attention_position={names[each]!r}?"
+    if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
+        return (
+            ", which must be given as a layer: "
+            "keras_posenc.positions.RelativePositionEmbedding(max_distance=16)"
+        )
+    if misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding")):
+        return (
+            ", which is added to the embeddings: give a model "
+            "input_position='sinusoidal', or put the layer "
+            "keras_posenc.PositionalEncoding() before this one"
+        )
     return ""

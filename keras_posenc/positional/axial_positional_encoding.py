@@ -9,7 +9,6 @@ from keras import ops
 from keras_posenc.checks import as_integer, check_positive_int
 from keras_posenc.ops.broadcasting import spread
 from keras_posenc.ops.initializers import add_weight_of
-from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.sinusoids import Sinusoids
 from keras_posenc.ops.tables import resized_table, rows_at
 from keras_posenc.positional._merged_encoding import MergedEncoding
@@ -110,13 +109,8 @@ class AxialPositionalEncoding(MergedEncoding):
         embeddings_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            merge_mode=merge_mode,
-            encoding_dim=encoding_dim,
-            dropout=dropout,
-            **kwargs,
-        )
-        keep_arguments(self, locals())
+        super().__init__(**kwargs)
+        self.keep(locals())
         self.num_axes = _check_num_axes(num_axes)
         self.axes = GRIDS[self.num_axes]
         self.grid_shape = _check_grid_shape(grid_shape, self.num_axes)

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.plain_export import where_valid
 from keras_posenc.ops.positions import (
     plain_positions,
@@ -73,13 +72,8 @@ class IndexEncoding(TokenEncoding):
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            merge_mode=merge_mode,
-            skip_masked=skip_masked,
-            dropout=dropout,
-            **kwargs,
-        )
-        keep_arguments(self, locals())
+        super().__init__(**kwargs)
+        self.keep(locals())
 
     def encoding_width(self, dim: int) -> int:
         return 1

@@ -10,7 +10,6 @@ from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import known_values
 from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.masks import hide_masked, resolve_mask
-from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.positions import plain_positions
 from keras_posenc.ops.tables import resized_table, rows_at
 from keras_posenc.positional._merged_encoding import TokenEncoding
@@ -86,14 +85,8 @@ class PositionEmbedding(TokenEncoding):
         embeddings_constraint: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            merge_mode=merge_mode,
-            encoding_dim=encoding_dim,
-            skip_masked=skip_masked,
-            dropout=dropout,
-            **kwargs,
-        )
-        keep_arguments(self, locals())
+        super().__init__(**kwargs)
+        self.keep(locals())
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
         shape = self.sequence_length, self.encoding_width(input_shape[-1])

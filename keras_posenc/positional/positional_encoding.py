@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.sinusoids import Sinusoids
 from keras_posenc.positional._merged_encoding import TokenEncoding
 
@@ -93,14 +92,8 @@ class PositionalEncoding(TokenEncoding):
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            merge_mode=merge_mode,
-            encoding_dim=encoding_dim,
-            skip_masked=skip_masked,
-            dropout=dropout,
-            **kwargs,
-        )
-        keep_arguments(self, locals())
+        super().__init__(**kwargs)
+        self.keep(locals())
 
     def input_factor(self, dim: int) -> float:
         return math.sqrt(dim) if self.scale_inputs else 1.0

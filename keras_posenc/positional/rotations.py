@@ -56,13 +56,9 @@ class XPosEmbedding(OwnPosition):
             that is not causal.
 
     Example:
-    >>> import numpy as np
     >>> import keras_posenc as kp
     >>> position = kp.positions.XPosEmbedding()
     >>> layer = kp.SelfAttention(4, attention_position=position)
-    >>> x = np.ones((2, 10, 16), "float32")
-    >>> tuple(layer(x, use_causal_mask=True).shape)
-    (2, 10, 16)
 
     References:
         - [Sun et al., 2022](https://arxiv.org/abs/2212.10554)
@@ -207,14 +203,11 @@ class FourierEmbedding(OwnPosition):
             turns; a number of heads that `num_key_value_heads` does not divide.
 
     Example:
-    >>> import numpy as np
     >>> import keras_posenc as kp
     >>> position = kp.positions.FourierEmbedding(512, num_key_value_heads=2)
     >>> layer = kp.SelfAttention(
     ...     4, num_key_value_heads=2, attention_position=position
     ... )
-    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
-    (2, 10, 16)
 
     References:
         - [Hua et al., 2024](https://arxiv.org/abs/2412.17739), with the
@@ -367,12 +360,9 @@ class PolarEmbedding(OwnPosition):
             of heads than built for.
 
     Example:
-    >>> import numpy as np
     >>> import keras_posenc as kp
     >>> position = kp.positions.PolarEmbedding()
     >>> layer = kp.SelfAttention(4, attention_position=position)
-    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
-    (2, 10, 16)
 
     References:
         - [Gopalakrishnan et al., 2025](https://arxiv.org/abs/2509.10534)
@@ -454,9 +444,6 @@ class AttentionTemperature(OwnPosition):
             1 for all but the last one of the first `floor_scale`.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
-    Raises:
-        ValueError: An invalid argument.
-
     Example:
     Blocks without rotation, as in Llama 4:
 
@@ -521,14 +508,10 @@ class ScalableSoftmax(OwnPosition):
             than built for.
 
     Example:
-    >>> import numpy as np
     >>> import keras_posenc as kp
     >>> kinds = ["rotary", kp.positions.ScalableSoftmax()]
     >>> position = kp.positions.CombinedPosition(kinds)
     >>> layer = kp.SelfAttention(4, attention_position=position)
-    >>> x = np.ones((2, 10, 16), "float32")
-    >>> tuple(layer(x, use_causal_mask=True).shape)
-    (2, 10, 16)
 
     References:
         - [Nakanishi, 2025](https://arxiv.org/abs/2501.19399)

@@ -11,7 +11,6 @@ from keras import ops
 from keras_posenc.checks import check_choice, check_positive
 from keras_posenc.ops.arguments import check_real, check_shape
 from keras_posenc.ops.masks import hide_masked
-from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.positions import plain_positions
 from keras_posenc.ops.sinusoids import columns
 from keras_posenc.ops.turns import (
@@ -121,15 +120,9 @@ class TimeEncoding(TokenEncoding):
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            merge_mode=merge_mode,
-            encoding_dim=encoding_dim,
-            skip_masked=skip_masked,
-            dropout=dropout,
-            **kwargs,
-        )
+        super().__init__(**kwargs)
+        self.keep(locals())
         self.kind = check_choice("kind", kind, KINDS)
-        keep_arguments(self, locals())
         if self.max_period < self.min_period:
             raise ValueError(
                 "`max_period` must be at least `min_period`. Received: "

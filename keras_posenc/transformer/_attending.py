@@ -19,8 +19,8 @@ from keras_posenc.ops.attention import (
     swap_heads,
     weighted_values,
 )
+from keras_posenc.ops.masks import Side
 from keras_posenc.ops.recomputable import recomputed
-from keras_posenc.ops.sides import Side
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import project

@@ -16,10 +16,9 @@ from keras_posenc.ops.arguments import (
     check_real,
     check_shape,
 )
-from keras_posenc.ops.masks import hide_masked, hide_padding, resolve_mask
+from keras_posenc.ops.masks import Side, hide_masked, hide_padding, resolve_mask
 from keras_posenc.ops.named import ConfiguredLayer
 from keras_posenc.ops.positions import count_positions, counted_positions
-from keras_posenc.ops.sides import Side
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.positional.attention_position import (
     AttentionPosition,

@@ -23,8 +23,8 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.ops.cache import Slots, rows_of
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.masks import Side
 from keras_posenc.ops.positions import positions_from_mask
-from keras_posenc.ops.sides import Side
 from keras_posenc.transformer._attention_layer import name_of, side_of
 from keras_posenc.transformer._context import Context, Memory
 from keras_posenc.transformer._embeddings import (

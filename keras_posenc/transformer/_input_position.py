@@ -9,9 +9,8 @@ from keras import ops
 
 from keras_posenc.keras_internals import carried_mask
 from keras_posenc.ops.positions import positions_from_mask
-from keras_posenc.ops.suggestions import misspelt
 from keras_posenc.positional._merged_encoding import TokenEncoding
-from keras_posenc.positional.attention_kinds import call_of, kind_meant
+from keras_posenc.positional.attention_kinds import advice_for
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.positional.positional_encoding import PositionalEncoding
@@ -33,39 +32,17 @@ def check_input_position(
         return PositionalEncoding(dtype=dtype, name=layer)
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)
-    if isinstance(value, AttentionPosition):
-        attention = name.replace("input", "attention")
-        raise ValueError(
-            f"`{name}` encodes the embeddings, and "
-            f"{type(value).__name__} belongs inside attention: give it as "
-            f"`{attention}`. Received: {name}={value!r}"
-        )
-    if value is None or isinstance(value, keras.Layer):
+    is_layer = isinstance(value, keras.Layer)
+    if value is None or (is_layer and not isinstance(value, AttentionPosition)):
         if scaled and getattr(value, "scale_inputs", False):
             raise ValueError(
                 f"`{name}` would scale embeddings that the model scales "
                 "already: give one of the two scale_inputs=False"
             )
         return value
-    advice = ""
-    if kind := kind_meant(value):
-        attention = name.replace("input", "attention")
-        advice = f", which is inside attention: give {attention}={kind!r}"
-    elif value is PositionalEncoding or (
-        isinstance(value, str)
-        and misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding"))
-    ):
-        advice = ". Did you mean 'sinusoidal'?"
-    elif isinstance(value, type) and issubclass(value, AttentionPosition):
-        attention = name.replace("input", "attention")
-        advice = (
-            f", a class for inside attention: give {attention}={call_of(value)}"
-        )
-    elif isinstance(value, type) and issubclass(value, keras.Layer):
-        advice = f", a class. Give a layer: {call_of(value)}"
     raise ValueError(
         f"`{name}` must be a layer, 'sinusoidal' or None. "
-        f"Received: {name}={value!r}{advice}"
+        f"Received: {name}={value!r}{advice_for(value)}"
     )
 
 

@@ -9,9 +9,8 @@ from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.distances import arithmetic_dtype
+from keras_posenc.ops.masks import Side
 from keras_posenc.ops.named import or_none
-from keras_posenc.ops.packing import Packing
-from keras_posenc.ops.sides import Side
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attending import (
@@ -26,7 +25,7 @@ from keras_posenc.transformer._attention_layer import (
     DecodingLayer,
     check_cross_attention_position,
 )
-from keras_posenc.transformer._context import Context, Memory
+from keras_posenc.transformer._context import Context, Memory, Packing
 from keras_posenc.transformer._options import (
     AttentionOptions,
     for_keras,
@@ -359,9 +358,6 @@ class CrossAttention(_MultiHead, DecodingLayer):
         `(batch, seq, dim)` in the compute dtype; with
         `return_attention_scores` a pair of it and the weights
         `(batch, num_heads, seq, source)`, after their softmax.
-
-    Raises:
-        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

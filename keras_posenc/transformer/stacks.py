@@ -186,9 +186,6 @@ class TransformerEncoder(Stack):
         `return_attention_scores` a pair of it and a list with the weights of
         each block, `(batch, num_heads, seq, seq)`.
 
-    Raises:
-        ValueError: An invalid argument.
-
     Example:
     >>> import keras
     >>> import keras_posenc as kp
@@ -269,9 +266,6 @@ class TransformerDecoder(Stack, DecodingLayer):
         `(batch, seq, dim)` in the compute dtype, 0 for padded tokens; with
         `return_attention_scores` also a list with the weights of each
         self-attention, and one with those of each cross-attention, if any.
-
-    Raises:
-        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np

@@ -95,9 +95,6 @@ class Transformer(DecodingModel):
         The model's output is `(batch, target, vocabulary)`, the vocabulary
         being the target's.
 
-    Raises:
-        ValueError: An invalid argument.
-
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp

@@ -57,9 +57,6 @@ class TransformerDecoderModel(DecodingModel):
     Returns:
         The model's output is `(batch, seq, vocabulary_size)`.
 
-    Raises:
-        ValueError: An invalid argument.
-
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp

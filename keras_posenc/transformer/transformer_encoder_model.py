@@ -73,9 +73,6 @@ class TransformerEncoderModel(StackModel):
         The model's output is `(batch, seq, d_model)`, wider if
         `input_position` concatenates.
 
-    Raises:
-        ValueError: An invalid argument.
-
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp

@@ -125,16 +125,12 @@ def test_kinds_of_positions_by_name(name, tmp_path):
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("rotarry", ". Did you mean 'rotary'?"),
-        ("RotaryEmbedding", ". Did you mean 'rotary'?"),
-        ("T5", ". Did you mean 't5'?"),
+        ("rotarry", ". Did you mean attention_position='rotary'?"),
+        ("RotaryEmbedding", ". Did you mean attention_position='rotary'?"),
+        ("T5", ". Did you mean attention_position='t5'?"),
         ("shaw", ".RelativePositionEmbedding(max_distance=16)"),
         ("sinusoidal", "keras_posenc.PositionalEncoding() before this one"),
-        (kp.AlibiBias, ", a class. Give a layer: AlibiBias()"),
-        (
-            kp.positions.RelativePositionEmbedding,
-            "PositionEmbedding(max_distance=...)",
-        ),
+        (kp.AlibiBias, ", a class. Give a layer: AlibiBias(...)"),
         ("xyz", "cross_attention_position='xyz'"),
     ],
 )
@@ -149,16 +145,15 @@ def test_a_kind_that_is_unknown(value, advice):
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("rotarry", ", which is inside attention: give X='rotary'"),
-        ("Sinusoidal", ". Did you mean 'sinusoidal'?"),
-        (kp.PositionalEncoding, ". Did you mean 'sinusoidal'?"),
-        (kp.AlibiBias, ", a class for inside attention: give X=AlibiBias()"),
-        (kp.TimeEncoding, ", a class. Give a layer: TimeEncoding()"),
+        ("rotarry", ". Did you mean attention_position='rotary'?"),
+        ("Sinusoidal", "keras_posenc.PositionalEncoding() before this one"),
+        (kp.AlibiBias, ", a class. Give a layer: AlibiBias(...)"),
+        (kp.AlibiBias(), ": give it as `attention_position`"),
         ("xyz", ""),
     ],
 )
 def test_an_input_position_that_is_unknown(value, advice):
     with pytest.raises(ValueError, match="must be a layer, 'sinus") as error:
         kp.TransformerEncoderModel(9, input_position=value, **SMALL)
-    advice = advice.replace("X", "attention_position")
-    assert str(error.value).endswith(f"input_position={value!r}{advice}")
+    assert f"input_position={value!r}" in str(error.value)
+    assert str(error.value).endswith(advice)
