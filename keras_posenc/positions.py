@@ -20,7 +20,7 @@ from keras_posenc.positional.biases import (
     TransformerXLBias,
 )
 from keras_posenc.positional.combined_position import CombinedPosition
-from keras_posenc.positional.index_encoding import IndexEncoding
+from keras_posenc.positional.positional_encoding import IndexEncoding
 from keras_posenc.positional.rotations import (
     AttentionTemperature,
     FourierEmbedding,

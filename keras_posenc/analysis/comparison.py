@@ -19,9 +19,11 @@ from keras_posenc.positional.biases import (
     RelativePositionEmbedding,
     TransformerXLBias,
 )
-from keras_posenc.positional.index_encoding import IndexEncoding
 from keras_posenc.positional.position_embedding import PositionEmbedding
-from keras_posenc.positional.positional_encoding import PositionalEncoding
+from keras_posenc.positional.positional_encoding import (
+    IndexEncoding,
+    PositionalEncoding,
+)
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.positional.time_encoding import TimeEncoding
 from keras_posenc.progress import progress

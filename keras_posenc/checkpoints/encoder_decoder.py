@@ -12,8 +12,7 @@ from keras_posenc.checkpoints.family import Family, Parts
 from keras_posenc.checkpoints.heads import SEQUENCE
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._embeddings import NO_ID
-from keras_posenc.transformer._two_pass_reader import TwoPassReader
-from keras_posenc.transformer.transformer import Transformer
+from keras_posenc.transformer.transformer import Transformer, TwoPassReader
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )

@@ -21,7 +21,6 @@ from keras_posenc.ops.distances import (
     take_by_distance,
     take_rows_as_heads,
 )
-from keras_posenc.ops.gates import log_gates
 from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.positional_encoding import frequencies
@@ -43,6 +42,28 @@ class _Bias(OwnPosition):
         return clipped_index(
             queries, keys, max_distance=self.max_distance, exact=dtype
         )
+
+
+# 2 / (2 n + 1) of the series of log1p(e) in e / (2 + e), which is at most 1/3:
+# what follows is below 2**-26 of the sum.
+_TERMS = (2 / 13, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3, 2.0)
+
+
+def log_gates(x: Any) -> Any:
+    """Returns log(sigmoid(x)), to float32 accuracy also where it is near 0.
+
+    `log(1 + e)` would round what a gate near 1 forgets, and sums of many such
+    gates would be wrong; mobile runtimes have no `log1p`.
+    """
+    positive = x > 0
+    below = ops.where(positive, ops.zeros_like(x), x)
+    share = ops.exp(ops.where(positive, -x, x))
+    y = share / (2 + share)
+    square = y * y
+    series = _TERMS[0] * square + _TERMS[1]
+    for term in _TERMS[2:]:
+        series = series * square + term
+    return below - y * series
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

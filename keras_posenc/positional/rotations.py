@@ -13,7 +13,6 @@ from keras_posenc.ops.arguments import check_built_for
 from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.distances import arithmetic_dtype
-from keras_posenc.ops.gates import log_gates
 from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.plain_export import (
@@ -26,6 +25,7 @@ from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.rotary import rotate_pairs
 from keras_posenc.ops.sinusoids import Phases, add_angles, split_positions
 from keras_posenc.positional.attention_position import OwnPosition
+from keras_posenc.positional.biases import log_gates
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

@@ -12,10 +12,12 @@ NO_ID = -1
 
 
 @keras.saving.register_keras_serializable(
-    package="keras_posenc", name="IdEmbedding"
+    package="keras_posenc", name="TokenEmbedding"
 )
-class IdEmbedding(keras.layers.Embedding):
+class TokenEmbedding(keras.layers.Embedding):
     """Keras's embedding with `mask_zero=True`, for any id of padding.
+
+    With `reverse=True` it computes logits of ids from vectors.
 
     Args:
         input_dim: Number of ids.
@@ -24,6 +26,8 @@ class IdEmbedding(keras.layers.Embedding):
             tokens, and -1 is padding. None leaves the mask that ids carry.
         keep_inner_padding: Whether that id counts as a token between others,
             as in a text that spells the token of padding.
+        scale: Whether embeddings, but not logits, are multiplied by
+            `sqrt(output_dim)`, as in section 3.4 of the paper.
         **kwargs: As for `keras.layers.Embedding`.
     """
 
@@ -34,6 +38,7 @@ class IdEmbedding(keras.layers.Embedding):
         *,
         pad_id: int | None = 0,
         keep_inner_padding: bool = False,
+        scale: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs.pop("mask_zero", None)
@@ -46,11 +51,13 @@ class IdEmbedding(keras.layers.Embedding):
         self.keep_inner_padding = check_bool(
             "keep_inner_padding", keep_inner_padding
         )
+        self.scale = check_bool("scale", scale)
 
-    def call(self, inputs: Any) -> Any:
-        inputs = self._found(inputs)
+    def call(self, inputs: Any, reverse: bool = False) -> Any:
+        if reverse:
+            return self._logits(inputs)
         try:
-            return super().call(inputs)
+            return self._scaled(super().call(self._found(inputs)))
         except Exception as error:
             # TensorFlow, outside graphs: its message names no argument.
             raised: Any = error
@@ -64,26 +71,17 @@ class IdEmbedding(keras.layers.Embedding):
             )
             raise type(raised)(raised.node_def, raised.op, message) from None
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        if self.pad_id is None:
-            return mask
-        tokens = is_token(inputs, self.pad_id)
-        if not self.keep_inner_padding:
-            return tokens
-        counted = ops.cast(tokens, "int32")
-        so_far = ops.cumsum(counted, axis=-1)
-        left = ops.sum(counted, axis=-1, keepdims=True) - so_far + counted
-        return ops.logical_and(so_far > 0, left > 0)
+    def quantized_call(self, inputs: Any, reverse: bool = False) -> Any:
+        if reverse:
+            return self._logits(inputs)
+        return self._scaled(super().quantized_call(self._found(inputs)))
 
-    def _found(self, ids: Any) -> Any:
-        """Returns ids that are all in the table."""
-        return without_padding(ids, NO_ID) if self.pad_id == NO_ID else ids
-
-    def quantized_call(self, inputs: Any) -> Any:
-        return super().quantized_call(self._found(inputs))
-
-    def int8_in_floats(self, inputs: Any, training: Any = None) -> Any:
+    def int8_in_floats(
+        self, inputs: Any, training: Any = None, *, reverse: bool = False
+    ) -> Any:
         """Computes `quantized_call` with integers in float dtypes."""
+        if reverse:
+            return self._logits(inputs, in_floats=True)
         ids = self._found(ops.cast(inputs, "int32"))
         rows = ops.take(self.table(), ids, axis=0)
         scale = ops.take(self.embeddings_scale, ids, axis=0)
@@ -92,76 +90,20 @@ class IdEmbedding(keras.layers.Embedding):
             low = ops.take(self.lora_embeddings_a, ids, axis=0)
             low = ops.matmul(low, self.lora_embeddings_b)
             rows += low * (self.lora_alpha / self.lora_rank)
-        return rows
-
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, **kwargs: Any
-    ) -> None:
-        # Keras allows no subclass, which might use the table in other ways.
-        super().quantize(mode, type_check=False, **kwargs)
-
-    def table(self) -> Any:
-        """Returns the table as it is stored: integers if it is quantized."""
-        (table,) = (w for w in self.weights if w.name == "embeddings")
-        return table
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "pad_id": self.pad_id,
-            "keep_inner_padding": self.keep_inner_padding,
-        }
-
-
-@keras.saving.register_keras_serializable(
-    package="keras_posenc", name="TokenEmbedding"
-)
-class TokenEmbedding(IdEmbedding):
-    """An `IdEmbedding` that computes logits with `reverse=True`.
-
-    Args:
-        input_dim: Number of ids.
-        output_dim: Width of the embeddings.
-        scale: Whether embeddings, but not logits, are multiplied by
-            `sqrt(output_dim)`, as in section 3.4 of the paper.
-        **kwargs: As for `IdEmbedding`.
-    """
-
-    def __init__(
-        self,
-        input_dim: int,
-        output_dim: int,
-        *,
-        scale: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(input_dim, output_dim, **kwargs)
-        self.scale = check_bool("scale", scale)
-
-    def call(self, inputs: Any, reverse: bool = False) -> Any:
-        if reverse:
-            return self._logits(inputs)
-        return self._scaled(super().call(inputs))
-
-    def quantized_call(self, inputs: Any, reverse: bool = False) -> Any:
-        if reverse:
-            return self._logits(inputs)
-        return self._scaled(super().quantized_call(inputs))
-
-    def int8_in_floats(
-        self, inputs: Any, training: Any = None, *, reverse: bool = False
-    ) -> Any:
-        if reverse:
-            return self._logits(inputs, in_floats=True)
-        return self._scaled(super().int8_in_floats(inputs))
+        return self._scaled(rows)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
         # For vectors, the mask that they carry.
-        if keras.backend.is_float_dtype(
-            keras.backend.standardize_dtype(inputs.dtype)
-        ):
+        if self.pad_id is None or keras.backend.is_float_dtype(dtype):
             return mask
-        return super().compute_mask(inputs, mask)
+        tokens = is_token(inputs, self.pad_id)
+        if not self.keep_inner_padding:
+            return tokens
+        counted = ops.cast(tokens, "int32")
+        so_far = ops.cumsum(counted, axis=-1)
+        left = ops.sum(counted, axis=-1, keepdims=True) - so_far + counted
+        return ops.logical_and(so_far > 0, left > 0)
 
     def compute_output_shape(
         self, input_shape: Any, reverse: bool = False
@@ -184,10 +126,22 @@ class TokenEmbedding(IdEmbedding):
                 f"{type(self).__name__} quantizes to int8. "
                 f"Received: mode={mode!r}"
             )
-        super().quantize(mode, type_check, **kwargs)
+        # Keras allows no subclass, which might use the table in other ways.
+        super().quantize(mode, type_check=False, **kwargs)
+
+    def table(self) -> Any:
+        """Returns the table as it is stored: integers if it is quantized."""
+        (table,) = (w for w in self.weights if w.name == "embeddings")
+        return table
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale}
+        names = ("pad_id", "keep_inner_padding", "scale")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own}
+
+    def _found(self, ids: Any) -> Any:
+        """Returns ids that are all in the table."""
+        return without_padding(ids, NO_ID) if self.pad_id == NO_ID else ids
 
     def _scaled(self, x: Any) -> Any:
         return x * self.output_dim**0.5 if self.scale else x
@@ -241,7 +195,7 @@ class TokenEmbedding(IdEmbedding):
 class PaddedIds(keras.Layer):
     """Gives ids the mask of an id of padding of their own.
 
-    For two inputs that share an `IdEmbedding(pad_id=None)`.
+    For two inputs that share an `TokenEmbedding(pad_id=None)`.
 
     Args:
         pad_id: The id of padding, which becomes 0.
@@ -353,7 +307,7 @@ def check_pad_id(name: str, value: Any, vocabulary: int) -> int:
     return number
 
 
-def embedded(embedding: IdEmbedding, ids: Any, pad_id: int) -> Any:
+def embedded(embedding: TokenEmbedding, ids: Any, pad_id: int) -> Any:
     """Looks ids up, also where padding is not the embedding's own."""
     if embedding.pad_id != pad_id:
         ids = without_padding(ids, pad_id)

@@ -6,13 +6,13 @@ from typing import Any, Self
 import keras
 
 from keras_posenc.ops.named import NamedArguments, config_of
-from keras_posenc.transformer._attention_layer import AttentionLayer
-from keras_posenc.transformer._embeddings import IdEmbedding
-from keras_posenc.transformer._options import StackOptions, names_in
-from keras_posenc.transformer._quantized import (
+from keras_posenc.transformer._attention_layer import (
+    AttentionLayer,
     quantize_again,
     quantized_policies,
 )
+from keras_posenc.transformer._embeddings import TokenEmbedding
+from keras_posenc.transformer._options import StackOptions, names_in
 from keras_posenc.transformer._sublayers import make_norm
 
 
@@ -90,15 +90,14 @@ class StackModel(NamedArguments, keras.Model):
 
 
 def make_table(
-    kind: type[IdEmbedding],
     size: int,
     width: int,
     options: Mapping[str, Any],
     name: str = "embedding",
     **own: Any,
-) -> Any:
+) -> TokenEmbedding:
     """Makes a table of embeddings with the options of its model."""
-    return kind(
+    return TokenEmbedding(
         size,
         width,
         embeddings_initializer=options["embeddings_initializer"],

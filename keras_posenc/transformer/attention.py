@@ -367,11 +367,6 @@ class CrossAttention(_MultiHead, DecodingLayer):
     >>> memory = np.ones((2, 10, 16), "float32")
     >>> tuple(attention(queries, memory=memory).shape)
     (2, 3, 16)
-
-    References:
-        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
-        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
-          heads)
     """
 
     def __init__(

@@ -20,6 +20,7 @@ from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     DecodingLayer,
+    QuantizedWithin,
     check_cross_attention_position,
 )
 from keras_posenc.transformer._context import Context
@@ -33,7 +34,6 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._quantized import QuantizedWithin
 from keras_posenc.transformer._sublayers import (
     make_dense,
     make_norm,
@@ -394,11 +394,6 @@ class TransformerDecoderBlock(Block, DecodingLayer):
     >>> memory = np.ones((2, 10, 16), "float32")
     >>> tuple(block(target, memory=memory).shape)
     (2, 5, 16)
-
-    References:
-        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762) (post-norm)
-        - [Xiong et al., 2020](https://arxiv.org/abs/2002.04745) (pre-norm)
-        - [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467) (RMS)
     """
 
     def __init__(

@@ -275,9 +275,6 @@ class TransformerDecoder(Stack, DecodingLayer):
     >>> memory = np.ones((2, 10, 16), "float32")
     >>> tuple(decoder(target, memory=memory).shape)
     (2, 5, 16)
-
-    References:
-        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
 
     def __init__(

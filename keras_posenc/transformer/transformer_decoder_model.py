@@ -12,7 +12,7 @@ from keras_posenc.transformer._decoding_model import (
     check_size,
     logits_of,
 )
-from keras_posenc.transformer._embeddings import TokenEmbedding, check_pad_id
+from keras_posenc.transformer._embeddings import check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
@@ -107,7 +107,6 @@ class TransformerDecoderModel(DecodingModel):
         )
         ids = keras.Input((None,), dtype="int32", name="ids")
         embedding = make_table(
-            TokenEmbedding,
             vocabulary_size,
             own["d_model"],
             options,

@@ -11,7 +11,6 @@ from keras_posenc.positional.position_embedding import (
     CountedPositionEmbedding,
 )
 from keras_posenc.transformer._embeddings import (
-    IdEmbedding,
     SecondTextEmbedding,
     check_pad_id,
 )
@@ -123,7 +122,6 @@ class TransformerEncoderModel(StackModel):
         )
         ids = keras.Input((None,), dtype="int32", name="ids")
         embedding = make_table(
-            IdEmbedding,
             vocabulary_size,
             embedding_dim or own["d_model"],
             options,
