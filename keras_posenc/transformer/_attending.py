@@ -7,9 +7,7 @@ from keras import ops
 
 from keras_posenc.keras_internals import (
     has_static_shapes,
-    has_tangents,
     is_compiled_by_xla,
-    is_in_graph,
     traced_once,
 )
 from keras_posenc.ops.attention import (
@@ -135,9 +133,6 @@ def attend_between(
         attended = _attended(layer, between, seed, *heads)
     elif training or isinstance(context.queries.length, int):
         attended = by_size(*heads)
-    # TensorFlow has no forward derivatives of loops within a condition.
-    elif is_in_graph(query) and has_tangents(query, key, value):
-        attended = _attended(layer, between, seed, *heads)
     else:  # the graph has both ways
         names = id(layer.attention_position), id(context.keys), context.window
         attended = traced_once(
