@@ -32,8 +32,8 @@ from keras_posenc.ops.positional_encoding import get_angles as get_angles
 from keras_posenc.ops.positional_encoding import positional_encoding as positional_encoding
 from keras_posenc.positional.biases import AlibiBias as AlibiBias
 from keras_posenc.positional.attention_position import AttentionPosition as AttentionPosition
-from keras_posenc.positional.axial_positional_encoding import AxialPositionalEncoding as AxialPositionalEncoding
-from keras_posenc.positional.grid_positions import GridPositions as GridPositions
+from keras_posenc.positional.grids import AxialPositionalEncoding as AxialPositionalEncoding
+from keras_posenc.positional.grids import GridPositions as GridPositions
 from keras_posenc.positional.position_embedding import PositionEmbedding as PositionEmbedding
 from keras_posenc.positional.positional_encoding import PositionalEncoding as PositionalEncoding
 from keras_posenc.positional.randomized_positions import RandomizedPositions as RandomizedPositions

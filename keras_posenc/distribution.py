@@ -12,7 +12,7 @@ import numpy as np
 from keras_posenc.keras_internals import layers_within, lent_values
 from keras_posenc.positional.biases import TransformerXLBias
 from keras_posenc.publish import publish_keras
-from keras_posenc.transformer._decoding_model import DecodingModel
+from keras_posenc.transformer._models import DecodingModel
 from keras_posenc.transformer.attention import CrossAttention, SelfAttention
 from keras_posenc.transformer.blocks import FeedForward
 

@@ -10,6 +10,7 @@ from keras_posenc.ops.positions import (
     positions_from_mask,
     positions_from_segments,
 )
+from keras_posenc.positional.attention_kinds import CombinedPosition
 from keras_posenc.positional.biases import (
     ContextualBias,
     DisentangledBias,
@@ -19,7 +20,6 @@ from keras_posenc.positional.biases import (
     RelativePositionEmbedding,
     TransformerXLBias,
 )
-from keras_posenc.positional.combined_position import CombinedPosition
 from keras_posenc.positional.positional_encoding import IndexEncoding
 from keras_posenc.positional.rotations import (
     AttentionTemperature,

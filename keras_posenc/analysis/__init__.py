@@ -10,12 +10,6 @@ from keras_posenc.analysis.attention import (
     attention_map,
     token_labels,
 )
-from keras_posenc.analysis.comparison import (
-    SCHEMES,
-    Comparison,
-    compare,
-    make_scheme,
-)
 from keras_posenc.analysis.plots import (
     plot_attention,
     plot_bias,
@@ -28,8 +22,12 @@ from keras_posenc.analysis.plots import (
     plot_winding,
 )
 from keras_posenc.analysis.properties import (
+    SCHEMES,
+    Comparison,
     Properties,
+    compare,
     encoding_vectors,
+    make_scheme,
     properties,
     score_matrix,
     shift_matrix,

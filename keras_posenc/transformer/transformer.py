@@ -14,7 +14,6 @@ from keras_posenc.ops.named import checked_arguments
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.transformer._attention_layer import by_block
-from keras_posenc.transformer._decoding_model import DecodingModel, logits_of
 from keras_posenc.transformer._embeddings import (
     NO_ID,
     LogitsBias,
@@ -30,6 +29,13 @@ from keras_posenc.transformer._input_position import (
     counts_all,
     put_in,
 )
+from keras_posenc.transformer._models import (
+    DecodingModel,
+    dropped,
+    logits_of,
+    make_table,
+    norm_of,
+)
 from keras_posenc.transformer._options import (
     AttentionPositions,
     ModelOptions,
@@ -40,7 +46,6 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._stack_model import dropped, make_table, norm_of
 from keras_posenc.transformer._sublayers import normalized
 from keras_posenc.transformer.stacks import (
     TransformerDecoder,

@@ -7,15 +7,17 @@ import keras
 
 from keras_posenc.checks import check_choice, check_count
 from keras_posenc.ops.named import checked_arguments
-from keras_posenc.transformer._decoding_model import (
-    DecodingModel,
-    check_size,
-    logits_of,
-)
 from keras_posenc.transformer._embeddings import check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
+)
+from keras_posenc.transformer._models import (
+    DecodingModel,
+    check_size,
+    dropped,
+    logits_of,
+    make_table,
 )
 from keras_posenc.transformer._options import (
     ModelOptions,
@@ -23,7 +25,6 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._stack_model import dropped, make_table
 from keras_posenc.transformer.stacks import TransformerDecoder
 
 

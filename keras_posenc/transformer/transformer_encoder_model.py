@@ -18,17 +18,17 @@ from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
 )
+from keras_posenc.transformer._models import (
+    StackModel,
+    dropped,
+    make_table,
+    norm_of,
+)
 from keras_posenc.transformer._options import (
     ModelOptions,
     StackOptions,
     select,
     with_options,
-)
-from keras_posenc.transformer._stack_model import (
-    StackModel,
-    dropped,
-    make_table,
-    norm_of,
 )
 from keras_posenc.transformer._sublayers import make_dense
 from keras_posenc.transformer.stacks import TransformerEncoder

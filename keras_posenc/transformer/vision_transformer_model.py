@@ -14,8 +14,9 @@ from keras_posenc.ops.named import (
     checked_arguments,
     keep_arguments,
 )
-from keras_posenc.positional.grid_positions import GridPositions
+from keras_posenc.positional.grids import GridPositions
 from keras_posenc.transformer._attention_layer import listed
+from keras_posenc.transformer._models import StackModel, dropped
 from keras_posenc.transformer._options import (
     ModelOptions,
     StackOptions,
@@ -25,7 +26,6 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._stack_model import StackModel, dropped
 from keras_posenc.transformer.stacks import TransformerEncoder
 
 
