@@ -39,24 +39,19 @@ def _readable(texts: Iterable[str]) -> tuple[list[str], list[str]]:
     own = font_manager.findfont(font_manager.FontProperties())
     families = [font_manager.FontProperties(fname=own).get_name()]
     missing = {ord(c) for text in texts for c in text} - _characters(own)
-    if missing:
-        # Few fonts look better: take the one that covers the most first.
-        entries = [
-            entry
-            for entry in font_manager.fontManager.ttflist
-            if not entry.name.lower().startswith(_NO_FONTS)
-            and entry.style == "normal"
-        ]
-        while missing and entries:
-            best = max(
-                entries,
-                key=lambda entry: len(missing & _characters(entry.fname)),
-            )
-            gained = missing & _characters(best.fname)
-            if not gained:
-                break
-            families.append(best.name)
-            missing -= gained
+    # Few fonts look better: those that cover most come first.
+    entries = [
+        entry
+        for entry in font_manager.fontManager.ttflist
+        if missing
+        and not entry.name.lower().startswith(_NO_FONTS)
+        and entry.style == "normal"
+    ]
+    entries.sort(key=lambda entry: -len(missing & _characters(entry.fname)))
+    for entry in entries:
+        if missing & _characters(entry.fname):
+            families.append(entry.name)
+            missing -= _characters(entry.fname)
     spelled = {code: f"U+{code:04X}" for code in missing}
     return families, [text.translate(spelled) for text in texts]
 

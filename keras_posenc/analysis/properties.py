@@ -495,9 +495,10 @@ class Comparison:
     def __str__(self) -> str:
         names = ["scheme", "", *self.schemes]
         columns = [
-            [*_two_lines(field.name), *map(_number, values)]
+            [first, second, *map(_number, values)]
             for field in dataclasses.fields(Properties)
             if field.name != "similarity"
+            for first, _, second in [field.name.partition("_")]
             for values in [
                 [getattr(found, field.name) for found in self.schemes.values()]
             ]
@@ -552,11 +553,6 @@ def compare(
             step(f"Measuring {name}")
             found[name] = properties(make_scheme(name, length), length, dim)
     return Comparison(length, dim, found)
-
-
-def _two_lines(name: str) -> tuple[str, str]:
-    first, _, second = name.partition("_")
-    return first, second
 
 
 def _number(value: float) -> str:

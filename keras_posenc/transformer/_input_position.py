@@ -103,10 +103,9 @@ def check_table(
 ) -> None:
     """Raises `ValueError` for more tokens than a table has positions."""
     if is_beyond(position, length):
-        assert isinstance(position, PositionEmbedding)
         raise ValueError(
             "PositionEmbedding as `input_position` learned only "
-            f"{position.sequence_length} positions. Shorten the text, give a "
+            f"{table_size(position)} positions. Shorten the text, give a "
             "smaller `max_length`, or use `resized` to make a layer for longer "
             f"inputs. Received: {received}"
         )
@@ -121,11 +120,8 @@ def table_size(position: keras.Layer | None) -> int | None:
 
 def is_beyond(position: keras.Layer | None, length: Any) -> bool:
     """Returns whether a table has fewer positions than `length`, if known."""
-    return (
-        isinstance(position, PositionEmbedding)
-        and isinstance(length, int)
-        and length > position.sequence_length
-    )
+    size = table_size(position)
+    return size is not None and isinstance(length, int) and length > size
 
 
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
@@ -135,12 +131,12 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     NaN for any further position: slots of padding need none of their own. The
     length may be a scalar tensor.
     """
-    if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
-        return None
+    if not isinstance(position, TokenEncoding) or not hasattr(
+        position, "encode"
+    ):
+        return None  # its encoding needs its inputs
     beyond = is_beyond(position, length)
-    if beyond:
-        assert isinstance(position, PositionEmbedding)
-        length = position.sequence_length
+    length = table_size(position) if beyond else length
     counted = (
         np.arange(length, dtype="int32")
         if isinstance(length, int)
@@ -173,11 +169,6 @@ def put_in_at(
     if is_beyond(position, table.shape[0]):
         positions = ops.minimum(positions, table.shape[0] - 1)
     return position.merge(x, ops.take(table, positions, axis=0), False)
-
-
-def _encodes_apart(position: TokenEncoding) -> bool:
-    """Returns whether a layer computes its encoding without its inputs."""
-    return hasattr(position, "encode")
 
 
 def _takes(position: keras.Layer) -> bool:

@@ -10,7 +10,7 @@ from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.masks import Side
-from keras_posenc.ops.named import or_none
+from keras_posenc.ops.named import keep_arguments, or_none
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attending import (
@@ -195,7 +195,7 @@ class SelfAttention(_MultiHead):
         super().__init__(
             num_heads, attention_position, check_attention_position, **options
         )
-        self.attention_window = check_window(
+        self.attention_window = or_none(check_positive_int)(
             "attention_window", attention_window
         )
 
@@ -384,7 +384,7 @@ class CrossAttention(_MultiHead, DecodingLayer):
             **options,
         )
         self.cross_attention_position = self.attention_position
-        self.memory_dim = or_none(check_positive_int)("memory_dim", memory_dim)
+        keep_arguments(self, locals())
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
@@ -518,8 +518,3 @@ class CrossAttention(_MultiHead, DecodingLayer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
-
-
-def check_window(name: str, value: Any) -> int | None:
-    """Checks how far a token sees on either side of itself; None for all."""
-    return None if value is None else check_positive_int(name, value)

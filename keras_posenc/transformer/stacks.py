@@ -6,9 +6,10 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool
+from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.masks import hide_padding
+from keras_posenc.ops.named import or_none
 from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
@@ -27,7 +28,6 @@ from keras_posenc.transformer._options import (
     with_options,
 )
 from keras_posenc.transformer._sublayers import make_norm
-from keras_posenc.transformer.attention import check_window
 from keras_posenc.transformer.blocks import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
@@ -85,7 +85,7 @@ class Stack(AttentionLayer):
             setattr(self, name, kept)
         name = "attention_window"
         self.attention_window, each[name] = by_block(
-            name, attention_window, num_layers, check_window
+            name, attention_window, num_layers, or_none(check_positive_int)
         )
         self.num_layers = count = len(each[name])
         of_blocks = {

@@ -108,7 +108,8 @@ class PatchEmbedding(ConfiguredLayer, keras.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        self.compute_output_shape(inputs.shape)
+        if not self.use_positions:
+            self.compute_output_shape(inputs.shape)
         x = self.projection(ops.cast(inputs, self.compute_dtype))
         table = ops.cast(self.embeddings, self.compute_dtype)
         if self.use_positions:
