@@ -1,7 +1,7 @@
 """The bases of all layers that attend: their call and their output."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -218,11 +218,11 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
         check_position_tensors(
             batch, seq, positions, start_index, segment_ids, mask, axes
         )
-        sizes = {"batch": batch, "seq": seq, "query": seq, "key": seq}
-        _check_masks(
-            sizes,
-            padding_mask=(padding_mask, ("batch", "seq")),
-            attention_mask=(attention_mask, ("batch", "query", "key")),
+        _check_each(
+            {"padding_mask": padding_mask, "attention_mask": attention_mask},
+            {"batch": batch, "seq": seq, "query": seq, "key": seq},
+            padding_mask=(check_mask, ("batch", "seq")),
+            attention_mask=(check_mask, ("batch", "query", "key")),
         )
 
     def _positions_within(self) -> list[Any]:
@@ -372,33 +372,26 @@ class DecodingLayer(AttentionLayer):
                 f"{name} expects `memory` of shape (batch, source, dim), with "
                 f"batch={batch}, dim={width}. Received: memory of shape {shape}"
             )
-        sizes = {"batch": batch, "source": shape[1]}
-        row = ("batch", "source")
-        positions = given.get("memory_positions")
         axes = check_position_axes(
-            self._across(), positions, "memory_positions"
+            self._across(), given.get("memory_positions"), "memory_positions"
         )
-        shapes = [("source",), row] if axes is None else [(*row, "axes")]
-        check_shape(
-            "memory_positions", positions, *shapes, sizes=sizes | {"axes": axes}
-        )
-        check_real("memory_positions", positions)
-        segments = given.get("memory_segment_ids")
-        check_shape("memory_segment_ids", segments, row, sizes=sizes)
-        if segments is not None:
-            check_integers("memory_segment_ids", segments)
-            if segment_ids is None:
-                raise ValueError(
-                    "`memory_segment_ids` needs the `segment_ids` of the "
-                    "inputs, which say what each token may read"
-                )
-        _check_masks(
-            {**sizes, "query": seq, "key": shape[1]},
-            memory_mask=(given.get("memory_mask"), row),
-            memory_attention_mask=(
-                given.get("memory_attention_mask"),
-                ("batch", "query", "key"),
+        if given.get("memory_segment_ids") is not None and segment_ids is None:
+            raise ValueError(
+                "`memory_segment_ids` needs the `segment_ids` of the inputs, "
+                "which say what each token may read"
+            )
+        row, source = ("batch", "source"), shape[1]
+        sizes = {"batch": batch, "source": source, "axes": axes}
+        _check_each(
+            given,
+            {**sizes, "query": seq, "key": source},
+            memory_positions=(
+                check_real,
+                *([("source",), row] if axes is None else [(*row, "axes")]),
             ),
+            memory_segment_ids=(check_integers, row),
+            memory_mask=(check_mask, row),
+            memory_attention_mask=(check_mask, ("batch", "query", "key")),
         )
 
     def _across(self) -> list[Any]:
@@ -408,12 +401,20 @@ class DecodingLayer(AttentionLayer):
         return [*super()._positions_within(), *self._across()]
 
 
-def _check_masks(sizes: dict[str, Any], **masks: Any) -> None:
-    """Raises `ValueError` for masks, each with its axes, that do not fit."""
-    for name, (mask, axes) in masks.items():
-        own = {axis: sizes[axis] for axis in axes}
-        check_shape(name, mask, axes, sizes=own)
-        check_mask(name, mask)
+def _check_each(
+    given: Mapping[str, Any], sizes: Mapping[str, Any], **expected: Any
+) -> None:
+    """Raises `ValueError` for tensors that do not fit, or of a wrong dtype.
+
+    Of each is expected a check of its dtype, and shapes by names of axes.
+    """
+    for name, (check, *shapes) in expected.items():
+        value = given.get(name)
+        axes = {axis for shape in shapes for axis in shape}
+        own = {axis: size for axis, size in sizes.items() if axis in axes}
+        check_shape(name, value, *shapes, sizes=own)
+        if value is not None:
+            check(name, value)
 
 
 def check_cross_attention_position(
