@@ -56,7 +56,6 @@ class MergedEncoding(ConfiguredLayer, keras.Layer):
         check_input_shape(self, input_shape, self.axes)
         self.build_encoding(input_shape)
         self.dropout_layer.build(self.compute_output_shape(input_shape))
-        self.built = True
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
         """Makes the weights, if the layer has any."""

@@ -160,7 +160,6 @@ class CombinedPosition(OwnPosition):
                 each.build(*shapes)
             *outer, width = input_shape
             input_shape = *outer, width * each.widening
-        self.built = True
 
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         return self._rotate("rotate", x, positions, known)

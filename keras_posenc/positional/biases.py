@@ -179,7 +179,6 @@ class KerpleBias(_Bias):
                 shape=(input_shape[1],), initializer="zeros", name=name
             )
             setattr(self, name, weight)
-        self.built = True
 
     def bias(
         self, query: Any, key: Any, query_positions: Any, key_positions: Any
@@ -278,7 +277,6 @@ class FireBias(_Bias):
                     shape=shape, initializer=initializer, name=name
                 )
             setattr(self, name, weight)
-        self.built = True
 
     def bias(
         self, query: Any, key: Any, query_positions: Any, key_positions: Any
@@ -376,7 +374,6 @@ class RelativePositionBias(_Bias):
     def build(self, input_shape: Any) -> None:
         shape = self.num_buckets, input_shape[1]
         self.embeddings = add_weight_of(self, "embeddings", shape)
-        self.built = True
 
     def bias(
         self, query: Any, key: Any, query_positions: Any, key_positions: Any
@@ -474,7 +471,6 @@ class RelativePositionEmbedding(_Bias):
             self.value_embeddings = add_weight_of(
                 self, "value_embeddings", shape
             )
-        self.built = True
 
     def bias(
         self, query: Any, key: Any, query_positions: Any, key_positions: Any
@@ -571,7 +567,6 @@ class DisentangledBias(_Bias):
         # For queries, and for keys.
         self.key_embeddings = add_weight_of(self, "key_embeddings", shape)
         self.query_embeddings = add_weight_of(self, "query_embeddings", shape)
-        self.built = True
 
     def bias(
         self, query: Any, key: Any, query_positions: Any, key_positions: Any
@@ -690,7 +685,6 @@ class TransformerXLBias(OwnPosition):
             add_weight_of(self, name, (heads, dim))
             for name in ("content_bias", "position_bias")
         )
-        self.built = True
 
     def bias(
         self, query: Any, key: Any, query_positions: Any, key_positions: Any
@@ -813,7 +807,6 @@ class ContextualBias(OwnPosition):
     def build(self, input_shape: Any) -> None:
         shape = self.max_position + 1, input_shape[-1]
         self.embeddings = add_weight_of(self, "embeddings", shape)
-        self.built = True
 
     def contextual_bias(
         self,
@@ -925,7 +918,6 @@ class ForgettingBias(OwnPosition):
         heads, width = input_shape[1], tokens_shape[-1]
         self.kernel = add_weight_of(self, "kernel", (width, heads))
         self.gate_bias = add_weight_of(self, "bias", (heads,))
-        self.built = True
 
     def steps(self, x: Any) -> Any:
         check_built_for(self, "width", self.kernel.shape[0], x.shape[-1])

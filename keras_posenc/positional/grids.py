@@ -377,7 +377,6 @@ class GridPositions(ConfiguredLayer, keras.Layer):
 
     def build(self, input_shape: Any) -> None:
         self.compute_output_shape(input_shape)
-        self.built = True
 
     def call(self, inputs: Any, *, training: bool | None = None) -> Any:
         *_, axes = self.compute_output_shape(inputs.shape)

@@ -227,7 +227,6 @@ class RotaryEmbedding(OwnPosition):
     def build(self, input_shape: Any) -> None:
         if self.feature_axis == -1:  # in attention it always is
             self._check_width(input_shape[-1])
-        self.built = True
 
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         def phases() -> Any:

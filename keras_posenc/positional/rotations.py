@@ -84,7 +84,6 @@ class XPosEmbedding(OwnPosition):
 
     def build(self, input_shape: Any) -> None:
         self.check_pairs(input_shape[-1])
-        self.built = True
 
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         return self._rotate(x, positions, known, sign=1)
@@ -257,7 +256,6 @@ class FourierEmbedding(OwnPosition):
             trainable=False,
             name="coefficients",
         )
-        self.built = True
 
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         heads, dtype = x.shape[1], arithmetic_dtype(x)
@@ -386,7 +384,6 @@ class PolarEmbedding(OwnPosition):
     def build(self, input_shape: Any) -> None:
         _, heads, _, width = input_shape
         self.phase_bias = add_weight_of(self, "bias", (heads, width))
-        self.built = True
 
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         heads, width = self.phase_bias.shape
@@ -530,7 +527,6 @@ class ScalableSoftmax(OwnPosition):
             initializer=keras.initializers.Constant(self.initial_scale),
             name="scale",
         )
-        self.built = True
 
     def rotate(self, x: Any, positions: Any) -> Any:
         check_built_for(self, "heads", self.scale.shape[0], x.shape[1])

@@ -287,7 +287,6 @@ class LogitsBias(keras.Layer):
         self.bias = self.add_weight(
             shape=(input_shape[-1],), initializer="zeros", name="bias"
         )
-        self.built = True
 
     def call(self, inputs: Any) -> Any:
         return inputs + ops.cast(self.bias, inputs.dtype)

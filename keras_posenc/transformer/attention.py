@@ -113,7 +113,6 @@ class _MultiHead(AttentionLayer):
         if position is not None and not position.built:
             position.build((batch, self.num_heads, seq, head_dim), *tokens)
         self.dropout_layer.build((batch, self.num_heads, seq, keys))
-        self.built = True
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

@@ -108,7 +108,6 @@ class FeedForward(ConfiguredLayer, QuantizedWithin, keras.Layer):
         self.output_projection = make_dense(self, dim, "output_projection")
         self.output_projection.build((*outer, self.intermediate_dim))
         self.dropout_layer.build((*outer, dim))
-        self.built = True
 
     def call(
         self, inputs: Any, *, training: bool | None = None, mask: Any = None
@@ -233,7 +232,6 @@ class Block(AttentionLayer):
         ):
             if sublayer is not None:
                 sublayer.build(tuple(input_shape))
-        self.built = True
 
     def attend(
         self,

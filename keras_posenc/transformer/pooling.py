@@ -162,7 +162,6 @@ class Pooling1D(ConfiguredLayer, keras.Layer):
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
-        self.built = True
 
     def call(self, inputs: Any, *, mask: Any = None) -> Any:
         mask = resolve_mask(mask, inputs)

@@ -122,7 +122,6 @@ class Stack(AttentionLayer):
                 block.build(tuple(input_shape))
         if self.final_norm is not None:
             self.final_norm.build(tuple(input_shape))
-        self.built = True
 
     def attend(
         self,

@@ -105,7 +105,6 @@ class PatchEmbedding(ConfiguredLayer, keras.Layer):
         self.projection.build(tuple(input_shape))
         rows = length if self.use_positions else self.num_class_tokens
         self.embeddings = add_weight_of(self, "embeddings", (rows, width))
-        self.built = True
 
     def call(self, inputs: Any) -> Any:
         if not self.use_positions:
