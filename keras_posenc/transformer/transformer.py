@@ -465,7 +465,7 @@ class TwoPassReader(keras.Layer):
         self.transformer = Transformer(
             vocabulary_size, **options, name="transformer"
         )
-        for each in ("vocabulary_size", "pad_id", "d_model", "input_position"):
+        for each in ("vocabulary_size", "pad_id", "d_model"):
             setattr(self, each, getattr(self.transformer, each))
         # Not as an attribute, whose layers Keras would save twice.
         hidden = keras.Model(
@@ -473,6 +473,11 @@ class TwoPassReader(keras.Layer):
         )
         hidden.supports_masking = True  # else Keras warns of ids with a mask
         self._within = types.SimpleNamespace(hidden=hidden)
+
+    @property
+    def input_position(self) -> Any:
+        """The layer that adds positions to the source."""
+        return self.transformer.input_position
 
     def build(self, input_shape: Any) -> None:
         self.built = True  # the Transformer is
