@@ -377,13 +377,6 @@ def traced_once(
     return known[key](*tensors)
 
 
-def has_tangents(*tensors: Any) -> bool:
-    """Returns whether a `tf.autodiff.ForwardAccumulator` follows tensors."""
-    from tensorflow.python.eager import forwardprop_util
-
-    return bool(forwardprop_util.pack_tangents([*tensors]).tangents)
-
-
 def copied(x: Any) -> Any:
     """Returns a tensor of a graph in memory of its own.
 

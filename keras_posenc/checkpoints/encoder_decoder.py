@@ -11,9 +11,8 @@ import numpy as np
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import Family, Parts, Reading
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.transformer._id_embedding import NO_ID
-from keras_posenc.transformer._two_pass_reader import TwoPassReader
-from keras_posenc.transformer.transformer import Transformer
+from keras_posenc.transformer._embeddings import NO_ID
+from keras_posenc.transformer.transformer import Transformer, TwoPassReader
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )

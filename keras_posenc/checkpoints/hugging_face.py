@@ -42,7 +42,7 @@ from keras_posenc.checkpoints.tokenizers import (
 from keras_posenc.checks import check_bool, check_positive_int, is_number
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
-from keras_posenc.transformer._id_embedding import NO_ID, check_pad_id
+from keras_posenc.transformer._embeddings import NO_ID, check_pad_id
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )

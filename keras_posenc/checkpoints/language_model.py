@@ -25,7 +25,7 @@ from keras_posenc.generation.sampling import Sampling
 from keras_posenc.generation.search import vocabulary_of
 from keras_posenc.progress import printable
 from keras_posenc.text.files import read_text, shown
-from keras_posenc.transformer._id_embedding import NO_ID
+from keras_posenc.transformer._embeddings import NO_ID
 
 _TEMPLATE = "chat_template.jinja"
 # The names that configs have for the number of positions.

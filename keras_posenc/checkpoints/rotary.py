@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checks import check_max_wavelength
-from keras_posenc.ops.rotary_scaling import LENGTH, OPTIONAL, REQUIRED, SHARE
+from keras_posenc.ops.rotary import LENGTH, OPTIONAL, REQUIRED, SHARE
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.text.files import shown
 

@@ -9,7 +9,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
 from keras_posenc.checks import check_integer
-from keras_posenc.positional.disentangled_bias import DisentangledBias
+from keras_posenc.positional.biases import DisentangledBias
 
 # Three scores are added: content-content, content-position, position-content.
 _SHARE = 3**-0.5

@@ -15,7 +15,7 @@ from keras_posenc.checkpoints.family import (
     said_sizes,
 )
 from keras_posenc.checks import check_count, check_max_wavelength
-from keras_posenc.positional.grid_positions import GridPositions
+from keras_posenc.positional.grids import GridPositions
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 # Which parts have biases, by the keys that say so.

@@ -6,7 +6,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Reading
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.positional.alibi_bias import AlibiBias
+from keras_posenc.positional.biases import AlibiBias
 
 _NAMES = {part: name for part, name in Bert.names.items() if part != "position"}
 _GATED_NAMES = {

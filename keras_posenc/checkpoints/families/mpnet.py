@@ -5,7 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.family import Parts
-from keras_posenc.positional.relative_position_bias import RelativePositionBias
+from keras_posenc.positional.biases import RelativePositionBias
 
 _BUCKETS = 32
 

@@ -5,7 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Pooler
-from keras_posenc.positional._counted_position_embedding import (
+from keras_posenc.positional.position_embedding import (
     CountedPositionEmbedding,
 )
 

@@ -5,7 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
-from keras_posenc.positional.relative_position_bias import RelativePositionBias
+from keras_posenc.positional.biases import RelativePositionBias
 from keras_posenc.text.files import shown
 
 _GATED = "gated-"

@@ -1,13 +1,13 @@
-"""The base of the models that generate token by token."""
+"""The bases of the models: of a stack of blocks, and token by token."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import check_choice, check_positive_int
+from keras_posenc.checks import check_positive_int
 from keras_posenc.keras_internals import (
     copied,
     has_static_shapes,
@@ -23,12 +23,22 @@ from keras_posenc.ops.arguments import (
 )
 from keras_posenc.ops.cache import Slots, rows_of
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.masks import Side
+from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import positions_from_mask
-from keras_posenc.ops.sides import Side
-from keras_posenc.transformer._attention_layer import side_of
+from keras_posenc.transformer._attention_layer import (
+    AttentionLayer,
+    name_of,
+    quantize_again,
+    quantized_policies,
+    side_of,
+)
 from keras_posenc.transformer._context import Context, Memory
-from keras_posenc.transformer._decoding_layer import name_of
-from keras_posenc.transformer._id_embedding import embedded, is_token
+from keras_posenc.transformer._embeddings import (
+    TokenEmbedding,
+    embedded,
+    is_token,
+)
 from keras_posenc.transformer._input_position import (
     check_cacheable,
     check_table,
@@ -36,14 +46,117 @@ from keras_posenc.transformer._input_position import (
     table_of,
     table_size,
 )
-from keras_posenc.transformer._stack_model import StackModel
-from keras_posenc.transformer._sublayers import project
-from keras_posenc.transformer._token_embedding import TokenEmbedding
-from keras_posenc.transformer.transformer_decoder import TransformerDecoder
+from keras_posenc.transformer._options import StackOptions, names_in
+from keras_posenc.transformer._sublayers import make_norm, normalized, project
+from keras_posenc.transformer.stacks import TransformerDecoder
 
 # The parts of a cache that have an entry for each row of the batch.
 _BY_ROW = ("tokens", "positions", "blocks")
 _OF_MEMORY = ("memory", "memory_tokens")
+
+
+class StackModel(NamedArguments, keras.Model):
+    """Base of the Functional models that are made from their config.
+
+    A concrete class is completed by `with_options`, and keeps each constructor
+    argument as an attribute, by `connect`.
+    """
+
+    def connect(
+        self,
+        inputs: Any,
+        outputs: Any,
+        stack: AttentionLayer,
+        options: Mapping[str, Any],
+        **kept: Any,
+    ) -> None:
+        """Makes the Functional model, and keeps its arguments as attributes.
+
+        Args:
+            inputs: Its symbolic inputs.
+            outputs: Its symbolic outputs.
+            stack: The stack of blocks that has its options.
+            options: The other options of the model.
+            **kept: Its own arguments, checked, and its layers.
+        """
+        super().__init__(
+            inputs=inputs,
+            outputs=outputs,
+            name=options["name"],
+            trainable=options["trainable"],
+        )
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
+        self.supports_masking = True
+        names = ("num_layers", *names_in(StackOptions))
+        kept = {**{name: getattr(stack, name) for name in names}, **kept}
+        for name, value in kept.items():
+            setattr(self, name, value)
+        for name in ("embeddings_initializer", "embeddings_regularizer"):
+            if name not in kept:
+                setattr(self, name, getattr(kept["embedding"], name))
+        # Decoding calls the layers within without calling the model.
+        self.take_layers_within()
+
+    def call(
+        self, inputs: Any, *, training: Any = None, mask: Any = None
+    ) -> Any:
+        # A Functional model would accept, and ignore, any other argument.
+        return super().call(inputs, training=training, mask=mask)
+
+    def get_config(self) -> dict[str, Any]:
+        stack = self.encoder if hasattr(self, "encoder") else self.decoder
+        quantized = quantized_policies(self)
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": stack.get_config()["dtype"],
+            **config_of(self),
+            **({"quantized": quantized} if quantized else {}),
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> Self:
+        config = dict(config)
+        quantized = config.pop("quantized", {})
+        if isinstance(config.get("dtype"), dict):
+            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            model = cls(**config)
+        quantize_again(model, quantized)
+        return model
+
+
+def make_table(
+    size: int,
+    width: int,
+    options: Mapping[str, Any],
+    name: str = "embedding",
+    **own: Any,
+) -> TokenEmbedding:
+    """Makes a table of embeddings with the options of its model."""
+    return TokenEmbedding(
+        size,
+        width,
+        embeddings_initializer=options["embeddings_initializer"],
+        embeddings_regularizer=options["embeddings_regularizer"],
+        dtype=options["dtype"],
+        name=name,
+        **own,
+    )
+
+
+def norm_of(stack: AttentionLayer, name: str) -> keras.Layer:
+    """Makes a norm of embeddings, of the kind of a stack's."""
+    return make_norm(stack.norm, stack.norm_epsilon, stack.dtype_policy, name)
+
+
+def dropped(stack: AttentionLayer, x: Any, name: str) -> Any:
+    """Applies the dropout before a stack, at its rate."""
+    return keras.layers.Dropout(
+        stack.dropout, dtype=stack.dtype_policy, name=name
+    )(x)
 
 
 class DecodingModel(StackModel):
@@ -168,7 +281,7 @@ class DecodingModel(StackModel):
             positions=positions,
             table=cache.get("encoding"),
         )
-        x = normed(self.target_embedding_norm, x)
+        x = normalized(self.target_embedding_norm, x)
         x, blocks = self.decoder.attend_cached(
             ops.cast(x, self.decoder.compute_dtype),
             context,
@@ -205,13 +318,9 @@ class DecodingModel(StackModel):
     def reorder_cache(
         self, cache: dict[str, Any], rows: Any, *, memory: bool = True
     ) -> dict[str, Any]:
-        """Selects rows of a cache: the beams that are continued.
+        """Selects rows of a cache, `(n,)`: the beams that are continued.
 
-        Args:
-            cache: As `call_with_cache` takes it.
-            rows: Integers `(n,)`: the row that each new row continues.
-            memory: Whether the memory is reordered too. It need not be if each
-                row continues one of the same source.
+        The memory need not be, if each row continues one of its own source.
         """
         names = (*_BY_ROW, *(_OF_MEMORY if memory else ()))
         return {
@@ -225,12 +334,7 @@ class DecodingModel(StackModel):
         return table_size(self.target_input_position)
 
     def check_length(self, length: Any, received: str) -> None:
-        """Raises `ValueError` unless `length` tokens have positions.
-
-        Args:
-            length: The number of tokens.
-            received: How the message describes them.
-        """
+        """Raises `ValueError` unless so many tokens have positions."""
         check_table(self.target_input_position, length, received)
 
     def check_cacheable(self, max_length: Any) -> None:
@@ -315,11 +419,6 @@ class DecodingModel(StackModel):
             )
 
 
-def normed(norm: keras.Layer | None, x: Any) -> Any:
-    """Normalizes embeddings, where a model does."""
-    return x if norm is None else norm(x)
-
-
 def check_size(
     name: str, value: Any, check: Callable[..., int] = check_positive_int
 ) -> Any:
@@ -335,28 +434,34 @@ def check_size(
     return value
 
 
-def check_embeddings(value: Any, choices: tuple[str, ...]) -> str:
-    """Checks how tables of embeddings are shared."""
-    return str(check_choice("embeddings", value, choices))
+def logits_of(
+    decoder: TransformerDecoder,
+    x: Any,
+    table: TokenEmbedding,
+    embeddings: str,
+    units: int,
+) -> tuple[Any, keras.layers.Dense | None]:
+    """Computes logits; returns also their projection, unless it is the table.
 
-
-def check_width(x: Any, d_model: int, embeddings: str) -> None:
-    """Raises `ValueError` unless logits can be products with embeddings."""
-    if x.shape[-1] != d_model:
+    The projection has no biases.
+    """
+    if embeddings in ("separate", "shared_inputs"):
+        head = keras.layers.Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=initializer_of(
+                decoder.kernel_initializer, "logits"
+            ),
+            kernel_regularizer=decoder.kernel_regularizer,
+            dtype=decoder.dtype_policy,
+            name="logits",
+        )
+        return head(x), head
+    if x.shape[-1] != table.output_dim:
         raise ValueError(
             f"embeddings={embeddings!r} computes logits with the embeddings, "
-            f"of width {d_model}, and the position at the decoder's input "
-            f"makes its outputs {x.shape[-1]} wide: give embeddings='separate'"
+            f"of width {table.output_dim}, and the position at the decoder's "
+            f"input makes its outputs {x.shape[-1]} wide: give "
+            "embeddings='separate'"
         )
-
-
-def make_head(decoder: TransformerDecoder, units: int) -> keras.layers.Dense:
-    """Makes a projection to logits, without biases, as the decoder's are."""
-    return keras.layers.Dense(
-        units,
-        use_bias=False,
-        kernel_initializer=initializer_of(decoder.kernel_initializer, "logits"),
-        kernel_regularizer=decoder.kernel_regularizer,
-        dtype=decoder.dtype_policy,
-        name="logits",
-    )
+    return table(x, reverse=True), None
