@@ -20,6 +20,7 @@ _MODULES = {
 # and they take longer to import than all layers.
 _LATE = (
     "keras_posenc.checkpoints.hugging_face",
+    "keras_posenc.checkpoints.keras_hub",
     "keras_posenc.checkpoints.saving",
     "keras_posenc.export",
     "keras_posenc.scoring",

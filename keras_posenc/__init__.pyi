@@ -12,6 +12,7 @@ from keras_posenc import positions as positions
 from keras_posenc import training as training
 from keras_posenc import types as types
 from keras_posenc.checkpoints.hugging_face import load_hugging_face as load_hugging_face
+from keras_posenc.checkpoints.keras_hub import from_keras_hub as from_keras_hub
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator as PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel as PretrainedModel
 from keras_posenc.checkpoints.saving import save_hugging_face as save_hugging_face

@@ -51,7 +51,9 @@ def test_code_runs(tmp_path, monkeypatch):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
     (folder / "vocab.txt").write_text("\n".join(tokens))
     add_modules(folder)
-    *blocks, of_pairs, of_classes = re.findall(r"(?s)```py\n(.*?)```", PAGE)
+    *blocks, of_pairs, of_classes, of_keras_hub = re.findall(
+        r"(?s)```py\n(.*?)```", PAGE
+    )
     names = {}
     for code in blocks:
         exec(code, names)
@@ -70,6 +72,9 @@ def test_code_runs(tmp_path, monkeypatch):
         shutil.copy(fixtures / "pairs/roberta" / file, "bart-large-mnli")
     exec(of_classes, names)
     assert names["scores"].shape == (3,)
+    pytest.importorskip("keras_hub")
+    exec(of_keras_hub, names)
+    assert isinstance(names["model"], kp.TransformerEncoderModel)
     pytest.importorskip("mediapipe")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"(?s)```py\n(.*?)```", readme)
