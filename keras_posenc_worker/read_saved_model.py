@@ -133,6 +133,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
     nodes = [("", node) for node in graph.graph_def.node] + [
         (name, node) for name, f in library.items() for node in f.node_def
     ]
+    content = graph.graph_def.SerializeToString()
     by_name = {(scope, node.name): node for scope, node in nodes}
     assets = {asset.tensor_info.name for asset in graph.asset_file_def}
     for signature in graph.signature_def.values():  # clients may send these
@@ -155,11 +156,15 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
         return node.op == "Placeholder" and f"{name}:0" in assets
 
     def passed(function: str, index: int, count: int) -> Iterator[bool]:
-        for scope, node in nodes:
-            if function in called_by(node):
-                yield node.op in (*CALLS, function) and is_asset(
-                    scope, node.input[index]
-                )
+        calls = [each for each in nodes if function in called_by(each[1])]
+        # No optimizer, and no deeper attribute of a node, calls it too.
+        yield "api_implements" not in library[function].attr
+        field = chr(len(function)).encode() + function.encode()
+        yield content.count(field) == 1 + len(calls)
+        for scope, node in calls:
+            yield node.op in (*CALLS, function) and is_asset(
+                scope, node.input[index]
+            )
         objects = graph.object_graph_def
         if function in objects.concrete_functions:
             bound = objects.concrete_functions[function].bound_inputs

@@ -126,15 +126,19 @@ def saved_and_more(graph):
     saves(graph)[1].node_def.add(name="print", op="PrintV2")
 
 
-def saved_by_an_attribute_of_an_attribute(graph):
+def called_by_an_attribute_of_an_attribute(graph, name):
     node = graph.graph_def.node.add(name="a", op="PartitionedCall")
-    node.attr["f"].func.name = restores(graph)[1].signature.name + "_"
-    inner = node.attr["f"].func.attr["g"].func
-    inner.name = saves(graph)[1].signature.name
+    node.attr["f"].func.name = "caller"
+    node.attr["f"].func.attr["g"].func.name = name
     function = graph.graph_def.library.function.add()
-    function.signature.name = node.attr["f"].func.name
+    function.signature.name = "caller"
     call = function.node_def.add(name="call", op="PartitionedCall")
     call.attr["f"].placeholder = "g"
+
+
+def saved_by_an_attribute_of_an_attribute(graph):
+    name = saves(graph)[1].signature.name
+    called_by_an_attribute_of_an_attribute(graph, name)
 
 
 def saved_by_a_default(graph):
@@ -218,16 +222,28 @@ def assigned_by_another_handle(graph):
     graph.graph_def.node[-1].name = "other"
 
 
-def passed_to_its_initializer(graph):
-    add_path(graph.graph_def.node)
-    function = next(
-        f.signature.name
+def initializer(graph):
+    return next(
+        f
         for f in graph.graph_def.library.function
         if any(n.op.startswith("InitializeTable") for n in f.node_def)
     )
+
+
+def passed_to_its_initializer(graph):
+    add_path(graph.graph_def.node)
     for node in graph.graph_def.node:
-        if node.attr["f"].func.name == function:
+        if node.attr["f"].func.name == initializer(graph).signature.name:
             node.input[0] = "path"
+
+
+def passed_by_an_attribute_of_an_attribute(graph):
+    name = initializer(graph).signature.name
+    called_by_an_attribute_of_an_attribute(graph, name)
+
+
+def passed_by_an_optimizer(graph):
+    initializer(graph).attr["api_implements"].s = b"anything"
 
 
 def bound_in_python(graph):
@@ -278,6 +294,8 @@ FORGERIES = {
         assigned_in_part,
         assigned_by_another_handle,
         passed_to_its_initializer,
+        passed_by_an_attribute_of_an_attribute,
+        passed_by_an_optimizer,
         bound_in_python,
         constant_in_its_place,
         sent_by_a_client,
