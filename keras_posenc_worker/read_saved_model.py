@@ -1,7 +1,8 @@
 """Reads what a SavedModel contains."""
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -100,104 +101,27 @@ def _check_assets(graph: Any) -> None:
 
 
 def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
-    """Yields operators on files that are run where TensorFlow runs none.
+    """Yields operators on files where TensorFlow writes none.
 
-    Nothing that is loaded or served saves, and only a server that loads the
-    variables restores. Also yields the names of called functions that are
-    missing.
+    Also yields the names of called functions that are missing.
     """
-    is_asset, restorer = _assets(graph, library), _restorer(graph, library)
-    objects = graph.object_graph_def.SerializeToString()
-    for _, node in _reached(
-        graph,
-        library,
-        [
-            *(
-                info.name
-                for signature in graph.signature_def.values()
-                for info in signature.outputs.values()
-            ),
-            *(
-                name
-                for collection in graph.collection_def.values()
-                for name in collection.node_list.value
-            ),
-        ],
-        {name for name in library if name.encode() in objects},
-    ):
-        if node.op in SAVER:
-            yield node.op
-    loading = [graph.saver_def.restore_op_name]
-    for scope, node in _reached(graph, library, loading, set()):
-        if node.op in SAVER and (node.op != "RestoreV2" or scope != restorer):
-            yield node.op
+    allowed = _savers(graph, library)
+    is_asset = _assets(graph, library)
     for scope, nodes in [
         ("", graph.graph_def.node),
         *((name, function.node_def) for name, function in library.items()),
     ]:
         for node in nodes:
             if (
-                node.op.startswith("InitializeTableFromTextFile")
-                and not is_asset(scope, node.input[1])
-            ) or names_a_file(node):
+                (node.op in SAVER and scope not in allowed)
+                or (
+                    node.op.startswith("InitializeTableFromTextFile")
+                    and not is_asset(scope, node.input[1])
+                )
+                or names_a_file(node)
+            ):
                 yield node.op
             yield from called_by(node) - library.keys() - {node.op, ""}
-
-
-def _reached(
-    graph: Any,
-    library: dict[str, Any],
-    tensors: Iterable[str],
-    functions: set[str],
-) -> Iterator[tuple[str, Any]]:
-    """Yields all nodes that tensors and functions lead to.
-
-    Each with the name of its function, or "" in the graph.
-    """
-    by_name = {node.name: node for node in graph.graph_def.node}
-    left, seen = [*map(node_name, tensors)], set()
-    while left:
-        node = by_name.get(left.pop())
-        if node is not None and node.name not in seen:
-            seen.add(node.name)
-            yield "", node
-            left += map(node_name, node.input)
-            functions |= called_by(node)
-    done = set()
-    while functions:
-        name = functions.pop()
-        if name in library and name not in done:
-            done.add(name)
-            for node in library[name].node_def:
-                yield name, node
-                functions |= called_by(node)
-
-
-def _restorer(graph: Any, library: dict[str, Any]) -> str:
-    """Returns the function that reads from the path that a loader feeds."""
-    saver = graph.saver_def
-    nodes = {node.name: node for node in graph.graph_def.node}
-    path, node = (
-        nodes.get(node_name(name))
-        for name in (saver.filename_tensor_name, saver.restore_op_name)
-    )
-    if path is None or node is None or path.op != "Placeholder":
-        return ""
-    function = library.get(node.attr["f"].func.name)
-    if function is None or node_name(node.input[0]) != path.name:
-        return ""
-    given = {function.signature.input_arg[0].name}
-    given |= {
-        each.name
-        for each in function.node_def
-        if each.op == "Identity" and node_name(each.input[0]) in given
-    }
-    is_exact = all(
-        node_name(each.input[0]) in given
-        for each in function.node_def
-        if each.op == "RestoreV2"
-    )
-    return function.signature.name if is_exact else ""
 
 
 def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
@@ -209,6 +133,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
     nodes = [("", node) for node in graph.graph_def.node] + [
         (name, node) for name, f in library.items() for node in f.node_def
     ]
+    content = graph.graph_def.SerializeToString()
     by_name = {(scope, node.name): node for scope, node in nodes}
     assets = {asset.tensor_info.name for asset in graph.asset_file_def}
     for signature in graph.signature_def.values():  # clients may send these
@@ -231,11 +156,15 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
         return node.op == "Placeholder" and f"{name}:0" in assets
 
     def passed(function: str, index: int, count: int) -> Iterator[bool]:
-        for scope, node in nodes:
-            if function in called_by(node):
-                yield node.op in (*CALLS, function) and is_asset(
-                    scope, node.input[index]
-                )
+        calls = [each for each in nodes if function in called_by(each[1])]
+        # No optimizer, and no deeper attribute of a node, calls it too.
+        yield "api_implements" not in library[function].attr
+        field = chr(len(function)).encode() + function.encode()
+        yield content.count(field) == 1 + len(calls)
+        for scope, node in calls:
+            yield node.op in (*CALLS, function) and is_asset(
+                scope, node.input[index]
+            )
         objects = graph.object_graph_def
         if function in objects.concrete_functions:
             bound = objects.concrete_functions[function].bound_inputs
@@ -262,3 +191,128 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
                 )
 
     return is_asset
+
+
+def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
+    """Returns the two functions that only save and restore variables.
+
+    TensorFlow calls each by one node, which `saver_def` names, with the path
+    that a loader feeds. Nothing else leads to these nodes or to the functions:
+    no client, no initializer, no object that Python would make, no collection
+    of TensorFlow 1, no optimizer, and no attribute, however deep.
+    """
+    saver, lists = graph.saver_def, graph.collection_def.values()
+    content = graph.SerializeToString()
+    nodes = {node.name: node for node in graph.graph_def.node}
+    path = node_name(saver.filename_tensor_name)
+    uses = collections.Counter(
+        node_name(tensor)
+        for tensor in (
+            *(tensor for node in graph.graph_def.node for tensor in node.input),
+            *(
+                info.name
+                for signature in graph.signature_def.values()
+                for infos in (signature.inputs, signature.outputs)
+                for info in infos.values()
+            ),
+            *(name for each in lists for name in each.node_list.value),
+        )
+    )
+    if any(each.WhichOneof("kind") != "node_list" for each in lists):
+        return set()
+    if path not in nodes or nodes[path].op != "Placeholder" or uses[path] != 2:
+        return set()
+    found = set()
+    ends = {
+        node_name(saver.save_tensor_name): _only_saves,
+        saver.restore_op_name: _only_restores,  # what a server runs
+    }
+    for name, is_exact in ends.items():
+        node = nodes.get(name)
+        if node is None or node.op not in CALLS or uses[name]:
+            continue
+        function = library.get(node.attr["f"].func.name)
+        inputs = [tensor.removesuffix(":0") for tensor in node.input]
+        if (
+            function is not None
+            # Once where it is called, and once where it is.
+            and content.count(function.signature.name.encode()) == 2
+            and "api_implements" not in function.attr
+            and inputs[0] == path
+            and len({*inputs}) == len(inputs)
+            and is_exact(function)
+        ):
+            found.add(function.signature.name)
+    return found
+
+
+_PATH = "argument 0"
+_MARKS = b".part", b"_temp/part"  # of object stores, and of disks
+# Each part of what is saved has the path that a function is given, and a mark.
+_PART = (
+    rf"ShardedFilename\(StringJoin\({_PATH}, Select(V2)?\(\w+\({_PATH}\), "
+    r"\.part, _temp/part\)\), const, const\)"
+)
+_PARTS = rf"Pack\({_PART}(, {_PART})*\)"
+
+
+def _only_saves(function: Any) -> bool:
+    """Returns whether a function only writes parts at the path it is given."""
+    text = _texts(function)
+
+    def is_exact(node: Any) -> bool:
+        if node.op == "SaveV2":
+            return bool(re.fullmatch(_PART, text(node.input[0])))
+        if node.op == "MergeV2Checkpoints":
+            parts, path = map(text, node.input[:2])
+            return bool(re.fullmatch(_PARTS, parts)) and path == _PATH
+        return node.op in (
+            *("Const", "Identity", "NoOp", "Pack", "Select", "SelectV2"),
+            *("ShardedFilename", "StaticRegexFullMatch", "StringJoin"),
+            *("DisableCopyOnRead", "LookupTableExportV2", "ReadVariableOp"),
+        )
+
+    return all(map(is_exact, function.node_def))
+
+
+def _only_restores(function: Any) -> bool:
+    """Returns whether a function only reads from the path that it is given."""
+    text = _texts(function)
+    targets = []
+    for node in function.node_def:
+        if node.op in ("AssignVariableOp", "LookupTableImportV2"):
+            targets.append(text(node.input[0]))
+        elif node.op == "RestoreV2":
+            if [*map(text, node.input)] != [_PATH, "const", "const"]:
+                return False
+        elif node.op not in ("Const", "Identity", "NoOp"):
+            return False
+    # If a variable were restored twice, chance would decide its value.
+    return len({*targets}) == len(targets)
+
+
+def _texts(function: Any) -> Callable[[str], str]:
+    """Returns a function that writes out how a tensor is computed."""
+    nodes = {node.name: node for node in function.node_def}
+    arguments = {
+        argument.name: f"argument {index}"
+        for index, argument in enumerate(function.signature.input_arg)
+    }
+
+    def text(tensor: str) -> str:
+        name = node_name(tensor)
+        if name not in nodes:
+            return arguments.get(name, "?")
+        node = nodes[name]
+        if node.op == "Identity":
+            return text(node.input[0])
+        if node.op == "Const":
+            values = [*node.attr["value"].tensor.string_val]
+            is_mark = len(values) == 1 and values[0] in _MARKS
+            return values[0].decode() if is_mark else "const"
+        if node.attr["separator"].s:  # between the parts of a name
+            return "?"
+        given = [text(x) for x in node.input if not x.startswith("^")]
+        return f"{node.op}({', '.join(given)})"
+
+    return text

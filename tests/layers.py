@@ -48,7 +48,10 @@ def check_sizes_before_a_run(path, inputs):
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    from keras_posenc.export.worker_client import Limits, run_model
+    from keras_posenc.export.formats.litert_compiled_model import (
+        compare_in_compiled_model,
+    )
+    from keras_posenc.export.worker_client import Limits
 
     # A delegate's operators have outputs without memory.
     interpreter = Interpreter(
@@ -73,13 +76,7 @@ def check_sizes_before_a_run(path, inputs):
                     unknown.add((operator["op_name"], index))
     assert unknown == set()
     runner = Interpreter(str(path)).get_signature_runner("serving_default")
+    found = [{"outputs": runner(**each)} for each in inputs]
     cases = [("serving_default", each) for each in inputs]
-    compiled = run_model(
-        "litert_compiled", Path(path), cases, Limits(), times=1
-    )
-    for each, found in zip(inputs, compiled["cases"], strict=True):
-        for name, wanted in runner(**each).items():
-            scale = np.abs(wanted.astype("float64")).max()
-            np.testing.assert_allclose(
-                found["outputs"][name], wanted, rtol=0, atol=1e-4 * scale
-            )
+    compared = compare_in_compiled_model(Path(path), cases, found, Limits())
+    assert compared.startswith("equal"), compared

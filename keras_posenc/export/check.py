@@ -3,11 +3,12 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.notes import AGAINST_NAN, notes
 from keras_posenc.export.probes.compare import difference, resolve_ties
@@ -373,7 +374,12 @@ def check(
         by_likelihood=sorted(reference.by_likelihood),
         quantization=reference.quantization,
         different_weights=[*different_weights],
-        notes=[*notes(reference, inspection), *response.get("notes", ())],
+        eager_differences=reference.eager_differences,
+        notes=[
+            *notes(reference, inspection),
+            *_other_nan(reference, response),
+            *response.get("notes", ()),
+        ],
         checks=[*response.get("checks", ())],
     )
 
@@ -406,7 +412,11 @@ def kept_cases(
 
     Samples may be private: they are kept only where nothing was generated.
     """
-    generated = {x.signature for x in reference.probes if not x.is_sample}
+    generated = {
+        probe.signature
+        for probe in reference.probes
+        if not (probe.is_sample or probe.is_nan)
+    }
     return [
         make_case(
             probe.signature,
@@ -418,9 +428,30 @@ def kept_cases(
             is_sample=probe.is_sample,
         )
         for probe, own in zip(reference.probes, response["cases"], strict=True)
-        if "error" not in own
+        if not probe.is_nan
+        and "error" not in own
         and not (probe.is_sample and probe.signature in generated)
     ]
+
+
+def _other_nan(
+    reference: Reference, response: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yields the outputs in which inputs of NaN give NaN in other places."""
+    names: dict[str, None] = {}
+    for probe, found in zip(reference.probes, response["cases"], strict=True):
+        for name, wanted in probe.outputs.items() if probe.is_nan else ():
+            got = found.get("outputs", {}).get(name)
+            if unlike(got, wanted.shape, wanted.dtype) or not _is_float(wanted):
+                continue
+            own, other = (np.isnan(x.astype("float64")) for x in (wanted, got))
+            if np.any(own != other):
+                names[f"{probe.signature}/{name}"] = None
+    if names:
+        yield (
+            "NaN in: the file gives NaN where the model gives a number, or the "
+            f"reverse: {', '.join(names)}"
+        )
 
 
 def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:

@@ -102,6 +102,8 @@ class VerificationReport:
         different_weights: Weights that are not those of the file, by their
             paths: they have changed since the export, or a SavedModel stores
             others. If there are any, the verification fails.
+        eager_differences: Where the model called directly gives other outputs
+            than its graph, as text. The file is compared with the graph.
         notes: Further remarks, as text, such as that inputs take one shape in
             the file and any shape in the model.
         checks: What else was compared, as text, such as that MediaPipe gave the
@@ -124,6 +126,7 @@ class VerificationReport:
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
     given_limits: list[str] = dataclasses.field(default_factory=list)
     different_weights: list[str] = dataclasses.field(default_factory=list)
+    eager_differences: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     checks: list[str] = dataclasses.field(default_factory=list)
     by_likelihood: list[str] = dataclasses.field(default_factory=list)
@@ -331,6 +334,7 @@ class VerificationReport:
             self.failure,
             of(_WEAK, self.constant_outputs),
             *self.notes,
+            *([] if self.is_off else self.eager_differences),
             of(_FOREIGN, self.foreign_operators),
             *losses,
             of(_SAMPLES_ONLY, self.samples_only),
@@ -446,6 +450,11 @@ _FAILURES: tuple[
         lambda r: r.is_off and r.different_weights,
         lambda r: f"{_off(r)}; {_other_weights(r)}",
         _TRAINED,
+    ),
+    (
+        lambda r: r.is_off and r.eager_differences,
+        lambda r: ". ".join([_off(r), *r.eager_differences]),
+        "",
     ),
     (
         lambda r: r.is_off and r.largest_difference < 1e-3,

@@ -242,7 +242,9 @@ def test_an_operator_that_cannot_be_converted_is_named(tmp_path):
 
 def test_a_model_without_a_finite_answer_has_no_such_case():
     model = vectors(lambda x: ops.log(-ops.square(x) - 1))
-    assert not any(probe.extremes for probe in expected(model).probes)
+    assert all(
+        probe.is_nan for probe in expected(model).probes if probe.extremes
+    )
 
 
 @pytest.mark.parametrize("quantization", [None, "int8"])
@@ -255,7 +257,7 @@ def test_they_neither_loosen_nor_tighten_what_others_allow(
     with_them = expected(model, quantization=quantization)
     monkeypatch.setattr(generate, "extreme_floats", lambda *_: iter(()))
     without = expected(model, quantization=quantization)
-    assert len(with_them.probes) == len(without.probes) + 1
+    assert len(with_them.probes) == len(without.probes) + 2
     for name in ("scales", "constant_outputs", "tolerance", "limits"):
         assert getattr(with_them, name) == getattr(without, name)
 
@@ -284,6 +286,16 @@ def test_a_quantized_file_must_be_finite_there_and_no_more(tmp_path, samples):
         "examples of zeros, 1e4, -1e4, 1e-20, one 1 among" in report.details()
     )
     assert ("on the 5 samples" in str(report)) == (samples is not None)
+
+
+def test_nan_is_tried_and_reported(tmp_path):
+    x = keras.Input((4, 4, 3), name="x")
+    model = keras.Model(x, layers.AveragePooling2D(2)(x))
+    report = kp.export_litert(
+        model, tmp_path / "model.tflite", verbose=False
+    ).report
+    assert report.passed
+    assert "NaN in: the file gives NaN where the model gives a n" in str(report)
 
 
 def integers(use, dtype="int64"):

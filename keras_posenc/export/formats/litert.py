@@ -8,7 +8,11 @@ from typing import Any, ClassVar
 import keras
 
 from keras_posenc.export import units
+from keras_posenc.export.check import limits_of
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats.litert_compiled_model import (
+    compare_in_compiled_model,
+)
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     check_quantization,
@@ -190,6 +194,19 @@ class LiteRT(Format):
             content = with_metadata(path.read_bytes(), self.task)
             with writing_to(path.parent):
                 path.write_bytes(content)
+
+    def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
+        """Returns the file's outputs, and how `CompiledModel` compares."""
+        response = super().run(reference, found)
+        text = compare_in_compiled_model(
+            found.path,
+            [(each.signature, each.inputs) for each in reference.probes],
+            response["cases"],
+            limits_of(reference, found),
+        )
+        kind = "checks" if text.startswith("equal") else "notes"
+        response[kind] = [f"CompiledModel: {text}"]
+        return response
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step

@@ -32,12 +32,8 @@ def compare_in_compiled_model(
 ) -> str:
     """Returns "equal", "different" or "not run", and what else is known.
 
-    Args:
-        path: The file.
-        cases: The signatures and inputs, some of which are run again.
-        found: For each case the `outputs` by the Interpreter and its
-            `milliseconds`, or its `error`.
-        limits: The worker's limits.
+    Some `cases`, which are signatures and inputs, are run again; `found` is
+    what the Interpreter gave for each.
     """
     left, chosen = 1e3 * _SECONDS, list[int]()
     for index, (_, inputs) in enumerate(cases):

@@ -11,6 +11,7 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
 
+NAN = "NaN"
 LARGE_INTEGERS = "large integers"
 
 Shape = tuple[int, ...]

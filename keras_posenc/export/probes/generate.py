@@ -13,7 +13,12 @@ import numpy as np
 from keras_posenc.checks import check_positive_int, is_number
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.every_id import every_id, tables
-from keras_posenc.export.probes.extremes import Invent, Shape, extreme_floats
+from keras_posenc.export.probes.extremes import (
+    NAN,
+    Invent,
+    Shape,
+    extreme_floats,
+)
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -68,6 +73,11 @@ class Probe:
         if self.extremes:
             text += f", examples of {', '.join(dict.fromkeys(self.extremes))}"
         return text
+
+    @property
+    def is_nan(self) -> bool:
+        """Whether it was made to see what NaN becomes."""
+        return NAN in self.extremes
 
     @property
     def size(self) -> int:

@@ -128,14 +128,23 @@ class Graphs:
 
     def __call__(self, inputs: Inputs) -> dict[str, Any]:
         """Returns the model's outputs; raises `ValueError` if it refuses."""
+        shapes = {name: value.shape for name, value in inputs.items()}
+        return self._run(lambda given: self._at(shapes)(**given), inputs)
+
+    def directly(self, inputs: Inputs) -> dict[str, Any]:
+        """Like a call, in eager code: returns what `model(x)` does."""
+        return self._run(self.signature.call, inputs)
+
+    def _run(
+        self, function: Callable[[dict[str, Any]], Any], inputs: Inputs
+    ) -> dict[str, Any]:
         import tensorflow as tf
 
-        shapes = {name: value.shape for name, value in inputs.items()}
         try:
             # On the CPU, as the worker: a GPU's products are rounded otherwise.
             with tf.device("CPU:0"):
-                outputs = self._at(shapes)(
-                    **{name: tf.constant(x) for name, x in inputs.items()}
+                outputs = function(
+                    {name: tf.constant(x) for name, x in inputs.items()}
                 )
         except ExportError:  # of a weight that cannot be exported
             raise

@@ -23,6 +23,7 @@ from keras_posenc.export.probes.extremes import large_integers
 from keras_posenc.export.probes.generate import (
     Probe,
     Probes,
+    has_many_weights,
     make_probes,
 )
 from keras_posenc.export.probes.graphs import Call, Graphs
@@ -32,11 +33,20 @@ from keras_posenc.export.probes.likelihoods import (
     rescore_of,
     scores_targets,
 )
-from keras_posenc.export.probes.repeats import check_repeats, restored
+from keras_posenc.export.probes.repeats import (
+    check_repeats,
+    difference_in_eager_code,
+    restored,
+)
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.probes.tolerance import TOLERANCE, limits_of
+from keras_posenc.export.probes.tolerance import (
+    BY_KERAS,
+    TOLERANCE,
+    limits_of,
+)
 from keras_posenc.export.signatures.lengths import IDS, LENGTHS
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
 
 PADDING_MATTERS = (
     "padding changes the outputs: do not let a server batch examples of "
@@ -76,6 +86,8 @@ class Reference:
             the model's `output_scales`.
         seconds: Processor time that the outputs took.
         notes: What the test inputs could not cover, as text.
+        eager_differences: Where the models' eager code gives other outputs
+            than their graphs, as text.
         graphs: Those of the models, by the names of the signatures.
     """
 
@@ -92,6 +104,7 @@ class Reference:
     )
     seconds: float = 0.0
     notes: list[str] = dataclasses.field(default_factory=list)
+    eager_differences: list[str] = dataclasses.field(default_factory=list)
     graphs: Mapping[str, Graphs] = dataclasses.field(default_factory=dict)
 
     def rounding_of(self, probe: Probe) -> dict[str, np.ndarray]:
@@ -226,13 +239,18 @@ def compute_reference(
     graphs = {each.name: models[id(each.innermost)] for each in signatures}
     cases: list[Probe] = []
     notes: list[str] = []
+    eager: list[str] = []
     with restored([x.model for x in signatures]):  # a run may change variables
         for each in signatures:
             own = graphs[each.name]
             cases += _cases(each, probes, own, notes)
             cases += _pairs(each, probes, own, quantization is not None)
         for run, inputs in _smallest(signatures, cases, graphs):
-            check_repeats(run, inputs, run.cached(inputs), tolerance)
+            case = inputs, run.cached(inputs)
+            check_repeats(run, *case, tolerance)
+            if quantization != BY_KERAS and not _is_rounding(run.signature):
+                found = difference_in_eager_code(run, *case, tolerance)
+                eager += filter(None, [found])
         began = time.process_time()
         cases += probes.extra
         seconds = time.process_time() - began
@@ -257,6 +275,7 @@ def compute_reference(
         scales,
         seconds,
         notes,
+        eager,
         graphs,
     )
 
@@ -376,7 +395,7 @@ def _cases(
                     f"alone show how it computes: {reason}"
                 )
             continue
-        if not probe.extremes or _is_finite(outputs):
+        if not probe.extremes or probe.is_nan or _is_finite(outputs):
             yield dataclasses.replace(probe, inputs=inputs, outputs=outputs)
     if not given or signature.oracle is not None:
         return
@@ -388,6 +407,16 @@ def _cases(
     for inputs, kinds in large_integers(signature, given[0], integers):
         with contextlib.suppress(ValueError):
             yield Probe(signature.name, inputs, call(inputs), extremes=kinds)
+
+
+def _is_rounding(signature: Signature) -> bool:
+    """Returns whether eager code may well differ, or would take seconds."""
+    dtypes = {each.compute_dtype for each in layers_within(signature.model)}
+    return (
+        retrace_of(signature) is not None  # a choice may be a tie
+        or bool(dtypes & {"float16", "bfloat16"})
+        or has_many_weights(signature)
+    )
 
 
 def _is_finite(outputs: Mapping[str, Any]) -> bool:

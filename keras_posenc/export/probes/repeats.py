@@ -90,3 +90,26 @@ def check_repeats(
         "change variables only if `training` is true, or make the state or the "
         "noise an input"
     )
+
+
+def difference_in_eager_code(
+    run: Graphs, inputs: Inputs, outputs: Mapping[str, Any], tolerance: float
+) -> str | None:
+    """Returns where eager code gives other outputs than the graph, as text."""
+    # Choices may be ties.
+    floats = {n: x for n, x in outputs.items() if "float" in x.dtype.name}
+    try:
+        found = run.directly(inputs)
+    except ValueError as error:
+        text = " ".join(f"{error}".split())[:300]
+    else:
+        apart = difference(floats, found, scales_of([floats]))
+        # Graphs of deep models round differently.
+        if apart.largest_difference <= max(tolerance, 100 * TOLERANCE):
+            return None
+        text = f"{apart.where} differs by {apart.largest_difference:.3g}"
+    return (
+        f"Model '{run.signature.model.name}' called directly, `model(x)`, "
+        "gives other outputs than its graph, which `model.predict(x)` and the "
+        f"file run: {describe(inputs)}: {text}"
+    )

@@ -37,7 +37,8 @@ def rounding_of(
     if probe.extremes:
         sizes = [value.shape[1:-1] for value in probe.inputs.values()]
         step = max(step, max(map(math.prod, sizes)) * _ROUNDING)
-    outputs = call(probe.inputs)  # may be of another graph than the probe's
+    with restored([model]):
+        outputs = call(probe.inputs)  # of the graph that `call` moves
     others = []
     for seed in range(_DRAWS):
         rng = np.random.default_rng(seed)

@@ -89,9 +89,72 @@ def saved_by_the_initializer(graph):
     init.input.append(f"^{saves(graph)[0].name}")
 
 
+def saved_by_another_node(graph):
+    graph.graph_def.node.add().CopyFrom(saves(graph)[0])
+    graph.graph_def.node[-1].name = "again"
+
+
 def saved_as_it_is_restored(graph):
     name = graph.saver_def.save_tensor_name.partition(":")[0]
     graph.saver_def.restore_op_name = name
+
+
+def saved_to_another_path(graph):
+    function = saves(graph)[1]
+    add_path(function.node_def)
+    only(function.node_def, op="SaveV2").input[0] = "path:output:0"
+
+
+def saved_with_another_ending(graph):
+    for node in saves(graph)[1].node_def:
+        if [*node.attr["value"].tensor.string_val] == [b"_temp/part"]:
+            node.attr["value"].tensor.string_val[0] = b"/../../../anywhere"
+
+
+def saved_with_another_separator(graph):
+    join = only(saves(graph)[1].node_def, op="StringJoin")
+    join.attr["separator"].s = b"/../../../anywhere"
+
+
+def merged_elsewhere(graph):
+    function = saves(graph)[1].node_def
+    join = only(function, op="StringJoin").name
+    only(function, op="MergeV2Checkpoints").input[1] = f"{join}:output:0"
+
+
+def saved_and_more(graph):
+    saves(graph)[1].node_def.add(name="print", op="PrintV2")
+
+
+def called_by_an_attribute_of_an_attribute(graph, name):
+    node = graph.graph_def.node.add(name="a", op="PartitionedCall")
+    node.attr["f"].func.name = "caller"
+    node.attr["f"].func.attr["g"].func.name = name
+    function = graph.graph_def.library.function.add()
+    function.signature.name = "caller"
+    call = function.node_def.add(name="call", op="PartitionedCall")
+    call.attr["f"].placeholder = "g"
+
+
+def saved_by_an_attribute_of_an_attribute(graph):
+    name = saves(graph)[1].signature.name
+    called_by_an_attribute_of_an_attribute(graph, name)
+
+
+def saved_by_a_default(graph):
+    function = graph.graph_def.library.function.add()
+    function.signature.name = "by_default"
+    given = function.signature.attr.add(name="g", type="func")
+    given.default_value.func.name = saves(graph)[1].signature.name
+
+
+def saved_by_an_optimizer(graph):
+    saves(graph)[1].attr["api_implements"].s = b"anything"
+
+
+def saved_by_a_collection(graph):
+    name = saves(graph)[0].name.encode()
+    graph.collection_def["variables"].bytes_list.value.append(name)
 
 
 def restored_from_another_path(graph):
@@ -105,6 +168,18 @@ def restored_from_another_path_within(graph):
     next(n for n in function.node_def if n.op == "RestoreV2").input[0] = (
         "path:output:0"
     )
+
+
+def restored_by_chance(graph):
+    """One variable twice, and nobody knows in which order."""
+    nodes = restores(graph)[1].node_def
+    one, two, *_ = (n for n in nodes if n.op == "AssignVariableOp")
+    two.input[0] = one.input[0]
+
+
+def restored_twice(graph):
+    node = restores(graph)[0]
+    node.input[2] = node.input[1]
 
 
 def fed_by_the_graph(graph):
@@ -132,22 +207,43 @@ def assigned_a_second_time(graph):
     again.name, again.input[0], again.input[1] = "again", "Variable:0", "path"
 
 
+def assigned_in_part(graph):
+    add_path(graph.graph_def.node)
+    graph.graph_def.node.add(
+        name="again",
+        op="ResourceStridedSliceAssign",
+        input=["Variable:0", "path", "path", "path", "path"],
+    )
+
+
 def assigned_by_another_handle(graph):
     handle = only(graph.graph_def.node, op="VarHandleOp", name="Variable")
     graph.graph_def.node.add().CopyFrom(handle)
     graph.graph_def.node[-1].name = "other"
 
 
-def passed_to_its_initializer(graph):
-    add_path(graph.graph_def.node)
-    function = next(
-        f.signature.name
+def initializer(graph):
+    return next(
+        f
         for f in graph.graph_def.library.function
         if any(n.op.startswith("InitializeTable") for n in f.node_def)
     )
+
+
+def passed_to_its_initializer(graph):
+    add_path(graph.graph_def.node)
     for node in graph.graph_def.node:
-        if node.attr["f"].func.name == function:
+        if node.attr["f"].func.name == initializer(graph).signature.name:
             node.input[0] = "path"
+
+
+def passed_by_an_attribute_of_an_attribute(graph):
+    name = initializer(graph).signature.name
+    called_by_an_attribute_of_an_attribute(graph, name)
+
+
+def passed_by_an_optimizer(graph):
+    initializer(graph).attr["api_implements"].s = b"anything"
 
 
 def bound_in_python(graph):
@@ -175,16 +271,31 @@ FORGERIES = {
         saved_by_python,
         saved_by_a_client,
         saved_by_the_initializer,
+        saved_by_an_attribute_of_an_attribute,
+        saved_by_a_default,
+        saved_by_an_optimizer,
+        saved_by_a_collection,
+        saved_by_another_node,
         saved_as_it_is_restored,
+        saved_to_another_path,
+        saved_with_another_ending,
+        saved_with_another_separator,
+        merged_elsewhere,
+        saved_and_more,
         restored_from_another_path,
         restored_from_another_path_within,
+        restored_by_chance,
+        restored_twice,
         fed_by_the_graph,
     ],
     ("InitializeTableFromTextFileV2",): [
         assigned_to_its_variable,
         assigned_a_second_time,
+        assigned_in_part,
         assigned_by_another_handle,
         passed_to_its_initializer,
+        passed_by_an_attribute_of_an_attribute,
+        passed_by_an_optimizer,
         bound_in_python,
         constant_in_its_place,
         sent_by_a_client,

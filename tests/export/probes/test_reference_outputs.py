@@ -134,6 +134,8 @@ def test_outputs_are_those_of_predict():
         (output,) = probe.outputs.values()
         wanted = model.predict(probe.inputs["image"], verbose=0)
         np.testing.assert_array_equal(output, wanted)
+    (note,) = found.eager_differences
+    assert "called directly, `model(x)`, gives other outputs" in note
 
 
 def test_samples_replace_inputs_that_the_model_refuses():

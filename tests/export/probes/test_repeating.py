@@ -1,5 +1,7 @@
 """Models whose outputs change by being run, which no file can reproduce."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -34,6 +36,11 @@ class Noisy(layers.Layer):
 
 def stateful():
     return layers.LSTM(3, stateful=True, return_sequences=True, name="lstm")
+
+
+def counting_in_python():
+    calls = itertools.count()
+    return layers.Lambda(lambda x: x + float(next(calls)), name="python")
 
 
 LAYERS = {
@@ -76,6 +83,17 @@ def test_cause_is_the_model(kind, tmp_path, contents):
     assert contents(tmp_path) == []
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
+
+
+def test_state_in_python_is_named(tmp_path, contents):
+    """A graph holds one state, and the file's graph another one."""
+    model = model_of(counting_in_python())
+    with pytest.raises(
+        kp.ExportVerificationError,
+        match=r"Model 'm' called directly, `model\(x\)`, gives other outputs",
+    ):
+        kp.export_litert(model, tmp_path / "a.tflite", verbose=False)
+    assert contents(tmp_path) == []
 
 
 def test_verify_says_so_too(tmp_path):
