@@ -62,7 +62,6 @@ _HAS_KERAS = sys.modules.get("keras", sys) is not None and find_spec("keras")
 if _HAS_KERAS:
     training = importlib.import_module("keras_posenc.training")
     positions = importlib.import_module("keras_posenc.positions")
-    importlib.import_module("keras_posenc.transformer._two_pass_reader")
     for _name in __all__:
         if not _MODULES[_name].startswith(_LATE):
             __getattr__(_name)

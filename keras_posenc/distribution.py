@@ -10,12 +10,11 @@ import keras
 import numpy as np
 
 from keras_posenc.keras_internals import layers_within, lent_values
-from keras_posenc.positional.transformer_xl_bias import TransformerXLBias
+from keras_posenc.positional.biases import TransformerXLBias
 from keras_posenc.publish import publish_keras
-from keras_posenc.transformer._decoding_model import DecodingModel
-from keras_posenc.transformer.cross_attention import CrossAttention
-from keras_posenc.transformer.feed_forward import FeedForward
-from keras_posenc.transformer.self_attention import SelfAttention
+from keras_posenc.transformer._models import DecodingModel
+from keras_posenc.transformer.attention import CrossAttention, SelfAttention
+from keras_posenc.transformer.blocks import FeedForward
 
 __all__ = ["layout_map", "restore_checkpoint", "save_gathered"]
 

@@ -161,11 +161,7 @@ def _is_called_by(*modules: str) -> bool:
 
 @contextlib.contextmanager
 def lent_values(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
-    """Gives each variable another value, wherever it is, and takes it back.
-
-    Args:
-        pairs: Variables, with their values within the context.
-    """
+    """Gives variables other values, and takes them back at the end."""
     own = [variable._value for variable, _ in pairs]
     try:
         for variable, value in pairs:
@@ -240,9 +236,8 @@ def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
     No layer is changed, and other threads call the same layers as ever: within
     the context Keras's classes look which thread calls them.
 
-    Yields:
-        Two empty dicts to fill, by the `id` of a layer: of functions instead of
-        its `call` or `quantized_call`, and of dtype policies.
+    It yields two empty dicts to fill, by the `id` of a layer: of functions
+    instead of its `call` or `quantized_call`, and of dtype policies.
     """
     import keras
 
@@ -278,16 +273,11 @@ def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
 
 
 def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:
-    """Traces a model's `predict_function` for texts of a shape.
+    """Traces a model's `predict_function` for texts of a shape, None for any.
 
     One that was traced for this shape, and one that runs eagerly, stay as they
-    are.
-
-    Args:
-        function: The `predict_function`.
-        shape: The shape of the texts, with None for sizes that vary.
-        is_batch: Whether it is given what `predict_on_batch` gives it; by
-            `predict` it is given another structure.
+    are. With `is_batch` it is given what `predict_on_batch` gives it; by
+    `predict` it is given another structure.
     """
     import tensorflow as tf
 
@@ -371,14 +361,9 @@ def traced_once(
     """Returns `function(*tensors)`; in a graph it is one call of a function.
 
     The blocks of a model make the same operators again and again. Tracing these
-    takes most of the time until a deep model first runs.
-
-    Args:
-        function: Computes nothing else from the same tensors, key and `known`.
-        *tensors: Its arguments, at least one.
-        known: Keeps what was traced: a dict of all calls that may share it,
-            which are in one graph.
-        key: Tells apart other functions in the same dict.
+    takes most of the time until a deep model first runs. `known` keeps what was
+    traced, for all calls of one graph that may share it; `key` tells apart
+    other functions there.
     """
     if not is_in_graph(tensors[0]) or is_compiled_by_xla(tensors[0]):
         return function(*tensors)
@@ -392,13 +377,6 @@ def traced_once(
     return known[key](*tensors)
 
 
-def has_tangents(*tensors: Any) -> bool:
-    """Returns whether a `tf.autodiff.ForwardAccumulator` follows tensors."""
-    from tensorflow.python.eager import forwardprop_util
-
-    return bool(forwardprop_util.pack_tangents([*tensors]).tangents)
-
-
 def copied(x: Any) -> Any:
     """Returns a tensor of a graph in memory of its own.
 
@@ -410,13 +388,10 @@ def copied(x: Any) -> Any:
 
 
 def written_rows(x: Any, rows: Any, new: Any) -> Any:
-    """Returns `x` with new rows, written into the memory of `x`.
+    """Returns `x`, `(rows, dim)`, with new rows, written into its memory.
 
-    Args:
-        x: `(rows, dim)`, made by `copied` or by this function, which nothing
-            reads afterwards.
-        rows: Integers `(n,)`, at least 0 and below `rows`.
-        new: `(n, dim)`.
+    `x` was made by `copied` or by this function, and nothing reads it
+    afterwards.
     """
     import tensorflow as tf
 
@@ -424,12 +399,7 @@ def written_rows(x: Any, rows: Any, new: Any) -> Any:
 
 
 def matmul_transposed(x: Any, y: Any) -> Any:
-    """Returns products of matrices, those of `y` transposed, as one operator.
-
-    Args:
-        x: `(..., m, k)`.
-        y: `(..., n, k)`.
-    """
+    """Returns products of `x` with transposed matrices `y`, as one operator."""
     import tensorflow as tf
 
     return tf.matmul(x, y, transpose_b=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from keras_posenc_worker.native_logs import native_logs_kept
 
 _LONGEST = 2000  # of an error, in characters
-_SECONDS = 5  # between two counts of a step
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
@@ -51,17 +50,10 @@ def printable_errors(longest: int = _LONGEST) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(verbose: int) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows the current step on standard error.
+    """Yields a function that shows the step that starts on standard error.
 
-    What native code logs meanwhile is not shown, unless `verbose` is 2: see
-    `native_logs_kept`.
-
-    Args:
-        verbose: 0 or False shows nothing, 1 or True the steps, and 2 also the
-            logs of native code.
-
-    Yields:
-        A function that takes the name of the step that starts.
+    With `verbose` 0 or False it shows nothing. What native code logs meanwhile
+    is not shown, unless it is 2: see `native_logs_kept`.
     """
     with contextlib.ExitStack() as stack:
         stderr = None
@@ -85,30 +77,6 @@ def progress(verbose: int) -> Iterator[Callable[[str], None]]:
             yield lambda message: status.update(Text(f"{message} ..."))
 
 
-def counted(
-    step: Callable[[str], object], name: str, total: int, unit: str
-) -> Callable[[int], None]:
-    """Returns a function that shows how much of a step is done.
-
-    It shows nothing in the first seconds, and then every few seconds.
-
-    Args:
-        step: What `progress` yields.
-        name: The name of the step.
-        total: How many units there are.
-        unit: What is counted, in the plural.
-    """
-    shown = time.monotonic()
-
-    def show(done: int) -> None:
-        nonlocal shown
-        if time.monotonic() - shown >= _SECONDS:
-            shown = time.monotonic()
-            step(f"{name}: {done:,} of {total:,} {unit}")
-
-    return show
-
-
 @contextlib.contextmanager
 def _tensorflow_only_warns() -> Iterator[None]:
     """Drops TensorFlow's logs below warnings: a notebook would show them."""
@@ -126,18 +94,12 @@ def _tensorflow_only_warns() -> Iterator[None]:
 
 @contextlib.contextmanager
 def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that shows on standard error how many rows are done.
+    """Yields a function that shows on standard error how much is done.
 
-    On a terminal it shows a bar, with rows per second and the time left;
-    elsewhere a line, at most every ten seconds. Before the first rows it shows
-    that the model is being loaded.
-
-    Args:
-        verbose: Whether to show anything.
-        total: How many bytes there are to read.
-
-    Yields:
-        A function that takes the numbers of rows and of bytes done so far.
+    It takes the numbers of rows, and of bytes of `total`, done so far. On a
+    terminal it shows a bar, with rows per second and the time left; elsewhere a
+    line, at most every ten seconds. Before the first rows it shows that the
+    model is being loaded.
     """
     if not verbose:
         yield lambda rows, done: None

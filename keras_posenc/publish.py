@@ -33,16 +33,11 @@ def as_path(name: str, value: Any) -> Path:
 def staging_in(folder: Path) -> Iterator[Path]:
     """Yields a path in `folder` for a file that is renamed there when complete.
 
-    The name begins with a dot and is no integer, so that no server takes it for
-    a version. If it was not renamed, it is removed, and so are the folders made
-    for it. The next use of the folder removes what a killed process left: each
-    process holds a lock while it lives.
-
-    Args:
-        folder: Where the file or folder is to appear; made if missing.
-
-    Yields:
-        A path at which nothing exists yet.
+    Nothing exists there yet; a missing folder is made. The name begins with a
+    dot and is no integer, so that no server takes it for a version. If it was
+    not renamed, it is removed, and so are the folders made for it. The next use
+    of the folder removes what a killed process left: each process holds a lock
+    while it lives.
 
     Raises:
         ExportError: The folder cannot be made.

@@ -6,14 +6,12 @@ Nobody has to construct one: they are named here for type annotations and
 `isinstance`.
 """
 
-from keras_posenc.export.benchmark import Benchmark
 from keras_posenc.export.quantize import QuantizedModel
 from keras_posenc.export.replay import ReplayReport
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.scoring.files import ScoringReport
 
 __all__ = [
-    "Benchmark",
     "ExportedModel",
     "QuantizedModel",
     "ReplayReport",

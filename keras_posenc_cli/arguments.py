@@ -171,6 +171,16 @@ def batching(text: str) -> dict[str, Any]:
     return parameters
 
 
+def by_name(kind: Any, dest: str) -> dict[str, Any]:
+    """Returns arguments of `add_argument` for an option that may be repeated.
+
+    Args:
+        kind: From a value to a name and what it stands for.
+        dest: Where the dict of these is kept.
+    """
+    return {"type": kind, "dest": dest, "action": ByName}
+
+
 class ByName(argparse.Action):
     """An option that may be repeated, with a new name each time."""
 

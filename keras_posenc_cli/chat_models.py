@@ -32,21 +32,14 @@ def chat_model(options: argparse.Namespace) -> Replies:
         UsageError: It has no chats, or an option is not for it.
     """
     path = options.model
-    is_package_name = path.suffix == ".litertlm"
-    if is_package_name or path.suffix == ".keras" or is_checkpoint(path):
-        if options.template is not None:
-            raise UsageError(
-                "--template is for an exported SavedModel: "
-                f"'{path}' has its own"
-            )
-        return _Package(options) if is_package_name else _Model(options)
-    from keras_posenc.export.inspect import locate
-
-    if locate(path)[1] == "litertlm":
+    if path.suffix == ".keras" or is_checkpoint(path):
+        return _Model(options)
+    if path.suffix != ".litertlm":
         raise UsageError(
-            f"'{path}' is a LiteRT-LM package: rename it to end in .litertlm"
+            f"'{path}' must be the folder of a checkpoint, a .keras file of "
+            "one, or a .litertlm package"
         )
-    return _Exported(options)
+    return _Package(options)
 
 
 class _Model:
@@ -100,84 +93,6 @@ class _Model:
 
     def reply(self, chat: Chat) -> Any:
         return self._model.stream_chat(chat, seed=self._seed)
-
-
-class _Exported:
-    """An exported SavedModel, which runs in a process of its own each time."""
-
-    reading = "Loading the model, and generating the reply"
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        for name in ("max_new_tokens", "temperature"):
-            if getattr(options, name) is not None:
-                raise UsageError(
-                    f"--{name.replace('_', '-')}: an exported model has it "
-                    "fixed. Chat with the checkpoint or a .keras file, or "
-                    "export again"
-                )
-        if options.template is None:
-            raise UsageError(
-                f"'{options.model}' is an exported model, which has no chat "
-                "template. Name the checkpoint that it was exported from: "
-                "--template FOLDER"
-            )
-        from keras_posenc.checkpoints.folder import Folder
-        from keras_posenc.checkpoints.language_model import (
-            special_tokens_of,
-            start_of,
-            template_of,
-        )
-        from keras_posenc_cli.exported_generator import read_generator
-
-        folder = Folder(options.template)
-        self._template = template_of(folder)
-        if self._template is None:
-            raise UsageError(f"--template: '{options.template}' has none")
-        self._tokens = special_tokens_of(folder)
-        self._start = start_of(folder)
-        self._seed = options.seed
-        self._generator = read_generator(
-            options.model, allow_operators=options.allow_operators
-        )
-        if not self._generator.takes_texts:
-            raise UsageError(
-                f"'{options.model}' takes ids, and a chat is text: export a "
-                "SavedModel with its tokenizer"
-            )
-        if options.seed is not None and self._generator.noise_length is None:
-            raise UsageError(f"--seed: '{options.model}' does not sample")
-
-    def prompt(self, chat: Chat) -> str:
-        from keras_posenc.text.chat_template import render
-
-        return render(self._template or "", chat, tokens=self._tokens)
-
-    def reply(self, chat: Chat) -> Any:
-        text = self.prompt(chat)
-        if not text.startswith(self._start):
-            raise UsageError(
-                f"The tokenizer of the exported model puts '{self._start}' "
-                "before each text, and the template does not begin with it. "
-                "Chat with the checkpoint, or a .keras file of it"
-            )
-        text = text.removeprefix(self._start)  # the tokenizer's own follows
-        found = self._generator.run([text], ["the chat"], seed=self._seed)
-        return _Whole(
-            str(found["text"][0]), bool(found.get("ended", [True])[0])
-        )
-
-
-class _Whole(Iterator[str]):
-    """A whole text as one piece."""
-
-    def __init__(self, text: str, ended: bool) -> None:
-        self.ended: bool | None = ended
-        self._left = [text]
-
-    def __next__(self) -> str:
-        if not self._left:
-            raise StopIteration
-        return self._left.pop()
 
 
 class _Package:

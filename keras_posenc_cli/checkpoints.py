@@ -22,11 +22,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def load_checkpoint(path: Path, **options: Any) -> Any:
-    """Returns the model of a checkpoint.
-
-    Args:
-        path: Its folder.
-        **options: As for `keras_posenc.load_hugging_face`.
+    """Returns the model of a checkpoint, by `keras_posenc.load_hugging_face`.
 
     Raises:
         UsageError: The checkpoint cannot be loaded.
@@ -44,23 +40,13 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
 def _by_options(message: str, path: Path) -> str:
     """Returns a message with the options of `import` for arguments."""
     command = f"keras-posenc import {shlex.quote(str(path))}"
-    message = re.sub(
-        r"from_ids=True(, with the id of another token as pad_id,)? makes a "
-        r"model that needs (none|no tokenizer)",
-        lambda found: (
-            f"{command} --from-ids"
-            + " --pad-id N, with the id of another token as N," * bool(found[1])
-            + f" writes a .keras file that needs {found[2]}; then use that file"
-        ),
-        message,
-    )
+    message = message.replace("from_ids=True", f"{command} --from-ids")
     return re.sub(
-        r"ignore_keys=(\[.*\]) passes over them",
+        r"ignore_keys=(\[.*?\])",
         lambda found: (
-            f"{command} --ignore-keys {shlex.join(ast.literal_eval(found[1]))} "
-            "writes a .keras file without them; then use that file"
+            f"{command} --ignore-keys {shlex.join(ast.literal_eval(found[1]))}"
         ),
-        message,
+        message.replace(" pad_id,", " --pad-id,"),
     )
 
 

@@ -28,9 +28,6 @@ def load_model(
             installed.
         inputs: dtypes and shapes by the names given with `--input`, for a
             model without known inputs; a `Sequential` then starts with them.
-
-    Raises:
-        UsageError: One of these is invalid.
     """
     if is_checkpoint(path):
         if imports:

@@ -9,6 +9,9 @@ from typing import Any, NoReturn, TypeAlias
 from keras_posenc_cli import arguments
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+#: A name with its metavar, or without one that of a flag; its help; and the
+#: function that reads a value, or other arguments of `add_argument`.
+Row: TypeAlias = tuple[str, str] | tuple[str, str, Any]
 
 # Our formats by other names.
 _FORMATS = {
@@ -28,98 +31,95 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-# The arguments of `add_argument`, by option.
-_SHARED: dict[str, dict[str, Any]] = {
-    "model": {
-        "type": arguments.path,
-        "metavar": "MODEL.keras",
-        "help": "file of model.save(), or a Hugging Face checkpoint",
-    },
-    "exported": {
-        "type": arguments.path,
-        "metavar": "EXPORTED_MODEL",
-        "help": "SavedModel folder, folder of its versions, .tflite or .onnx "
-        "file",
-    },
-    "--out": {"type": arguments.path},
-    "--signature": {
-        "metavar": "NAME",
-        "help": "signature to run (default: serving_default)",
-    },
-    "--labels": {"type": arguments.labels, "metavar": "A,B|FILE"},
-    "--limit": {
-        "dest": "limits",
-        "type": arguments.limit,
-        "action": arguments.ByName,
-        "metavar": "NAME=X",
-        "help": "quantized: what it may lose: sqnr=20, agreement=0.9, "
-        "cosine=0.9, kl=0.2 or perplexity=1.2; may be repeated",
-    },
-    "--import": {
-        "dest": "imports",
-        "action": "append",
-        "default": [],
-        "metavar": "MODULE",
-        "help": "module of the model's own layers; may be repeated",
-    },
-    "--allow-op": {
-        "dest": "allow_operators",
-        "action": "append",
-        "default": [],
-        "metavar": "NAME",
-        "help": "an operator that may do more than compute; repeatable",
-    },
-    "--no-verify": {"action": "store_true"},
-    "--details": {"action": "store_true"},
-    "--json": {"action": "store_true", "help": "print the result as JSON"},
+REQUIRED_PATH = {"type": arguments.path, "required": True}
+SEVERAL = {"action": "append", "default": []}
+# Options of several commands, by name.
+_SHARED: dict[str, Row] = {
+    "model": (
+        "model MODEL.keras",
+        "file of model.save(), or a Hugging Face checkpoint",
+        arguments.path,
+    ),
+    "exported": (
+        "exported EXPORTED_MODEL",
+        "SavedModel folder, folder of its versions, .tflite or .onnx file",
+        arguments.path,
+    ),
+    "--signature": (
+        "--signature NAME",
+        "signature to run (default: serving_default)",
+    ),
+    "--seed": (
+        "--seed N",
+        "seed of sampling (default: random)",
+        arguments.seed,
+    ),
+    "--limit": (
+        "--limit NAME=X",
+        "quantized: what it may lose: sqnr=20, agreement=0.9, cosine=0.9, "
+        "kl=0.2 or perplexity=1.2; may be repeated",
+        arguments.by_name(arguments.limit, "limits"),
+    ),
+    "--tolerance": (
+        "--tolerance X",
+        "largest difference allowed, if not quantized (default: 1e-5)",
+        arguments.tolerance,
+    ),
+    "--import": (
+        "--import MODULE",
+        "module of the model's own layers; may be repeated",
+        {"dest": "imports", **SEVERAL},
+    ),
+    "--allow-op": (
+        "--allow-op NAME",
+        "an operator that may do more than compute; repeatable",
+        {"dest": "allow_operators", **SEVERAL},
+    ),
+    "--no-verify": ("--no-verify", "write the file without running it"),
+    "--json": ("--json", "print the result as JSON"),
 }
 # Signatures of an exported model, and inputs of its verification.
-_VERIFICATION: dict[str, dict[str, Any]] = {
-    "--signature": {
-        "dest": "signatures",
-        "type": arguments.signature,
-        "action": arguments.ByName,
-        "metavar": "SPEC",
-        "help": "name of a signature, or with shapes of its inputs, ? any "
-        "size: one=ids:1x64,mask:1x?; may be repeated",
-    },
-    "--input": {
-        "dest": "inputs",
-        "type": arguments.input_spec,
-        "action": arguments.ByName,
-        "metavar": "SPEC",
-        "help": "an input of a subclassed model, or of a Sequential of numbers "
+VERIFICATION: tuple[Row | str, ...] = (
+    (
+        "--signature SPEC",
+        "name of a signature, or with shapes of its inputs, ? any size: "
+        "one=ids:1x64,mask:1x?; may be repeated",
+        arguments.by_name(arguments.signature, "signatures"),
+    ),
+    (
+        "--input SPEC",
+        "an input of a subclassed model, or of a Sequential of numbers "
         "without keras.Input: ids:int32:?x?, batch first, ? any size; may be "
         "repeated",
-    },
-    "--samples": {
-        "type": arguments.path,
-        "metavar": "FILE.npz",
-        "help": "further inputs to verify with, arrays by input name",
-    },
-    "--max-length": {
-        "type": arguments.length,
-        "metavar": "N",
-        "help": "longest sequence to verify with (default: 512, or the "
-        "tokenizer's limit if that is less)",
-    },
-    "--tolerance": {
-        "type": arguments.tolerance,
-        "metavar": "X",
-        "help": "largest difference allowed, if not quantized (default: 1e-5)",
-    },
-}
+        arguments.by_name(arguments.input_spec, "inputs"),
+    ),
+    (
+        "--samples FILE.npz",
+        "further inputs to verify with, arrays by input name",
+        arguments.path,
+    ),
+    (
+        "--max-length N",
+        "longest sequence to verify with (default: 512, or the tokenizer's "
+        "limit if that is less)",
+        arguments.length,
+    ),
+    "--tolerance",
+)
+# Without this, oneDNN keeps all memory that it ever used: more than the
+# weights. Long computations are a sixth faster with it.
+LITTLE_MEMORY = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 
 
 def add_command(
     commands: Commands,
     name: str,
-    run: Callable[[argparse.Namespace], int] | None = None,
-    *,
+    run: Callable[[argparse.Namespace], int] | None,
+    *rows: Row | str | list[Row | str],
     summary: str,
     description: str,
-    usage: str | None = None,
     example: str,
+    **defaults: Any,
 ) -> argparse.ArgumentParser:
     """Adds the parser of a command.
 
@@ -128,47 +128,61 @@ def add_command(
         name: Its name.
         run: Runs it, and returns the exit code; None if it has commands of
             its own.
+        *rows: Its arguments; names of shared ones, and lists of those that
+            exclude one another.
         summary: What it does, in the list of commands.
         description: What it does, in its own help.
-        usage: Its arguments, after its name. By default argparse's list.
-        example: A command line, from `keras-posenc` on.
+        example: A command line, after `keras-posenc`.
+        **defaults: Further values of what is parsed.
     """
     parser = commands.add_parser(
         name,
         help=summary,
         description=textwrap.fill(description, 80),
-        usage=usage and f"%(prog)s {usage}",
-        epilog=f"example:\n  {example}",
+        epilog=f"example:\n  keras-posenc {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    for row in rows:
+        if isinstance(row, list):
+            group = parser.add_mutually_exclusive_group()
+            for each in row:
+                _add(group, each)
+        else:
+            _add(parser, row)
     if run is not None:
-        parser.set_defaults(run=run, parser=parser)
+        parser.usage = _usage(parser)
+        parser.set_defaults(run=run, parser=parser, **defaults)
     return parser
 
 
-def add_options(
-    parser: argparse._ActionsContainer, *names: str, **own: Any
-) -> None:
-    """Adds options of the table, changed by those in `own`."""
-    for name in names:
-        parser.add_argument(name, **{**_SHARED[name], **own})
+def _add(parser: argparse._ActionsContainer, row: Row | str) -> None:
+    spec, text, *more = _SHARED[row] if isinstance(row, str) else row
+    name, _, metavar = spec.partition(" ")
+    given: dict[str, Any] = {"metavar": metavar}
+    if not metavar:
+        given = {"action": "store_true"}
+    for each in more:
+        given |= {"type": each} if callable(each) else each
+    parser.add_argument(name, help=text, **given)
 
 
-def add_details_or_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds options for longer forms of a result."""
-    forms = parser.add_mutually_exclusive_group()
-    add_options(forms, "--details", help=f"print {what}")
-    add_options(forms, "--json")
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """Returns a usage that names what must be given alone."""
+    parts = ["%(prog)s"]
+    for action in parser._actions:
+        value = str(action.metavar)
+        if action.nargs == "+":
+            value += f" [{value} ...]"
+        if action.option_strings and action.required:
+            parts.append(f"{action.option_strings[0]} {action.metavar}")
+        elif not action.option_strings:
+            parts.append(f"[{value}]" if action.nargs == "?" else value)
+    return " ".join([*parts, "[option ...]"])
 
 
-def add_verification(parser: argparse.ArgumentParser) -> None:
-    """Adds options for signatures of a file, and for its verification."""
-    # Without this, oneDNN keeps all memory that it ever used: more than the
-    # weights. Long computations are a sixth faster with it.
-    environment = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
-    parser.set_defaults(environment=environment)
-    for name, given in _VERIFICATION.items():
-        parser.add_argument(name, **given)
+def details_or_json(what: str) -> list[Row | str]:
+    """Returns options for longer forms of a result."""
+    return [("--details", f"print {what}"), "--json"]
 
 
 def option_names(parser: argparse.ArgumentParser) -> dict[str, str]:

@@ -14,14 +14,12 @@ from keras_posenc_cli import process
 from keras_posenc_cli.commands import (
     bench,
     chat,
-    compare,
     completion,
     diff,
     export,
     generate,
     import_,
     inspect,
-    plot,
     rollback,
     score,
     verify,
@@ -63,7 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
         "files.",
         epilog="""\
 example:
-  keras-posenc export litert judge.keras --out judge.tflite
+  keras-posenc export litert order.keras --out order.tflite
 
 exit codes: 0 done; 1 the exported file is wrong, or could not be made; 2 the
 arguments are wrong, or a package is missing; 130 interrupted by Ctrl-C; 143
@@ -89,7 +87,5 @@ ended by SIGTERM; 129 ended by SIGHUP.
     chat.add(commands)
     score.add(commands)
     bench.add(commands)
-    plot.add(commands)
-    compare.add(commands)
     completion.add(commands, parser)
     return parser

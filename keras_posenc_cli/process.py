@@ -52,11 +52,7 @@ def run_in_order(
 ) -> int:
     """Runs `work`; returns its exit code, or that of its error or signal.
 
-    Args:
-        work: The function that does what the command is for.
-        is_last: Whether the process ends after this.
-        options: The command's names of arguments of Python that an error may
-            name.
+    `options` are the command's names of arguments that an error may name.
     """
     try:
         with (
@@ -82,12 +78,9 @@ def _ended_in_order(is_last: bool) -> Iterator[None]:
     """Turns signals into an exit that leaves no partial files.
 
     An exception raised while TensorFlow's native code calls Python may become
-    any other error, or none. So the signal is remembered.
-
-    Args:
-        is_last: Whether the process ends after this. Then signals are ignored
-            from here on: Python and TensorFlow take a while to end, and the
-            exit code must say what was done.
+    any other error, or none. So the signal is remembered. If the process ends
+    after this, signals are ignored from here on: Python and TensorFlow take a
+    while to end, and the exit code must say what was done.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

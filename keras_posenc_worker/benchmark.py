@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_posenc_worker.process import memory
-from keras_posenc_worker.run_embedding_engine import NO_CACHE, load_engine
+from keras_posenc_worker.run_litertlm import NO_CACHE, load_engine
 
 DECODED = 32  # tokens that a language model generates in a run
 _LOADS = 3  # most runs of a language model, each of which loads it
@@ -34,8 +34,13 @@ def main(
         repeats: Number of timed runs of each length.
 
     Returns:
-        `load_seconds`; `peak_bytes`, the most memory of the process; and
-        `runs`, a dict for each. Or `error`, what the runtime raised.
+        `runs`, a dict for each: `signature`; `shapes`, of each input by name,
+        of a package the number of `words` of a text, or of tokens of a
+        `prompt`; `threads`; `load_seconds`, the time from the path to a runner;
+        `peak_bytes`, the most memory of the process, over all lengths, and 0
+        but on Linux; `median_milliseconds` and `p95_milliseconds` of a run; and
+        `tokens` that a language model reads or generates, or None. Or `error`,
+        what the runtime raised.
     """
     time_runs = {
         "litert": _litert,
@@ -48,11 +53,12 @@ def main(
         )
     except Exception as error:  # whatever the runtime raises
         return {"error": f"{error}"}
-    return {
+    common = {
+        "threads": threads,
         "load_seconds": load_seconds,
         "peak_bytes": memory("VmHWM") - before,
-        "runs": runs,
     }
+    return {"runs": [{**common, **run} for run in runs]}
 
 
 def _litert(
@@ -164,7 +170,7 @@ def _run(
     seconds: list[float],
     tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the numbers of a `Timing` that depend on the runs."""
+    """Returns the numbers of `main` that depend on the runs."""
     import numpy as np
 
     return {

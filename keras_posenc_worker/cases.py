@@ -34,10 +34,6 @@ _STEP = 2**31 - 1  # a prime
 _MOST_OFF = 0.25
 
 
-class CasesError(ValueError):
-    """The file holds no cases that can be used."""
-
-
 def pack(record: Mapping[str, Any]) -> bytes:
     """Returns a record, and the arrays in it, as the bytes of a file."""
     import numpy as np
@@ -55,15 +51,11 @@ def pack(record: Mapping[str, Any]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, Any]:
-    """Returns a record with its arrays.
-
-    Raises:
-        CasesError: The file is torn, or no file of cases.
-    """
+    """Returns a record with its arrays."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as members:
             if any(each.compress_type for each in members.infolist()):
-                raise CasesError("its arrays are compressed")
+                raise ValueError("its arrays are compressed")
             left = [each.filename for each in members.infolist()]
 
             def array(name: str) -> Any:  # each once, or memory has no limit
@@ -81,9 +73,9 @@ def unpack(content: bytes) -> dict[str, Any]:
         TypeError,
         ValueError,
     ) as error:
-        raise CasesError(str(error) or type(error).__name__) from error
+        raise ValueError(str(error) or type(error).__name__) from error
     if not isinstance(found, dict):
-        raise CasesError("its record is not a JSON object")
+        raise ValueError("its record is not a JSON object")
     return found
 
 
@@ -92,11 +84,11 @@ def _array(content: bytes) -> Any:
 
     file = io.BytesIO(content)
     if np.lib.format.read_magic(file) != (1, 0):
-        raise CasesError("an array is not of version 1.0 of the format")
+        raise ValueError("an array is not of version 1.0 of the format")
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
     # Else a header could ask for any amount of memory.
     if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
-        raise CasesError("an array has another size than its header says")
+        raise ValueError("an array has another size than its header says")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
 
@@ -113,19 +105,10 @@ def make_case(
 ) -> dict[str, Any]:
     """Returns a case as it is kept.
 
-    Args:
-        signature: Name of the signature.
-        inputs: The inputs.
-        wanted: The model's outputs.
-        got: The outputs of the file that was verified.
-        scales: How large each output is.
-        tolerance: Largest difference allowed.
-        is_sample: Whether a user gave the inputs. Then a NaN must be a NaN.
-
-    Returns:
-        The case. Outputs that are off by a quarter of their size, or of which a
-        quarter differs, are named in `not_compared`: a limit would say nothing
-        of them.
+    `got` are the outputs of the file that was verified. Outputs that are off by
+    a quarter of their size, or of which a quarter differs, are named in
+    `not_compared`: a limit would say nothing of them. In a user's sample a NaN
+    must be a NaN.
     """
     outputs, not_compared = {}, []
     for name, value in wanted.items():
@@ -186,15 +169,9 @@ def _some(value: Any) -> dict[str, Any]:
 def distances(wanted: Any, got: Any, scale: float) -> Any:
     """Returns how far each number of an output is from the one that is wanted.
 
-    Args:
-        wanted: The output that is wanted.
-        got: The output of a file, of the same shape.
-        scale: The size below which differences are absolute.
-
-    Returns:
-        Of floats the difference relative to the number, or to `scale` if that
-        is larger; infinity if one is not finite and the other is, or another.
-        Of integers, booleans and texts 0 or infinity.
+    Of floats the difference relative to the number, or to `scale` if that is
+    larger; infinity if one is not finite and the other is, or another. Of
+    integers, booleans and texts 0 or infinity.
     """
     import numpy as np
 
@@ -213,16 +190,9 @@ def difference(
 ) -> float:
     """Returns how far an output is from the one that is wanted.
 
-    Args:
-        wanted: The output that is wanted.
-        got: The output of a file, of the same shape.
-        scale: The size below which differences are absolute.
-        is_sample: Whether NaN is only equal to NaN, and infinity to infinity.
-            Otherwise nothing is compared where these are wanted.
-
-    Returns:
-        Of floats the largest of `distances`; of integers, booleans and texts
-        the share that differs.
+    Of floats the largest of `distances`; of integers, booleans and texts the
+    share that differs. Unless `is_sample`, nothing is compared where NaN or
+    infinity is wanted.
     """
     import numpy as np
 
@@ -241,13 +211,7 @@ def difference(
 
 
 def unlike(got: Any, shape: tuple[int, ...], dtype: Any) -> str:
-    """Returns why an output has no difference from the model's, or "".
-
-    Args:
-        got: The output of a file, or None.
-        shape: The shape of the model's.
-        dtype: The dtype of the model's. Sizes in bits may differ.
-    """
+    """Returns why an output has no difference from the model's, or ""."""
     if got is None:
         return "is no output of the file"
     if got.shape != shape:
@@ -261,12 +225,7 @@ def unlike(got: Any, shape: tuple[int, ...], dtype: Any) -> str:
 def compared(
     case: Mapping[str, Any], response: Mapping[str, Any]
 ) -> Iterator[tuple[str, float, float, str]]:
-    """Yields output, difference, the difference allowed, and any error.
-
-    Args:
-        case: A case of a file.
-        response: What a runtime gives: `outputs`, or `error`.
-    """
+    """Yields output, difference, the difference allowed, and any error."""
     if "error" in response:
         yield "", math.inf, 0.0, " ".join(response["error"].split())
         return
@@ -290,11 +249,7 @@ def _kind(dtype: Any) -> str:
 
 
 def check(record: Mapping[str, Any]) -> None:
-    """Checks that a record is one that an export writes.
-
-    Raises:
-        CasesError: It is not.
-    """
+    """Checks that a record is one that an export writes."""
     try:
         is_right = (
             all(isinstance(record[name], kind) for name, kind in _KINDS.items())
@@ -306,7 +261,7 @@ def check(record: Mapping[str, Any]) -> None:
     except (AttributeError, KeyError, TypeError):
         is_right = False
     if not is_right:
-        raise CasesError("it does not hold what an export writes")
+        raise ValueError("it does not hold what an export writes")
 
 
 _KINDS: dict[str, Any] = {

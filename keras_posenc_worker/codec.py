@@ -18,14 +18,7 @@ _NUMBERS, _TEXTS = "\0numbers", "\0texts"
 
 
 def write(folder: Path, name: str, message: Any) -> None:
-    """Writes a message; once its JSON file exists, so do its arrays.
-
-    Args:
-        folder: The folder.
-        name: "request" or "response".
-        message: Whatever JSON can hold, and arrays of numbers or, with dtype
-            object, of texts.
-    """
+    """Writes a message; once its JSON file exists, so do its arrays."""
     import numpy as np
 
     text, arrays = encoded(message)

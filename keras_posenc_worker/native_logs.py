@@ -52,10 +52,6 @@ def native_logs_kept() -> Iterator[IO[str] | None]:
     is passed on; only lines with the form of native logs are dropped. If native
     code ends the process, its last words are lost with the file. Python's own
     `sys.stderr` stays as it is.
-
-    Yields:
-        A file that writes to the terminal at once, if `sys.stderr` itself
-        writes to the descriptor; else None.
     """
     kept, terminal = _Kept, None
     with kept.lock:

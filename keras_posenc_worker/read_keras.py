@@ -25,11 +25,7 @@ def prepare(path: Sequence[str], modules: Sequence[str]) -> None:
 
 
 def main(path: str) -> str | None:
-    """Returns why the file does not load, or None.
-
-    Args:
-        path: The file, in a folder for whatever it unpacks.
-    """
+    """Returns why the file does not load, or None."""
     tempfile.tempdir = os.path.dirname(path)
     try:
         load(path)
@@ -41,13 +37,7 @@ def main(path: str) -> str | None:
 
 
 def load(path: str) -> Any:
-    """Loads a model of registered layers.
-
-    Raises:
-        ValueError: It is no complete `.keras` file, or one that unpacks to too
-            much.
-        Exception: Whatever Keras raises.
-    """
+    """Loads a model of registered layers."""
     import keras
 
     packed = os.path.getsize(path)

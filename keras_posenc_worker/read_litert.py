@@ -2,17 +2,10 @@
 
 import collections
 import mmap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_posenc_worker.formats import (
-    by_value,
-    litert_schema,
-    unpack,
-    without_its_init,
-)
-from keras_posenc_worker.nodes import names_a_file
+from keras_posenc_worker.formats import by_value, litert_schema, unpack
 
 _MOST = 2**31  # most bytes of a flatbuffer
 # Operators that read integers and compute in floats.
@@ -61,6 +54,14 @@ def read_content(content: Any) -> dict[str, Any]:
         for operator in graph.operators
     )
 
+    custom = sorted(
+        {
+            name
+            for name, code in zip(codes, model.operatorCodes, strict=True)
+            if code.customCode
+        }
+    )
+
     def tensors(graph: Any, maps: Any) -> dict[str, Any]:
         named = {}
         for entry in maps or []:
@@ -96,54 +97,14 @@ def read_content(content: Any) -> dict[str, Any]:
             for signature in model.signatureDefs or []
         },
         "operators": dict(operators.most_common()),
-        "custom": sorted(
-            {
-                name
-                for name, code in zip(codes, model.operatorCodes, strict=True)
-                if code.customCode
-            }
-        ),
-        "unsafe": sorted(set(_by_other_names(model, codes))),
+        # An operator that the runtime does not have may do anything.
+        "custom": custom,
+        "unsafe": custom,
         "quantization": _quantization(model, codes, dtype_names),
         "has_metadata": any(
             entry.name == b"TFLITE_METADATA" for entry in model.metadata or []
         ),
     }
-
-
-def _by_other_names(model: Any, codes: list[str]) -> Iterator[str]:
-    """Yields TensorFlow's operators that the file calls by other names.
-
-    The runtime goes by an operator's options. They also name the functions to
-    call, of which a LiteRT file has none, and files.
-    """
-    for graph in model.subgraphs:
-        for operator in graph.operators:
-            name = codes[operator.opcodeIndex]
-            if not name.startswith("Flex"):
-                continue
-            node = flex_node(operator)
-            if node is None or f"Flex{node.op}" != name:
-                yield "Flex" if node is None else f"Flex{node.op}"
-            elif names_a_file(node):
-                yield name
-
-
-def flex_node(operator: Any) -> Any:
-    """Returns TensorFlow's node in an operator's options, or None."""
-    without_its_init("tensorflow")
-    from flatbuffers import flexbuffers
-    from tensorflow.core.framework import node_def_pb2
-
-    if operator.customOptions is None:
-        return None
-    options = flexbuffers.GetRoot(bytearray(bytes(operator.customOptions)))
-    if not options.IsVector or len(options.AsVector) != 2:
-        return None
-    # The name is stored twice, and runtimes may use either: both must be equal.
-    name, content = (bytes(each.AsStringBytes) for each in options.AsVector)
-    node = node_def_pb2.NodeDef.FromString(content)
-    return node if node.op.encode() == name else None
 
 
 def _quantization(

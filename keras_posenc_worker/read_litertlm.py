@@ -47,12 +47,7 @@ def read_litertlm(path: Path) -> dict[str, Any]:
 
 
 def sections_of(path: Path) -> list[dict[str, Any]]:
-    """Returns the sections that a package's header lists.
-
-    Raises:
-        ValueError: It is no package, is cut off, or its sections overlap or
-            lie outside of it.
-    """
+    """Returns the sections that a package's header lists."""
     schema = load_file(
         "litert_lm_builder", "litertlm_header_schema_py_generated.py"
     )

@@ -1,8 +1,4 @@
-"""Reads MediaPipe's metadata of a LiteRT file.
-
-The file is not run, and no runtime is loaded: only the modules of LiteRT and
-MediaPipe that know their file formats.
-"""
+"""Reads MediaPipe's metadata of a LiteRT file."""
 
 import hashlib
 import mmap
@@ -10,27 +6,19 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from keras_posenc_worker.formats import (
-    litert_schema,
-    load_file,
-    read_or_error,
-)
+from keras_posenc_worker.formats import litert_schema, load_file
 
 _METADATA = b"TFLITE_METADATA"
 # Bytes; the largest known vocabularies have a tenth of it.
 _MOST = 32 * 2**20
 
 
-def main(path: str) -> dict[str, Any]:
-    """Returns a file's metadata for a text task, or `error` with the reason.
+def read_mediapipe(path: Path) -> dict[str, Any]:
+    """Returns a file's metadata for a text task; none for another task.
 
     The keys are `task`, `labels` (or None), `tokens`, their number, and
-    `vocabulary`, the SHA-256 of their lines; none for another task.
+    `vocabulary`, the SHA-256 of their lines.
     """
-    return read_or_error(_read, path)
-
-
-def _read(path: Path) -> dict[str, Any]:
     lite = litert_schema()
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -75,7 +75,7 @@ def read_saved_model(path: Path) -> dict[str, Any]:
             and node.attr["dtype"].type != types_pb2.DT_STRING
             for node in nodes
         ),
-        "constant_bytes": sum(
+        "weight_bytes": sum(
             node.attr["value"].tensor.ByteSize()
             for node in graph.graph_def.node
             if node.op == "Const"
@@ -133,6 +133,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
     nodes = [("", node) for node in graph.graph_def.node] + [
         (name, node) for name, f in library.items() for node in f.node_def
     ]
+    content = graph.graph_def.SerializeToString()
     by_name = {(scope, node.name): node for scope, node in nodes}
     assets = {asset.tensor_info.name for asset in graph.asset_file_def}
     for signature in graph.signature_def.values():  # clients may send these
@@ -155,11 +156,15 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
         return node.op == "Placeholder" and f"{name}:0" in assets
 
     def passed(function: str, index: int, count: int) -> Iterator[bool]:
-        for scope, node in nodes:
-            if function in called_by(node):
-                yield node.op in (*CALLS, function) and is_asset(
-                    scope, node.input[index]
-                )
+        calls = [each for each in nodes if function in called_by(each[1])]
+        # No optimizer, and no deeper attribute of a node, calls it too.
+        yield "api_implements" not in library[function].attr
+        field = chr(len(function)).encode() + function.encode()
+        yield content.count(field) == 1 + len(calls)
+        for scope, node in calls:
+            yield node.op in (*CALLS, function) and is_asset(
+                scope, node.input[index]
+            )
         objects = graph.object_graph_def
         if function in objects.concrete_functions:
             bound = objects.concrete_functions[function].bound_inputs
@@ -193,20 +198,13 @@ def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
 
     TensorFlow calls each by one node, which `saver_def` names, with the path
     that a loader feeds. Nothing else leads to these nodes or to the functions:
-    no client, no initializer, and no object that Python would make.
+    no client, no initializer, no object that Python would make, no collection
+    of TensorFlow 1, no optimizer, and no attribute, however deep.
     """
-    saver = graph.saver_def
-    objects = graph.object_graph_def.SerializeToString()
+    saver, lists = graph.saver_def, graph.collection_def.values()
+    content = graph.SerializeToString()
     nodes = {node.name: node for node in graph.graph_def.node}
     path = node_name(saver.filename_tensor_name)
-    calls = collections.Counter(
-        name
-        for each in (
-            *graph.graph_def.node,
-            *(node for f in library.values() for node in f.node_def),
-        )
-        for name in called_by(each)
-    )
     uses = collections.Counter(
         node_name(tensor)
         for tensor in (
@@ -217,13 +215,11 @@ def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
                 for infos in (signature.inputs, signature.outputs)
                 for info in infos.values()
             ),
-            *(
-                name
-                for collection in graph.collection_def.values()
-                for name in collection.node_list.value
-            ),
+            *(name for each in lists for name in each.node_list.value),
         )
     )
+    if any(each.WhichOneof("kind") != "node_list" for each in lists):
+        return set()
     if path not in nodes or nodes[path].op != "Placeholder" or uses[path] != 2:
         return set()
     found = set()
@@ -239,8 +235,9 @@ def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
         inputs = [tensor.removesuffix(":0") for tensor in node.input]
         if (
             function is not None
-            and calls[function.signature.name] == 1
-            and function.signature.name.encode() not in objects
+            # Once where it is called, and once where it is.
+            and content.count(function.signature.name.encode()) == 2
+            and "api_implements" not in function.attr
             and inputs[0] == path
             and len({*inputs}) == len(inputs)
             and is_exact(function)

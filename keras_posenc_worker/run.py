@@ -1,11 +1,5 @@
-"""Runs an exported model without Keras.
+"""Runs an exported model without Keras; only a SavedModel with TensorFlow."""
 
-TensorFlow can be imported only for a SavedModel, or a LiteRT file that needs
-Flex.
-"""
-
-import contextlib
-import functools
 import gc
 import importlib
 import os
@@ -16,7 +10,7 @@ from typing import Any
 
 from keras_posenc_worker import codec
 from keras_posenc_worker.fresh import run_fresh
-from keras_posenc_worker.process import forbid, respond
+from keras_posenc_worker.process import forbid
 from keras_posenc_worker.runtimes import (
     Runner,
     SavedModel,
@@ -35,8 +29,8 @@ _RUNTIMES = {  # of further kinds TensorFlow
 }
 
 
-def prepare(kind: str, exported: str | None = None) -> None:
-    """Loads a model's runtime ahead of time, and a SavedModel itself.
+def prepare(kind: str) -> None:
+    """Loads a model's runtime ahead of time.
 
     First it forbids imports that a model of this kind must not need.
     """
@@ -46,9 +40,6 @@ def prepare(kind: str, exported: str | None = None) -> None:
         forbid("tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     importlib.import_module(_RUNTIMES.get(kind, "tensorflow"))
-    if kind == "saved_model" and exported is not None:
-        with contextlib.suppress(Exception):  # `main` raises it again
-            _load_saved_model(exported)
 
 
 def main(path: str) -> None:
@@ -61,7 +52,6 @@ def main(path: str) -> None:
     except Exception as error:  # whatever the runtime raises
         response = {"error": f"{type(error).__name__}: {error}", "cases": []}
     finally:
-        _load_saved_model.cache_clear()  # the next one may have the same path
         gc.collect()  # sessions
     codec.write(folder, "response", response)
 
@@ -74,8 +64,7 @@ def _respond(request: dict[str, Any]) -> dict[str, Any]:
     names = {name for name, _ in cases}
     load: Callable[[], dict[str, Runner]] = {
         "saved_model": lambda: SavedModel(exported).runners,
-        "litert": lambda: load_litert(exported, False),
-        "litert_flex": lambda: load_litert(exported, True),
+        "litert": lambda: load_litert(exported),
         "litert_compiled": lambda: load_compiled(exported),
         "onnx": lambda: load_onnx(exported, names),
         "openvino": lambda: load_openvino(exported, names),
@@ -83,10 +72,10 @@ def _respond(request: dict[str, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {}
     verified = None
     if kind == "saved_model" and is_verified:
-        verified = _load_saved_model(exported)
+        verified = VerifiedModel(exported)
         runners, load_seconds = verified.runners, verified.seconds
         response["weights"] = verified.weights
-        response["warmup"] = verified.replay_warmup()
+        response |= verified.replay_warmup()
     else:
         began = time.perf_counter()
         runners = load()
@@ -95,11 +84,9 @@ def _respond(request: dict[str, Any]) -> dict[str, Any]:
     found = response["cases"] = []
     for name, inputs in cases:
         found.append(_run_case(runners, name, inputs, request["times"]))
-        if request["counts"]:
-            respond({"done": len(found)})
     if verified is not None:
         verified.run_python(cases, found)
-    if kind in ("litert", "litert_flex") and is_verified:
+    if kind == "litert" and is_verified:
         run_fresh(load, cases, found, load_seconds)
     return response
 
@@ -130,8 +117,3 @@ def _run_case(
     except Exception as error:  # whatever the runtime raises
         found["error"] = f"{type(error).__name__}: {error}"
     return found
-
-
-@functools.cache
-def _load_saved_model(exported: str) -> VerifiedModel:
-    return VerifiedModel(exported)

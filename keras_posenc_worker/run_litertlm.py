@@ -1,16 +1,57 @@
-"""Runs a `.litertlm` package of a language model in LiteRT-LM's engine.
+"""Runs a `.litertlm` package in LiteRT-LM's engines.
 
-The engine writes why it failed to standard error, and raises errors without a
-reason.
+They write why it failed to standard error, and raise errors without a reason.
 """
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from keras_posenc_worker.process import respond
-from keras_posenc_worker.run_embedding_engine import NO_CACHE, load_engine
+from keras_posenc_worker.process import forbid, respond
+
+# In place of a folder: the engines write nothing next to the package.
+NO_CACHE = ":nocache"
+
+
+def load_engine() -> None:
+    """Imports the engines' library, and neither Keras nor TensorFlow."""
+    forbid("keras_posenc", "tensorflow")
+    import litert_lm
+
+    litert_lm.set_min_log_severity(litert_lm.LogSeverity.ERROR)
+
+
+def vectors(path: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Returns each text's vector as an embedder gives it, or its error.
+
+    Longer texts are cut, and keep their last token.
+
+    Returns:
+        `load_seconds`, and `cases`: each has `milliseconds` and `vector`, or
+        `error`.
+    """
+    import litert_lm
+
+    options = litert_lm.EmbeddingOptions(
+        normalize=False,
+        input_overflow_strategy=litert_lm.InputOverflowStrategy.TRUNCATE,
+    )
+    began = time.perf_counter()
+    with litert_lm.EmbeddingEngine(path, cache_dir=NO_CACHE) as engine:
+        load_seconds = time.perf_counter() - began
+        cases: list[dict[str, Any]] = []
+        for text in texts:
+            began = time.perf_counter()
+            try:
+                vector = engine.compute_embedding(text, options).embedding
+            except RuntimeError as error:
+                cases.append({"error": str(error)})
+                continue
+            seconds = time.perf_counter() - began
+            cases.append({"milliseconds": seconds * 1e3, "vector": vector})
+    return {"load_seconds": load_seconds, "cases": cases}
 
 
 def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -22,7 +63,8 @@ def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
             that are read one after another, the last of a single token, and a
             `count` of tokens to generate; `targets`, each with `parts` and a
             `target` to score; and `chats`, each with `messages` of a user and a
-            `count`. Any may be missing.
+            `count`. Any may be missing. Or, of an embedder, `vectors`: see
+            that function.
 
     Returns:
         For each of these a list: ids; dicts of a generated `text` and its
@@ -31,6 +73,8 @@ def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         only an `error` where the package does not load.
     """
     load_engine()
+    if "vectors" in request:
+        return vectors(path, request["vectors"])
     engine = _tried(_engine, path)
     if isinstance(engine, dict):
         return engine
@@ -55,14 +99,9 @@ def reply(
 ) -> dict[str, Any]:
     """Sends the pieces of a reply to a chat, as a dict with a `piece` each.
 
-    Args:
-        path: The package.
-        messages: The chat, which ends with a user's message.
-        options: `count`, the most tokens, or None; `sampler`, arguments of a
-            `SamplerConfig`, or None for the package's own.
-
-    Returns:
-        A dict that is empty, or has an `error`.
+    `options` are `count`, the most tokens, or None; and `sampler`, arguments of
+    a `SamplerConfig`, or None for the package's own. Returns a dict that is
+    empty, or has an `error`.
     """
     load_engine()
 

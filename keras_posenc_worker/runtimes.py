@@ -59,15 +59,8 @@ def read_graph(exported: str) -> Any:
 class SavedModel:
     """A SavedModel in a session, as servers load it.
 
-    Args:
-        exported: Its folder.
-        threads: Threads that work on one request; None for TensorFlow's
-            default.
-
-    Attributes:
-        signatures: Its signatures, as TensorFlow's messages.
-        runners: A function for each of them.
-        seconds: How long it took to load.
+    `signatures` are TensorFlow's messages, `runners` a function for each;
+    `threads` work on one request, by default as many as TensorFlow takes.
     """
 
     def __init__(self, exported: str, threads: int | None = None) -> None:
@@ -162,12 +155,7 @@ class VerifiedModel(SavedModel):
         ]
 
     def run_python(self, cases: Any, found: Any) -> None:
-        """Adds to the first case of each signature what Python gives for it.
-
-        Args:
-            cases: Name and inputs of each case.
-            found: What the session gave for each.
-        """
+        """Adds to the first case of each signature what Python gives for it."""
         import tensorflow as tf
 
         seen = set()
@@ -183,21 +171,21 @@ class VerifiedModel(SavedModel):
             outputs = self._python[name](**given)
             own["python"] = {key: x.numpy() for key, x in outputs.items()}
 
-    def replay_warmup(self) -> int | None:
+    def replay_warmup(self) -> dict[str, list[str]]:
         """Runs the warm-up requests, as a server does before it serves.
 
-        Returns:
-            Their number, or None if no package that reads them is installed.
+        Returns what a report says of that, in `checks` or in `notes`.
         """
         file = self._folder / "assets.extra" / "tf_serving_warmup_requests"
         if not file.exists():
-            return 0
+            return {}
         import tensorflow as tf
 
         try:
             from tensorflow_serving.apis import prediction_log_pb2
         except ImportError:
-            return None
+            advice = "pip install 'keras-posenc[serving]'"
+            return {"notes": [f"warm-up requests were not replayed: {advice}"]}
         count = 0
         for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
             log = prediction_log_pb2.PredictionLog.FromString(record)
@@ -215,18 +203,16 @@ class VerifiedModel(SavedModel):
                     f"its warm-up request {count} fails: {error}"
                 ) from error
             count += 1
-        return count
+        plural = "s" * (count != 1)
+        return {"checks": [f"replayed {count:,} warm-up request{plural}"]}
 
 
 def load_litert(
-    exported: str | bytes, has_flex: bool, threads: int | None = None
+    exported: str | bytes, threads: int | None = None
 ) -> dict[str, Runner]:
     """Loads a LiteRT file, or its bytes; one thread may run it at a time."""
-    if has_flex:
-        # Only TensorFlow's own interpreter has the Flex delegate.
-        from tensorflow.lite.python.interpreter import Interpreter
-    else:
-        from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_litert.interpreter import Interpreter
+
     source = "model_content" if isinstance(exported, bytes) else "model_path"
     made: dict[str, Any] = {}
 

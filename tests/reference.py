@@ -47,14 +47,6 @@ def positional_encoding(
 
     Vaswani et al., Attention Is All You Need (2017), section 3.5.
 
-    Args:
-        position: An int, for the positions 0 to position - 1, or an array of
-            real positions of any shape.
-        d_model: Width of the encoding, odd or even.
-        max_wavelength: The base, 10000 in the paper.
-        layout: "interleaved" (even columns sine, odd columns cosine) or
-            "halves" (all the sines, then all the cosines).
-
     Returns:
         Shape positions.shape + (d_model,).
     """
@@ -223,13 +215,6 @@ def rotary_embedding(
     """Turn pair j of the features by positions * rates[j]; leave the rest.
 
     Su et al., RoFormer (2021), section 3.2.2.
-
-    Args:
-        x: Shape (..., seq, dim).
-        positions: Broadcasts to (..., seq).
-        rates: Radians per position, (pairs,), with 2 pairs <= dim.
-        layout: Pair j is columns 2 j and 2 j + 1 ("interleaved", the paper),
-            or j and pairs + j ("halves").
     """
     x = np.asarray(x, np.float64)
     sin, cos = phases(positions, rates)
@@ -258,13 +243,6 @@ def rotate_by_axes(
     Heo et al., Rotary Position Embedding for Vision Transformer (2024),
     equations 7 and 8, for any number of axes: pair t of an axis turns by its
     position times theta_t, as if its pairs were a head.
-
-    Args:
-        x: Shape (..., seq, dim).
-        positions: Broadcasts to (..., seq, axes).
-        pairs: How many of each axis.
-        layout: As for `rotary_embedding`, over all axes.
-        max_wavelength: The base.
     """
     x, positions = (np.asarray(each, np.float64) for each in (x, positions))
     axes = positions.shape[-1]
@@ -427,13 +405,6 @@ def fourier_embedding(
     Hua et al., Fourier Position Embedding (2024): frequencies that turn less
     than once in the length of training are zero, and each other pair has a
     sine and a cosine that are sums of those of all the others.
-
-    Args:
-        x: Shape (seq, dim).
-        positions: Shape (seq,).
-        coefficients: Of sines and of cosines, (2, frequencies, pairs).
-        training_length: In tokens.
-        max_wavelength: The base of the progression of wavelengths.
     """
     x = np.asarray(x, np.float64)
     half = x.shape[-1] // 2
@@ -475,12 +446,6 @@ def contextual_bias(
 
     Golovneva et al., Contextual Position Encoding (2024), equations 3 to 6,
     with gates of the scaled scores of visible keys, as in the published code.
-
-    Args:
-        query: (query, dim), not scaled.
-        key: (key, dim).
-        embeddings: (max_position + 1, dim).
-        visible: Bool (query, key).
     """
     q, k, e = (np.asarray(x, np.float64) for x in (query, key, embeddings))
     seen = np.asarray(visible)
@@ -616,11 +581,6 @@ def time_angles(
     Computed in rational numbers from every bit that is given, up to the last
     rounding to float64. `positions` (...), out (..., len(frequencies)).
     Kazemi et al., Time2Vec (2019); Tancik et al., Fourier Features (2020).
-
-    Args:
-        positions: Integers or reals.
-        frequencies: In turns for each unit of position.
-        fractions: Added to the positions; broadcasts against them.
     """
     times = np.asarray(positions)
     shares = np.broadcast_to(np.asarray(fractions, np.float64), times.shape)
@@ -644,14 +604,6 @@ def scaled_dot_product_attention(
     """softmax(query key^T / sqrt(dim) + bias) value, over the allowed keys.
 
     Vaswani et al., Attention Is All You Need (2017), section 3.2.1.
-
-    Args:
-        query: Shape (..., query, dim).
-        key: Shape (..., key, dim).
-        value: Shape (..., key, value dim).
-        mask: Boolean, broadcastable to (..., query, key), true = attend. A
-            query with no key to attend to weighs all keys alike.
-        bias: Added to the scaled scores, broadcastable like `mask`.
 
     Returns:
         The output (..., query, value dim) and the weights (..., query, key).
@@ -715,16 +667,6 @@ def relative_attention(
 
     Shaw et al., Self-Attention with Relative Position Representations (2018),
     equations 3 and 4, with clipping as in section 3.2.
-
-    Args:
-        query: Shape (..., seq, dim), not scaled.
-        key: Shape (..., seq, dim).
-        value: Shape (..., seq, dim).
-        positions: Shape (..., seq) of whole numbers.
-        key_embeddings: Shape (2 k + 1, dim), from distance -k (key before
-            query) to k.
-        value_embeddings: The same for values, or None for none.
-        mask: Boolean, broadcastable to (..., seq, seq), true = attend.
     """
     q, k, v = (np.asarray(x, np.float64) for x in (query, key, value))
     keys = np.asarray(key_embeddings, np.float64)
@@ -752,15 +694,6 @@ def transformer_xl_bias(
     """Terms b, c and d of the scores, scaled by 1 / sqrt(dim).
 
     Dai et al., Transformer-XL (2019), section 3.3, pair by pair.
-
-    Args:
-        query: Shape (..., heads, query, dim), not scaled.
-        key: Shape (..., heads, key, dim).
-        query_positions: Shape (..., query).
-        key_positions: Shape (..., key).
-        weights: `kernel` (width, heads, dim), applied to sines before cosines;
-            `content_bias` and `position_bias`, (heads, dim).
-        max_wavelength: The base of the encoding.
 
     Returns:
         Shape (..., heads, query, key).
@@ -799,18 +732,6 @@ def multi_head_attention(
 
     Vaswani et al., Attention Is All You Need (2017), section 3.2.2; Ainslie
     et al., GQA: Training Generalized Multi-Query Transformer Models (2023).
-
-    Args:
-        inputs: Shape (..., seq, hidden).
-        weights: `query`, `key`, `value` and `output` kernels and biases; the
-            heads lie side by side in the projected columns.
-        num_heads: Query heads.
-        num_key_value_heads: Key and value heads, `num_heads` if None. Query
-            head h uses h // (num_heads // num_key_value_heads).
-        mask: Boolean, broadcastable to (..., query, key), true = attend; for
-            a padding mask of shape (batch, seq), mask[:, None, :].
-        memory: Shape (..., source, width), or None for the inputs.
-        seen: Where the attention weights go, (..., head, query, key).
 
     Returns:
         Shape (..., seq, columns of the output kernel).
@@ -916,23 +837,6 @@ def encoder_block(
     (2017), sections 3.1 and 3.2.3; pre-norm x = x + f(LN(x)) is Xiong et al.,
     On Layer Normalization in the Transformer Architecture (2020).
 
-    Args:
-        x: Shape (..., seq, hidden).
-        weights: `attention`, `feed_forward` and, where there is a memory,
-            `cross_attention`, as those functions take them; their norms, such
-            as `attention_norm`, each of `gamma` and `beta`, or of `gamma`
-            alone for RMS normalisation.
-        num_heads: Query heads.
-        norm_at: "before" for pre-norm, "after" for post-norm.
-        epsilon: Of the normalisations.
-        memory: Shape (..., source, hidden), or None.
-        activation: See `feed_forward`.
-        num_key_value_heads: See `multi_head_attention`.
-        mask: Boolean, broadcastable to (..., seq, seq), true = attend.
-        memory_mask: Likewise to (..., seq, source).
-        seen: The lists that take attention weights: `own`, and `cross`.
-        own: Which list takes those of the inputs.
-
     Returns:
         Shape (..., seq, hidden).
     """
@@ -998,22 +902,6 @@ def transformer(
     times sqrt(d_model) (section 3.4) plus sinusoids (3.5), a stack of encoder
     blocks, a stack of decoder blocks that read its outputs, and a projection.
     Without dropout; pre-norm stacks end with a norm.
-
-    Args:
-        source: Ids, (batch, source).
-        target: Ids, (batch, target).
-        weights: `source_embeddings` and `target_embeddings`, (ids, d_model);
-            `encoder` and `decoder`, lists of the weights of their blocks;
-            for pre-norm `encoder_norm` and `decoder_norm`; and
-            `logits_kernel`, (d_model, ids), which may be the transpose of a
-            table.
-        num_heads: Query heads.
-        norm_at: "before" for pre-norm, "after" for post-norm.
-        epsilon: Of all normalisations.
-        activation: See `feed_forward`.
-        num_key_value_heads: See `multi_head_attention`.
-        seen: Of `source`, `target` and `cross` the lists that take the
-            attention weights of their blocks, (batch, head, query, key).
 
     Returns:
         Shape (batch, target, ids).

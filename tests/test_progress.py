@@ -11,7 +11,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc import progress as module
-from keras_posenc.progress import counted, counting, progress
+from keras_posenc.progress import counting, progress
 
 # What TensorFlow 2.21, LiteRT and MLIR wrote on exports, shortened.
 NATIVE = """\
@@ -173,16 +173,3 @@ def test_standard_error_of_a_process(tmp_path, closed):
     assert process.stdout == "done\n", process.stderr
     steps = "Writing ...\nVerifying ...\nof Python\n"
     assert process.stderr == (steps if not closed else "")
-
-
-def test_long_steps_are_counted(monkeypatch):
-    now = 0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    shown = []
-    show = counted(shown.append, "Running it", 1200, "prompts")
-    for now in (1, 4, 6, 7, 12):
-        show(1000 + now)
-    assert shown == [
-        "Running it: 1,006 of 1,200 prompts",
-        "Running it: 1,012 of 1,200 prompts",
-    ]

@@ -5,8 +5,11 @@
 Pictures need matplotlib: `pip install 'keras-posenc[plot]'`.
 """
 
-from keras_posenc.analysis.attention import AttentionMap, attention_map
-from keras_posenc.analysis.comparison import Comparison, compare
+from keras_posenc.analysis.attention import (
+    AttentionMap,
+    attention_map,
+    token_labels,
+)
 from keras_posenc.analysis.plots import (
     plot_attention,
     plot_bias,
@@ -18,11 +21,17 @@ from keras_posenc.analysis.plots import (
     plot_waves,
     plot_winding,
 )
-from keras_posenc.analysis.properties import Properties, properties
-from keras_posenc.analysis.schemes import SCHEMES, make_scheme
-from keras_posenc.analysis.shift_matrix import shift_matrix
-from keras_posenc.analysis.tokens import token_labels
-from keras_posenc.analysis.vectors import encoding_vectors, score_matrix
+from keras_posenc.analysis.properties import (
+    SCHEMES,
+    Comparison,
+    Properties,
+    compare,
+    encoding_vectors,
+    make_scheme,
+    properties,
+    score_matrix,
+    shift_matrix,
+)
 
 __all__ = [
     "SCHEMES",

@@ -4,17 +4,68 @@ Each function draws on the axes given, or on new ones, and returns them. Figures
 are made without a window, and so also on machines without a screen.
 """
 
-from collections.abc import Sequence
+import functools
+
+# These fonts have a box for every character, and no letters.
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.analysis.attention import AttentionMap
-from keras_posenc.analysis.fonts import readable
-from keras_posenc.analysis.vectors import encoding_vectors, score_matrix
+from keras_posenc.analysis.properties import encoding_vectors, score_matrix
 from keras_posenc.checks import check_max_wavelength, check_positive_int
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.positional.attention_position import AttentionPosition
+
+_NO_FONTS = ("last resort", ".lastresort", "lastresort")
+
+
+def _readable(texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns font families that cover the texts, and the texts.
+
+    A character that no installed font has would be drawn as a box, with a
+    warning each time. The texts returned have its code point instead: U+C6D4.
+
+    Args:
+        texts: The texts to draw.
+
+    Returns:
+        Families for matplotlib's `fontfamily`, its default first; the texts.
+    """
+    from matplotlib import font_manager
+
+    texts = list(texts)
+    own = font_manager.findfont(font_manager.FontProperties())
+    families = [font_manager.FontProperties(fname=own).get_name()]
+    missing = {ord(c) for text in texts for c in text} - _characters(own)
+    # Few fonts look better: those that cover most come first.
+    entries = [
+        entry
+        for entry in font_manager.fontManager.ttflist
+        if missing
+        and not entry.name.lower().startswith(_NO_FONTS)
+        and entry.style == "normal"
+    ]
+    entries.sort(key=lambda entry: -len(missing & _characters(entry.fname)))
+    for entry in entries:
+        if missing & _characters(entry.fname):
+            families.append(entry.name)
+            missing -= _characters(entry.fname)
+    spelled = {code: f"U+{code:04X}" for code in missing}
+    return families, [text.translate(spelled) for text in texts]
+
+
+@functools.cache
+def _characters(path: str) -> frozenset[int]:
+    """Returns the code points that a font has; none if it is unreadable."""
+    from matplotlib import font_manager
+
+    try:
+        return frozenset(font_manager.get_font(path).get_charmap())
+    except (OSError, RuntimeError):
+        return frozenset()
+
 
 _POSITION = "position (tokens)"
 _DIMENSION = "dimension (column)"
@@ -27,32 +78,30 @@ def plot_heatmap(
     """Draws the encoding by position and dimension: low ones change fast.
 
     Args:
-        encoding: As for `encoding_vectors`.
+        encoding: A layer of the input, or an array, as for `encoding_vectors`.
         length: How many positions.
         dim: Width of the inputs.
-        ax: Where to draw; a new figure by default.
+        ax: Matplotlib's axes to draw on; those of a new figure by default.
 
     Returns:
-        The matplotlib axes.
+        The axes. All pictures take `ax` and return it.
 
     Raises:
         ImportError: Without matplotlib, naming the extra.
         ValueError: As `encoding_vectors`.
     """
     vectors = encoding_vectors(encoding, length, dim)
-    ax = _axes(ax)
     limit = np.max(np.abs(vectors)) or 1.0
-    image = ax.imshow(
+    return _image(
+        ax,
         vectors,
+        "value",
         aspect="auto",
         cmap="RdBu",
         vmin=-limit,
         vmax=limit,
-        interpolation="nearest",
+        xlabel=_DIMENSION,
     )
-    ax.set(xlabel=_DIMENSION, ylabel=_POSITION)
-    ax.figure.colorbar(image, ax=ax, label="value")
-    return ax
 
 
 def plot_waves(
@@ -66,18 +115,14 @@ def plot_waves(
     """Draws the encoding over the position, one curve for each dimension.
 
     Args:
-        encoding: As for `encoding_vectors`.
+        encoding: As for `plot_heatmap`.
         length: How many positions.
         dim: Width of the inputs.
         dimensions: Which columns; five, evenly spread, by default.
-        ax: Where to draw; a new figure by default.
-
-    Returns:
-        The matplotlib axes.
+        ax: As for `plot_heatmap`.
 
     Raises:
-        ImportError: Without matplotlib, naming the extra.
-        ValueError: As `encoding_vectors`, or a dimension that is not there.
+        ValueError: As `plot_heatmap`, or a dimension that is not there.
     """
     vectors = encoding_vectors(encoding, length, dim)
     width = vectors.shape[1]
@@ -108,18 +153,8 @@ def plot_circle(
 ) -> Any:
     """Draws positions in the first two dimensions: points on a circle.
 
-    Args:
-        encoding: As for `encoding_vectors`; at least two wide.
-        length: How many positions.
-        dim: Width of the inputs.
-        ax: Where to draw; a new figure by default.
-
-    Returns:
-        The matplotlib axes.
-
-    Raises:
-        ImportError: Without matplotlib, naming the extra.
-        ValueError: As `encoding_vectors`, or only one dimension.
+    Arguments and errors are those of `plot_heatmap`; the encoding must be at
+    least two wide.
     """
     vectors = _at_least(2, encoding_vectors(encoding, length, dim))
     ax = _axes(ax)
@@ -138,19 +173,8 @@ def plot_winding(
 ) -> Any:
     """Draws positions in the first three dimensions: a curve on a cylinder.
 
-    Args:
-        encoding: As for `encoding_vectors`; at least three wide.
-        length: How many positions.
-        dim: Width of the inputs.
-        ax: Where to draw, with `projection="3d"`; a new figure by default.
-
-    Returns:
-        The matplotlib axes.
-
-    Raises:
-        ImportError: Without matplotlib, naming the extra.
-        ValueError: As `encoding_vectors`, fewer than three dimensions, or
-            axes that are not 3D.
+    Arguments and errors are those of `plot_heatmap`; the encoding must be at
+    least three wide, and an `ax` made with `projection="3d"`.
     """
     vectors = _at_least(3, encoding_vectors(encoding, length, dim))
     ax = _axes(ax, projection="3d")
@@ -188,13 +212,9 @@ def plot_similarity(
         length: How many positions.
         dim: Width of the inputs, or of a head.
         num_heads: How many heads, whose mean is shown.
-        ax: Where to draw; a new figure by default.
-
-    Returns:
-        The matplotlib axes.
+        ax: As for `plot_heatmap`.
 
     Raises:
-        ImportError: Without matplotlib, naming the extra.
         ValueError: As `encoding_vectors` and `score_matrix`.
     """
     if isinstance(encoding, AttentionPosition):
@@ -203,11 +223,7 @@ def plot_similarity(
     else:
         vectors = encoding_vectors(encoding, length, dim)
         similarity, label = vectors @ vectors.T, "scalar product"
-    ax = _axes(ax)
-    image = ax.imshow(similarity, cmap="Blues", interpolation="nearest")
-    ax.set(xlabel=_POSITION, ylabel=_POSITION)
-    ax.figure.colorbar(image, ax=ax, label=label)
-    return ax
+    return _image(ax, similarity, label)
 
 
 def plot_bias(
@@ -227,13 +243,9 @@ def plot_bias(
         dim: Width of a head.
         num_heads: How many heads.
         head: Which of them.
-        ax: Where to draw; a new figure by default.
-
-    Returns:
-        The matplotlib axes.
+        ax: As for `plot_heatmap`.
 
     Raises:
-        ImportError: Without matplotlib, naming the extra.
         ValueError: As `score_matrix`, or a head that is not there.
     """
     scores = score_matrix(position, length, dim, num_heads)
@@ -241,14 +253,14 @@ def plot_bias(
         raise ValueError(
             f"`head` must be from 0 to {num_heads - 1}. Received: head={head}"
         )
-    ax = _axes(ax)
-    image = ax.imshow(scores[head], cmap="Blues", interpolation="nearest")
-    ax.set(
+    ax = _image(
+        ax,
+        scores[head],
+        "score",
         xlabel="key's position (tokens)",
         ylabel="query's position (tokens)",
-        title=f"head {head} of {num_heads}",
     )
-    ax.figure.colorbar(image, ax=ax, label="score")
+    ax.set_title(f"head {head} of {num_heads}")
     return ax
 
 
@@ -260,14 +272,7 @@ def plot_wavelengths(
     Args:
         dim: Width of the encoding.
         max_wavelength: As for `PositionalEncoding`.
-        ax: Where to draw; a new figure by default.
-
-    Returns:
-        The matplotlib axes.
-
-    Raises:
-        ImportError: Without matplotlib, naming the extra.
-        ValueError: A width or a base is invalid.
+        ax: As for `plot_heatmap`.
     """
     dim = check_positive_int("dim", dim)
     max_wavelength = check_max_wavelength(max_wavelength)
@@ -289,22 +294,22 @@ def plot_attention(
 
     For cross-attention the source is to the right, and the target, as it is
     written, down. Characters that no installed font has are shown as code
-    points.
+    points. A new figure is as large as the texts need.
 
     Args:
         attention: The output of `attention_map`.
         layer: Which layer, from 0 on; None for the mean of all.
         head: Which head, from 0 on; None for the mean of all.
-        ax: Where to draw; by default a new figure, as large as the texts need.
-
-    Returns:
-        The matplotlib axes.
+        ax: As for `plot_heatmap`.
 
     Raises:
-        ImportError: Without matplotlib, naming the extra.
         ValueError: No such layer or head, or not an `AttentionMap`.
     """
-    _check_kind("attention", attention, AttentionMap, "attention_map")
+    if not isinstance(attention, AttentionMap):
+        raise ValueError(
+            "`attention` must be what `attention_map` returns, of a generator "
+            f"and a text. Received: attention={attention!r:.60}"
+        )
     weights = attention.mean(layer=layer, head=head)
     rows, columns = weights.shape
     size = max(4.5, 2.5 + 0.24 * columns), max(3.4, 1.5 + 0.24 * rows)
@@ -401,6 +406,24 @@ def plot_quantization(found: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+def _image(
+    ax: Any,
+    values: Any,
+    label: str,
+    *,
+    xlabel: str = _POSITION,
+    ylabel: str = _POSITION,
+    **options: Any,
+) -> Any:
+    """Draws a matrix of colours, with their scale; returns the axes."""
+    ax = _axes(ax)
+    options = {"cmap": "Blues", "interpolation": "nearest", **options}
+    image = ax.imshow(values, **options)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.figure.colorbar(image, ax=ax, label=label)
+    return ax
+
+
 def _which(name: str, index: int | None, count: int) -> str:
     if index is None:
         return f"mean of {count} {name}s" if count > 1 else f"one {name}"
@@ -409,7 +432,7 @@ def _which(name: str, index: int | None, count: int) -> str:
 
 def _tokens_along(axis: Any, tokens: Sequence[str]) -> None:
     """Labels an axis with tokens: with all of them, as long as they fit."""
-    families, labels = readable(tokens)
+    families, labels = _readable(tokens)
     every = -(-len(labels) // 160)
     axis.set_ticks(
         range(0, len(labels), every), labels[::every], fontfamily=families
@@ -442,11 +465,3 @@ def _at_least(count: int, vectors: Any) -> Any:
             f"Received: width {vectors.shape[1]}"
         )
     return vectors
-
-
-def _check_kind(name: str, value: Any, kind: type, maker: str) -> None:
-    if not isinstance(value, kind):
-        raise ValueError(
-            f"`{name}` must be what `{maker}` returns, of a generator and a "
-            f"text. Received: {name}={value!r:.60}"
-        )

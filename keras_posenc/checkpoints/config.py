@@ -101,13 +101,7 @@ class Config:
         self._most_blocks = most_blocks
 
     def take(self, key: str, default: Any = REQUIRED, *kinds: type) -> Any:
-        """Returns the value of a key; raises `ValueError` if it is missing.
-
-        Args:
-            key: Its name.
-            default: The value where the key is missing.
-            *kinds: The types it may have: `str`, `type(None)`, ...
-        """
+        """Returns the value of a key; raises `ValueError` if it is missing."""
         value = self._left.pop(key, default)
         if value is REQUIRED:
             raise ValueError(f"'{self.path}' has no key '{key}'")
@@ -186,14 +180,9 @@ class Config:
     def rename(
         self, older: str, key: str, known: Mapping[str, str] | None = None
     ) -> None:
-        """Gives a key its current name.
+        """Gives a key its current name, and its value that of `known`.
 
         Where both names are present, their values must be equal.
-
-        Args:
-            older: Its name in other configs.
-            key: Its current name.
-            known: The current values by the older ones, where they differ.
         """
         if older in self._left:
             value = (
@@ -241,13 +230,7 @@ class Config:
         *,
         of_no_matter: Collection[str] = _OF_NO_MATTER,
     ) -> None:
-        """Raises `ValueError` if there are keys that were not taken.
-
-        Args:
-            ignored: The argument `ignore_keys`: further keys that may be left
-                over. None where the caller has no such argument.
-            of_no_matter: Keys without effect, by default on an encoder.
-        """
+        """Raises `ValueError` if there are keys that were not taken."""
         self._check_ignored(ignored or ())
         for key, values in _FIXED.items():
             self.expect(key, *values)

@@ -1,14 +1,14 @@
 """The base of the families of decoders, and what their configs share."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 from keras import ops
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family, Parts
+from keras_posenc.checkpoints.family import Family, Parts, Reading
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer.transformer_decoder_model import (
     TransformerDecoderModel,
@@ -28,14 +28,15 @@ class DecoderFamily(Family):
     encoder, which reads the tensors of a sentence encoder.
 
     Attributes:
-        is_causal: Whether no token of an encoder attends to later ones.
+        scales_inputs: Whether embeddings are multiplied by the root of their
+            width.
     """
 
     model: Any = TransformerDecoderModel
-    is_causal = True
+    scales_inputs = False
 
     def as_encoder(self) -> Self:
-        """Returns the family of the same checkpoints, read without logits."""
+        """Returns the same family, read without logits."""
         encoder = copy.copy(self)
         encoder.model = TransformerEncoderModel
         encoder.unused = (*self.unused, rf"{HEAD}\..*")
@@ -46,64 +47,61 @@ class DecoderFamily(Family):
             config.take(key, None)
         key = "is_causal"  # as of gte-Qwen2-instruct
         is_causal = config.expect(key, True, False)
-        options = {**self.own_options(config), "pad_id": -1}
+        options = {
+            "use_causal_mask": True,
+            **self.own_options(config),
+            "pad_id": -1,
+        }
         if not is_causal:
-            self.is_causal = False
+            options["use_causal_mask"] = False
             if options.get("attention_window") is not None:
                 raise config.wrong(
                     key, "false is not supported in a model with windows"
                 )
-        elif not self.is_causal:
+        elif not options["use_causal_mask"]:
             key = "use_bidirectional_attention"
         if self.model is TransformerDecoderModel:
-            if not self.is_causal:
+            if not options.pop("use_causal_mask"):
                 raise config.wrong(
                     key,
                     "tokens attend to later ones, so this model generates no "
                     "text. Such an encoder is read from a folder with "
                     "modules.json, of sentence-transformers",
                 )
-            return options
+            return {**options, "scale_inputs": self.scales_inputs}
         del options["embeddings"]
-        if options.pop("scale_inputs"):
-            self.embedding_scale = options["d_model"] ** 0.5
-        return {**options, "use_causal_mask": self.is_causal}
+        return options
 
     def own_options(self, config: Config) -> dict[str, Any]:
         """Returns the arguments of a `TransformerDecoderModel`.
 
-        With `embeddings` and `scale_inputs`, without `pad_id`.
+        With `embeddings`, and `use_causal_mask` where it may be False; without
+        `pad_id` and `scale_inputs`.
         """
         raise NotImplementedError
 
-    def check(
-        self, options: Mapping[str, Any], tensors: Tensors, path: Any
-    ) -> None:
-        super().check(options, tensors, path)
-        heads, width = options["num_heads"], options.get("head_dim") or 0
-        size = heads * width * options["d_model"]
-        if size > tensors.largest:
-            raise ValueError(
-                f"'{path}' describes a larger model than the tensors are of: "
-                f"its head_dim would take a tensor of {size} numbers, and the "
-                f"largest has {tensors.largest}"
-            )
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        is_scaled = self.scales_inputs and "scale_inputs" not in options
+        scale = options["d_model"] ** 0.5 if is_scaled else 1.0
+        return {"embedding_scale": scale}
 
     def match(self, model: Any, parts: Any) -> None:
         stack = getattr(model, "decoder", None) or model.encoder
-        parts.table(model.embedding, "embedding", scale=self.embedding_scale)
+        scale = parts.reading.embedding_scale
+        parts.table(model.embedding, "embedding", scale=scale)
         if "position" in self.names:
             parts.table(model.input_position, "position")
         for number, block in enumerate(stack.blocks):
             self.fill_block(block, parts, number)
         has_logits = isinstance(model, TransformerDecoderModel)
-        factor = self.output_scale if has_logits else 1.0
+        factor = parts.reading.output_scale if has_logits else 1.0
         parts.norm(stack.final_norm, "final_norm", factor=factor)
         if has_logits:
-            parts.head(model, self.embedding_scale)
+            parts.head(model, scale)
 
-    def fill(self, model: Any, tensors: Tensors) -> None:
-        self.match(model, DecoderParts(self, tensors, self.prefix_in(tensors)))
+    def fill(self, model: Any, tensors: Tensors, reading: Reading) -> None:
+        prefix = self.prefix_in(tensors)
+        self.match(model, DecoderParts(self, reading, tensors, prefix))
 
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         super().fill_block(block, parts, number)
@@ -119,41 +117,12 @@ class DecoderFamily(Family):
                 factor = factors.get(part, 1.0)
                 parts.norm(norm, part, number, factor=factor)
 
-    def biases(
-        self, query_key_value: bool, output: bool, feed_forward: bool
-    ) -> dict[str, Any]:
-        """Returns the options of the projections that have biases.
-
-        A projection of a block has one or, in `without_bias`, zeros.
-        """
-        if output or feed_forward:
-            without: Sequence[str] = (
-                ("attention_output",) if not output else ()
-            ) + (
-                ("intermediate", "gate", "feed_forward_output")
-                if not feed_forward
-                else ()
-            )
-            self.without_bias = frozenset(without)
-        return {
-            "use_bias": output or feed_forward,
-            "query_key_value_bias": query_key_value,
-        }
-
 
 class DecoderParts(Parts):
     """The tensors of a decoder, by the parts of a model that they fill."""
 
     def head(self, model: TransformerDecoderModel, scale: float) -> None:
-        """Fills the projection to logits; checks tied ones, which are stored.
-
-        Args:
-            model: The model.
-            scale: What the rows of its table were multiplied by.
-
-        Raises:
-            ValueError: There are two tables where the config ties them.
-        """
+        """Fills the projection to logits; checks tied ones that are stored."""
         name = f"{HEAD}.weight"
         shape = model.embedding.embeddings.shape
         if model.head is not None:
@@ -174,30 +143,22 @@ class DecoderParts(Parts):
             )
 
 
-def windows_of(
-    config: Config, kinds: Sequence[Any], window: int | None
-) -> list[int | None] | None:
-    """Returns how many earlier tokens each block sees, by its kind.
-
-    Args:
-        config: The config.
-        kinds: Those of `layer_types`, one for each block.
-        window: How many tokens the blocks with a window see; None for no
-            windows in any block.
-
-    Raises:
-        ValueError: A kind is unknown, or has no window.
-    """
-    count = config.values.get("num_hidden_layers")
-    if len(kinds) != count or {*map(str, kinds)} - {WHOLE, WINDOW}:
+def kinds_of(config: Config, usual: Sequence[str]) -> list[str]:
+    """Returns the kind of each block, `WHOLE` or `WINDOW`, by `layer_types`."""
+    kinds = config.take("layer_types", None, list, type(None))
+    kinds = [*usual] if kinds is None else kinds
+    if len(kinds) != len(usual) or {*map(str, kinds)} - {WHOLE, WINDOW}:
         raise config.wrong(
             "layer_types",
-            f"it must say {WHOLE} or {WINDOW} of each of {count} blocks",
+            f"it must say {WHOLE} or {WINDOW} of each of {len(usual)} blocks",
         )
+    return kinds
+
+
+def windows_of(
+    kinds: Sequence[str], window: int | None
+) -> list[int | None] | None:
+    """Returns how many earlier tokens each block sees, by its kind."""
     if WINDOW not in kinds:
         return None
-    if window is None:
-        raise config.wrong(
-            "layer_types", f"it says {WINDOW}, and there is no window"
-        )
     return [window if kind == WINDOW else None for kind in kinds]

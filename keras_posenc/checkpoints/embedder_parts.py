@@ -85,15 +85,7 @@ class EmbedderParts:
 
 
 def embedder_parts(model: Any) -> EmbedderParts:
-    """Returns the parts of a sentence encoder.
-
-    Args:
-        model: A `PretrainedModel`.
-
-    Raises:
-        ValueError: It is no model from single texts to vectors, puts a prompt
-            before each text, or has a tokenizer that a package cannot hold.
-    """
+    """Returns the parts of a sentence encoder."""
     tokenizer, encoder, *after = _layers_of(model)
     before, behind = tokenizer.frame
     if before > 1 or behind > 1:

@@ -3,39 +3,22 @@
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family, Parts
-from keras_posenc.checkpoints.heads import SEQUENCE
+from keras_posenc.checkpoints.family import Family, Parts, Reading
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.transformer._id_embedding import NO_ID
-from keras_posenc.transformer._two_pass_reader import TwoPassReader
-from keras_posenc.transformer.transformer import Transformer
+from keras_posenc.transformer._embeddings import NO_ID
+from keras_posenc.transformer.transformer import Transformer, TwoPassReader
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
 
 _TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
 _HEAD, _BIAS = "lm_head.weight", "final_logits_bias"
-# Keys of training, and those that say what other keys do.
-_OF_NO_MATTER = (
-    "activation_dropout",
-    "add_bias_logits",
-    "classif_dropout",
-    "decoder_layerdrop",
-    "encoder_layerdrop",
-    "extra_pos_embeddings",
-    "force_bos_token_to_be_generated",
-    "init_std",
-    "n_positions",
-    "replacing_rate",
-    "save_step",
-    "student_decoder_layers",
-    "student_encoder_layers",
-)
 
 
 class EncoderDecoder(Family):
@@ -56,11 +39,14 @@ class EncoderDecoder(Family):
     prefix = "model."
     decoder_names: Mapping[str, str] = {}
     may_tie = False
-    # What `options` finds in the config.
-    is_tied = True
-    start_id: int | None = None
-    # The kernel of logits, where it is no table of embeddings.
-    _kernel: np.ndarray | None = None
+    ignored = """
+        activation_dropout add_bias_logits classif_dropout decoder_layerdrop
+        encoder_layerdrop extra_pos_embeddings force_bos_token_to_be_generated
+        init_std n_positions replacing_rate save_step student_decoder_layers
+        student_encoder_layers
+    """
+    # The first id of a target, where the config has no such key.
+    usual_start_id: int | None = None
 
     def as_encoder(self) -> Self:
         """Returns the family of the same checkpoints, read without decoder."""
@@ -69,11 +55,7 @@ class EncoderDecoder(Family):
         return encoder
 
     def as_classifier(self) -> Self:
-        """Returns the family of the same checkpoints, read as classifiers.
-
-        Raises:
-            ValueError: The family has no such checkpoints.
-        """
+        """Returns the family of the same checkpoints, read as classifiers."""
         if self.pooler is None:
             raise ValueError(
                 f"Classifiers of the family {type(self).__name__} are not "
@@ -86,26 +68,30 @@ class EncoderDecoder(Family):
 
     def options(self, config: Config) -> dict[str, Any]:
         config.expect("is_encoder_decoder", True)
-        for key in _OF_NO_MATTER:
-            config.take(key, None)
-        self.is_tied = config.expect("tie_word_embeddings", True, False)
-        self.start_id = config.take(
-            "decoder_start_token_id", None, int, type(None)
-        )
+        start = config.take("decoder_start_token_id", None, int, type(None))
+        start = self.usual_start_id if start is None else start
         options = self.own_options(config)
         if self.model is TransformerEncoderModel:
-            if options.pop("scale_inputs"):
-                self.embedding_scale = options["d_model"] ** 0.5
             known = inspect.signature(TransformerEncoderModel).parameters
             return {name: x for name, x in options.items() if name in known}
         options["target_pad_id"] = NO_ID
         if self.model is TwoPassReader:
-            if self.start_id is None:
+            if start is None:
                 raise ValueError(
                     f"'{config.path}' has no key 'decoder_start_token_id'"
                 )
-            options["start_id"] = self.start_id
+            options["start_id"] = start
         return options
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        is_scaled = self.model is TransformerEncoderModel and config.values.get(
+            "scale_embedding", False
+        )
+        return {
+            "is_tied": config.expect("tie_word_embeddings", True, False),
+            "decoder_names": self.decoder_names,
+            "embedding_scale": options["d_model"] ** 0.5 if is_scaled else 1.0,
+        }
 
     def own_options(self, config: Config) -> dict[str, Any]:
         """Returns the arguments of a `Transformer`.
@@ -114,31 +100,13 @@ class EncoderDecoder(Family):
         """
         raise NotImplementedError
 
-    def check(
-        self, options: Mapping[str, Any], tensors: Tensors, path: Any
-    ) -> None:
-        super().check(options, tensors, path)
-        size = options["num_heads"] * (options.get("head_dim") or 0)
-        size *= options["d_model"]
-        if size > tensors.largest:
-            raise ValueError(
-                f"'{path}' describes a larger model than the tensors are of: "
-                f"its head_dim would take a tensor of {size} numbers, and the "
-                f"largest has {tensors.largest}"
-            )
-
-    def settle(
-        self, options: dict[str, Any], tensors: Tensors
-    ) -> dict[str, Any]:
-        """Returns the options, with what the tensors say of the tables.
+    def settle(self, reading: Reading, tensors: Tensors) -> Reading:
+        """Returns the reading, with what the tensors say of the tables.
 
         As in transformers, logits have a kernel of their own if the file has
         one that differs from the embeddings.
-
-        Raises:
-            ValueError: Tables that must be one differ, or one is missing.
         """
-        prefix = self.prefix_in(tensors)
+        prefix, options = self.prefix_in(tensors), reading.options
         shape = options["vocabulary_size"], options["d_model"]
         shared, source, target = (
             f"{prefix}{table}.weight" for table in _TABLES
@@ -149,58 +117,57 @@ class EncoderDecoder(Family):
             names = [x for x in stored if x != target] or stored[:1]
         else:
             names = [source] if of_target else stored or [_HEAD]
-        self._source = self._target = _only(tensors, names or [shared], shape)
+        source_table = target_table = _only(tensors, names or [shared], shape)
         if of_target:
-            self._target = _only(tensors, [target], (of_target, shape[1]))
-        if self.model is not Transformer:
-            return options
-        self._kernel = None
-        has_kernel = _HEAD in tensors and names != [_HEAD]
-        if has_kernel or not (self.is_tied or self.may_tie):
-            kernel = tensors.take(_HEAD, self._target.shape)
-            if not np.array_equal(kernel, self._target):
-                self._kernel = kernel
-        is_tied = self._kernel is None
-        return {
-            **options,
-            "embeddings": ("tied" if is_tied else "separate")
-            if of_target
-            else ("shared" if is_tied else "shared_inputs"),
-            "use_logits_bias": _BIAS in tensors,
-        }
+            target_table = _only(tensors, [target], (of_target, shape[1]))
+        kernel = None
+        if self.model is Transformer:
+            has_kernel = _HEAD in tensors and names != [_HEAD]
+            if has_kernel or not (reading.is_tied or self.may_tie):
+                kernel = tensors.take(_HEAD, target_table.shape)
+                if np.array_equal(kernel, target_table):
+                    kernel = None
+            is_tied = kernel is None
+            options = {
+                **options,
+                "embeddings": ("tied" if is_tied else "separate")
+                if of_target
+                else ("shared" if is_tied else "shared_inputs"),
+                "use_logits_bias": _BIAS in tensors,
+            }
+        tables = source_table, target_table, kernel
+        return replace(reading, options=options, tables=tables)
 
-    def fill(self, model: Any, tensors: Tensors) -> None:
+    def fill(self, model: Any, tensors: Tensors, reading: Reading) -> None:
         prefix = self.prefix_in(tensors)
         model = getattr(model, "transformer", model)
-        table = self._source
-        if self.embedding_scale != 1:
-            table = table * self.embedding_scale
-        model.embedding.embeddings.assign(table)
-        encoder = copy.copy(self)
-        encoder.output_scale = 1.0
-        parts = Parts(encoder, tensors, f"{prefix}encoder.")
-        if isinstance(model, TransformerEncoderModel):
+        source, target, kernel = reading.tables
+        if reading.embedding_scale != 1:
+            source = source * reading.embedding_scale
+        model.embedding.embeddings.assign(source)
+        of_encoder = replace(reading, output_scale=1.0)
+        parts = Parts(self, of_encoder, tensors, f"{prefix}encoder.")
+        is_alone = isinstance(model, TransformerEncoderModel)
+        if is_alone:
             norm = model.embedding_norm and model.get_layer("embedding_norm")
-            encoder.fill_stack(model.encoder, model.input_position, norm, parts)
+        else:
+            norm = model.source_embedding_norm
+        self.fill_stack(model.encoder, model.input_position, norm, parts)
+        if is_alone:
             return
-        encoder.fill_stack(
-            model.encoder,
-            model.input_position,
-            model.source_embedding_norm,
-            parts,
+        of_decoder = replace(
+            reading, names={**reading.names, **reading.decoder_names}
         )
-        decoder = copy.copy(self)
-        decoder.names = {**self.names, **self.decoder_names}
-        decoder.fill_stack(
+        self.fill_stack(
             model.decoder,
             model.target_input_position,
             model.target_embedding_norm,
-            Parts(decoder, tensors, f"{prefix}decoder."),
+            Parts(self, of_decoder, tensors, f"{prefix}decoder."),
         )
         if model.target_embedding is not model.embedding:
-            model.target_embedding.embeddings.assign(self._target)
-        if self._kernel is not None:
-            model.head.kernel.assign(self._kernel.T)
+            model.target_embedding.embeddings.assign(target)
+        if kernel is not None:
+            model.head.kernel.assign(kernel.T)
         if model.logits_bias is not None:
             shape = (1, model.target_vocabulary_size)
             model.logits_bias.bias.assign(tensors.take(_BIAS, shape)[0])
@@ -210,13 +177,15 @@ class EncoderDecoder(Family):
     ) -> None:
         """Matches the blocks of one side, and what comes before them."""
         if "position" in self.names:
-            parts.table(position, "position", skip=self.first_position)
+            skip = parts.reading.first_position
+            parts.table(position, "position", skip=skip)
         if norm:
             parts.norm(norm, "embedding_norm")
         for number, block in enumerate(stack.blocks):
             self.fill_block(block, parts, number)
         if stack.final_norm is not None:
-            parts.norm(stack.final_norm, "final_norm", factor=self.output_scale)
+            factor = parts.reading.output_scale
+            parts.norm(stack.final_norm, "final_norm", factor=factor)
 
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         super().fill_block(block, parts, number)
@@ -230,33 +199,10 @@ class EncoderDecoder(Family):
         parts.norm(block.cross_attention_norm, "cross_attention_norm", number)
 
 
-def as_read(
-    family: Family, values: Mapping[str, Any], encoder_only: bool
-) -> Family:
-    """Returns a family as the model is read: whole, or a part of it.
-
-    Args:
-        family: Any family.
-        values: The config.
-        encoder_only: As in `load_hugging_face`.
-    """
-    if not isinstance(family, EncoderDecoder):
-        return family
-    names = values.get("architectures")
-    name = str(names[0]) if isinstance(names, list) and names else ""
-    if encoder_only or name.endswith("EncoderModel"):  # such as T5EncoderModel
-        return family.as_encoder()
-    return family.as_classifier() if name.endswith(SEQUENCE) else family
-
-
 def _only(
     tensors: Tensors, names: Sequence[str], shape: tuple[int, int]
 ) -> np.ndarray:
-    """Returns the table that all of these names have.
-
-    Raises:
-        ValueError: They have several.
-    """
+    """Returns the table that all of these names have."""
     first, *others = (tensors.take(name, shape) for name in names)
     for name, other in zip(names[1:], others, strict=True):
         if not np.array_equal(first, other):

@@ -1,7 +1,7 @@
 """The base of all families of encoders, and how tensors fill a model."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,12 +75,56 @@ class Pooler:
     of_tokens: bool = False
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a config says: of the model, and of how tensors fill it.
+
+    Attributes:
+        options: The arguments of the model.
+        names: As in `Family`.
+        without_bias: As in `Family`.
+        pooler: As in `Family`.
+        types: How many token types there are, where `names` has their
+            embeddings.
+        first_position: How many rows of the table of positions no token uses.
+        embedding_scale: What embeddings are multiplied by.
+        output_scale: What the outputs of a decoder are multiplied by, before
+            the logits.
+        factors: Of the outputs of the layers of all blocks, by part.
+        tasks: How many rows the table of tasks has; 0 without one.
+        is_tied: Whether logits are products with the embeddings.
+        decoder_names: As in `EncoderDecoder`.
+        tables: The embeddings of source and target, and the kernel of logits
+            or None, where source and target may share one.
+    """
+
+    options: dict[str, Any]
+    names: Mapping[str, str]
+    without_bias: frozenset[str]
+    pooler: Pooler | None
+    types: int = 0
+    first_position: int = 0
+    embedding_scale: float = 1.0
+    output_scale: float = 1.0
+    factors: Mapping[str, Any] = field(default_factory=dict)
+    tasks: int = 0
+    is_tied: bool = True
+    decoder_names: Mapping[str, str] = field(default_factory=dict)
+    tables: Sequence[Any] = ()
+
+    @property
+    def tells_texts_apart(self) -> bool:
+        """Whether the second text of a pair has its own token type."""
+        return "token_type" in self.names and self.types > 1
+
+
 class Family:
     """Base of the families: one for each architecture, by `model_type`.
 
+    A family has no state: `read` returns what a config says.
+
     Attributes:
-        types: By the `model_type` of the configs that it reads, what the
-            names of classes in `architectures` begin with.
+        types: The `model_type` of the configs that it reads.
         prefix: What the names of an encoder's tensors start with where the
             checkpoint has more than the encoder.
         names: Names of tensors, without `.weight` and `.bias`, by the part of
@@ -108,27 +152,36 @@ class Family:
     pooler: Pooler | None = None
     classifier: str = "classifier"
     pooling: str | list[str] | None = None
-    # How many rows of the table of positions no token uses.
-    first_position: int = 0
-    # What embeddings are multiplied by.
-    embedding_scale: float = 1.0
-    # What the outputs of a decoder are multiplied by, before the logits.
-    output_scale: float = 1.0
     # What is added to the weights of norms.
     norm_offset: float = 0.0
     # Whether kernels are (in, out), as ours, and not (out, in).
     has_our_kernels: bool = False
-    # How many token types there are, where `names` has their embeddings.
-    token_types: int | None = None
+    # Keys of the config without effect here: of training, of other heads, or
+    # between equal implementations; and those that have one value.
+    ignored: str = ""
+    fixed: Mapping[str, Any] = {}
 
-    @property
-    def tells_texts_apart(self) -> bool:
-        """Whether the second text of a pair has its own token type."""
-        return "token_type" in self.names and (self.token_types or 0) > 1
+    def read(self, config: Config) -> Reading:
+        """Returns what a config says."""
+        for key in self.ignored.split():
+            config.take(key, None)
+        for key, value in self.fixed.items():
+            config.expect(key, value)
+        options = self.options(config)
+        usual = {
+            "names": self.names,
+            "without_bias": self.without_bias,
+            "pooler": self.pooler,
+        }
+        return Reading(options, **{**usual, **self.said(config, options)})
 
     def options(self, config: Config) -> dict[str, Any]:
         """Returns the arguments of the model for a config."""
         raise NotImplementedError
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        """Returns what else a config says: attributes of `Reading`."""
+        return {}
 
     def describe(self, model: TransformerEncoderModel) -> dict[str, Any]:
         """Returns the keys of a `config.json` whose `options` a model has.
@@ -140,25 +193,19 @@ class Family:
     def describe_pooler(
         self, pooling: str | None, projection: Any
     ) -> dict[str, Any]:
-        """Returns the keys that say which `pooler` a text classifier has.
-
-        Args:
-            pooling: As in `Pooler`; None for a token classifier.
-            projection: Of the pooler.
-        """
+        """Returns the keys that say which `pooler` a text classifier has."""
         return {}
 
-    def check(
-        self, options: Mapping[str, Any], tensors: Tensors, path: Any
-    ) -> None:
+    def check(self, reading: Reading, tensors: Tensors, path: Any) -> None:
         """Raises `ValueError` for sizes larger than any tensor.
 
         Tensors are compared with a model that is made first, and a damaged
         `config.json` could ask for one of any size.
         """
+        options = reading.options
         width = options["d_model"]
         narrow = options.get("embedding_dim", width)
-        embedding = self.names.get("embedding")
+        embedding = reading.names.get("embedding")
         name = f"{self.prefix_in(tensors)}{embedding}.weight"
         if "vocabulary_size" in options and name in tensors:
             # Says which of the two is wrong, as no product does.
@@ -168,6 +215,9 @@ class Family:
             "d_model": width * width,
             "vocabulary_size": options.get("vocabulary_size", 0) * narrow,
             "intermediate_dim": options["intermediate_dim"] * width,
+            "head_dim": options["num_heads"]
+            * (options.get("head_dim") or 0)
+            * width,
             "positions": getattr(position, "sequence_length", 0) * narrow,
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)
@@ -186,23 +236,17 @@ class Family:
                     f"and the largest has {tensors.largest}"
                 )
 
-    def settle(
-        self, options: dict[str, Any], tensors: Tensors
-    ) -> dict[str, Any]:
-        """Returns the options, with those that the tensors decide."""
-        return options
+    def settle(self, reading: Reading, tensors: Tensors) -> Reading:
+        """Returns the reading, with what the tensors decide."""
+        return reading
 
-    def fill(self, model: Any, tensors: Tensors) -> None:
+    def fill(self, model: Any, tensors: Tensors, reading: Reading) -> None:
         """Assigns the checkpoint's tensors to the model's weights."""
-        self.match(model, Parts(self, tensors, self.prefix_in(tensors)))
+        prefix = self.prefix_in(tensors)
+        self.match(model, Parts(self, reading, tensors, prefix))
 
     def match(self, model: Any, parts: Any) -> None:
-        """Matches every weight of the model with its tensor.
-
-        Args:
-            model: The model.
-            parts: `Parts` to read, `WrittenParts` to write.
-        """
+        """Matches every weight of the model with its tensor."""
         self.fill_embeddings(model, parts)
         for number, block in enumerate(model.encoder.blocks):
             if number and block is model.encoder.blocks[0]:  # shared
@@ -219,18 +263,16 @@ class Family:
         """
         embedding, position = model.embedding, model.input_position
         width = embedding.embeddings.shape[1]
-        scale = self.embedding_scale
+        scale = parts.reading.embedding_scale
         first_type = parts.first_type(width, model.second_text_embedding)
-        if "position" in self.names:
+        if "position" in parts.reading.names:
+            skip = parts.reading.first_position
             before = parts.table(
-                position,
-                "position",
-                skip=self.first_position,
-                offset=first_type,
+                position, "position", skip=skip, offset=first_type
             )
             # Padding has the position before the first one, also within a
             # text; here, where its positions are hidden, the first one.
-            more = {model.pad_id: before} if self.first_position else {}
+            more = {model.pad_id: before} if skip else {}
             parts.table(embedding, "embedding", scale=scale, more=more)
         else:
             parts.table(embedding, "embedding", scale=scale, offset=first_type)
@@ -242,18 +284,20 @@ class Family:
                 ["embedding_projection"],
             )
 
-    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
+    def factors(
+        self, block: Any, parts: "Parts", number: int
+    ) -> Mapping[str, Any]:
         """Returns factors of the outputs of a block's layers, by part.
 
         Each is a number, or has one for each feature.
         """
-        return {}
+        return parts.reading.factors
 
     def fill_block(self, block: Any, parts: "Parts", number: int) -> None:
         """Matches one block."""
         attention, feed_forward = block.attention, block.feed_forward
-        factors = self.factors(block, parts, number)
-        fused = "query_key_value" in self.names
+        factors, names = self.factors(block, parts, number), parts.reading.names
+        fused = "query_key_value" in names
         parts.dense(
             attention.query_key_value,
             ["query_key_value"] if fused else ["query", "key", "value"],
@@ -271,7 +315,7 @@ class Family:
             parts.norm(block.attention_norm, "attention_norm", number)
         # Gate and intermediate projection may be halves of one tensor.
         for both in ("gate_intermediate", "intermediate_gate"):
-            if both in self.names:
+            if both in names:
                 layers = [getattr(feed_forward, p) for p in both.split("_")]
                 parts.halves(layers, both, number)
                 break
@@ -297,11 +341,7 @@ class Family:
 
 
 def name_of(activation: Any, owner: str = "encoder") -> str:
-    """Returns Hugging Face's name of an activation.
-
-    Raises:
-        ValueError: Hugging Face has none for it.
-    """
+    """Returns Hugging Face's name of an activation."""
     for name, ours in ACTIVATIONS.items():
         if make_activation(ours) is activation:
             return name
@@ -313,13 +353,10 @@ def name_of(activation: Any, owner: str = "encoder") -> str:
 
 
 def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
-    """Returns the widths of the projections that one projection joins.
+    """Returns the widths of the projections that one joins: 1, 2 or 3.
 
-    Args:
-        layer: The projection.
-        count: How many it joins: 1, 2 of one width, or 3 for queries, keys and
-            values.
-        heads: How many heads of queries, and of keys and values.
+    Two are of one width; three are queries, keys and values, of which `heads`
+    are the numbers of heads.
     """
     units = layer.kernel.shape[1]
     if count < 3:
@@ -329,36 +366,25 @@ def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
 
 
 class Parts:
-    """The tensors of a checkpoint, by the parts of a model that they fill.
+    """The tensors of a checkpoint, by the parts of a model that they fill."""
 
-    Args:
-        family: Has the names of the parts.
-        tensors: All tensors.
-        prefix: What the names of the encoder's tensors start with.
-    """
-
-    def __init__(self, family: Family, tensors: Any, prefix: str) -> None:
+    def __init__(
+        self, family: Family, reading: Reading, tensors: Any, prefix: str
+    ) -> None:
         self._family = family
+        self.reading = reading
         self._tensors = tensors
         self._prefix = prefix
-        self.types = family.token_types
 
     def name(self, part: str, number: int | None = None) -> str:
         """Returns the name of a part, of the block of that number."""
-        return self._prefix + self._family.names[part].format(number)
+        return self._prefix + self.reading.names[part].format(number)
 
     def first_type(self, width: int, second: Any) -> Any:
-        """Returns the embedding of token type 0; 0 where there are no types.
-
-        Args:
-            width: Of the embeddings.
-            second: The layer for type 1 minus type 0, or None.
-        """
-        if "token_type" not in self._family.names:
+        """Returns the embedding of token type 0; 0 where there are no types."""
+        if "token_type" not in self.reading.names or not self.reading.types:
             return 0.0
-        if not self.types:
-            return 0.0
-        rows = self.take("token_type", (self.types, width))
+        rows = self.take("token_type", (self.reading.types, width))
         if second is not None:
             second.embedding.assign(rows[1] - rows[0])
         return rows[0]
@@ -373,15 +399,9 @@ class Parts:
         offset: Any = 0.0,
         more: Mapping[int, Any] | None = None,
     ) -> Any:
-        """Fills a table of embeddings.
+        """Fills a table of embeddings, from the row `skip` on.
 
-        Args:
-            layer: The layer that has the table.
-            part: Name of the part.
-            skip: How many rows come before those of the table.
-            scale: Factor of all rows.
-            offset: Added to each row, after scaling.
-            more: Added to single rows, by their number.
+        `offset` is added after scaling, and `more` to single rows.
 
         Returns:
             The last row that was skipped less the first one that was not; 0 if
@@ -420,13 +440,7 @@ class Parts:
     ) -> None:
         """Fills a projection from one tensor, or from several, concatenated.
 
-        Args:
-            layer: The projection.
-            parts: Names of the parts.
-            number: Of the block.
-            heads: How many of queries, and of keys and values, where there are
-                three parts.
-            factors: Of the outputs, by part: see `Family.factors`.
+        `factors` are as in `Family.factors`; `heads`, as in `sizes_of`.
         """
         dim, _ = layer.kernel.shape
         sizes = sizes_of(layer, len(parts), heads)
@@ -459,14 +473,7 @@ class Parts:
         *,
         factor: float = 1.0,
     ) -> None:
-        """Fills a norm, by its current names or by `gamma` and `beta`.
-
-        Args:
-            layer: The norm.
-            part: Name of the part.
-            number: Of the block.
-            factor: Of the weights of an RMS norm, their offset included.
-        """
+        """Fills a norm, by its current names or by `gamma` and `beta`."""
         name = self.name(part, number)
         is_old = f"{name}.gamma" in self._tensors
         scale, offset = ("gamma", "beta") if is_old else ("weight", "bias")
@@ -479,7 +486,7 @@ class Parts:
         of_norm.assign(self._tensors.take(f"{name}.{scale}", of_norm.shape))
         layer.beta.assign(
             np.zeros(layer.beta.shape)
-            if part in self._family.without_bias
+            if part in self.reading.without_bias
             else self._tensors.take(f"{name}.{offset}", layer.beta.shape)
         )
 
@@ -490,7 +497,7 @@ class Parts:
         return self._tensors.take(f"{name}.weight", (units, dim))
 
     def _bias(self, part: str, name: str, size: int) -> np.ndarray:
-        if part in self._family.without_bias:
+        if part in self.reading.without_bias:
             return np.zeros(size, "float32")
         return self._tensors.take(f"{name}.bias", (size,))
 

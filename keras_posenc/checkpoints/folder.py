@@ -7,20 +7,17 @@ from typing import Any
 
 from keras_posenc.text.files import lines_of, read_json, read_text
 
+# Names of files.
+CONFIG, MODULES = "config.json", "modules.json"
+WHOLE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
+VOCABULARY, PAIRED, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 # "org/name", by which the hub calls a model.
 _ON_HUB = r"\w[\w.-]*/\w[\w.-]*"
 
 
 class Folder:
-    """A local folder, laid out as Hugging Face's libraries save or cache one.
-
-    Args:
-        path: The folder; `~` is the home folder.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-        ValueError: It is not a folder, or is a cache of several revisions.
-    """
+    """A local folder, as Hugging Face's libraries save or cache one."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
@@ -69,10 +66,8 @@ class Folder:
     def has(self, name: str) -> bool:
         """Returns whether there is a file of that name.
 
-        Raises:
-            ValueError: There is something that is not a regular file, such as
-                a pipe or a broken link. Treated as missing, it would change
-                what the rest of the folder means.
+        One that is not regular, such as a pipe or a broken link, is an error:
+        treated as missing, it would change what the rest means.
         """
         if name in self._values:  # read, or given
             return True
@@ -88,17 +83,7 @@ class Folder:
         return True
 
     def file(self, name: str) -> Path:
-        """Returns the path of a file in the folder.
-
-        Args:
-            name: Relative to the folder, with `/` between its parts.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: It is not a regular file; or the name, or a link, leads
-                out of the folder. Links to the blobs of the cache around the
-                folder are followed.
-        """
+        """Returns the path of a file in the folder."""
         parts = PurePosixPath(name).parts
         if not parts or "\\" in name or parts[0] == "/" or ".." in parts:
             raise ValueError(
@@ -123,12 +108,7 @@ class Folder:
         return found
 
     def json(self, name: str) -> Any:
-        """Returns the content of a JSON file, which is read once.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: It is not JSON, or larger than 256 MB.
-        """
+        """Returns the content of a JSON file, which is read once."""
         if name not in self._values:
             self._values[name] = read_json(self.file(name))
         return self._values[name]
@@ -138,12 +118,7 @@ class Folder:
         self._values[name] = values
 
     def lines(self, name: str) -> list[str]:
-        """Returns the lines of a text file.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: It is not UTF-8, or larger than 256 MB.
-        """
+        """Returns the lines of a text file."""
         return lines_of(read_text(self.file(name)))
 
     def mapping(self, name: str) -> dict[str, Any]:

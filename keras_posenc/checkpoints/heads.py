@@ -6,10 +6,9 @@ from typing import Any
 import keras
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family, Pooler
-from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.family import Pooler
+from keras_posenc.checkpoints.folder import MODULES, Folder
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.transformer._sublayers import make_activation, make_norm
 from keras_posenc.transformer.pooling import Pooling1D
 
@@ -46,11 +45,7 @@ def labels_of(
 
 
 def architecture_of(values: Mapping[str, Any]) -> str | None:
-    """Returns the class that the checkpoint was saved from, or None.
-
-    Raises:
-        ValueError: That class is not supported.
-    """
+    """Returns the class that the checkpoint was saved from, or None."""
     config = Config(values, "config.json")
     names = config.take("architectures", None, list, type(None))
     name = names[0] if names else None
@@ -65,14 +60,7 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
 
 
 def scoring_of(folder: Folder, values: Mapping[str, Any]) -> str | None:
-    """Returns the activation of a cross-encoder of sentence-transformers.
-
-    Returns:
-        Keras's name of it, or None where the folder is not of such a model.
-
-    Raises:
-        ValueError: The activation is not supported.
-    """
+    """Returns the activation of a cross-encoder of sentence-transformers."""
     configs, key = [], "activation_fn"
     if folder.has(PROMPTS):
         configs.append(Config(folder.mapping(PROMPTS), folder.path / PROMPTS))
@@ -110,18 +98,18 @@ def is_cross_encoder(folder: Folder) -> bool:
 def classification(
     architecture: str,
     labels: Sequence[str],
-    values: Mapping[str, Any],
-    family: Family,
-    tensors: Tensors,
+    loading: Any,
     width: int,
     scoring: str | None = None,
 ) -> list[Any]:
     """Returns the layers from contextual embeddings to the scores of labels.
 
-    `scoring` is the last activation; None for the usual one.
+    `loading` is a `Loading`; `scoring` is the last activation, None for the
+    usual one.
     """
+    family, tensors = loading.family, loading.tensors
     is_image = architecture.endswith(_IMAGE)
-    pooler = family.pooler
+    pooler = loading.reading.pooler
     if (family.pooling if is_image else pooler) is None:
         raise ValueError(
             f"config.json, key 'architectures': '{architecture}' is not "
@@ -145,7 +133,7 @@ def classification(
     logits = _filled(
         tensors, classifier, width, len(labels), None, name="logits"
     )
-    kind = Config(values, "config.json").expect(
+    kind = Config(loading.values, "config.json").expect(
         "problem_type",
         None,
         "single_label_classification",

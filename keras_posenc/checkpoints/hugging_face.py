@@ -8,11 +8,10 @@ from typing import Any
 
 import keras
 
-from keras_posenc.checkpoints.blank import blank
-from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder, as_read
-from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
+from keras_posenc.checkpoints.folder import CONFIG, MODULES, Folder
 from keras_posenc.checkpoints.heads import (
     architecture_of,
     classification,
@@ -20,9 +19,8 @@ from keras_posenc.checkpoints.heads import (
     labels_of,
     scoring_of,
 )
-from keras_posenc.checkpoints.images import preprocessing
-from keras_posenc.checkpoints.language_model import generates, language_model
-from keras_posenc.checkpoints.model_types import family_of
+from keras_posenc.checkpoints.language_model import language_model
+from keras_posenc.checkpoints.loading import Loading
 from keras_posenc.checkpoints.padding import (
     padding_of_ids,
     padding_of_texts,
@@ -35,18 +33,16 @@ from keras_posenc.checkpoints.sentence_embedding import (
     sentence_embedding,
     with_default_prompt,
 )
-from keras_posenc.checkpoints.tensors import Tensors, refuse_gguf
+from keras_posenc.checkpoints.tensors import refuse_gguf
 from keras_posenc.checkpoints.tokenizers import (
-    CONFIG,
-    MODULES,
     pairing_of,
     tokenizer_of,
     vocabulary_of,
 )
-from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.checks import check_bool, check_positive_int, is_number
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
-from keras_posenc.transformer._id_embedding import NO_ID, check_pad_id
+from keras_posenc.transformer._embeddings import NO_ID, check_pad_id
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -80,37 +76,25 @@ def load_hugging_face(
 
     - a folder with `modules.json` (sentence-transformers): one vector for each
       text, `(batch, dim)`, pooled and normalised as it says;
-    - `...ForSequenceClassification`: scores of `labels`, `(batch, labels)`,
-      after softmax (sigmoid for several labels at once, or for one label);
+    - `...ForSequenceClassification` and `...ForImageClassification`: scores of
+      `labels`, `(batch, labels)`, after softmax (sigmoid for several labels at
+      once, or for one label);
     - `...ForTokenClassification`: scores of `labels` for each token,
       `(batch, seq, labels)`;
-    - `...ForImageClassification`: scores of `labels` of an image,
-      `(batch, labels)`;
     - a decoder, `...ForCausalLM`: texts that continue texts, and the next
       message of a chat; an encoder and a decoder: texts made of texts, such as
       translations. See `PretrainedGenerator`;
     - any other encoder: contextual embeddings, `(batch, seq, dim)`; for images
       those of class tokens, then of patches.
 
-    Texts are cut at the length in the checkpoint, or at `max_length`.
-
-    Images are `(batch, height, width, channels)`, float32, of the size that
-    the checkpoint has positions for, or of `image_size`: then the positions
-    are interpolated once, as transformers does (`interpolate_pos_encoding`).
-    Images are neither scaled nor cropped. With a `preprocessor_config.json`
-    pixels are numbers from 0 to 255, which the model normalises as it says;
-    without one, pixels must be as in the encoder's training.
+    Images are `(batch, height, width, channels)`, float32, neither scaled nor
+    cropped; pixels are numbers from 0 to 255 where a `preprocessor_config.json`
+    says how they are normalised, else as in the encoder's training.
 
     Nothing is downloaded and no code of the folder is run. Every key of its
     config and every tensor is used, or known not to affect the outputs; any
     other one is an error that names it. Dropout has one rate: that of the
     hidden states.
-
-    With `pairs` an example is two texts, `(batch, 2)`, as cross-encoders and
-    entailment models take them, framed and cut as the checkpoint's tokenizer
-    does; tokens after the first end token have type 1, in models with token
-    types. A cross-encoder of sentence-transformers scores a pair as its
-    `CrossEncoder.predict` does, with the activation that the folder names.
 
     Args:
         folder: A local folder with `config.json`, `*.safetensors` and the
@@ -121,14 +105,17 @@ def load_hugging_face(
         pad_id: The id of padding, for a model that takes ids. By default that
             of the folder's tokenizer, or of the config where the tokenizer's
             files do not say.
-        pairs: Whether the model takes pairs of texts instead of single ones.
+        pairs: Whether an example is two texts, `(batch, 2)`, as cross-encoders
+            and entailment models take them, framed and cut as by the
+            checkpoint's tokenizer. A cross-encoder of sentence-transformers
+            scores a pair as its `CrossEncoder.predict` does.
         encoder_only: Whether to leave out the layers after the encoder.
         max_length: The most ids of a text, or of a pair, special tokens
             included; at most as many as the checkpoint has positions for. By
             default the length in the checkpoint.
         image_size: Height and width of the images, or a pair of them, for a
-            model of images: multiples of its patch size. By default the
-            checkpoint's own.
+            model of images: multiples of its patch size, for which positions
+            are interpolated as in transformers. By default the checkpoint's.
         ignore_keys: Keys of `config.json` that are not known here and that no
             output depends on, such as notes of whoever wrote the file. Without
             this, such keys are an error.
@@ -161,11 +148,9 @@ def load_hugging_face(
             padding is also that of a token.
 
     Warns:
-        UserWarning: Weights are not finite; names their tensors. Or the
-            checkpoint does not list `truncate_dim` among the sizes that its
-            vectors may be cut to (`matryoshka_dims` of `config.json` or of
-            `config_sentence_transformers.json`). Or the start or an end symbol
-            of a language model is not in its vocabulary, and is ignored.
+        UserWarning: Weights are not finite; names their tensors. Or the start
+            or an end symbol of a language model is not in its vocabulary, and
+            is ignored.
 
     Example:
     >>> import numpy as np
@@ -189,80 +174,50 @@ def load_hugging_face(
         refuse_gguf(Path(folder))
     opened = Folder(folder)
     _check_is_checkpoint(opened)
-    values = opened.mapping(CONFIG)
-    kind, family = family_of(values, opened)
-    family = as_read(family, values, encoder_only)
-    is_of_images = family.model is VisionTransformerModel
+    name = name or _name_of(opened)
     with progress(verbose) as step:
         step(f"Loading {opened.path}")
-        if not encoder_only and generates(family, opened):
+        loading = Loading(opened, encoder_only)
+        if loading.generates:
             refuse_options(options_of_vectors)
-            _refuse_of_encoders(
+            _refuse(
+                "is an option of encoders, and this checkpoint generates text: "
+                "leave it out",
                 pad_id=pad_id,
                 pairs=pairs or None,
                 max_length=max_length,
                 image_size=image_size,
             )
             return language_model(
-                family,
-                opened,
+                loading,
                 from_ids=from_ids,
                 ignore_keys=ignored,
                 dtype=dtype,
-                name=name or _name_of(opened),
+                name=name,
             )
-        if isinstance(family, DecoderFamily):
-            family = family.as_encoder()
-        tensors = Tensors(opened)
-        path = opened.path / CONFIG
-        # Blocks may share their tensors, but at most a few do.
-        config = Config(values, path, 4 * len(tensors.names))
-        config.refuse_features()
-        options = family.options(config)
-        config.finish(ignored)
-        family.check(options, tensors, path)
-        options = family.settle(options, tensors)
+        is_of_images = loading.family.model is VisionTransformerModel
+        of_images = "must be False for a model of images"
+        if is_of_images:
+            _refuse(of_images, pairs=pairs or None)
+        else:
+            _refuse("must be None for a model of texts", image_size=image_size)
+        if from_ids or is_of_images:
+            why = "must be None for a model that takes no texts"
+            _refuse(why, max_length=max_length)
+        if not from_ids:
+            why = "must be None for a model that takes no ids"
+            _refuse(why, pad_id=pad_id)
+        loading.read(ignored)
+        if is_of_images:
+            _refuse(of_images, from_ids=from_ids or None)
+        options = dict(loading.reading.options)
         if image_size is not None:
-            if not is_of_images:
-                raise ValueError(
-                    "`image_size` must be None for a model of texts. "
-                    f"Received: image_size={image_size!r}"
-                )
             options["image_size"] = image_size
-        is_of_texts = not (from_ids or is_of_images)
-        if max_length is not None and not is_of_texts:
-            raise ValueError(
-                "`max_length` must be None for a model that takes no texts. "
-                f"Received: max_length={max_length!r}"
-            )
-        if pad_id is not None and not from_ids:
-            raise ValueError(
-                "`pad_id` must be None for a model that takes no ids. "
-                f"Received: pad_id={pad_id!r}"
-            )
-        if isinstance(family, DecoderFamily):
-            # Every id is a token: no other padding is masked by mistake.
-            if pad_id is not None:
-                options["pad_id"] = check_pad_id(
-                    "pad_id", pad_id, options["vocabulary_size"]
-                )
-        elif is_of_texts:
-            options["pad_id"] = padding_of_texts(opened, options)
-            if family.model is TransformerEncoderModel:
-                # A tokenizer pads at the end; a text may spell "[PAD]".
-                options["keep_inner_padding"] = True
-            elif isinstance(family, EncoderDecoder):
-                options["pad_id"] = NO_ID  # and so is "<pad>" of a text
-        elif not is_of_images:
-            options["pad_id"] = padding_of_ids(opened, options, values, pad_id)
+        if not is_of_images:
+            options |= _padding(loading, options, from_ids, pad_id)
         tokenizer = None
-        if pairs and is_of_images:
-            raise ValueError(
-                "`pairs` must be False for a model of images. "
-                "Received: pairs=True"
-            )
-        needs_tokenizer = family.tells_texts_apart or not from_ids
-        if pairs and needs_tokenizer:
+        tells_apart = loading.reading.tells_texts_apart
+        if pairs and (tells_apart or not from_ids):
             if from_ids and not vocabulary_of(opened):
                 raise FileNotFoundError(
                     f"'{opened.path}' has no tokenizer, which says where the "
@@ -271,71 +226,88 @@ def load_hugging_face(
                 )
             count, is_typed = pairing_of(opened)
             tokenizer = tokenizer_of(
-                opened,
-                SimpleNamespace(**options),
-                num_separators=count,
+                opened, SimpleNamespace(**options), num_separators=count
             )
-            if is_typed and family.tells_texts_apart:
+            if is_typed and tells_apart:
                 options["separator_id"] = tokenizer.end_id
-        try:
-            encoder = blank(family, **options, dtype=dtype, name="encoder")
-        except ValueError as error:
-            raise ValueError(f"'{path}' makes no model: {error}") from error
-        family.fill(encoder, tensors)
-        unused = list(family.unused)
-        after: list[Any] = []
-        architecture = labels = None
-        said: dict[str, Any] = {}
-        if not encoder_only and not isinstance(family, DecoderFamily):
-            architecture = architecture_of(values)
-            labels = labels_of(architecture, values)
-        if encoder_only:
-            unused.append(".*")
-        elif opened.has(MODULES) and not (
-            labels is not None and is_cross_encoder(opened)
-        ):
-            after, said = sentence_embedding(
-                opened, encoder.d_model, values, **options_of_vectors
-            )
-            labels, options_of_vectors = None, {}
-        elif labels is not None:
-            assert architecture is not None
-            after = classification(
-                architecture,
-                labels,
-                values,
-                family,
-                tensors,
-                encoder.d_model,
-                scoring_of(opened, values),
-            )
-        refuse_options(options_of_vectors)
-        tensors.finish(unused)
-        front = _front(opened, encoder, from_ids, tokenizer)
-        if max_length is not None:
-            _limit(front[-1], max_length, encoder)
-        if is_of_texts:
-            _check_room(front[-1])
-        origin = {
-            "model_type": kind,
-            "revision": opened.revision,
-            "sha256": tensors.digests(),
-        }
-        named: Any = {"origin": origin, "name": name or _name_of(opened)}
+        encoder = loading.filled(**options, dtype=dtype, name="encoder")
+        after, said = _after(loading, encoder, encoder_only, options_of_vectors)
+        origin = loading.finish(*[".*"] * encoder_only)
+        front: list[Any] = []
+        shape: tuple[int | None, ...]
+        if is_of_images:
+            shape, kind, takes = encoder.input_shape[1:], "float32", "images"
+            front = preprocessing(opened)
+        elif from_ids:
+            shape, kind, takes = (None,), "int32", "ids"
+        else:
+            shape, kind, takes = (), "string", "text"
+            if pairs:
+                shape, takes = (2,), "pairs"
+            front = [tokenizer or tokenizer_of(opened, encoder)]
+            _limit(front[0], max_length, encoder)
+        inputs = keras.Input(shape, dtype=kind, name=takes)
         model = PretrainedModel(
-            [*front, encoder, *after], labels=labels, **said, **named
+            [inputs, *front, encoder, *after], **said, origin=origin, name=name
         )
         return with_default_prompt(model, opened)
 
 
-def _refuse_of_encoders(**options: Any) -> None:
-    """Raises `ValueError` for options that a language model does not have."""
+def _padding(
+    loading: Loading, options: Any, from_ids: bool, pad_id: int | None
+) -> dict[str, Any]:
+    """Returns the options of an encoder of ids that say what is padding."""
+    folder, family = loading.folder, loading.family
+    if isinstance(family, DecoderFamily):
+        # Every id is a token: no other padding is masked by mistake.
+        if pad_id is None:
+            return {}
+        size = options["vocabulary_size"]
+        return {"pad_id": check_pad_id("pad_id", pad_id, size)}
+    if from_ids:
+        found = padding_of_ids(folder, options, loading.values, pad_id)
+        return {"pad_id": found}
+    found = padding_of_texts(folder, options)
+    if isinstance(family, EncoderDecoder) and (
+        family.model is not TransformerEncoderModel
+    ):
+        return {"pad_id": NO_ID}  # and so is "<pad>" of a text
+    # A tokenizer pads at the end; a text may spell "[PAD]".
+    return {"pad_id": found, "keep_inner_padding": True}
+
+
+def _after(
+    loading: Loading, encoder: Any, encoder_only: bool, options: Any
+) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the layers after the encoder, and what the model keeps of them.
+
+    `options` are those of sentence encoders.
+    """
+    folder, values, family = loading.folder, loading.values, loading.family
+    architecture = labels = None
+    if not (encoder_only or isinstance(family, DecoderFamily)):
+        architecture = architecture_of(values)
+        labels = labels_of(architecture, values)
+    is_of_sentences = folder.has(MODULES) and not (
+        labels is not None and is_cross_encoder(folder)
+    )
+    if is_of_sentences and not encoder_only:
+        return sentence_embedding(folder, encoder.d_model, **options)
+    refuse_options(options)
+    if architecture is None or labels is None:
+        return [], {}
+    scoring = scoring_of(folder, values)
+    layers = classification(
+        architecture, labels, loading, encoder.d_model, scoring
+    )
+    return layers, {"labels": labels}
+
+
+def _refuse(why: str, **options: Any) -> None:
+    """Raises `ValueError` for options that a kind of model does not have."""
     for name, value in options.items():
         if value is not None:
-            raise ValueError(
-                f"`{name}` is an option of encoders, and this checkpoint "
-                f"generates text: leave it out. Received: {name}={value!r}"
-            )
+            raise ValueError(f"`{name}` {why}. Received: {name}={value!r}")
 
 
 def _check_dtype(dtype: Any) -> None:
@@ -367,12 +339,6 @@ def _check_is_checkpoint(folder: Folder) -> None:
     if folder.has(CONFIG):
         return
     refuse_gguf(folder.path)
-    saved = "saved_model.pb"
-    if folder.has(saved) or any(folder.path.glob(f"*/{saved}")):
-        raise ValueError(
-            f"'{folder.path}' is a SavedModel, or a folder of its versions, "
-            "and `folder` must be a checkpoint of Hugging Face"
-        )
     if folder.has("adapter_config.json"):
         raise ValueError(
             f"'{folder.path}' is an adapter, such as LoRA's, without its "
@@ -386,25 +352,22 @@ def _check_is_checkpoint(folder: Folder) -> None:
     )
 
 
-def _limit(tokenizer: Any, max_length: int, encoder: Any) -> None:
-    """Sets another `max_length` of a tokenizer that was not called yet."""
-    check_positive_int("max_length", max_length)
-    position = encoder.input_position
-    if (
-        isinstance(position, PositionEmbedding)
-        and max_length > position.sequence_length
-    ):
-        raise ValueError(
-            f"`max_length` must be at most {position.sequence_length}, as many "
-            "as the checkpoint has positions for. "
-            f"Received: max_length={max_length}"
-        )
-    tokenizer.max_length = tokenizer._check_length("max_length", max_length)
-
-
-def _check_room(tokenizer: Any) -> None:
-    """Raises `ValueError` if only special tokens have place."""
+def _limit(tokenizer: Any, max_length: int | None, encoder: Any) -> None:
+    """Gives a tokenizer that was not called yet a `max_length`, if any."""
     empty = sum(tokenizer.frame) + (tokenizer.num_separators or 0)
+    if max_length is not None:
+        check_positive_int("max_length", max_length)
+        position = encoder.input_position
+        if (
+            isinstance(position, PositionEmbedding)
+            and max_length > position.sequence_length
+        ):
+            raise ValueError(
+                f"`max_length` must be at most {position.sequence_length}, as "
+                "many as the checkpoint has positions for. "
+                f"Received: max_length={max_length}"
+            )
+        tokenizer.max_length = tokenizer._check_length("max_length", max_length)
     if tokenizer.max_length == empty:
         raise ValueError(
             f"`max_length` must be at least {empty + 1}: {empty} ids are "
@@ -413,34 +376,40 @@ def _check_room(tokenizer: Any) -> None:
         )
 
 
-def _front(
-    folder: Folder, encoder: Any, from_ids: bool, of_pairs: Any
-) -> list[Any]:
-    """Returns the input, and the layers between it and the encoder.
-
-    `of_pairs` is the tokenizer of a model of pairs of texts.
-    """
-    if isinstance(encoder, VisionTransformerModel):
-        if from_ids:
-            raise ValueError(
-                "`from_ids` must be False for a model of images. "
-                "Received: from_ids=True"
-            )
-        images = keras.Input(
-            encoder.input_shape[1:], dtype="float32", name="images"
-        )
-        return [images, *preprocessing(folder)]
-    if from_ids:
-        return [keras.Input((None,), dtype="int32", name="ids")]
-    if of_pairs is not None:
-        return [keras.Input((2,), dtype="string", name="pairs"), of_pairs]
-    text = keras.Input((), dtype="string", name="text")
-    return [text, tokenizer_of(folder, encoder)]
-
-
 def _name_of(folder: Folder) -> str:
     path = folder.path.resolve()
     if folder.revision is not None:  # models--who--name/snapshots/revision
         path = path.parent.parent
     name = "".join(c if c.isalnum() else "_" for c in path.name.lower())
     return name.strip("_") or "model"
+
+
+PREPROCESSOR = "preprocessor_config.json"
+
+
+def preprocessing(folder: Folder) -> list[Any]:
+    """Returns the layer that normalises pixels, in a list.
+
+    The list is empty where the checkpoint does not say how. Sizes stay.
+    """
+    if not folder.has(PREPROCESSOR):
+        return []
+    config = Config(folder.mapping(PREPROCESSOR), folder.path / PREPROCESSOR)
+    scale, offset = [1.0], [0.0]
+    if config.expect("do_rescale", True, False):
+        scale = [config.positive("rescale_factor", 1 / 255)]
+    if config.expect("do_normalize", True, False):
+        mean, deviation = (
+            config.take(f"image_{of}", REQUIRED, list) for of in ("mean", "std")
+        )
+        for each in (*mean, *deviation):
+            if not is_number(each):
+                raise config.wrong("image_mean", "it must be of numbers")
+        if len(mean) != len(deviation) or 0 in deviation:
+            raise config.wrong(
+                "image_std", "it must have a number above 0 for each channel"
+            )
+        offset = [-m / d for m, d in zip(mean, deviation, strict=True)]
+        scale = [scale[0] / d for d in deviation]
+    config.expect("do_flip_channel_order", False)
+    return [keras.layers.Rescaling(scale, offset, name="preprocessing")]

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
+from keras_posenc.checkpoints.family import Family, Parts, Reading
 from keras_posenc.checks import check_bool
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer.transformer_encoder_model import (
@@ -26,6 +27,11 @@ _TEXTS = {
 }
 _IMAGES = "ViTBackbone"
 _ACTIVATIONS = {"gelu": "gelu", "gelu_approximate": "gelu_tanh"}
+# Names of weights, by those of tensors in checkpoints.
+_KINDS = {
+    "weight": ("kernel", "gamma", "embeddings"),
+    "bias": ("bias", "beta"),
+}
 
 
 def from_keras_hub(
@@ -77,27 +83,28 @@ def from_keras_hub(
     config = Config(backbone.get_config(), f"{kind} '{backbone.name}'")
     for key in ("dtype", "name", "trainable"):
         config.take(key, None)
-    weights = _Weights(backbone, config.path)
+    family: Any = _Images()
     if kind == _IMAGES:
         if pad_id is not None:
             raise ValueError(
                 "`pad_id` must be None for a model of images. "
                 f"Received: pad_id={pad_id!r}"
             )
-        images = _image_options(backbone, config)
-        config.finish()
-        vision = VisionTransformerModel(**images, dtype=dtype, name=name)
-        _fill_images(vision, weights)
-        weights.finish(())
-        return vision
-    place, usual_pad_id = _TEXTS[kind]
-    texts = _text_options(backbone, config)
-    texts["pad_id"] = usual_pad_id if pad_id is None else pad_id
+        options = _image_options(backbone, config)
+    else:
+        place, usual_pad_id = _TEXTS[kind]
+        family = _Texts(place, has_types=kind == "BertBackbone")
+        options = _text_options(backbone, config)
+        options["pad_id"] = usual_pad_id if pad_id is None else pad_id
+    types = config.take("num_segments", None) or 0
     config.finish()
-    model = TransformerEncoderModel(**texts, dtype=dtype, name=name)
-    _fill_texts(model, weights, place, is_bert=kind == "BertBackbone")
+    reading = Reading(options, family.names, frozenset(), None, types=types)
+    weights = _Weights(backbone, config.path)
+    model = family.model(**options, dtype=dtype, name=name)
+    family.match(model, Parts(family, reading, weights, ""))
     weights.finish(("pooled_dense/kernel", "pooled_dense/bias"))
-    return model
+    made: TransformerEncoderModel | VisionTransformerModel = model
+    return made
 
 
 class _Weights:
@@ -110,55 +117,22 @@ class _Weights:
     def __contains__(self, path: str) -> bool:
         return path in self._left
 
-    def take(self, path: str) -> np.ndarray:
-        """Returns a weight, as float32."""
-        if path not in self._left:
-            raise ValueError(
-                f"'{self._owner}' has no weight '{path}', which the model needs"
-            )
-        weight = keras.ops.cast(self._left.pop(path), "float32")
-        return keras.ops.convert_to_numpy(weight)
+    def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
+        """Returns a weight, as float32; heads are one axis.
 
-    def dense(self, layer: Any, *paths: str) -> None:
-        """Fills a projection with one of theirs, or with several side by side.
-
-        Where they have no biases, ours are zeros. Their heads are axes.
+        Where they have no biases, ours are zeros.
         """
-        dim, _ = layer.kernel.shape
-        kernels = [
-            self.take(f"{path}/kernel").reshape(dim, -1) for path in paths
-        ]
-        layer.kernel.assign(np.concatenate(kernels, axis=1))
-        if layer.bias is not None:
-            biases = [
-                self.take(f"{path}/bias").reshape(-1)
-                if f"{path}/bias" in self
-                else np.zeros(kernel.shape[1], "float32")
-                for path, kernel in zip(paths, kernels, strict=True)
-            ]
-            layer.bias.assign(np.concatenate(biases))
-
-    def norm(self, layer: Any, path: str) -> None:
-        """Fills a norm."""
-        layer.gamma.assign(self.take(f"{path}/gamma"))
-        layer.beta.assign(self.take(f"{path}/beta"))
-
-    def block(self, block: Any, path: str, names: Sequence[str]) -> None:
-        """Fills a block; `names` are its parts in the backbone."""
-        attention, attention_norm, inner, outer, feed_forward_norm = (
-            f"{path}/{name}" for name in names
+        path, _, of = name.rpartition(".")
+        known = [f"{path}/{kind}" for kind in _KINDS.get(of, ())] or [name]
+        found = next((x for x in known if x in self._left), None)
+        if found is not None:
+            weight = keras.ops.cast(self._left.pop(found), "float32")
+            return keras.ops.convert_to_numpy(weight).reshape(shape)
+        if of == "bias":
+            return np.zeros(shape, "float32")
+        raise ValueError(
+            f"'{self._owner}' has no weight '{known[0]}', which the model needs"
         )
-        self.dense(
-            block.attention.query_key_value,
-            *(f"{attention}/{part}" for part in ("query", "key", "value")),
-        )
-        self.dense(
-            block.attention.output_projection, f"{attention}/attention_output"
-        )
-        self.norm(block.attention_norm, attention_norm)
-        self.dense(block.feed_forward.intermediate, inner)
-        self.dense(block.feed_forward.output_projection, outer)
-        self.norm(block.feed_forward_norm, feed_forward_norm)
 
     def finish(self, of_no_matter: Sequence[str]) -> None:
         """Raises `ValueError` if there are weights that were not taken."""
@@ -171,15 +145,78 @@ class _Weights:
             )
 
 
+class _Texts(Family):
+    """The backbones of texts, by the names of their layers."""
+
+    has_our_kernels = True
+
+    def __init__(self, place: str, has_types: bool) -> None:
+        block = "transformer_layer_{}/"
+        attention = block + "self_attention_layer"
+        self.names = {
+            "embedding": f"{place}token_embedding",
+            "position": f"{place}position_embedding",
+            "embedding_norm": "embeddings_layer_norm",
+            "query": f"{attention}/query",
+            "key": f"{attention}/key",
+            "value": f"{attention}/value",
+            "attention_output": f"{attention}/attention_output",
+            "attention_norm": f"{attention}_norm",
+            "intermediate": block + "feedforward_intermediate_dense",
+            "feed_forward_output": block + "feedforward_output_dense",
+            "feed_forward_norm": block + "feedforward_layer_norm",
+            **({"token_type": "segment_embedding"} if has_types else {}),
+        }
+
+
+class _Images(Family):
+    """ViT's backbone, by the names of its layers."""
+
+    has_our_kernels = True
+    model = VisionTransformerModel
+    _block = "vit_encoder/transformer_block_{}/"
+    names = {
+        "patches": "vit_patching_and_embedding/patch_embedding",
+        "position": "vit_patching_and_embedding/position_embedding",
+        "class_token": "vit_patching_and_embedding/class_token",
+        "query": _block + "mha/query",
+        "key": _block + "mha/key",
+        "value": _block + "mha/value",
+        "attention_output": _block + "mha/attention_output",
+        "attention_norm": _block + "ln_1",
+        "intermediate": _block + "mlp/dense_1",
+        "feed_forward_output": _block + "mlp/dense_2",
+        "feed_forward_norm": _block + "ln_2",
+        "final_norm": "vit_encoder/ln",
+    }
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        projection, table = model.embedding.projection, model.embedding
+        for of, weight in (("weight", "kernel"), ("bias", "bias")):
+            variable = getattr(projection, weight)
+            variable.assign(parts.take("patches", variable.shape, of=of))
+        rows = np.array(parts.take("position", table.embeddings.shape))
+        if model.num_class_tokens:
+            rows[0] += parts.take("class_token", rows[0].shape, of=None)
+        table.embeddings.assign(rows)
+
+    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
+        super().fill_block(block, parts, number + 1)
+
+
 def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
     """Returns the arguments of a model of texts, for a backbone."""
-    config.take("num_segments", None)  # all tokens have the first type
-    num_layers = config.size("num_layers")
     blocks = backbone.transformer_layers
-    epsilon, activation, first = (
-        _shared([getattr(block, of) for block in blocks], of, config)
-        for of in ("layer_norm_epsilon", "activation", "normalize_first")
-    )
+    found = {}
+    for name in ("layer_norm_epsilon", "activation", "normalize_first"):
+        values = [getattr(block, name) for block in blocks]
+        if any(value != values[0] for value in values):
+            raise ValueError(
+                f"'{config.path}' must have one `{name}` for all blocks. "
+                f"Received: {values}"
+            )
+        found[name] = values[0]
+    epsilon, activation, first = found.values()
     known = _ACTIVATIONS.get(getattr(activation, "__name__", ""))
     norm = backbone.get_layer("embeddings_layer_norm")
     if known is None or first or norm.epsilon != epsilon:
@@ -191,7 +228,7 @@ def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
     return {
         "vocabulary_size": config.size("vocabulary_size"),
         "d_model": config.size("hidden_dim"),
-        "num_layers": num_layers,
+        "num_layers": config.size("num_layers"),
         "num_heads": config.size("num_heads"),
         "intermediate_dim": config.size("intermediate_dim"),
         "dropout": config.rate("dropout"),
@@ -202,37 +239,6 @@ def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
             config.size("max_sequence_length"), name="position_embedding"
         ),
     }
-
-
-def _shared(values: Sequence[Any], of: str, config: Config) -> Any:
-    """Returns the value that all blocks have."""
-    if any(value != values[0] for value in values):
-        raise ValueError(
-            f"'{config.path}' must have one `{of}` for all blocks. "
-            f"Received: {values}"
-        )
-    return values[0]
-
-
-def _fill_texts(
-    model: Any, weights: _Weights, place: str, is_bert: bool
-) -> None:
-    tokens = weights.take(f"{place}token_embedding/embeddings")
-    model.embedding.embeddings.assign(tokens)
-    positions = weights.take(f"{place}position_embedding/embeddings")
-    if is_bert:  # every token has type 0
-        positions = positions + weights.take("segment_embedding/embeddings")[0]
-    model.input_position.embeddings.assign(positions)
-    weights.norm(model.get_layer("embedding_norm"), "embeddings_layer_norm")
-    names = (
-        "self_attention_layer",
-        "self_attention_layer_norm",
-        "feedforward_intermediate_dense",
-        "feedforward_output_dense",
-        "feedforward_layer_norm",
-    )
-    for number, block in enumerate(model.encoder.blocks):
-        weights.block(block, f"transformer_layer_{number}", names)
 
 
 def _image_options(backbone: Any, config: Config) -> dict[str, Any]:
@@ -268,20 +274,3 @@ def _image_options(backbone: Any, config: Config) -> dict[str, Any]:
         "norm_epsilon": config.positive("layer_norm_epsilon"),
         "use_bias": any(has_biases),
     }
-
-
-def _fill_images(model: Any, weights: _Weights) -> None:
-    place = "vit_patching_and_embedding"
-    projection = model.embedding.projection
-    kernel = weights.take(f"{place}/patch_embedding/kernel")
-    projection.kernel.assign(kernel)
-    if f"{place}/patch_embedding/bias" in weights:
-        projection.bias.assign(weights.take(f"{place}/patch_embedding/bias"))
-    rows = np.array(weights.take(f"{place}/position_embedding/embeddings"))
-    if model.num_class_tokens:
-        rows[0] += weights.take(f"{place}/class_token")[0, 0]
-    model.embedding.embeddings.assign(rows)
-    names = ("mha", "ln_1", "mlp/dense_1", "mlp/dense_2", "ln_2")
-    for number, block in enumerate(model.encoder.blocks, start=1):
-        weights.block(block, f"vit_encoder/transformer_block_{number}", names)
-    weights.norm(model.encoder.final_norm, "vit_encoder/ln")

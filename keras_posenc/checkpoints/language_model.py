@@ -1,71 +1,65 @@
 """A model of tokens as the generator that its folder describes."""
 
-import functools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.decoders import decoder_of
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
-from keras_posenc.checkpoints.family import Family
-from keras_posenc.checkpoints.folder import Folder
-from keras_posenc.checkpoints.generation_config import generation_of
-from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
-from keras_posenc.checkpoints.tokenizers import CONFIG, MODULES, tokenizer_of
-from keras_posenc.checkpoints.tokenizers import (
-    vocabulary_of as vocabulary_of_tokens,
+from keras_posenc.checkpoints.folder import (
+    SETTINGS,
+    SPECIAL,
+    Folder,
 )
-from keras_posenc.checkpoints.translator import translator_of
+from keras_posenc.checkpoints.loading import Loading
+from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
+from keras_posenc.checkpoints.tokenizers import opened, text_of, tokenizer_of
+from keras_posenc.checks import (
+    as_integer,
+    check_bool,
+    check_count,
+    check_index,
+)
+from keras_posenc.generation.sampling import Sampling
 from keras_posenc.generation.search import vocabulary_of
-from keras_posenc.text.files import read_text
-from keras_posenc.transformer.transformer import Transformer
+from keras_posenc.progress import printable
+from keras_posenc.text.files import read_text, shown
+from keras_posenc.transformer._embeddings import NO_ID
 
-_TOKENIZER, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
-_SPECIAL = "special_tokens_map.json"
+_TEMPLATE = "chat_template.jinja"
 # The names that configs have for the number of positions.
 _POSITIONS = ("max_position_embeddings", "n_positions")
 
 
-def generates(family: Family, folder: Folder) -> bool:
-    """Returns whether a checkpoint generates text."""
-    if isinstance(family, EncoderDecoder):
-        return family.model is Transformer
-    return isinstance(family, DecoderFamily) and not folder.has(MODULES)
-
-
 def language_model(
-    family: Family,
-    folder: Folder,
+    loading: Loading,
     *,
     from_ids: bool,
     ignore_keys: Sequence[str],
     dtype: Any,
     name: str,
 ) -> PretrainedGenerator:
-    """Returns the generator of a folder of which `generates` is true.
+    """Returns the generator of a checkpoint that generates text.
 
-    Args:
-        family: Of the checkpoint.
-        folder: As for `load_hugging_face`, and the following ones too.
-        from_ids: As for `load_hugging_face`.
-        ignore_keys: As for `load_hugging_face`.
-        dtype: As for `load_hugging_face`.
-        name: As for `load_hugging_face`.
-
-    Raises:
-        ValueError: As `load_hugging_face`; or `generation_config.json` or the
-            chat template is not supported.
+    Targets are padded with -1, and sources with the id that the config says.
     """
-    read: Any = decoder_of
-    if isinstance(family, EncoderDecoder):
-        read = functools.partial(translator_of, from_ids=from_ids)
-    model, origin = read(folder, ignore_keys=ignore_keys, dtype=dtype)
+    folder, values = loading.folder, loading.values
+    loading.read(ignore_keys)
+    options = dict(loading.reading.options)
+    has_encoder = isinstance(loading.family, EncoderDecoder)
+    if has_encoder and not from_ids:
+        options["pad_id"] = NO_ID  # a text may spell the token of padding
+    position = options["input_position"]
+    if position is not None and dtype is not None:
+        of_dtype = position.get_config() | {"dtype": dtype}
+        options["input_position"] = type(position).from_config(of_dtype)
+    model = loading.filled(**options, dtype=dtype, name="model")
+    origin = loading.finish()
     source = target = None
     if not from_ids:
         source = target = tokenizer_of(folder, model, generates=True)
-        if isinstance(family, EncoderDecoder):
+        if has_encoder:
             # Targets may have their own tokens.
             of_targets = SimpleNamespace(
                 pad_id=model.target_pad_id,
@@ -75,45 +69,41 @@ def language_model(
             target = tokenizer_of(
                 folder, of_targets, generates=True, of_targets=True
             )
-    values = folder.mapping(CONFIG)
-    has_encoder = hasattr(model, "encode")
-    config = Config(values, folder.path / CONFIG)
+    config = Config(values, loading.path)
     positions = [
         config.size(key) for key in _POSITIONS if values.get(key) is not None
     ]
     # An encoder and a decoder have limits only where they have tables.
     most = model.max_positions if has_encoder else next(iter(positions), None)
-    options = generation_of(
+    said = generation_of(
         folder,
         values,
         vocabulary=vocabulary_of(model),
         has_encoder=has_encoder,
         max_positions=most,
     )
-    return PretrainedGenerator(
-        model,
-        source_tokenizer=source,
-        target_tokenizer=target,
-        chat_template=template_of(folder),
-        special_tokens=special_tokens_of(folder),
-        origin=origin,
-        name=name,
-        **options,
-    )
+    try:
+        return PretrainedGenerator(
+            model,
+            source_tokenizer=source,
+            target_tokenizer=target,
+            chat_template=template_of(folder),
+            special_tokens=special_tokens_of(folder),
+            origin=origin,
+            name=name,
+            **said,
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"'{folder.path}' says what cannot be generated by: {error}"
+        ) from error
 
 
 def template_of(folder: Folder) -> str | None:
-    """Returns the template of chats, or None.
-
-    Raises:
-        ValueError: It is not text, or there are several and none is the
-            default.
-    """
+    """Returns the template of chats, or None."""
     if folder.has(_TEMPLATE):
         return read_text(folder.file(_TEMPLATE))
-    found: Any = None
-    if folder.has(_TOKENIZER):
-        found = folder.mapping(_TOKENIZER).get("chat_template")
+    found: Any = opened(folder, SETTINGS).get("chat_template")
     if isinstance(found, list):  # by name
         by_name = {
             each.get("name"): each.get("template")
@@ -124,7 +114,7 @@ def template_of(folder: Folder) -> str | None:
     if found is None or isinstance(found, str):
         return found
     raise ValueError(
-        f"'{folder.path / _TOKENIZER}', key 'chat_template': it must be a "
+        f"'{folder.path / SETTINGS}', key 'chat_template': it must be a "
         "string, or a list with one of the name 'default'. Write the template "
         f"into a file '{_TEMPLATE}'"
     )
@@ -133,33 +123,232 @@ def template_of(folder: Folder) -> str | None:
 def special_tokens_of(folder: Folder) -> dict[str, str]:
     """Returns special tokens, by the names that templates have for them."""
     found: dict[str, str] = {}
-    for file in (_SPECIAL, _TOKENIZER):
-        values = folder.mapping(file) if folder.has(file) else {}
-        for name, value in values.items():
-            token = value.get("content") if isinstance(value, dict) else value
+    for file in (SPECIAL, SETTINGS):
+        for name, value in opened(folder, file).items():
+            token = text_of(value)
             if name.endswith("_token") and isinstance(token, str):
                 found[name] = token
     return found
 
 
-def start_of(folder: Folder) -> str:
-    """Returns the token that the tokenizer puts before texts, or ""."""
-    if not vocabulary_of_tokens(folder):
-        return ""
-    any_model = SimpleNamespace(
-        pad_id=-1,
-        vocabulary_size=folder.mapping(CONFIG).get("vocab_size"),
-        input_position=None,
-    )
-    tokenizer = tokenizer_of(folder, any_model, generates=True)
-    before, after = tokenizer.frame
-    if after:
-        raise ValueError(
-            f"The tokenizer in '{folder.path}' adds an end symbol to each "
-            "prompt, after which an exported model would write nothing of the "
-            "chat. Chat with the folder itself"
+FILE, OF_MODEL = "generation_config.json", "config.json"
+
+# transformers' 20 tokens in all would cut nearly every reply.
+_NEW_TOKENS = 256
+
+# Keys that no output depends on: who wrote the file, what transformers returns
+# besides ids, and how it computes them.
+_OF_NO_MATTER = frozenset(
+    """
+    _attn_implementation _commit_hash _from_model_config _name_or_path
+    architectures assistant_confidence_threshold assistant_early_exit
+    assistant_ensemble_weight assistant_lookbehind cache_config
+    cache_implementation cls_token_id compile_config disable_compile dtype
+    is_assistant low_memory mask_token_id max_cache_len
+    max_matching_ngram_size model_type
+    num_assistant_tokens num_assistant_tokens_schedule output_attentions
+    output_hidden_states output_logits output_scores prefill_chunk_size
+    prompt_lookup_num_tokens return_dict_in_generate sep_token_id
+    speculation_type target_lookbehind tokenizer_class torch_dtype
+    transformers.js_config transformers_version trust_remote_code use_cache
+    use_mtp
+    """.split()
+)
+# Keys that must have this value, which changes nothing: what others do is not
+# supported.
+_NEUTRAL: dict[str, Any] = {
+    "begin_suppress_tokens": [],
+    "diversity_penalty": 0.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "guidance_scale": 1.0,
+    "num_beam_groups": 1,
+    "penalty_alpha": 0.0,
+    "remove_invalid_values": False,
+    "token_healing": False,
+    "typical_p": 1.0,
+}
+# Keys of config.json that transformers takes where there is no
+# generation_config.json, as checkpoints of before 2023 have it.
+_OF_OLD = frozenset(
+    """
+    bad_words_ids begin_suppress_tokens bos_token_id decoder_start_token_id
+    diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+    eos_token_id exponential_decay_length_penalty forced_bos_token_id
+    forced_eos_token_id length_penalty max_length min_length
+    no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    remove_invalid_values repetition_penalty suppress_tokens temperature top_k
+    top_p typical_p
+    """.split()
+)
+
+
+def generation_of(
+    folder: Folder,
+    values: Mapping[str, Any],
+    *,
+    vocabulary: int,
+    has_encoder: bool,
+    max_positions: int | None,
+) -> dict[str, Any]:
+    """Returns the arguments of a `PretrainedGenerator` that a folder gives."""
+    name, known = FILE, None
+    if folder.has(FILE):
+        values = folder.mapping(FILE)
+    else:
+        name, known = OF_MODEL, _OF_OLD
+    given = {
+        key: value
+        for key, value in values.items()
+        # null is transformers' own default.
+        if value is not None
+        and key not in _OF_NO_MATTER
+        and (known is None or key in known)
+    }
+    # Of targets, the first id is read in any case.
+    unused = ["bos_token_id", "eos_token_id"]
+    if has_encoder and "decoder_start_token_id" not in given:
+        unused.remove("bos_token_id")
+    _drop_unknown(given, unused, vocabulary, folder.path / name)
+    config = Config(given, folder.path / name)
+
+    def ids(key: str) -> list[int]:
+        value = config.take(key, [])
+        several = value if isinstance(value, list) else [value]
+        try:
+            return [check_index(key, each, vocabulary) for each in several]
+        except ValueError as error:
+            raise config.wrong(key, str(error)) from None
+
+    def one(key: str) -> int | None:
+        found = ids(key)
+        if len(found) > 1:
+            raise config.wrong(key, "it must be one id, and is several")
+        return found[0] if found else None
+
+    def drawn(key: str, default: float) -> Any:
+        value = config.take(key, default)
+        try:
+            if (key, value) != ("top_k", 0):
+                Sampling(**{key: value})
+        except ValueError as error:
+            if does_sample:
+                raise config.wrong(key, str(error)) from None
+            return default  # unused, as transformers has it
+        return value
+
+    does_sample = bool(config.checked("do_sample", check_bool, False))
+    config.take("pad_token_id", None)
+    start, first = one("bos_token_id"), one("decoder_start_token_id")
+    before, last = one("forced_bos_token_id"), one("forced_eos_token_id")
+    new = longest = None
+    if "max_length" in given:
+        longest = config.size("max_length")
+    if "max_new_tokens" in given:
+        new = config.size("max_new_tokens")
+    least = int(config.checked("min_length", check_count, 0))
+    if has_encoder:
+        # transformers counts the first id, which is not generated.
+        start = start if first is None else first
+        least = max(least - 1, 0)
+        new = new or (longest and max(longest - 1, 1))
+    elif least:
+        raise config.wrong(
+            "min_length",
+            "it counts the prompt too, which may have any length. Write "
+            "min_new_tokens instead",
         )
-    if not before:
-        return ""
-    found = special_tokens_of(folder).get("bos_token")
-    return found or getattr(tokenizer, "start_token", None) or ""
+    elif longest is not None and new is None:  # else transformers drops it
+        max_positions = min(longest, max_positions or longest)
+    if new is None:
+        most = max_positions or 2 * _NEW_TOKENS
+        # Half of them, where the prompt needs some too.
+        new = min(_NEW_TOKENS, most if has_encoder else most // 2)
+    options = {
+        "max_length": new,
+        "max_positions": None if has_encoder else max_positions,
+        "min_length": int(config.checked("min_new_tokens", check_count, least)),
+        "start_id": start,
+        "end_ids": ids("eos_token_id"),
+        "prefix_ids": [] if before is None else [before],
+        "forced_end_id": last,
+        "suppress_ids": ids("suppress_tokens") + _words(config, vocabulary),
+        "repetition_penalty": config.positive("repetition_penalty", 1.0),
+        "no_repeat_ngram_size": int(
+            config.checked("no_repeat_ngram_size", check_count, 0)
+        ),
+        "beams": config.size("num_beams", 1),
+        "n_best": config.size("num_return_sequences", 1),
+        "do_sample": does_sample,
+        "sampling": {
+            "temperature": drawn("temperature", 1.0),
+            # 0 is none; transformers' own default is 50.
+            "top_k": drawn("top_k", 50) or None,
+            "top_p": drawn("top_p", 1.0),
+            "min_p": drawn("min_p", 0.0),
+        },
+        "renormalize_logits": config.expect("renormalize_logits", False, True),
+        "beam_options": {
+            "length_penalty": config.take("length_penalty", 1.0, int, float),
+            "early_stopping": config.expect(
+                "early_stopping", False, True, "never"
+            ),
+        },
+    }
+    for key, neutral in _NEUTRAL.items():
+        config.expect(key, neutral)
+    config.finish(of_no_matter=())
+    return options
+
+
+def _drop_unknown(
+    given: dict[str, Any], keys: Sequence[str], vocabulary: int, path: Any
+) -> None:
+    """Drops ids that the model cannot read or write, and warns of them."""
+    lost = {}
+    for key in keys:
+        value = given.get(key)
+        several = value if isinstance(value, list) else [value]
+        kept = [
+            each
+            for each in several
+            if as_integer(each) is None or _is_id(each, vocabulary)
+        ]
+        if kept != several:
+            lost[key] = f"{key}={shown(value)}"
+            given[key] = kept
+    if lost:
+        remedy = ". `generate` takes others that end outputs, as `end_ids`"
+        warnings.warn(
+            printable(
+                f"'{path}': ids that are not in the model's vocabulary, "
+                f"[0, {vocabulary}), are ignored: {', '.join(lost.values())}"
+                + remedy
+                * ("eos_token_id" in lost)
+            ),
+            stacklevel=2,
+        )
+
+
+def _words(config: Config, vocabulary: int) -> list[int]:
+    """Returns the ids that must not be generated, each a word of its own."""
+    words = config.take("bad_words_ids", [], list)
+    if not all(
+        isinstance(word, list)
+        and len(word) == 1
+        and _is_id(word[0], vocabulary)
+        for word in words
+    ):
+        raise config.wrong(
+            "bad_words_ids",
+            "only words of one id, in brackets, are supported. Received: "
+            + shown(words),
+        )
+    return [int(word[0]) for word in words]
+
+
+def _is_id(value: Any, size: int) -> bool:
+    number = as_integer(value)
+    return number is not None and 0 <= number < size

@@ -8,14 +8,18 @@ configs have another one: multilingual E5 has BERT's 0 with XLM-R's tokenizer.
 from collections.abc import Mapping
 from typing import Any
 
-from keras_posenc.checkpoints.folder import Folder
-from keras_posenc.checkpoints.tokenizers import (
+from keras_posenc.checkpoints.folder import (
     CONFIG,
     SETTINGS,
     SPECIAL,
     WHOLE,
+    Folder,
+)
+from keras_posenc.checkpoints.tokenizers import (
     check_size,
     complete,
+    opened,
+    text_of,
     text_padding,
     vocabulary_of,
 )
@@ -32,18 +36,7 @@ def padding_of_ids(
     values: Mapping[str, Any],
     given: int | None,
 ) -> int:
-    """Returns the id of padding of a model that takes ids.
-
-    Args:
-        folder: The folder with the tokenizer's files, if there are any.
-        options: The arguments of the model, from the config.
-        values: The config.
-        given: The argument `pad_id`, or None.
-
-    Raises:
-        ValueError: The files contradict each other, so that ids from the
-            tokenizer would be masked wrongly.
-    """
+    """Returns the id of padding of a model that takes ids."""
     stated = options["pad_id"]
     counts_tokens = getattr(options["input_position"], "skip_masked", False)
     path = folder.path / CONFIG
@@ -92,10 +85,6 @@ def padding_of_texts(folder: Folder, options: Mapping[str, Any]) -> int:
 
     Any token that no text has would do. It is the tokenizer's, or, where the
     model counts positions from it, that of the config.
-
-    Raises:
-        ValueError: The tokenizer has more tokens than the model, or none that
-            it can pad with.
     """
     complete(folder)
     pad_id = options["pad_id"]
@@ -111,23 +100,13 @@ def padding_of_texts(folder: Folder, options: Mapping[str, Any]) -> int:
 
 def padding_token(folder: Folder, ids: Mapping[str, int]) -> str | None:
     """Returns the token that the tokenizer pads with, or None if unknown."""
-    for name in (SETTINGS, SPECIAL):
-        if folder.has(name):
-            token = _content(folder.mapping(name).get("pad_token"))
-            if token is not None:
-                return token
-    if folder.has(WHOLE):
-        padding = folder.mapping(WHOLE).get("padding")
-        if isinstance(padding, dict) and isinstance(
-            padding.get("pad_token"), str
-        ):
-            return str(padding["pad_token"])
-    return next((token for token in _USUAL if token in ids), None)
-
-
-def _content(token: Any) -> str | None:
-    token = token.get("content") if isinstance(token, dict) else token
-    return token if isinstance(token, str) else None
+    said = [
+        opened(folder, name).get("pad_token") for name in (SETTINGS, SPECIAL)
+    ]
+    padding = opened(folder, WHOLE).get("padding")
+    said.append(padding.get("pad_token") if isinstance(padding, dict) else None)
+    found = [text for each in said if isinstance(text := text_of(each), str)]
+    return next(iter(found + [token for token in _USUAL if token in ids]), None)
 
 
 def _is_around_texts(
@@ -140,16 +119,14 @@ def _is_around_texts(
     if not ids:
         return pad_id in [values.get(f"{name}_token_id") for name in _FRAME]
     tokens = [
-        _content(folder.mapping(file).get(f"{name}_token"))
+        text_of(opened(folder, file).get(f"{name}_token"))
         for file in (SETTINGS, SPECIAL)
-        if folder.has(file)
         for name in _FRAME
     ]
-    if folder.has(WHOLE):
-        match folder.mapping(WHOLE).get("post_processor"):
-            case {"special_tokens": dict(special)}:
-                tokens += special
-    return pad_id in [ids.get(token) for token in tokens if token is not None]
+    match opened(folder, WHOLE).get("post_processor"):
+        case {"special_tokens": dict(special)}:
+            tokens += special
+    return pad_id in [ids.get(x) for x in tokens if isinstance(x, str)]
 
 
 def _reserved(folder: Folder, pad_id: int) -> str:

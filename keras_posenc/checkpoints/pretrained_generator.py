@@ -44,8 +44,9 @@ _NAMES = {
 }
 # Options that are not for `with_options`, or have another name there.
 _FIXED = ("seed", "max_length", "start_id", "max_positions")
-_OPTIONS = {x.name for x in dataclasses.fields(TransformersDecoding)}
-_OPTIONS.difference_update(_FIXED)
+_KNOWN = {x.name for x in dataclasses.fields(TransformersDecoding)}
+_KNOWN = {*_KNOWN, *_NAMES, "do_sample"}.difference(_FIXED)
+_ONE_BEAM = {"length_penalty": 0.0, "early_stopping": False, "n_best": 1}
 _OF_CALLS = ("stop", "seed")  # of `generate` and `chat`
 _MOST_KEPT = 8  # generators with other options
 
@@ -80,11 +81,20 @@ class PretrainedGenerator(Generator):
 
     Example:
         >>> import keras_posenc as kp
-        >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
-        >>> model.chat(
-        ...     [{"role": "user", "content": "What is the capital of France?"}]
-        ... )  # doctest: +SKIP
-        'The capital of France is Paris.'
+        >>> model = kp.PretrainedGenerator(  # load_hugging_face makes others
+        ...     kp.TransformerDecoderModel(
+        ...         260, d_model=8, num_layers=1, num_heads=2,
+        ...         intermediate_dim=8,
+        ...     ),
+        ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+        ...     chat_template="<user>{{ messages[-1].content }}<model>",
+        ... )
+        >>> chat = [{"role": "user", "content": "Hi"}]
+        >>> model.prompt_of(chat)
+        '<user>Hi<model>'
+        >>> reply = model.stream_chat(chat, max_new_tokens=3)
+        >>> "".join(reply) == model.chat(chat, max_new_tokens=3)
+        True
     """
 
     def __init__(
@@ -210,24 +220,22 @@ class PretrainedGenerator(Generator):
             )
         if "max_new_tokens" in options:
             self._check_new_tokens(options["max_new_tokens"])
-        found = {_NAMES.get(name, name): options[name] for name in options}
-        does_sample = found.pop("do_sample", None)
-        known = {*_NAMES.values(), *_OPTIONS}
-        for name in found:
+        for name, value in options.items():
             if name in _OF_CALLS:
                 raise ValueError(
                     f"`{name}` is for one call: give it to `generate`, `chat` "
                     "or `stream_chat`, and not to `with_options`. Received: "
-                    f"{name}={found[name]!r}"
+                    f"{name}={value!r}"
                 )
-            if name not in known:
-                listed = sorted({*_NAMES, *_OPTIONS, "do_sample"})
+            if name not in _KNOWN:
                 raise ValueError(
                     f"`{name}` is no option of generation. Options are: "
-                    f"{', '.join(listed)}; and, of a call of `generate`, "
-                    f"`chat` or `stream_chat`, {' and '.join(_OF_CALLS)}. "
-                    f"Received: {name}={found[name]!r}"
+                    f"{', '.join(sorted(_KNOWN))}; and, of a call of "
+                    "`generate`, `chat` or `stream_chat`, "
+                    f"{' and '.join(_OF_CALLS)}. Received: {name}={value!r}"
                 )
+        found = {_NAMES.get(name, name): options[name] for name in options}
+        does_sample = found.pop("do_sample", None)
         if is_zero(found.get("temperature")) and does_sample in (None, True):
             # What else restricts samples never excludes the most likely token.
             del found["temperature"]
@@ -250,14 +258,8 @@ class PretrainedGenerator(Generator):
         elif does_sample is False or found.get("beams", 1) > 1:
             found |= dict.fromkeys((*SAMPLING, "seed"))
         if "beams" in found:
-            of_beams = {
-                "length_penalty": 0.0,
-                "early_stopping": False,
-                "n_best": 1,
-            }
-            if found["beams"] != 1:
-                of_beams = {**of_beams, **self.beam_options}
-            found = {**of_beams, **found}
+            own = self.beam_options if found["beams"] != 1 else {}
+            found = {**_ONE_BEAM, **own, **found}
         if found.get("end_ids", ()) is None:
             found["end_ids"] = default_of("end_ids", self.target_tokenizer)
         if found.get("early_stopping", False) is None:
@@ -315,18 +317,6 @@ class PretrainedGenerator(Generator):
                 an option is invalid, or excludes another; `seed` is given and
                 nothing is sampled; there is `stop` and a model of ids; or the
                 model's logits are NaN.
-
-        Example:
-            >>> import keras_posenc as kp
-            >>> model = kp.PretrainedGenerator(
-            ...     kp.TransformerDecoderModel(
-            ...         9, d_model=8, num_layers=1, num_heads=2,
-            ...         intermediate_dim=8,
-            ...     ),
-            ...     max_length=5,
-            ... )
-            >>> model.generate([[5, 7, 2], [4, 4, 0]], max_new_tokens=3).shape
-            (2, 3)
         """
         generator = self.with_options(**options)
         stop = check_stop(stop)
@@ -354,39 +344,7 @@ class PretrainedGenerator(Generator):
     ) -> dict[str, np.ndarray]:
         """Generates as `Generator.predict` does, with a seed.
 
-        Args:
-            x: A list or an array of texts, `(batch,)`; integers `(batch, seq)`
-                for a model without tokenizers; a dict of these by the name
-                "text" or "ids"; or a `tf.data.Dataset` of batches of them.
-            batch_size: How many texts are processed at once.
-            verbose: As for Keras's `predict`.
-            seed: Seed of sampling, an integer of at least 0, for the same
-                outputs at each call.
-
-        Returns:
-            A dict of arrays. `text`, strings `(batch,)`, or without tokenizers
-            `ids`, int32 `(batch, max_length)`, and `token_score`, float32 of
-            that shape; `score`, float32 `(batch,)`; and `ended`, bool
-            `(batch,)`, if there are end symbols. If `n_best` is above 1, the
-            second axis has that many.
-
-        Raises:
-            ValueError: `x` is none of these, or a prompt has too many tokens;
-                `seed` is given and nothing is sampled; or the model's logits
-                are NaN.
-
-        Example:
-            >>> import keras_posenc as kp
-            >>> model = kp.PretrainedGenerator(
-            ...     kp.TransformerDecoderModel(
-            ...         9, d_model=8, num_layers=1, num_heads=2,
-            ...         intermediate_dim=8,
-            ...     ),
-            ...     max_length=5,
-            ... )
-            >>> found = model.predict([[5, 7, 2]], verbose=0)
-            >>> found["ids"].shape, found["score"].shape
-            ((1, 5), (1,))
+        `seed`, an integer of at least 0, makes samples the same at each call.
         """
         cut: list[int] = []  # of a dataset: `_ids` reports others
         with self._drawing_alone():
@@ -466,25 +424,8 @@ class PretrainedGenerator(Generator):
 
         Raises:
             ImportError: The library `jinja2` is missing.
-            ValueError: The messages are no chat; the checkpoint has no
-                template of chats, or one that does not take this chat; the
-                chat has more tokens than the checkpoint has positions; an
-                option is invalid, or the model has beams; `seed` is given and
-                nothing is sampled; or the model's logits are NaN.
-
-        Example:
-            >>> import keras_posenc as kp
-            >>> model = kp.PretrainedGenerator(
-            ...     kp.TransformerDecoderModel(
-            ...         260, d_model=8, num_layers=1, num_heads=2,
-            ...         intermediate_dim=8,
-            ...     ),
-            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
-            ...     chat_template="{{ messages[-1].content }}",
-            ... )
-            >>> chat = [{"role": "user", "content": "Hi"}]
-            >>> type(model.chat(chat, max_new_tokens=3))
-            <class 'str'>
+            ValueError: As in `generate`; or the messages are no chat, the
+                checkpoint has no template that takes them, or there are beams.
         """
         return "".join(
             self.stream_chat(messages, stop=stop, seed=seed, **options)
@@ -500,38 +441,14 @@ class PretrainedGenerator(Generator):
     ) -> Reply:
         """Returns the next message of a chat in pieces, as it is generated.
 
-        Args:
-            messages: As for `chat`.
-            stop: As for `chat`.
-            seed: As for `chat`.
-            **options: As for `chat`.
+        Arguments and errors are those of `chat`; NaN is reported where it
+        comes.
 
         Returns:
             An iterator of strings, whole characters, which together are the
             message. Its attribute `ended` is None while there may be more; then
             whether the message is complete, False for one that was cut off at
             `max_new_tokens`.
-
-        Raises:
-            ImportError: As `chat`.
-            ValueError: As `chat`; of logits that are NaN where they come.
-
-        Example:
-            >>> import keras_posenc as kp
-            >>> model = kp.PretrainedGenerator(
-            ...     kp.TransformerDecoderModel(
-            ...         260, d_model=8, num_layers=1, num_heads=2,
-            ...         intermediate_dim=8,
-            ...     ),
-            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
-            ...     chat_template="{{ messages[-1].content }}",
-            ... )
-            >>> chat = [{"role": "user", "content": "Hi"}]
-            >>> reply = model.stream_chat(chat, max_new_tokens=3)
-            >>> reply.ended is None, "".join(reply) == model.chat(
-            ...     chat, max_new_tokens=3
-            ... )
-            (True, True)
         """
         text = self.prompt_of(messages)
         generator = self.with_options(**options)
@@ -540,27 +457,7 @@ class PretrainedGenerator(Generator):
     def prompt_of(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Returns a chat as the text that the model continues.
 
-        Args:
-            messages: As for `chat`.
-
-        Raises:
-            ImportError: The library `jinja2` is missing.
-            ValueError: The messages are no chat; the checkpoint has no
-                template of chats, or one that does not take this chat; or the
-                model takes ids.
-
-        Example:
-            >>> import keras_posenc as kp
-            >>> model = kp.PretrainedGenerator(
-            ...     kp.TransformerDecoderModel(
-            ...         260, d_model=8, num_layers=1, num_heads=2,
-            ...         intermediate_dim=8,
-            ...     ),
-            ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
-            ...     chat_template="<user>{{ messages[-1].content }}<model>",
-            ... )
-            >>> model.prompt_of([{"role": "user", "content": "Hi"}])
-            '<user>Hi<model>'
+        Arguments and errors are those of `chat`.
         """
         template = self._checked_template()
         return render(template, messages, tokens=self.special_tokens)
@@ -581,16 +478,7 @@ class PretrainedGenerator(Generator):
         return self.chat_template
 
     def stream(self, text: Any, *, noise: Any = None) -> Stream:
-        """Generates for one text, as `Generator.stream` does.
-
-        Args:
-            text: A text, or ids `(seq,)` for a model without tokenizers.
-            noise: Floats in [0, 1), `(max_length,)`, to sample with; by
-                default from the generator's seed.
-
-        Raises:
-            ValueError: As there.
-        """
+        """Generates for one text, as `Generator.stream` does."""
         self._check_streams()
         return super().stream(text, noise=noise)
 

@@ -3,7 +3,7 @@
 import sys
 import types
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -14,15 +14,6 @@ from keras_posenc.checkpoints.embedder_parts import (
     EmbedderParts,
     embedder_parts,
 )
-from keras_posenc.checkpoints.late_bar import LateBar
-from keras_posenc.checkpoints.zero_shot import (
-    TEMPLATE,
-    check_options,
-    entailment_of,
-    pairs_of,
-    scores_of,
-)
-from keras_posenc.checks import check_bool
 from keras_posenc.keras_internals import trace_texts
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.text._tokenizer import Tokenizer, reporting_cuts
@@ -38,134 +29,18 @@ _OF_DOCUMENTS = ("document", "passage", "corpus")
 _MANY = 1000
 
 _PACKAGE = "keras_posenc."
-
-
-class TakesTexts(NamedArguments):
-    """Base of models from checkpoints, before Keras's: inputs may be texts."""
-
-    name: str
-    inputs: list[Any]
-    predict_function: Any
-    steps_per_execution: int
-    origin: Mapping[str, Any]
-    _traced_with = -1  # how many weights `predict` was traced with
-    _num_cut = 0  # how many texts the last `predict` has cut
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        texts = self._texts_of(inputs)
-        inputs = inputs if texts is None else ops.convert_to_tensor(texts)
-        return super().__call__(inputs, *args, **kwargs)
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        texts = self._texts_of(x)
-        if texts is None:
-            if ops.is_tensor(x):
-                self._trace_once()
-            return super().predict(  # type: ignore[misc]
-                x, *args, **kwargs
-            )
-        if not len(texts):  # Keras does not take an empty array
-            model: Any = self
-            is_sequential = isinstance(self, keras.Sequential)
-            return keras.tree.map_structure(
-                lambda x: np.zeros([size or 0 for size in x.shape], x.dtype),
-                model.outputs[0] if is_sequential else model.output,
-            )
-        self._num_cut = 0
-        self._trace_once()
-        # Keras takes arrays of strings only if they have one axis.
-        found = super().predict(  # type: ignore[misc]
-            ops.convert_to_tensor(texts), *args, **kwargs
-        )
-        if self._num_cut:
-            self._warn_of_cut(len(texts))
-        return found
-
-    def predict_on_batch(self, x: Any) -> Any:
-        self._trace_once(is_batch=True)
-        return super().predict_on_batch(x)  # type: ignore[misc]
-
-    def predict_step(self, *args: Any) -> Any:  # on JAX, of the state too
-        with reporting_cuts(self._add_cut):
-            return super().predict_step(*args)  # type: ignore[misc]
-
-    def _add_cut(self, count: int) -> None:
-        self._num_cut += int(count)
-
-    def _warn_of_cut(self, total: int) -> None:
-        model: Any = self
-        tokenizer = next(x for x in model.layers if isinstance(x, Tokenizer))
-        longest = tokenizer.sequence_length or tokenizer.max_length
-        position = getattr(self.encoder, "input_position", None)
-        most = getattr(position, "sequence_length", None)
-        remedy = ""
-        if most is None or most > longest:
-            upto = "" if most is None else f" of up to {most}"
-            remedy = f", or load the model with a larger `max_length`{upto}"
-        warn_of_cut(tokenizer, self._num_cut, total, remedy)
-
-    def make_predict_function(self, force: bool = False) -> Any:
-        # A traced function lacks weights that were added later, as LoRA's are.
-        count = len(self.weights)  # type: ignore[attr-defined]
-        force = force or count != self._traced_with
-        self._traced_with = count
-        return super().make_predict_function(force)  # type: ignore[misc]
-
-    def _trace_once(self, *, is_batch: bool = False) -> None:
-        """Traces `predict` for texts, for batches of any size.
-
-        Keras would trace it for the size of the first batch, and again for the
-        next size; TensorFlow warns of that where there are several models.
-        """
-        expected = (getattr(self, "inputs", None) or [None])[0]
-        if getattr(expected, "dtype", None) == "string":
-            self.make_predict_function()
-            if self.steps_per_execution == 1:
-                shape = expected.shape
-                trace_texts(self.predict_function, shape, is_batch=is_batch)
-
-    def _texts_of(self, inputs: Any) -> np.ndarray | None:
-        """Returns an array of texts; None for other inputs, such as tensors."""
-        expected = (getattr(self, "inputs", None) or [None])[0]
-        if getattr(expected, "dtype", None) != "string":
-            return None
-        if hasattr(inputs, "to_numpy"):  # a column of a table
-            inputs = inputs.to_numpy()
-        kinds = str | bytes | list | tuple | np.ndarray | None
-        if not isinstance(inputs, kinds):
-            return None
-        shape = expected.shape
-        what = "texts" if len(shape) == 1 else "pairs of texts"
-        try:
-            texts = np.array(inputs, "object")
-        except ValueError:  # rows of several lengths
-            texts = np.array(None)
-        if not texts.size:
-            return texts.reshape(0, *shape[1:])
-        wrong = [x for x in texts.flat if not isinstance(x, str | bytes)]
-        if not texts.ndim or texts.shape[1:] != shape[1:] or wrong:
-            among = f"{wrong[0]!r:.60} among " if wrong else ""
-            raise ValueError(
-                f"Model '{self.name}' takes a list or an array of {what}. "
-                f"Received: {among}{inputs!r:.60}"
-            )
-        return texts
-
-    @property
-    def encoder(self) -> Any:
-        """The `TransformerEncoderModel` or `VisionTransformerModel`."""
-        model: Any = self
-        return model.get_layer("encoder")
-
-    @property
-    def card(self) -> dict[str, Any]:
-        """What the model card of an export says of the checkpoint."""
-        found = origin_in_words(self.origin)
-        return {"signature": found} if found else {}
+# The arguments that a `Sequential` does not have.
+_OWN = (
+    "labels",
+    "origin",
+    "prompts",
+    "default_prompt_name",
+    "include_prompt",
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class PretrainedModel(TakesTexts, keras.Sequential):
+class PretrainedModel(NamedArguments, keras.Sequential):
     """A `Sequential` that keeps its labels, its prompts and its origin.
 
     `load_hugging_face` makes it from a tokenizer, unless the model takes ids,
@@ -201,19 +76,131 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         **kwargs: Any,
     ) -> None:
         super().__init__(layers, **kwargs)
+        self._keep(labels, origin, prompts, default_prompt_name, include_prompt)
+        # Of models with these layers. Not in a dict of its own, of which Keras
+        # would save the layers too.
+        self._others = types.SimpleNamespace(by_prompt={})
+
+    def _keep(
+        self,
+        labels: Any = None,
+        origin: Any = None,
+        prompts: Any = None,
+        default_prompt_name: str | None = None,
+        include_prompt: bool = True,
+    ) -> None:
         self.labels = None if labels is None else tuple(labels)
         self.origin = dict(origin or {})
         self.prompts = dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.include_prompt = include_prompt
-        # Of models with these layers. Not in a dict of its own, of which Keras
-        # would save the layers too.
-        self._others = types.SimpleNamespace(by_prompt={})
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         # As those of this model, functions traced earlier are dropped.
         self._others.by_prompt.clear()
         super().compile(*args, **kwargs)
+
+    _traced_with = -1  # how many weights `predict` was traced with
+    _num_cut = 0  # how many texts the last `predict` has cut
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        texts = self._texts_of(inputs)
+        inputs = inputs if texts is None else ops.convert_to_tensor(texts)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        texts = self._texts_of(x)
+        if texts is None:
+            if ops.is_tensor(x):
+                self._trace_once()
+            return super().predict(x, *args, **kwargs)
+        if not len(texts):  # Keras does not take an empty array
+            shape, dtype = self.outputs[0].shape, self.outputs[0].dtype
+            return np.zeros([size or 0 for size in shape], dtype)
+        self._num_cut = 0
+        self._trace_once()
+        # Keras takes arrays of strings only if they have one axis.
+        found = super().predict(ops.convert_to_tensor(texts), *args, **kwargs)
+        if self._num_cut:
+            self._warn_of_cut(len(texts))
+        return found
+
+    def predict_on_batch(self, x: Any) -> Any:
+        self._trace_once(is_batch=True)
+        return super().predict_on_batch(x)
+
+    def predict_step(self, *args: Any) -> Any:  # on JAX, of the state too
+        with reporting_cuts(self._add_cut):
+            return super().predict_step(*args)
+
+    def _add_cut(self, count: int) -> None:
+        self._num_cut += int(count)
+
+    def _warn_of_cut(self, total: int) -> None:
+        tokenizer = next(x for x in self.layers if isinstance(x, Tokenizer))
+        longest = tokenizer.sequence_length or tokenizer.max_length
+        position = getattr(self.encoder, "input_position", None)
+        most = getattr(position, "sequence_length", None)
+        remedy = ""
+        if most is None or most > longest:
+            upto = "" if most is None else f" of up to {most}"
+            remedy = f", or load the model with a larger `max_length`{upto}"
+        warn_of_cut(tokenizer, self._num_cut, total, remedy)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        # A traced function lacks weights that were added later, as LoRA's are.
+        count = len(self.weights)
+        force = force or count != self._traced_with
+        self._traced_with = count
+        return super().make_predict_function(force)
+
+    def _trace_once(self, *, is_batch: bool = False) -> None:
+        """Traces `predict` for texts, for batches of any size.
+
+        Keras would trace it for the size of the first batch, and again for the
+        next size; TensorFlow warns of that where there are several models.
+        """
+        if self._axes_of_texts is not None:
+            self.make_predict_function()
+            if self.steps_per_execution == 1:
+                shape = self.inputs[0].shape
+                trace_texts(self.predict_function, shape, is_batch=is_batch)
+
+    @property
+    def _axes_of_texts(self) -> tuple[int | None, ...] | None:
+        """The axes of texts after the batch's; None where they are no texts."""
+        expected = (getattr(self, "inputs", None) or [None])[0]
+        is_text = getattr(expected, "dtype", None) == "string"
+        return tuple(expected.shape[1:]) if is_text else None
+
+    def _texts_of(self, inputs: Any) -> np.ndarray | None:
+        """Returns an array of texts; None for other inputs, such as tensors."""
+        axes = self._axes_of_texts
+        if hasattr(inputs, "to_numpy"):  # a column of a table
+            inputs = inputs.to_numpy()
+        kinds = str | bytes | list | tuple | np.ndarray | None
+        if axes is None or not isinstance(inputs, kinds):
+            return None
+        try:
+            texts = np.array(inputs, "object")
+        except ValueError:  # rows of several lengths
+            texts = np.array(None)
+        if not texts.size:
+            return texts.reshape(0, *axes)
+        wrong = [x for x in texts.flat if not isinstance(x, str | bytes)]
+        if not texts.ndim or texts.shape[1:] != axes or wrong:
+            among = f"{wrong[0]!r:.60} among " if wrong else ""
+            raise ValueError(
+                f"Model '{self.name}' takes a list or an array of "
+                f"{'pairs of texts' if axes else 'texts'}. "
+                f"Received: {among}{inputs!r:.60}"
+            )
+        return texts
+
+    @property
+    def encoder(self) -> Any:
+        """The `TransformerEncoderModel` or `VisionTransformerModel`."""
+        return self.get_layer("encoder")
 
     def encode_query(
         self,
@@ -255,126 +242,12 @@ class PretrainedModel(TakesTexts, keras.Sequential):
     ) -> np.ndarray:
         """Returns vectors of documents, as `predict` with the right prompt.
 
-        The prompt is `prompt`, else that of `prompt_name`, else the first of
-        "document", "passage" and "corpus" in `prompts`; without such a prompt
-        there is none, not even the default one.
-
-        Args:
-            texts: A list or an array of strings, or a single string.
-            prompt: A text to put before each text; "" for none.
-            prompt_name: The name of a prompt in `prompts`.
-            **options: As for `predict`, such as `batch_size` and `verbose`.
-
-        Returns:
-            An array `(batch, dim)`, or `(dim,)` of a single string.
-
-        Raises:
-            ValueError: There is no prompt of that name, both are given, or the
-                model takes no texts and there is a prompt.
+        As `encode_query`, but where neither `prompt` nor `prompt_name` is
+        given the prompt is the first of "document", "passage" and "corpus" in
+        `prompts`, or none.
         """
         found = self._prompt_of(_OF_DOCUMENTS, prompt, prompt_name)
         return self._encode(texts, found, options)
-
-    def classify(
-        self,
-        texts: Any,
-        labels: Sequence[str],
-        *,
-        template: str = TEMPLATE,
-        multi_label: bool = False,
-        **options: Any,
-    ) -> np.ndarray:
-        """Classifies texts among labels that are given as words.
-
-        For a model of natural language inference, loaded with `pairs=True`,
-        such as BART or DeBERTa of MNLI. Each text is paired with the template
-        of each label, and the model says whether that follows: as
-        transformers' pipeline "zero-shot-classification" does.
-
-        Args:
-            texts: A list or an array of strings.
-            labels: The labels.
-            template: The second text of a pair; the label takes the place of
-                its `{}`.
-            multi_label: Whether labels do not exclude each other: each then
-                has a score of its own, in [0, 1]. With a single label it is
-                so anyway.
-            **options: As for `predict`, such as `batch_size` and `verbose`; by
-                default standard error shows the progress of what takes longer
-                than a second.
-
-        Returns:
-            Scores, float32 `(batch, labels)`; the sum of a row is 1, unless
-            `multi_label`.
-
-        Raises:
-            ValueError: An invalid argument; the model takes no pairs of texts,
-                or has no label of entailment.
-
-        Example:
-        >>> import keras_posenc as kp
-        >>> model = kp.load_hugging_face(
-        ...     "bart-large-mnli", pairs=True
-        ... )  # doctest: +SKIP
-        >>> scores = model.classify(
-        ...     ["The match ended 2:1."], ["sport", "politics"]
-        ... )  # doctest: +SKIP
-
-        References:
-            - [Yin et al., 2019](https://arxiv.org/abs/1909.00161)
-        """
-        places = entailment_of(self.labels, self.name)
-        check_bool("multi_label", multi_label)
-        check_options(options)
-        expected = (getattr(self, "inputs", None) or [None])[0]
-        if getattr(expected, "dtype", "") != "string" or expected.ndim != 2:
-            raise ValueError(
-                f"Model '{self.name}' must take pairs of texts to classify "
-                "texts by words: load it with pairs=True"
-            )
-        if hasattr(texts, "to_numpy"):
-            texts = texts.to_numpy()
-        if (
-            isinstance(texts, str | bytes)
-            or not isinstance(texts, Iterable)
-            or not all(isinstance(text, str | bytes) for text in texts)
-        ):
-            raise ValueError(
-                "`texts` must be a list or an array of strings. "
-                f"Received: texts={texts!r:.60}"
-            )
-        pairs = pairs_of(list(texts), labels, template)
-        if not pairs:
-            return np.zeros((0, len(labels)), "float32")
-        # Longest first: pairs of a batch then are of about one length.
-        order = np.argsort([-len(pair[0]) for pair in pairs], kind="stable")
-        with LateBar(len(pairs)) as bar:
-            if options.get("verbose", "auto") == "auto":
-                shown = [*(options.get("callbacks") or []), bar]
-                options = {**options, "verbose": 0, "callbacks": shown}
-            found = self._up_to_logits().predict(
-                np.array(pairs, "object")[order], **options
-            )
-        logits = np.empty_like(found, "float64")
-        logits[order] = found
-        logits = logits.reshape(-1, len(labels), logits.shape[-1])
-        scores = scores_of(logits, places, several=multi_label)
-        return scores.astype("float32")
-
-    # No property: Keras would make it to save it, and again within it.
-    def _up_to_logits(self) -> Self:
-        """Returns the model of the same layers up to its logits."""
-        made: dict[Any, Any] = self._others.by_prompt
-        key = ("logits", *map(id, self.layers))
-        if key not in made:
-            (old,) = self.inputs
-            inputs = keras.Input(old.shape[1:], dtype="string", name=old.name)
-            names = [layer.name for layer in self.layers]
-            until = names.index("logits") + 1
-            made[key] = type(self)(
-                [inputs, *self.layers[:until]], name=self.name
-            )
-        return made[key]
 
     def _prompt_of(
         self, usual: Sequence[str], prompt: Any = None, name: Any = None
@@ -411,7 +284,7 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         if isinstance(texts, str | bytes):
             vector: np.ndarray = self._encode([texts], prompt, options)[0]
             return vector
-        found = self._texts_of(texts) if self._takes_texts else None
+        found = self._texts_of(texts) if self._axes_of_texts == () else None
         if found is None and prompt == self._own_prompt:
             return self.predict(texts, **options)
         if found is None:
@@ -455,12 +328,6 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         return np.concatenate([each.numpy() for each in counted])
 
     @property
-    def _takes_texts(self) -> bool:
-        """Whether the model takes single texts."""
-        expected = (getattr(self, "inputs", None) or [None])[0]
-        return getattr(expected, "dtype", "") == "string" and expected.ndim == 1
-
-    @property
     def _own_prompt(self) -> str:
         """The prompt that a layer puts before every text."""
         own = (x.prompt for x in self.layers if isinstance(x, Prompt))
@@ -469,13 +336,9 @@ class PretrainedModel(TakesTexts, keras.Sequential):
     def with_prompt(self, prompt: str) -> Self:
         """Returns a model of the same layers that puts a prompt before texts.
 
-        Args:
-            prompt: The text, "" for none.
-
-        Raises:
-            ValueError: The model takes no texts.
+        `prompt` is the text, "" for none.
         """
-        if not self._takes_texts:
+        if self._axes_of_texts != ():
             raise ValueError(
                 f"Model '{self.name}' takes no texts, before which a prompt "
                 f"could be put. Received: prompt={prompt!r}"
@@ -506,19 +369,12 @@ class PretrainedModel(TakesTexts, keras.Sequential):
             layers.insert(0, Prompt(prompt, name="prompt"))
         (old,) = self.inputs
         text = keras.Input(old.shape[1:], dtype="string", name=old.name)
-        return type(self)(
-            [text, *layers],
-            labels=self.labels,
-            origin=self.origin,
-            prompts=self.prompts,
-            default_prompt_name=self.default_prompt_name,
-            include_prompt=self.include_prompt,
-            name=self.name,
-        )
+        own = {each: getattr(self, each) for each in _OWN}
+        return type(self)([text, *layers], **own, name=self.name)
 
     def added_signatures(self) -> dict[str, keras.Model]:
         """Returns the models with prompts that a SavedModel offers, by name."""
-        if not self._takes_texts:
+        if self._axes_of_texts != ():
             return {}
         found = {
             "encode_query": self._prompt_of(_OF_QUERIES),
@@ -529,17 +385,14 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         return {name: self.with_prompt(text) for name, text in found.items()}
 
     def embedder_parts(self) -> EmbedderParts:
-        """Returns the parts of a sentence encoder for packages of LiteRT-LM.
-
-        Raises:
-            ValueError: See `embedder_parts` of embedder_parts.py.
-        """
+        """Returns the parts of a sentence encoder for packages of LiteRT-LM."""
         return embedder_parts(self)
 
     @property
     def card(self) -> dict[str, Any]:
         """What the model card of an export says of checkpoint and prompts."""
-        sentences = [*super().card.values()]
+        origin = origin_in_words(self.origin)
+        sentences = [origin] if origin else []
         if own := self._own_prompt:
             sentences.append(f"Puts the prompt {own!r} before each text.")
         elif any(self.prompts.values()):
@@ -561,31 +414,18 @@ class PretrainedModel(TakesTexts, keras.Sequential):
         return f"Prompts of the checkpoint: {listed}. {ids}" if listed else ids
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "labels": None if self.labels is None else list(self.labels),
-            "origin": self.origin,
-            "prompts": self.prompts,
-            "default_prompt_name": self.default_prompt_name,
-            "include_prompt": self.include_prompt,
-        }
+        own = {name: getattr(self, name) for name in _OWN}
+        own["labels"] = None if self.labels is None else list(self.labels)
+        return {**super().get_config(), **own}
 
     @classmethod
     def from_config(
         cls, config: dict[str, Any], custom_objects: Any = None
     ) -> Self:
         config = dict(config)
-        labels = config.pop("labels", None)
-        own = {
-            "origin": dict(config.pop("origin", None) or {}),
-            "prompts": dict(config.pop("prompts", None) or {}),
-            "default_prompt_name": config.pop("default_prompt_name", None),
-            "include_prompt": config.pop("include_prompt", True),
-        }
+        own = {name: config.pop(name) for name in _OWN if name in config}
         model = super().from_config(config, custom_objects)
-        model.labels = None if labels is None else tuple(labels)
-        for name, value in own.items():
-            setattr(model, name, value)
+        model._keep(**own)
         return model
 
 
@@ -601,14 +441,7 @@ def origin_in_words(origin: Mapping[str, Any]) -> str:
 def warn_of_cut(
     tokenizer: Tokenizer, count: int, total: int | None, remedy: str = ""
 ) -> None:
-    """Warns of texts that a tokenizer has cut.
-
-    Args:
-        tokenizer: The tokenizer.
-        count: How many texts it has cut.
-        total: Of how many; None if that is not known.
-        remedy: What helps, besides splitting the texts.
-    """
+    """Warns of texts that a tokenizer has cut."""
     longest = tokenizer.sequence_length or tokenizer.max_length
     of_all = "" if total is None else f" of {total:,}"
     is_pair = tokenizer.num_separators is not None

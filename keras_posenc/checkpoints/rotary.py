@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checks import check_max_wavelength
-from keras_posenc.ops.rotary_scaling import LENGTH, OPTIONAL, REQUIRED, SHARE
+from keras_posenc.ops.rotary import LENGTH, OPTIONAL, REQUIRED, SHARE
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.text.files import shown
 
@@ -25,17 +25,9 @@ def rotary_of(
 ) -> RotaryEmbedding:
     """Returns the rotary positions of a model whose blocks all have the same.
 
-    Args:
-        config: The config.
-        theta: The base where the config has none.
-        kinds: The scalings that the model may have.
-        scaling: That of other code, for a config that has none.
-        head_dim: How many features are rotated, for the scaling `"ntk"`.
-        share: Of the features that are rotated, where the scaling does not
-            say; None for a model that always rotates all.
-
-    Raises:
-        ValueError: The scaling is not one of these, or two keys differ.
+    `theta` is the base where the config has none, `scaling` that of other code.
+    `share` of the features are rotated, where the scaling does not say; None
+    means always all.
     """
     older, given = (_taken(config, key) for key in _KEYS)
     if older and given and older != given:
@@ -57,11 +49,8 @@ def rotary_by_kind(
 ) -> dict[str, RotaryEmbedding]:
     """Returns rotary positions by kind of block.
 
-    Args:
-        config: The config.
-        bases: For each kind, the key of its base in older configs, and the
-            base where the config has none. The first kind is the one that
-            older configs may scale.
+    `bases` are, for each kind, the key of its base in older configs, and the
+    usual base. The first kind is the one that older configs may scale.
     """
     older, given = (_taken(config, key) for key in _KEYS)
     whole = Config(given, f"{config.path}', 'rope_parameters")

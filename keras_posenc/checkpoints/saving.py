@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.families.modernbert import ModernBert
-from keras_posenc.checkpoints.family import Family, Pooler
+from keras_posenc.checkpoints.family import (
+    Family,
+    Parts,
+    Pooler,
+    Reading,
+    sizes_of,
+)
+from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import WHOLE
-from keras_posenc.checkpoints.tokenizers import SETTINGS, VOCABULARY
-from keras_posenc.checkpoints.written_parts import WrittenParts
 from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer._sublayers import make_activation
@@ -91,16 +97,17 @@ def save_hugging_face(
     if head.projection is not None:
         values |= family.describe_pooler(head.pooling, head.projection)
     config = Config(values, "config.json")
-    options = family.options(config)
-    if family.tells_texts_apart:
+    reading = family.read(config)
+    options = reading.options
+    if reading.tells_texts_apart:
         options["separator_id"] = encoder.separator_id
     _check(encoder, kind, options)
     config.finish()
-    if family.pooler is None or not (
-        head.logits is None or _is_of(head, family.pooler)
+    if reading.pooler is None or not (
+        head.logits is None or _is_of(head, reading.pooler)
     ):
         raise _unknown_head(after, kind=type(family).__name__)
-    parts = WrittenParts(family, family.prefix if after else "")
+    parts = WrittenParts(family, reading, family.prefix if after else "")
     family.match(encoder, parts)
     values = {
         "model_type": kind,
@@ -209,22 +216,15 @@ def _head_of(layers: Sequence[Any], kind: str) -> _Head:
         activation = left.pop().activation.__name__
     if left and isinstance(left[0], Pooling1D) and left[0].kind in _POOLINGS:
         pooling = left[0].kind
-    match left[pooling is not None :]:
-        case [keras.layers.Dense() as logits]:
-            projection = norm = None
-        case [
-            keras.layers.Dense() as projection,
-            keras.layers.Dense() as logits,
-        ]:
-            norm = None
-        case [
-            keras.layers.Dense() as projection,
-            keras.layers.LayerNormalization() as norm,
-            keras.layers.Dense() as logits,
-        ]:
-            pass
-        case _:
-            raise _unknown_head(layers, kind=kind)
+    *before, logits = left[pooling is not None :] or [None]
+    kinds = [keras.layers.Dense, keras.layers.LayerNormalization]
+    if (
+        not isinstance(logits, keras.layers.Dense)
+        or len(before) > len(kinds)
+        or not all(map(isinstance, before, kinds))
+    ):
+        raise _unknown_head(layers, kind=kind)
+    projection, norm = [*before, None, None][:2]
     if (
         activation not in _PROBLEMS
         or logits.activation is not keras.activations.linear
@@ -261,14 +261,14 @@ def _is_of(head: _Head, pooler: Pooler) -> bool:
 def _describe_head(
     head: _Head,
     family: Family,
-    parts: WrittenParts,
+    parts: "WrittenParts",
     labels: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Writes the layers after the encoder; returns their keys of the config."""
     name = type(family).__name__
     if head.logits is None:
         return {"architectures": [f"{name}Model"]}
-    pooler = family.pooler
+    pooler = parts.reading.pooler
     assert pooler is not None
     if head.projection is not None:
         parts.projection(head.projection, pooler.part)
@@ -309,29 +309,21 @@ def _describe_tokenizer(
         "sep_token": tokenizer.end_token,
         "mask_token": "[MASK]" if "[MASK]" in vocabulary else None,
     }
-    spelled = {token for token in framing.values() if token is not None}
-    if tokenizer.added_tokens:
-        raise ValueError(
-            "`added_tokens` of the tokenizer must be empty. "
-            f"Received: added_tokens={tokenizer.added_tokens!r}"
-        )
+    spelled = sorted(token for token in framing.values() if token is not None)
     given = tokenizer.special_tokens
-    if given is not None and set(given) != spelled:
-        raise ValueError(
-            f"`special_tokens` of the tokenizer must be {sorted(spelled)}. "
-            f"Received: special_tokens={given!r}"
-        )
-    if tokenizer.normalization != "bert":
-        raise ValueError(
-            "`normalization` of the tokenizer must be 'bert', for its ids to "
-            "be those of transformers. "
-            f"Received: normalization={tokenizer.normalization!r}"
-        )
-    if tokenizer.pad_id != encoder.pad_id:
-        raise ValueError(
-            f"`pad_id` of the encoder must be the tokenizer's. Received: "
-            f"{encoder.pad_id} and {tokenizer.pad_id}"
-        )
+    for name, value, known in (
+        ("added_tokens", tokenizer.added_tokens, [()]),
+        ("special_tokens", given and sorted(given), [None, spelled]),
+        ("normalization", tokenizer.normalization, ["bert"]),
+        ("num_separators", tokenizer.num_separators, [None, 1]),
+        ("pad_id", tokenizer.pad_id, [encoder.pad_id]),
+    ):
+        if value not in known:
+            raise ValueError(
+                f"`{name}` of the tokenizer must be "
+                f"{' or '.join(map(repr, known))}, for its ids to be those of "
+                f"transformers. Received: {name}={value!r}"
+            )
     broken = [token for token in vocabulary if token.splitlines() != [token]]
     if broken:
         raise ValueError(
@@ -345,11 +337,6 @@ def _describe_tokenizer(
         "tokenize_chinese_chars": tokenizer.split_on_cjk,
         **framing,
     }
-    if tokenizer.num_separators not in (None, 1):
-        raise ValueError(
-            "`num_separators` of the tokenizer must be 1 or None, as BERT's "
-            f"is. Received: num_separators={tokenizer.num_separators}"
-        )
     longest = tokenizer.max_length or tokenizer.sequence_length
     if longest is not None:
         settings["model_max_length"] = longest
@@ -400,3 +387,105 @@ def _check_free(folder: Path) -> None:
 
 def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+class WrittenParts(Parts):
+    """The reverse of `Parts`: each method writes the tensors that it reads.
+
+    Attributes:
+        tensors: All tensors, by name.
+    """
+
+    def __init__(self, family: Family, reading: Reading, prefix: str) -> None:
+        self.tensors: dict[str, np.ndarray] = {}
+        super().__init__(family, reading, self.tensors, prefix)
+
+    def first_type(self, width: int, second: Any) -> Any:
+        """Writes token types, with zeros for type 0; returns 0.
+
+        The positions (or ids) of a model include its type 0 already.
+        """
+        if "token_type" in self.reading.names:
+            name = f"{self.name('token_type')}.weight"
+            rows = np.zeros((self.reading.types or 1, width), "float32")
+            if second is not None:
+                rows[1] = _array(second.embedding)
+            self.tensors[name] = rows
+        return 0.0
+
+    def table(self, layer: Any, part: str, **how: Any) -> None:
+        """Writes a table; families that scale theirs are not supported."""
+        self._put(layer, part, f"{self.name(part)}.weight", layer.embeddings)
+
+    def dense(
+        self,
+        layer: Any,
+        parts: Sequence[str],
+        number: int | None = None,
+        heads: tuple[int, int] | None = None,
+        factors: Any = None,
+    ) -> None:
+        """Writes a projection; families that scale theirs are not supported."""
+        ends = np.cumsum(sizes_of(layer, len(parts), heads))[:-1]
+        weights = {"weight": np.split(_array(layer.kernel).T, ends)}
+        if layer.bias is not None:
+            weights["bias"] = np.split(_array(layer.bias), ends)
+        for kind, values in weights.items():
+            for part, value in zip(parts, values, strict=True):
+                name = f"{self.name(part, number)}.{kind}"
+                self._put(layer, part, name, value)
+
+    def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
+        """Writes two projections as one tensor."""
+        name = self.name(part, number)
+        weights = {"weight": [_array(layer.kernel).T for layer in layers]}
+        if layers[0].bias is not None:
+            weights["bias"] = [_array(layer.bias) for layer in layers]
+        for kind, values in weights.items():
+            both = np.concatenate(values)
+            for layer in layers:
+                self._put(layer, part, f"{name}.{kind}", both)
+
+    def norm(
+        self, layer: Any, part: str, number: int | None = None, **how: Any
+    ) -> None:
+        """Writes a norm with an offset."""
+        name = self.name(part, number)
+        self._put(layer, part, f"{name}.weight", layer.gamma)
+        self._put(layer, part, f"{name}.bias", layer.beta)
+
+    def norm_called(self, layer: Any, name: str) -> None:
+        """Writes a norm after the encoder, under this name."""
+        self._put(layer, name, f"{name}.weight", layer.gamma)
+        self._put(layer, name, f"{name}.bias", layer.beta)
+
+    def projection(self, layer: keras.layers.Dense, name: str) -> None:
+        """Writes a projection after the encoder, under this name."""
+        self._put(layer, name, f"{name}.weight", _array(layer.kernel).T)
+        if layer.bias is not None:
+            self._put(layer, name, f"{name}.bias", layer.bias)
+
+    def _put(self, layer: Any, part: str, name: str, values: Any) -> None:
+        mode = getattr(layer, "quantization_mode", None)
+        if mode is not None:
+            raise ValueError(
+                f"Layer '{layer.path}' is quantized ({mode}), and a checkpoint "
+                "holds floats: save the model that it was quantized from"
+            )
+        values = _array(values)
+        if name.endswith(".bias") and part in self.reading.without_bias:
+            if np.any(values):
+                raise ValueError(
+                    f"The offsets of layer '{layer.path}' must be 0, for "
+                    f"there is no tensor '{name}'. Received: up to "
+                    f"{np.abs(values).max():g}"
+                )
+            return
+        # safetensors writes arrays in memory order: transposed ones wrongly.
+        self.tensors[name] = np.ascontiguousarray(values)
+
+
+def _array(values: Any) -> np.ndarray:
+    """Returns an array of floats of at least 32 bits."""
+    array = keras.ops.convert_to_numpy(values)
+    return array if array.dtype == "float64" else array.astype("float32")

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.folder import MODULES, Folder
 from keras_posenc.checkpoints.heads import IDENTITY, PROMPTS, _filled
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
-from keras_posenc.checkpoints.prompts import check_prompts, prompts_of
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.checkpoints.tokenizers import MODULES
 from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.text.files import shown
 from keras_posenc.transformer.pooling import Pooling1D
@@ -50,39 +48,20 @@ _ACTIVATIONS = {
 }
 OUTPUTS = ("float32", "int8", "binary")
 _QUANTIZATIONS = {"int8": Int8Quantization, "binary": BinaryQuantization}
-# Where checkpoints name the sizes that they were trained to be cut to.
-MATRYOSHKA = ("matryoshka_dims", "matryoshka_dimensions")
+# sentence-transformers gives these prompts to every model, without a text.
+_USUAL = ("query", "document")
 
 
 def sentence_embedding(
     folder: Folder,
     width: int,
-    values: Mapping[str, Any] | None = None,
     *,
     prompts: Mapping[str, str] | None = None,
     truncate_dim: int | None = None,
     output: str = "float32",
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the layers of `sentence_transformers` after the encoder.
-
-    Args:
-        folder: The checkpoint.
-        width: That of the encoder.
-        values: The checkpoint's `config.json`.
-        prompts: As for `load_hugging_face`.
-        truncate_dim: As for `load_hugging_face`.
-        output: As for `load_hugging_face`.
-
-    Returns:
-        The layers, and what `PretrainedModel` takes of the prompts.
-
-    Raises:
-        ValueError: A module or an argument is not supported.
-
-    Warns:
-        UserWarning: The checkpoint was not trained to be cut to this size.
-    """
-    said = prompts_of(folder, prompts)
+    """Returns the layers after the encoder, and what is kept of the prompts."""
+    texts, default, own_dim = _prompts(folder, prompts)
     modules = folder.json(MODULES)
     if not isinstance(modules, list) or not all(
         isinstance(each, dict) and isinstance(each.get("type"), str)
@@ -120,26 +99,23 @@ def sentence_embedding(
             "not supported. Supported are Transformer, in the folder itself, "
             "then Pooling, then any of Normalize, Dense and Pooling"
         )
-    dim = said.truncate_dim if truncate_dim is None else truncate_dim
-    more = []
+    dim = own_dim if truncate_dim is None else truncate_dim
+    added: list[tuple[str, Callable[[str], Any]]] = []
     if dim is not None:
-        more.append("Truncation")
+        added.append(("Truncation", lambda name: Truncation(dim, name=name)))
         # sentence-transformers leaves the length that its own key makes.
         if kinds[-1] == "Normalize" and truncate_dim is not None:
-            more.append("Normalize")
+            added.append(("Normalize", lambda name: L2Normalization(name=name)))
     if output != "float32":
-        more.append("Quantization")
+        rounds = _QUANTIZATIONS[output]
+        added.append(("Quantization", lambda name: rounds(name=name)))
+    # It reads the tokens: what was made of them before is lost.
     last = len(kinds) - 1 - kinds[::-1].index("Pooling")
-    names = iter(_names([*kinds[last:], *more]))
+    paths = [str(module.get("path", "")) for module in modules[last:]]
+    names = _names([*kinds[last:], *(kind for kind, _ in added)])
     layers: list[Any] = []
-    for place, (kind, module) in enumerate(zip(kinds, modules, strict=True)):
-        if kind == "Transformer":
-            continue
-        if kind == "Pooling":
-            # It reads the tokens: what was made of them before is lost.
-            layers, size = [], width
-        name = next(names) if place >= last else "unused"
-        path = str(module.get("path", ""))
+    size = width
+    for kind, path, name in zip(kinds[last:], paths, names, strict=False):
         layers.append(makers[kind](folder, path, size, name))
         axes = (None, None, size) if kind == "Pooling" else (None, size)
         size = layers[-1].compute_output_shape(axes)[-1]
@@ -148,22 +124,14 @@ def sentence_embedding(
             f"`truncate_dim` must be at most {size}, the width of the vectors. "
             f"Received: truncate_dim={dim}"
         )
-    if truncate_dim is not None:
-        _warn_of_size(folder, values or {}, truncate_dim, said.truncate_dim)
-    for kind in more:
-        name = next(names)
-        if kind == "Truncation":
-            assert dim is not None
-            layers.append(Truncation(dim, name=name))
-        elif kind == "Normalize":
-            layers.append(L2Normalization(name=name))
-        else:
-            layers.append(_QUANTIZATIONS[output](name=name))
-    pooling = _pooling_config(folder, str(modules[last].get("path", "")))
+    after = zip(added, names[len(layers) :], strict=True)
+    layers += [make(name) for (_, make), name in after]
     return layers, {
-        "prompts": said.texts,
-        "default_prompt_name": said.default,
-        "include_prompt": pooling.take("include_prompt", True),
+        "prompts": texts,
+        "default_prompt_name": default,
+        "include_prompt": _config_of(folder, paths[0]).take(
+            "include_prompt", True
+        ),
     }
 
 
@@ -177,18 +145,57 @@ def _names(kinds: Sequence[str]) -> list[str]:
     ] + ["embedding"]
 
 
+def _prompts(
+    folder: Folder, given: Any
+) -> tuple[dict[str, str], str | None, int | None]:
+    """Returns a folder's prompts by name, the default one's name, and a size.
+
+    The size is how many numbers of each vector are kept, or None for all.
+    `given` are prompts that come before those of the folder.
+    """
+    values = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
+    config = Config(values, folder.path / PROMPTS)
+    found = config.take("prompts", {}, dict, type(None)) or {}
+    texts = {name: text for name, text in found.items() if text is not None}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise config.wrong("prompts", "it must have a string for each name")
+    texts |= _checked(given)
+    default = config.take("default_prompt_name", None, str, type(None))
+    if default is not None and default not in {*texts, *_USUAL}:
+        raise config.wrong(
+            "default_prompt_name",
+            f"there is no prompt '{default}'. Prompts are: "
+            f"{', '.join(texts) or 'none'}",
+        )
+    dim = None
+    if config.values.get("truncate_dim") is not None:
+        dim = config.size("truncate_dim")
+    return texts, default, dim
+
+
+def _checked(prompts: Any) -> dict[str, str]:
+    """Returns prompts by name; none for None."""
+    if prompts is None:
+        return {}
+    if not isinstance(prompts, Mapping) or not all(
+        isinstance(each, str) for pair in prompts.items() for each in pair
+    ):
+        raise ValueError(
+            "`prompts` must be a dict of texts by name, such as "
+            "{'query': 'query: ', 'document': 'passage: '}. Received: "
+            f"prompts={prompts!r}"
+        )
+    return dict(prompts)
+
+
 def check_options(
     prompts: Any, truncate_dim: Any, output: Any
 ) -> dict[str, Any]:
-    """Returns the arguments of sentence encoders that are not the default.
-
-    Raises:
-        ValueError: One of them is not valid.
-    """
+    """Returns the arguments of sentence encoders that are not the default."""
     if truncate_dim is not None:
         check_positive_int("truncate_dim", truncate_dim)
     check_choice("output", output, OUTPUTS)
-    check_prompts(prompts)
+    _checked(prompts)
     given = {"prompts": prompts, "truncate_dim": truncate_dim}
     found = {name: value for name, value in given.items() if value is not None}
     return found if output == "float32" else {**found, "output": output}
@@ -209,15 +216,7 @@ def refuse_options(options: Mapping[str, Any]) -> None:
 def with_default_prompt(
     model: PretrainedModel, folder: Folder
 ) -> PretrainedModel:
-    """Returns the model with the prompt that it puts before every text.
-
-    Raises:
-        ValueError: The model takes ids, whose prompt would be pooled although
-            the folder leaves prompts out.
-
-    Warns:
-        UserWarning: The model takes ids, which must begin with the prompt's.
-    """
+    """Returns the model with the prompt that it puts before every text."""
     text = model.prompts.get(model.default_prompt_name or "", "")
     if model.inputs[0].dtype == "string":
         return model.with_prompt(text) if text else model
@@ -237,46 +236,8 @@ def with_default_prompt(
     return model
 
 
-def _warn_of_size(
-    folder: Folder,
-    values: Mapping[str, Any],
-    truncate_dim: int,
-    own: int | None,
-) -> None:
-    """Warns of a size that the checkpoint does not list, nor cuts to itself."""
-    more = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
-    listed = {
-        key: sizes
-        for key in MATRYOSHKA
-        if isinstance(sizes := values.get(key, more.get(key)), list) and sizes
-    }
-    if any(truncate_dim in sizes for sizes in listed.values()):
-        return
-    for key, sizes in listed.items():
-        reason = (
-            f"was trained for vectors of {', '.join(map(str, sizes))} numbers "
-            f"('{key}'). With others a search may find less"
-        )
-        break
-    else:
-        if truncate_dim == own:
-            return
-        reason = (
-            "does not say that its vectors may be cut. If it was not trained "
-            "for that, a search finds less: leave out `truncate_dim`. If its "
-            f'model card lists this size, add \'"{MATRYOSHKA[0]}": '
-            f"[{truncate_dim}]' to '{folder.path / PROMPTS}', and this warning "
-            "ends"
-        )
-    warnings.warn(
-        f"'{folder.path}' {reason}. Received: truncate_dim={truncate_dim}",
-        UserWarning,
-        stacklevel=4,
-    )
-
-
 def _pooling(folder: Folder, path: str, width: int, name: str) -> Any:
-    config = _pooling_config(folder, path)
+    config = _config_of(folder, path)
     config.expect("word_embedding_dimension", width)
     config.expect("embedding_dimension", width)
     config.take("include_prompt", True, bool)
@@ -304,7 +265,7 @@ def _pooling(folder: Folder, path: str, width: int, name: str) -> Any:
     return Pooling1D(kinds[0] if len(kinds) == 1 else kinds, name=name)
 
 
-def _pooling_config(folder: Folder, path: str) -> Config:
+def _config_of(folder: Folder, path: str) -> Config:
     name = f"{path}/config.json"
     return Config(folder.mapping(name), folder.path / name)
 
@@ -314,8 +275,7 @@ def _normalization(folder: Folder, path: str, width: int, name: str) -> Any:
 
 
 def _dense(folder: Folder, path: str, width: int, name: str) -> Any:
-    file = f"{path}/config.json"
-    config = Config(folder.mapping(file), folder.path / file)
+    config = _config_of(folder, path)
     config.expect("in_features", width)
     for side in ("module_input_name", "module_output_name"):
         config.expect(side, None, "sentence_embedding")

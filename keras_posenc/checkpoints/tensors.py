@@ -4,9 +4,8 @@ import functools
 import hashlib
 import math
 import re
-import shlex
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,44 +26,17 @@ CONVERSION = (
     "torch.load(f, 'cpu', weights_only=True).items()}, "
     "'model.safetensors', {'format': 'pt'})\""
 )
-# From a file of llama.cpp. Its weights are quantized: these are their values.
-DEQUANTIZATION = (
-    "from safetensors.torch import save_file; "
-    "from transformers import AutoModelForCausalLM, AutoTokenizer; "
-    'f = {{"pretrained_model_name_or_path": {folder}, "gguf_file": {file}}}; '
-    "m = AutoModelForCausalLM.from_pretrained(**f); c = m.config; "
-    'c.__dict__.pop("quantization_config", None); c.save_pretrained({out}); '
-    "m.generation_config.save_pretrained({out}); "
-    "AutoTokenizer.from_pretrained(**f).save_pretrained({out}); "
-    "save_file({{k: v.float().contiguous().clone() for k, v in "
-    "m.state_dict().items() if not (c.tie_word_embeddings and k == "
-    '"lm_head.weight")}}, {whole}, {{"format": "pt"}})'
-)
 _RESUMES = (
     "Is its download complete? `hf download NAME --local-dir FOLDER` resumes "
     "one"
 )
-# Of a dense model of 400 billion weights: some 1,200 tensors in 191 files.
-_MOST_TENSORS, _MOST_FILES = 10_000, 1_000
 _DTYPES = ("F64", "F32", "F16", "BF16")
 _POINTER = b"version https://git-lfs"
 _LARGEST = float(np.finfo("float32").max)
 
 
 class Tensors:
-    """The tensors in the safetensors files of a folder, read one at a time.
-
-    Args:
-        folder: The folder with `model.safetensors`, or with several files and
-            their index.
-
-    Raises:
-        ImportError: The library `safetensors` is missing.
-        FileNotFoundError: There are no such files.
-        ValueError: A file is damaged, or does not have the tensors that the
-            index names; or there are more tensors or files than any model has
-            that is supported.
-    """
+    """The tensors in the safetensors files of a folder, read one at a time."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -73,10 +45,7 @@ class Tensors:
         for file in _files_of(folder):
             path = folder.file(file)
             opened = self._files[file] = _opened(path)
-            names = opened.keys()
-            _check_count(path, "tensors", len(names), _MOST_TENSORS)
-            self._places |= dict.fromkeys(names, file)
-        _check_index(folder, self._places)
+            self._places |= dict.fromkeys(opened.keys(), file)
         self._left = dict(self._places)
         self._not_finite: list[str] = []
 
@@ -110,12 +79,7 @@ class Tensors:
             )
 
     def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """Returns a tensor of floats, as float32 (float64 stays float64).
-
-        Raises:
-            ValueError: There is no such tensor, it was taken already, it has
-                another shape, or it is not of floats.
-        """
+        """Returns a tensor of floats, as float32 (float64 stays float64)."""
         if name not in self._left:
             raise ValueError(
                 f"'{self._folder.path}' has no tensor '{name}', of shape "
@@ -145,9 +109,6 @@ class Tensors:
         """Raises `ValueError` if there are tensors that were not taken.
 
         Warns of taken ones that hold NaN or infinity.
-
-        Args:
-            of_no_matter: Regular expressions of names that may be left over.
         """
         known = [re.compile(pattern) for pattern in of_no_matter]
         left = sorted(
@@ -175,12 +136,12 @@ class Tensors:
 
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file, by its name."""
-        return dict(self._digests())
-
-    def _digests(self) -> Iterator[tuple[str, str]]:
-        for file in sorted(self._files):
-            with open(self._folder.file(file), "rb") as opened:
-                yield file, hashlib.file_digest(opened, "sha256").hexdigest()
+        found = {}
+        for name in sorted(self._files):
+            with open(self._folder.file(name), "rb") as file:
+                digest = hashlib.file_digest(file, "sha256")
+            found[name] = digest.hexdigest()
+        return found
 
 
 def _files_of(folder: Folder) -> list[str]:
@@ -189,9 +150,6 @@ def _files_of(folder: Folder) -> list[str]:
     if folder.has(INDEX):
         places = _weight_map(folder)
         files = sorted(set(places.values()))
-        index = folder.path / INDEX
-        _check_count(index, "tensors", len(places), _MOST_TENSORS)
-        _check_count(index, "files", len(files), _MOST_FILES)
         missing = []
         for file in files:
             try:
@@ -218,41 +176,16 @@ def _files_of(folder: Folder) -> list[str]:
     )
 
 
-def _check_count(path: Path, what: str, count: int, most: int) -> None:
-    if count > most:
-        raise ValueError(
-            f"'{path}' has {count:,} {what}, and the models that are "
-            f"supported have at most {most:,}"
-        )
-
-
 def refuse_gguf(path: Path) -> None:
     """Raises `ValueError` for a file of llama.cpp, or a folder with one."""
-    if path.suffix == ".gguf":
-        file = path
-    else:
-        file = min(path.glob("*.gguf"), default=path)
-    if file.suffix != ".gguf":
-        return
-    out = file.with_suffix("")
-    code = DEQUANTIZATION.format(
-        folder=_literal(file.parent),
-        file=_literal(file.name),
-        out=_literal(out),
-        whole=_literal(out / WHOLE),
-    )
-    raise ValueError(
-        f"'{file}' is a GGUF file, of llama.cpp, whose weights are quantized. "
-        "Write them as a folder first, with `pip install transformers torch "
-        f"gguf accelerate`: python -c {shlex.quote(code)}"
-    )
-
-
-def _literal(path: Any) -> str:
-    """Returns a path in Python, in double quotes where it can be."""
-    # With a single quote in it, `repr` takes double ones; that one is removed.
-    found = repr("'" + str(path))
-    return '"' + found[2:] if found[0] == '"' else repr(str(path))
+    is_file = path.suffix == ".gguf"
+    file = path if is_file else min(path.glob("*.gguf"), default=None)
+    if file is not None:
+        raise ValueError(
+            f"'{file}' is a GGUF file, of llama.cpp, whose weights are "
+            "quantized. Load the checkpoint that it was made from: a folder "
+            "with config.json and *.safetensors"
+        )
 
 
 def _weight_map(folder: Folder) -> dict[str, str]:
@@ -271,20 +204,6 @@ def _weight_map(folder: Folder) -> dict[str, str]:
     return found
 
 
-def _check_index(folder: Folder, places: dict[str, str]) -> None:
-    """Raises `ValueError` unless the files have the index's tensors."""
-    if folder.has(WHOLE):
-        return
-    wrong = set(_weight_map(folder).items()) ^ set(places.items())
-    if wrong:
-        names = ", ".join(sorted({name for name, _ in wrong})[:5])
-        raise ValueError(
-            f"'{folder.path / INDEX}' and the files that it names differ in "
-            f"these tensors: {names}. They are of two models, or of two "
-            "versions of one. Download all of them again"
-        )
-
-
 def _opened(path: Path) -> Any:
     try:
         from safetensors import SafetensorError, safe_open
@@ -301,8 +220,6 @@ def _opened(path: Path) -> Any:
         what = ""
         if start == _POINTER:
             what = "It is a pointer of Git LFS: `git lfs pull` gets the file. "
-        elif start.startswith(b"GGUF"):
-            what = "It is a GGUF file: give it the suffix .gguf. "
         raise ValueError(
             f"'{path}' is not a complete safetensors file: {error}. {what}"
             "Delete it and download it again: `hf download NAME "

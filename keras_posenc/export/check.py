@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,14 @@ from keras_posenc.export.probes.likelihoods import (
     Likelihoods,
     of_choices,
     of_targets,
-    wrong_scores,
 )
 from keras_posenc.export.probes.quality import qualities
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.report import CaseReport, VerificationReport
-from keras_posenc.export.running import limits_for
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import MIB, Limits
+from keras_posenc.export.worker_client import MIB, Limits, limits_for
 from keras_posenc.progress import printable_errors
 from keras_posenc_worker.cases import distances, make_case, unlike
 from keras_posenc_worker.codec import to_bytes
@@ -57,13 +54,7 @@ class _Unlike(Exception):
 def compare(
     probe: Probe, response: Mapping[str, Any], reference: Reference
 ) -> CaseReport:
-    """Compares the outputs of an exported model for one probe.
-
-    Args:
-        probe: The inputs, and the model's outputs.
-        response: The worker's outputs for the probe, or its error.
-        reference: The reference that the probe belongs to.
-    """
+    """Compares the outputs of an exported model for one probe."""
     case = CaseReport(
         signature=probe.signature,
         inputs=str(probe),
@@ -72,12 +63,19 @@ def compare(
         is_extreme=bool(probe.extremes),
         examples=probe.examples,
     )
+
+    def judged(got: Mapping[str, Any]) -> CaseReport:
+        try:
+            return _judged(case, probe, got, reference)
+        except _Unlike as error:
+            return _failed(case, error)
+
     try:
         got = _outputs(probe, response)
     except _Unlike as error:
         return _failed(case, error)
     probe = _with_labels(probe, got, reference)
-    found = _judged(case, probe, got, reference)
+    found = judged(got)
     is_exact = reference.quantization is None
     if (
         found.is_right(reference)
@@ -85,11 +83,13 @@ def compare(
         or not (is_exact or probe.extremes)
     ):
         return found
-    kept = _without_rounding(got, probe, reference)
-    rounded = _judged(case, probe, kept, reference)
+    kept, left_out = _without_rounding(got, probe, reference)
+    rounded = judged(kept)
     if not rounded.is_right(reference):
         return found
-    if not probe.extremes:
+    if left_out:
+        rounded = dataclasses.replace(rounded, undetermined=left_out)
+    elif not probe.extremes:
         reference.notes.append(
             f"rounding alone, with {probe}: {found.where} differs by "
             f"{found.largest_difference:.3g}, and the model's own outputs "
@@ -129,11 +129,7 @@ def _failed(case: CaseReport, error: _Unlike) -> CaseReport:
 
 
 def _outputs(probe: Probe, response: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a file's outputs, of the model's names, shapes and kinds.
-
-    Raises:
-        _Unlike: It gives others.
-    """
+    """Returns a file's outputs, of the model's names, shapes and kinds."""
     if "error" in response:  # runtimes use several lines
         raise _Unlike(" ".join(response["error"].split()))
     got, expected = response["outputs"], probe.outputs
@@ -174,15 +170,12 @@ def _judged(
             reference.tolerance,
         )
     by_likelihood = name in reference.by_likelihood
-    try:
-        for output, wanted in expected.items():
-            if wanted.dtype == object and not by_likelihood:
-                _check_texts(output, got[output], wanted)
-            elif _is_float(wanted):
-                _check_finite(probe, output, got[output], wanted, by_likelihood)
-        likelihoods = _likelihoods(probe, got, reference)
-    except _Unlike as error:
-        return _failed(case, error)
+    for output, wanted in expected.items():
+        if wanted.dtype == object and not by_likelihood:
+            _check_texts(output, got[output], wanted)
+        elif _is_float(wanted):
+            _check_finite(probe, output, got[output], wanted, by_likelihood)
+    likelihoods = _likelihoods(probe, got, reference)
     case = dataclasses.replace(case, likelihoods=likelihoods)
     if by_likelihood:
         return case
@@ -256,13 +249,16 @@ def _is_nan(outputs: Mapping[str, Any]) -> bool:
 
 def _without_rounding(
     got: Mapping[str, np.ndarray], probe: Probe, reference: Reference
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], int]:
     """Returns outputs with the model's where only its rounding differs.
 
-    A model's own numbers may move by at most a hundredth of the output's size,
-    unless they are extreme; beyond that nothing would be compared.
+    Rounding may move a number by at most a hundredth of the output's size,
+    unless the inputs are extreme. Where it moves the model's own numbers
+    further, float32 does not determine them: the outputs of such an example are
+    the model's, and the number of these examples is returned too.
     """
     kept = dict(got)
+    left_out = np.zeros(probe.examples, bool)
     for name, allowed in reference.rounding_of(probe).items():
         value, wanted = got[name], probe.outputs[name]
         near: Any = np.isinf(allowed)
@@ -270,41 +266,43 @@ def _without_rounding(
             scale = reference.scales[probe.signature][name]
             apart = distances(wanted, value, scale)
             size = np.maximum(scale, np.abs(wanted.astype("float64")))
-            if not probe.extremes:
-                allowed = np.minimum(allowed, _MOST_ROUNDING * size)
+            most = math.inf if probe.extremes else _MOST_ROUNDING
             with np.errstate(invalid="ignore"):  # infinities, left out below
-                near = (apart * size <= allowed) & (apart > reference.tolerance)
-            near &= _is_finite(wanted)
+                near = apart * size <= np.minimum(allowed, most * size)
+            near &= (apart > reference.tolerance) & _is_finite(wanted)
+            if len(size) == len(left_out) and not probe.extremes:
+                axes = (*range(1, size.ndim),)
+                wrong = np.any(~near & (apart > reference.tolerance), axis=axes)
+                left_out |= wrong & (
+                    allowed.max(axis=axes) > most * size.max(axis=axes)
+                )
         kept[name] = np.where(near, wanted, value)
-    return kept
+    for name, wanted in probe.outputs.items() if left_out.any() else ():
+        if len(wanted) == len(left_out):
+            kept[name] = kept[name].copy()
+            kept[name][left_out] = wanted[left_out]
+    return kept, int(left_out.sum())
 
 
 def _likelihoods(
     probe: Probe, got: Mapping[str, Any], reference: Reference
 ) -> Likelihoods | None:
-    """Returns likelihoods of texts, if any.
-
-    Raises:
-        _Unlike: The file's choices or scores are wrong, however likely.
-    """
-    error: str | None = None
-    by_likelihood = probe.signature in reference.by_likelihood
+    """Returns likelihoods of texts, if any."""
     rescore = reference.rescores.get(probe.signature)
-    is_text = probe.is_sample and "target" in probe.inputs  # not made up
-    found = None
-    if rescore is not None and by_likelihood:
+    if rescore is not None and probe.signature in reference.by_likelihood:
         found, error = of_choices(probe.inputs, probe.outputs, got, rescore)
-    else:
-        is_token = reference.target_tokens(probe)
-        if is_token is not None and by_likelihood:
-            error = wrong_scores(got, is_token)
-        if is_text and TOKEN_SCORE in got:
-            if is_token is None:
-                is_token = probe.outputs[TOKEN_SCORE] != 0
-            found = of_targets(probe.outputs, got, probe.is_drawn, is_token)
-    if error is not None:
-        raise _Unlike(error)
-    return found
+        if error is not None:
+            raise _Unlike(error)
+        return found
+    # Invented targets say nothing.
+    if not (
+        probe.is_sample and "target" in probe.inputs and TOKEN_SCORE in got
+    ):
+        return None
+    is_token = reference.target_tokens(probe)
+    if is_token is None:
+        is_token = probe.outputs[TOKEN_SCORE] != 0
+    return of_targets(probe.outputs, got, probe.is_drawn, is_token)
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
@@ -318,21 +316,27 @@ def check(
     response: Mapping[str, Any],
     different_weights: Sequence[str] = (),
 ) -> VerificationReport:
-    """Compares all outputs of an exported model with the reference.
-
-    Args:
-        reference: The model's outputs.
-        inspection: The exported model.
-        response: The worker's response.
-        different_weights: As in the report.
-    """
+    """Compares all outputs of an exported model with the reference."""
     cases = []
     for probe, found in zip(reference.probes, response["cases"], strict=True):
         if probe.is_nan:
             continue
-        cases.append(compare(probe, found, reference))
-        if "python" in found and cases[-1].is_right(reference):
-            _check_python(probe, found, reference, inspection.path)
+        case = compare(probe, found, reference)
+        if "python" in found and case.is_right(reference):
+            other = {**found, "outputs": found["python"]}
+            python = compare(probe, other, reference)
+            if not python.is_right(reference):
+                case = _failed(
+                    python,
+                    _Unlike(
+                        "it differs between servers and Python: "
+                        "tf.saved_model.load gives other values: "
+                        f"{python.error or python.where}",
+                        python.where,
+                    ),
+                )
+        cases.append(case)
+    check_determined(cases, reference)
     held = {id(probe) for probe in reference.held}
     quality = qualities(
         reference.kinds,
@@ -347,7 +351,6 @@ def check(
     names = {signature.name for signature in reference.signatures}
     return VerificationReport(
         path=inspection.path,
-        in_float32=reference.in_float32,
         kind=inspection.kind,
         size_bytes=inspection.size_bytes,
         load_seconds=response["load_seconds"],
@@ -370,14 +373,36 @@ def check(
         quality=quality,
         by_likelihood=sorted(reference.by_likelihood),
         quantization=reference.quantization,
-        warmup=response.get("warmup", 0),
         different_weights=[*different_weights],
         eager_differences=reference.eager_differences,
         notes=[
             *notes(reference, inspection),
             *_other_nan(reference, response),
+            *response.get("notes", ()),
         ],
+        checks=[*response.get("checks", ())],
     )
+
+
+def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
+    """Raises `ExportVerificationError` if rounding decides most outputs."""
+    usual = [case for case in cases if not case.is_extreme]
+    left_out = sum(case.undetermined for case in usual)
+    if not left_out:
+        return
+    examples = sum(case.examples for case in usual)
+    text = (
+        f"in {left_out} of {examples} examples the model's own outputs move by "
+        f"more than {_MOST_ROUNDING:.0%} of their size if its inputs and "
+        "weights move by 4e-06 of them"
+    )
+    if left_out > examples / 2:
+        raise ExportVerificationError(
+            f"Float32 does not determine the model's outputs: {text}. Give "
+            "data that the model is for as `samples` (--samples), and train "
+            "it first; `verify=False` (--no-verify) writes the file unverified"
+        )
+    reference.notes.append(f"rounding alone: {text}: these are not compared")
 
 
 def kept_cases(
@@ -407,23 +432,6 @@ def kept_cases(
         and "error" not in own
         and not (probe.is_sample and probe.signature in generated)
     ]
-
-
-def _check_python(
-    probe: Probe, found: Mapping[str, Any], reference: Reference, path: Path
-) -> None:
-    """Raises `ExportVerificationError` if Python gives other outputs.
-
-    A SavedModel says by different parts of it what servers run, and what
-    `tf.saved_model.load` gives.
-    """
-    case = compare(probe, {**found, "outputs": found["python"]}, reference)
-    if not case.is_right(reference):
-        raise ExportVerificationError(
-            f"'{path}' differs between servers and Python: signature "
-            f"'{probe.signature}': tf.saved_model.load gives other values: "
-            f"{case.error or case.where}"
-        )
 
 
 def _other_nan(

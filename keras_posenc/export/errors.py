@@ -1,6 +1,7 @@
 """Errors of exports, and checks that all exports share."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from keras_posenc.progress import printable_lines
@@ -67,3 +68,18 @@ def require_tensorflow_backend(function: str) -> None:
             "run: keras-posenc export saved-model model.keras --out FOLDER "
             "(or export litert model.keras --out FILE.tflite)"
         )
+
+
+def check_model(model: Any) -> None:
+    """Raises `ValueError` for anything but a model, such as its path."""
+    import keras
+
+    if isinstance(model, keras.Model):
+        return
+    hint = ""
+    if isinstance(model, str | Path):
+        hint = f". Load it: keras.saving.load_model('{model}')"
+    raise ValueError(
+        "`model` must be a keras.Model, of Keras 3. Received: "
+        f"model={model!r}{hint}"
+    )

@@ -118,11 +118,7 @@ class FrozenModel:
                 self._copy(found)
 
     def own(self, variable: keras.Variable) -> Any:
-        """Returns the copy of a Keras variable, which is made if missing.
-
-        Raises:
-            ExportError: The variable has no value yet.
-        """
+        """Returns the copy of a Keras variable, which is made if missing."""
         found = self._own.get(id(variable))
         if found is None:
             value = variable_within(variable)
@@ -160,9 +156,6 @@ class FrozenModel:
 
         These are variables that are not Keras's, and those of functions that
         the caller has traced.
-
-        Args:
-            function: A `ConcreteFunction`.
         """
         read = {id(each.handle): each for each in function.variables}
         captures = list(function.captured_inputs)
@@ -185,10 +178,6 @@ class FrozenModel:
         """A scope whose graph functions hold weights as constants.
 
         All functions share one tensor of each weight.
-
-        Raises:
-            ExportError: The model changes a weight as it is called; or the
-                weights are too large for constants of a file.
         """
         pairs = [
             (variable, copied.read_value())

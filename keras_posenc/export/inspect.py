@@ -11,13 +11,8 @@ from typing import Any
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_package import require_builder
-from keras_posenc.export.operators import (
-    ALLOWED,
-    BY_PLACE,
-    check_known,
-    of_python,
-)
-from keras_posenc.export.regular_files import is_hidden, open_regular
+from keras_posenc.export.operators import ALLOWED, BY_PLACE, of_python
+from keras_posenc.export.regular_files import entries, open_regular
 from keras_posenc.export.versions import versions
 from keras_posenc.export.worker_client import (
     MEMORY,
@@ -61,8 +56,8 @@ class Inspection:
         signatures: For each signature its `"inputs"` and `"outputs"`, each a
             dict of `Tensor` by name; those of a SavedModel sorted by name.
         operators: Number of uses of each operator in the graph.
-        foreign_operators: Operators that the plain runtime lacks: custom and
-            Flex operators, or operators of TensorFlow's add-ons.
+        foreign_operators: Operators that the plain runtime lacks: custom ones,
+            or operators of TensorFlow's add-ons.
         unsafe_operators: Operators not known to only compute (see
             `operators.py`), or that read or write files in an unusual place. A
             file that has any is neither published nor run, unless
@@ -95,12 +90,6 @@ class Inspection:
     metadata: dict[str, Any] | None = None
     package: dict[str, Any] | None = None
     sections: Sequence[dict[str, Any]] = ()
-
-    @property
-    def runtime(self) -> str:
-        """The runtime that the worker loads."""
-        has_flex = self.kind == "litert" and self.foreign_operators
-        return "litert_flex" if has_flex else self.kind
 
     def __str__(self) -> str:
         names = ", ".join(self.signatures) or "none"
@@ -177,11 +166,6 @@ def inspect_export(path: str | Path) -> Inspection:
         )
     if kind == "litertlm":
         require_builder()
-    what = {
-        "litert": "LiteRT file",
-        "litertlm": "LiteRT-LM package",
-        "onnx": "ONNX file",
-    }.get(kind, "SavedModel")
     sizes = {path: path.stat().st_size}
     if kind == "saved_model":
         sizes = {
@@ -199,61 +183,59 @@ def inspect_export(path: str | Path) -> Inspection:
         found = run_in_worker(read.__name__, kind, str(path), limits=limits)
         if "error" in found:
             raise ValueError(found["error"])
-        index = path / "variables" / "variables.index"
-        if found.get("has_variables") and not sizes.get(index):
-            raise ValueError("variables/variables.index is missing, or empty")
-        data = [s for each, s in sizes.items() if ".data-" in each.name]
-        if found.get("has_variables") and not (data and all(data)):
-            raise ValueError("variables/variables.data-* is missing, or empty")
-        signatures = {
-            name: {side: _tensors(tensors) for side, tensors in sides.items()}
-            for name, sides in found["signatures"].items()
-        }
-    except WorkerError as error:
+        if found.get("has_variables"):
+            _check_variables(path, sizes)
+    except (ValueError, WorkerError) as error:
+        who = "the process that reads it " * isinstance(error, WorkerError)
         raise ValueError(
-            f"'{path}' is no readable {what}: the process that reads it {error}"
+            f"'{path}' is no readable {_KINDS[kind]}: {who}{error}"
         ) from error
-    except ValueError as error:
-        raise ValueError(f"'{path}' is no readable {what}: {error}") from error
-    unsafe = {*found["unsafe"]}
-    if kind != "saved_model":
-        weight_bytes, foreign = found["weight_bytes"], found["custom"]
-        if kind != "onnx":
-            unsafe |= {
-                name
-                for name in foreign
-                if name.removeprefix("Flex") not in ALLOWED
-            }
-    else:
-        unsafe |= found["operators"].keys() - ALLOWED - BY_PLACE
+    if kind == "saved_model":
         import tensorflow as tf
 
-        foreign = sorted(
-            name for name in found["operators"] if not hasattr(tf.raw_ops, name)
+        names = found["operators"].keys()
+        found["custom"] = sorted(x for x in names if not hasattr(tf.raw_ops, x))
+        found["unsafe"] += names - ALLOWED - BY_PLACE
+        found["weight_bytes"] += sum(
+            size
+            for file, size in sizes.items()
+            if found["has_variables"] and file.parent == path / "variables"
         )
-        weight_bytes = found["constant_bytes"]
-        if found["has_variables"]:
-            weight_bytes += sum(
-                size
-                for file, size in sizes.items()
-                if file.parent == path / "variables"
-            )
-    metadata = found.get("metadata")
     return Inspection(
         path=path,
         kind=kind,
         size_bytes=sum(sizes.values()),
-        weight_bytes=weight_bytes,
-        signatures=signatures,
+        weight_bytes=found["weight_bytes"],
+        signatures={
+            name: {side: _tensors(tensors) for side, tensors in sides.items()}
+            for name, sides in found["signatures"].items()
+        },
         operators=found["operators"],
-        foreign_operators=foreign,
-        unsafe_operators=sorted(unsafe),
+        foreign_operators=found["custom"],
+        unsafe_operators=sorted({*found["unsafe"]}),
         has_variables=found.get("has_variables", False),
         quantization=found.get("quantization"),
-        metadata=metadata,
+        metadata=found.get("metadata"),
         package=found.get("package"),
         sections=found.get("sections", ()),
     )
+
+
+_KINDS = {
+    "litert": "LiteRT file",
+    "litertlm": "LiteRT-LM package",
+    "onnx": "ONNX file",
+    "saved_model": "SavedModel",
+}
+
+
+def _check_variables(folder: Path, sizes: Mapping[Path, int]) -> None:
+    """Raises `ValueError` if a file of variables is missing, or empty."""
+    if not sizes.get(folder / "variables" / "variables.index"):
+        raise ValueError("variables/variables.index is missing, or empty")
+    data = [size for path, size in sizes.items() if ".data-" in path.name]
+    if not (data and all(data)):
+        raise ValueError("variables/variables.data-* is missing, or empty")
 
 
 def _line(what: str, values: Mapping[str, Any]) -> str:
@@ -284,8 +266,6 @@ def _tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
     }
 
 
-_MAX_FILES = 10_000
-
 # Paths in the folder that TensorFlow, Keras and this package write, and that
 # servers read.
 _PARTS = re.compile(
@@ -303,13 +283,9 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yields every file of a version folder, also in its subfolders.
 
     Files that users added to `assets.extra`, and hidden ones, are left out.
-
-    Raises:
-        ValueError: The folder has links or devices, too many files, files that
-            cannot be read, or files that do not belong to a SavedModel.
     """
     try:
-        for entry in _entries(folder):
+        for entry in entries(folder):
             name = Path(entry.path).relative_to(folder).as_posix()
             if not entry.is_file(follow_symlinks=False):
                 kind = "link" if entry.is_symlink() else "device"
@@ -332,24 +308,6 @@ def files(folder: Path) -> Iterator[os.DirEntry[str]]:
         ) from error
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yields what is in a folder and its subfolders, except folders."""
-    remaining, count = [folder], 0
-    while remaining:
-        path = remaining.pop()
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if path == folder and is_hidden(entry.name):
-                    continue  # of whatever type
-                count += 1
-                if count > _MAX_FILES:
-                    raise ValueError(f"it holds more than {_MAX_FILES} files")
-                if entry.is_dir(follow_symlinks=False):
-                    remaining.append(Path(entry.path))
-                else:
-                    yield entry
-
-
 def size_of(folder: Path) -> int:
     """Returns the bytes of all files of a version folder."""
     return sum(entry.stat().st_size for entry in files(folder))
@@ -362,9 +320,6 @@ def locate(path: str | Path) -> tuple[Path, str]:
     """Returns the path of an exported model, and its kind.
 
     The kind is `"saved_model"`, `"litert"`, `"litertlm"` or `"onnx"`.
-
-    Raises:
-        ValueError: There is no exported model at the path.
     """
     path = as_path("path", path)
     if not os.path.exists(path):  # Path.exists raises for too long names
@@ -410,12 +365,7 @@ def locate(path: str | Path) -> tuple[Path, str]:
 
 
 def refuse_package(path: str | Path, use: str) -> None:
-    """Raises `ValueError` for a LiteRT-LM package.
-
-    Args:
-        path: An exported model.
-        use: What takes no package, as the subject of a sentence.
-    """
+    """Raises `ValueError` for a LiteRT-LM package."""
     if locate(path)[1] == "litertlm":
         raise ValueError(
             f"{use} takes no LiteRT-LM packages, which only LiteRT-LM's engine "
@@ -439,17 +389,11 @@ def check_operators(allow_operators: Any) -> None:
 def inspect_safe(
     exported: Path, allow_operators: Sequence[str] = ()
 ) -> Inspection:
-    """Inspects an exported model, and refuses one that must not be run.
-
-    Raises:
-        ValueError: `allow_operators` names no operator.
-        ExportVerificationError: It cannot be read, or does more than compute.
-    """
+    """Inspects an exported model, and refuses one that must not be run."""
     try:
         inspection = inspect_export(exported)
     except ValueError as error:  # it exists, but cannot be read
         raise ExportVerificationError(str(error)) from error
-    check_known(allow_operators, inspection.operators)
     unsafe = set(inspection.unsafe_operators).difference(allow_operators)
     if unsafe:
         names = sorted(unsafe)

@@ -35,18 +35,9 @@ def keras_loader(
 ) -> Iterator[Callable[[Path], Any]]:
     """Yields a function that loads a `.keras` file once a worker has loaded it.
 
-    The worker has limits of memory and time, by the file's size.
-
-    Args:
-        package: A package that registers layers.
-        modules: Further modules that register layers. They are trusted: their
-            import has no limits. The caller must have imported them.
-        folders: Folders of these modules, searched after `sys.path`.
-
-    Yields:
-        A function from a file's path to its model. It raises `ValueError` with
-        Keras's reason, or with the limit that was met, and `OSError` if the
-        file cannot be read.
+    The worker has limits of memory and time, by the file's size; the import of
+    `modules`, which register layers, has none. The function raises `ValueError`
+    with Keras's reason, or with the limit that was met.
     """
     with Worker(read_keras.__name__) as worker:
         path = [*map(str, sys.path), *folders]

@@ -7,12 +7,11 @@ from typing import Any
 import keras
 
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.errors import check_model, require_tensorflow_backend
 from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.report import ExportedModel
-from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file
 
 

@@ -9,6 +9,7 @@ import keras
 from keras_posenc.export import pipeline
 from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import (
+    check_model,
     check_verify,
     require_tensorflow_backend,
 )
@@ -26,7 +27,6 @@ from keras_posenc.export.formats.litertlm_package import (
 from keras_posenc.export.formats.litertlm_run import require_engine
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.report import ExportedModel
-from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import check_file
 from keras_posenc.publish import as_path
 
@@ -99,8 +99,8 @@ def export_litertlm(  # noqa: D417
             `"sqnr"` and `"cosine"`: see `verify_export`.
 
     Returns:
-        An `ExportedModel`: its `path` and its `report`, whose `engine` has
-        what the engine did with a language model.
+        An `ExportedModel`: its `path` and its `report`, which says what the
+        engine did with a language model.
 
     Raises:
         ImportError: The extra `litertlm` is not installed.

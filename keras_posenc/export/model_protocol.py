@@ -15,21 +15,19 @@ class Offers:
 
     Attributes:
         offered_signatures: Returns the default signatures of an export: a dict
-            of models by name, one of them `serving_default`. For a model of
-            several uses, such as one from texts and from ids.
+            of models by name, one of them `serving_default`.
         added_signatures: Returns further signatures of a server's export, as a
-            dict of models by name, each time the same models. They come after
-            the usual ones.
+            dict of models by name, each time the same models.
         retrace: Computes the outputs again if they are choices that depend on
-            each other, such as the tokens of a sequence. It takes dicts of
-            tensors by the names of inputs and outputs, and a tolerance, and
-            returns a dict of outputs: each choice that leads by no more than
-            the tolerance becomes that of the given outputs.
-        rescore: How likely the model finds other sequences than its own, such
-            as a quantized file's. It takes dicts of tensors by the names of
-            inputs and outputs, and returns a dict of `is_token`, bool `(batch,
-            tokens)`; `token_score`, the log-likelihood of each token; and
-            what else `rescored` of the generators returns.
+            each other, such as tokens. It takes dicts of tensors by the names
+            of inputs and outputs, and a tolerance, and returns a dict of
+            outputs: each choice that leads by no more than the tolerance
+            becomes that of the given outputs.
+        rescore: How likely the model finds other sequences than its own. It
+            takes dicts of tensors by the names of inputs and outputs, and
+            returns a dict of `is_token`, bool `(batch, tokens)`;
+            `token_score`, the log-likelihood of each token; and what else
+            `rescored` of the generators returns.
         drawn_pairs: Of a model that scores targets, as `token_score`: takes a
             list of prompts and a function that runs another one on arrays, and
             yields pairs of inputs, a dict of arrays, and whether the model has
@@ -40,22 +38,19 @@ class Offers:
             addition, so that what it loses can be measured.
         embedder_parts: Returns the parts of a model from texts to vectors, as
             LiteRT-LM runs them: see `EmbedderParts` of the checkpoints.
-        output_scales: Least size of an output's numbers, by its name, for
+        output_scales: Returns the least size of outputs' numbers by name, for
             numbers that may all be near 0 but are sums of larger ones, such as
             log-likelihoods. Differences are relative to it.
         constant_outputs: Names of outputs that do not depend on the inputs, so
             that a report does not warn of them.
         own_probes: Returns batches of inputs, dicts of arrays by name, to
-            verify with instead of invented ones: for a model that takes what
-            another one computed, where invented numbers mean nothing.
-        longest_input: The most tokens that an input may have, where the model
-            refuses more; test inputs are no longer.
-        ids_note: What a report says of ids that an application must make
-            where a file takes no texts, as of a prompt before each.
-        made_inputs: How test inputs are made that no embedding or vocabulary
-            limits, such as places in a buffer: by the name of an input, a
-            function of a `np.random.Generator` and a shape that returns an
-            array.
+            verify with where invented numbers mean nothing.
+        longest_input: The most tokens that the model takes.
+        ids_note: What a report says of ids that an application must make, such
+            as of a prompt before each.
+        made_inputs: Makes test inputs that no embedding or vocabulary limits:
+            by the name of an input, a function of a `np.random.Generator` and
+            a shape that returns an array.
         engine_parts: Of a model that LiteRT-LM's engine can run: takes lengths
             of chunks and of the cache, and returns an object as
             `keras_posenc.generation.engine_parts.EngineParts` describes it.
@@ -75,7 +70,7 @@ class Offers:
     target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
     embedder_parts: Callable[[], Any] | None = None
-    output_scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    output_scales: Callable[[], Mapping[str, float]] = dict
     constant_outputs: Sequence[str] = ()
     own_probes: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     longest_input: int | None = None

@@ -3,7 +3,6 @@
 The user allows more by `allow_operators` (`--allow-op`).
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -32,11 +31,7 @@ def lacking(
 ) -> str:
     """Returns operators that a format lacks, whose they are, and a remedy.
 
-    Args:
-        operators: Their names.
-        nodes: The name of a node of each, where one is known. Keras begins it
-            with the names of the layers around it.
-        layers: The layers of the models, which are not among them.
+    Keras begins the names of `nodes` with those of the layers around them.
     """
     names = {layer.name: type(layer).__name__ for layer in layers}
 
@@ -64,29 +59,3 @@ def of_python(operators: Collection[str]) -> str:
         if name in operators:
             return f"{name}: {_INSTEAD[name]}"
     return ""
-
-
-def check_known(names: Sequence[str], present: Collection[str] = ()) -> None:
-    """Raises `ValueError` for a name that no operator has.
-
-    Args:
-        names: The user's `allow_operators`. TensorFlow's operators may begin
-            with Flex, as in LiteRT files.
-        present: The operators of the exported model.
-    """
-    if not names:
-        return  # without importing TensorFlow
-    import tensorflow as tf
-    from tensorflow.python.framework import op_def_registry
-
-    known = {*ALLOWED, *BY_PLACE, *dir(tf.raw_ops)}
-    for name in names:
-        plain = name.removeprefix("Flex")
-        if name in present or plain in known or op_def_registry.get(plain):
-            continue
-        near = difflib.get_close_matches(name, {*present, *known}, n=1)
-        raise ValueError(
-            "`allow_operators` (--allow-op) must be names of operators. "
-            f"Received: '{name}', which neither TensorFlow nor the exported "
-            f"model has{f'. Did you mean {near[0]!r}?' if near else ''}"
-        )

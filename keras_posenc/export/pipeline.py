@@ -4,10 +4,8 @@ A verification is an export that is not published. What differs between formats
 is in the subclasses of `Format`.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +24,6 @@ from keras_posenc.export.inspect import (
     check_operators,
     inspect_safe,
 )
-from keras_posenc.export.operators import check_known
 from keras_posenc.export.probes.generate import Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
@@ -36,20 +33,19 @@ from keras_posenc.export.record import (
     with_changed_weights,
 )
 from keras_posenc.export.report import ExportedModel, VerificationReport
-from keras_posenc.export.running import limits_for, opened
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.versions import check_unchanged, stamp
-from keras_posenc.export.worker_client import (
-    Worker,
-    load_ahead,
-    run_model,
-    tensorflow_worker,
-)
+from keras_posenc.export.worker_client import run_model
 from keras_posenc.progress import progress
 from keras_posenc.publish import publish_file, staging_in
 from keras_posenc_worker.memory import give_back
 
 Step = Callable[[str], object]
+
+_IN_FLOAT32 = (
+    "compared with the model in float32, in which the file computes: the "
+    "model's mixed precision rounds differently"
+)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -79,8 +75,8 @@ class Format:
         kept: The cases, for the record; known then too.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
-            the model is run before. Otherwise TensorFlow writes the file first,
-            and loads it while the model is run.
+            the model is run before. TensorFlow writes a SavedModel first, and
+            the model is run by the functions traced for it.
     """
 
     path: Path | None = None
@@ -108,16 +104,7 @@ class Format:
     is_conversion: ClassVar[bool] = True
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
-        """Finds the signatures, and checks arguments that depend on them.
-
-        Args:
-            model: The model, which is frozen.
-            found: The file to verify; None in an export.
-
-        Raises:
-            ValueError: Arguments that do not fit the model.
-            ExportError: The format cannot hold the model.
-        """
+        """Finds the signatures, and checks arguments that depend on them."""
         raise NotImplementedError
 
     @property
@@ -136,46 +123,28 @@ class Format:
         return found
 
     def as_served(self, reference: Reference, found: Inspection) -> Inspection:
-        """Returns the file by the signatures that are compared.
-
-        Raises:
-            ValueError: It has others.
-            ExportVerificationError: A part of it is not the model's.
-        """
+        """Returns the file by the signatures that are compared."""
         check_signatures(reference.signatures, found)
         return found
 
-    def run(
-        self, reference: Reference, found: Inspection, runtime: Worker | None
-    ) -> dict[str, Any]:
+    def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
         """Returns the file's outputs, as `run_model` does."""
         return run_model(
-            found.runtime,
+            found.kind,
             found.path,
             [(each.signature, each.inputs) for each in reference.probes],
             limits_of(reference, found),
-            runtime,
+            is_own=self.path is not None,
         )
 
-    def different_weights(self, response: Future[Any]) -> list[str]:
-        """Returns the model's weights that the file does not store.
-
-        Args:
-            response: That of the worker, which runs the file meanwhile.
-        """
+    def different_weights(self, response: Mapping[str, Any]) -> list[str]:
+        """Returns the model's weights that the file does not store."""
         return []
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
     ) -> VerificationReport:
-        """Runs a file that passed in a further runtime.
-
-        Returns:
-            The report, with what was found.
-
-        Raises:
-            ExportVerificationError: Its outputs are not the model's there.
-        """
+        """Runs a file that passed in a further runtime."""
         return report
 
     def publish(
@@ -199,48 +168,27 @@ class Format:
 
 
 def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
-    """Writes, runs, compares and publishes a file, or the folder of a version.
-
-    Args:
-        model: The model.
-        format: The format, with the caller's arguments.
-        folder: The folder in which it appears.
-
-    Raises:
-        Exception: As the exports do.
-    """
+    """Writes, runs, compares and publishes a file, or a version's folder."""
     check_verify(format.verify, format.samples)
     check_operators(format.allow_operators)
-    check_known(format.allow_operators)
     reference = report = None
     with FrozenModel(model, format.given) as format.frozen:
         format.resolve(model, None)
         probes = _probes(format) if format.verify else None
-        with (
-            progress(format.verbose) as step,
-            staging_in(folder) as staged,
-            _runtime(format) as runtime,
-            ThreadPoolExecutor(1) as pool,
-        ):
-
-            def write() -> Future[Inspection]:
-                step(format.writing)
-                format.write(staged)
-                give_back()
-                return pool.submit(inspect_safe, staged, format.allow_operators)
-
-            writing = None if format.is_conversion else write()
+        with progress(format.verbose) as step, staging_in(folder) as staged:
+            if not format.is_conversion:
+                _write(format, staged, step)
             if probes is not None:
-                if runtime is not None:
-                    load_ahead(runtime, staged)
                 reference = _reference(format, probes, step)
                 give_back()
             # A conversion only now: samples may be no inputs of the model, and
             # the process that converts imports TensorFlow meanwhile.
-            writing = writing or write()
-            found = format.complete(staged, reference, writing.result())
+            if format.is_conversion:
+                _write(format, staged, step)
+            found = inspect_safe(staged, format.allow_operators)
+            found = format.complete(staged, reference, found)
             if reference is not None:
-                report = _report(format, reference, found, runtime, step)
+                report = _report(format, reference, found, step)
                 report.require_success()
                 report = report.with_notes(*format.left_out)
             return format.publish(staged, found, reference, report, step)
@@ -253,43 +201,20 @@ def verify(
 
     A report that passed replaces the record of the file.
     """
-
-    def run() -> VerificationReport:
-        report = verify_file(model, format, path)
-        return with_changed_weights(report, path, format.weights)
-
-    return recorded(path, format, run)
-
-
-def verify_file(
-    model: keras.Model, format: Format, path: Path
-) -> VerificationReport:
-    """Does what `verify` does, whatever record the file has."""
     check_operators(format.allow_operators)
     before = stamp(path)
     with (
         FrozenModel(model, format.given) as format.frozen,
         progress(format.verbose) as step,
-        opened(path, format.allow_operators, step) as found,
     ):
+        step(f"Reading {path}")
+        found = inspect_safe(path, format.allow_operators)
         format.resolve(model, found)
-        probes = _probes(format)
-        with _runtime(format) as runtime:
-            if runtime is not None:
-                load_ahead(
-                    runtime, path, limits_for(found.size_bytes, seconds=0.0)
-                )
-            reference = _reference(format, probes, step)
-            check_unchanged(path, before)  # or another one would be run
-            return _report(format, reference, found, runtime, step)
-
-
-def recorded(
-    path: Path, format: Format, run: Callable[[], VerificationReport]
-) -> VerificationReport:
-    """Runs a verification; if it passes, it replaces the record of its file."""
-    before, record = stamp(path), None
-    report = run()
+        reference = _reference(format, _probes(format), step)
+        check_unchanged(path, before)  # or another one would be run
+        report = _report(format, reference, found, step)
+    report = with_changed_weights(report, path, format.weights)
+    record = None
     if report.passed:
         record = make_record(report, path, format.weights, format.kept)
     check_unchanged(path, before)
@@ -298,13 +223,10 @@ def recorded(
     return report.with_notes(*replace_record(record, path))
 
 
-def _runtime(
-    format: Format,
-) -> contextlib.AbstractContextManager[Worker | None]:
-    """Starts the worker that loads TensorFlow while the model is run."""
-    if format.is_conversion or not format.verify:
-        return contextlib.nullcontext()
-    return tensorflow_worker(is_own=format.path is not None)
+def _write(format: Format, path: Path, step: Step) -> None:
+    step(format.writing)
+    format.write(path)
+    give_back()
 
 
 def _probes(format: Format) -> Probes:
@@ -331,7 +253,6 @@ def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
     return compute_reference(
         probes,
-        format.in_float32,
         format.quantization,
         format.traced,
     )
@@ -341,25 +262,25 @@ def _report(
     format: Format,
     reference: Reference,
     found: Inspection,
-    runtime: Worker | None,
     step: Step,
 ) -> VerificationReport:
     """Runs the file, and compares its outputs and weights with the model's."""
     step("Verifying it in a fresh process")
     found = format.as_served(reference, found)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(format.run, reference, found, runtime)
-        different_weights = format.different_weights(running)
-        format.weights = format.frozen.weights(
-            [each.model for each in format.signatures]
-        )
-        response = running.result()
-    report = check(reference, found, response, different_weights)
+    response = format.run(reference, found)
+    format.weights = format.frozen.weights(
+        [each.model for each in format.signatures]
+    )
+    report = check(
+        reference, found, response, format.different_weights(response)
+    )
     if report.passed:
         format.kept = kept_cases(reference, response)
         report = format.run_further(report, reference, step)
+    checks = [*report.checks, *[_IN_FLOAT32] * format.in_float32]
     return dataclasses.replace(
         report,
+        checks=checks,
         given_limits=[*(format.limits or ())],
         unverified=[*report.unverified, *format.unverified],
     )

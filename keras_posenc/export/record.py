@@ -37,14 +37,8 @@ def record_path(exported: Path) -> Path:
 def digests(exported: Path) -> dict[str, str]:
     """Returns the SHA-256 of each file that outputs may depend on.
 
-    Returns:
-        Hexadecimal digests by path within the folder; of a single file, by
-        `""`, so that it may be renamed.
-
-    Raises:
-        OSError: A file cannot be read.
-        ValueError: A file is no regular one, or does not belong to a
-            SavedModel.
+    By the path within a folder; of a single file by `""`, so that it may be
+    renamed. Raises `ValueError` for what is no regular file of a SavedModel.
     """
     paths = {"": exported}
     if exported.is_dir():
@@ -67,12 +61,6 @@ def make_record(
     """Returns the record of a report, for the files as they are now.
 
     It names the signatures that this verification compared.
-
-    Args:
-        report: The report.
-        exported: The exported file, or version folder.
-        weights: Path and SHA-256 of each weight of the model.
-        kept: The cases, as `cases.make_case` makes them; of these a few MB.
     """
     import keras
     import tensorflow as tf
@@ -93,11 +81,7 @@ def make_record(
 
 
 def replace_record(record: bytes | None, exported: Path) -> list[str]:
-    """Writes the record of a published model in one step, or removes it.
-
-    Returns:
-        A note if it cannot be written. The model is published all the same.
-    """
+    """Writes the record of a published model in one step, or removes it."""
     try:
         if record is None:
             with writing_to(exported.parent):
@@ -110,11 +94,7 @@ def replace_record(record: bytes | None, exported: Path) -> list[str]:
 
 
 def write_record(record: bytes, exported: Path) -> None:
-    """Writes the record of a model in one step.
-
-    Raises:
-        ExportError: It cannot be written.
-    """
+    """Writes the record of a model in one step."""
     path = record_path(exported)
     with staging_in(path.parent) as staged:
         with writing_to(path.parent):
@@ -130,11 +110,6 @@ def with_changed_weights(
     """Adds to a report which weights have changed since the export.
 
     Without a record of the file as it is, it adds a note on that.
-
-    Args:
-        report: The report.
-        exported: The exported file, or version folder.
-        weights: Path and SHA-256 of each weight that may be in the file.
     """
     try:
         record = verified_record(exported, digests(exported))
@@ -149,16 +124,7 @@ def with_changed_weights(
 
 
 def verified_record(exported: Path, found: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the record of a model whose files are still those verified.
-
-    Args:
-        exported: The exported file, or version folder.
-        found: Its `digests`.
-
-    Raises:
-        ValueError: There is no record, or it cannot be used.
-        ExportVerificationError: The files have changed since.
-    """
+    """Returns the record of a model whose files are still those verified."""
     remedy = (
         "Verify it with its model: `kp.verify_export(path, model)` "
         f"(keras-posenc verify {exported} MODEL.keras)"
@@ -185,17 +151,7 @@ def verified_record(exported: Path, found: Mapping[str, str]) -> dict[str, Any]:
 def check_record(
     exported: Path, signature: str, found: Mapping[str, str]
 ) -> None:
-    """Checks that an exported model is still the one that was verified.
-
-    Args:
-        exported: The exported file, or version folder.
-        signature: The signature that is to be run.
-        found: Its `digests`.
-
-    Raises:
-        ExportVerificationError: There is no record, or it is of other files or
-            other signatures.
-    """
+    """Checks that an exported model is still the one that was verified."""
     try:
         record = verified_record(exported, found)
         if signature not in record["signatures"]:
@@ -231,14 +187,7 @@ def _shown(name: str) -> str:
 
 
 def read_record(exported: Path) -> dict[str, Any] | None:
-    """Returns the record of an exported model, or None if there is none.
-
-    Args:
-        exported: The exported file, or version folder.
-
-    Raises:
-        ValueError: The file is no record.
-    """
+    """Returns the record of an exported model, or None if there is none."""
     path = record_path(exported)
     try:
         record = cases.unpack(read_regular(path, cases.MOST_BYTES))

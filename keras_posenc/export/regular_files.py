@@ -6,8 +6,11 @@ terabytes: the caller's process must not wait for them or read them whole.
 
 import os
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+
+_MOST_FILES = 10_000
 
 
 def is_hidden(name: str) -> bool:
@@ -18,13 +21,30 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".")
 
 
-def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file, also through a link.
+def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yields what is in a folder and its subfolders, except folders.
 
-    Raises:
-        OSError: It cannot be opened.
-        ValueError: It is a folder, a named pipe or a device.
+    Hidden entries at its top are left out. Raises `ValueError` if it has very
+    many.
     """
+    remaining, count = [folder], 0
+    while remaining:
+        path = remaining.pop()
+        with os.scandir(path) as found:
+            for entry in found:
+                if path == folder and is_hidden(entry.name):
+                    continue  # of whatever type
+                count += 1
+                if count > _MOST_FILES:
+                    raise ValueError(f"it holds more than {_MOST_FILES} files")
+                if entry.is_dir(follow_symlinks=False):
+                    remaining.append(Path(entry.path))
+                else:
+                    yield entry
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Opens a regular file, also through a link."""
     # Opened first and looked at then: the file cannot be swapped in between.
     # Without O_NONBLOCK, opening a named pipe waits for a writer.
     descriptor = os.open(
@@ -38,16 +58,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Reads a regular file.
-
-    Args:
-        path: The file.
-        most: Largest size in bytes.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is no regular file, or is larger.
-    """
+    """Reads a regular file."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -1,8 +1,8 @@
 """Runs the cases that are kept with an exported file, without its model."""
 
+import contextlib
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,17 @@ import numpy as np
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_run import run_litertlm_cases
-from keras_posenc.export.inspect import Inspection, locate
+from keras_posenc.export.inspect import Inspection, inspect_safe, locate
+from keras_posenc.export.probes.quality import (
+    CLASSES,
+    INTEGERS,
+    VECTORS,
+    Quality,
+    quality_of,
+)
 from keras_posenc.export.record import digests, verified_record
-from keras_posenc.export.running import limits_for, opened
-from keras_posenc.export.worker_client import run_model
+from keras_posenc.export.versions import check_unchanged, stamp
+from keras_posenc.export.worker_client import limits_for, run_model
 from keras_posenc.progress import printable, printable_lines, progress
 from keras_posenc_worker.cases import compared, difference
 
@@ -149,21 +156,13 @@ def replay(
     allow_operators: Sequence[str] = (),
     verbose: int = True,
 ) -> ReplayReport:
-    """Runs the cases that are kept with a file; see `verify_export`.
-
-    Raises:
-        ValueError: There is no exported model at the path, it has no cases, or
-            a runtime does not fit it.
-        ImportError: No runtime for it is installed.
-        ExportVerificationError: The file is not the one that was verified, does
-            more than compute, or cannot be run.
-    """
+    """Runs the cases that are kept with a file; see `verify_export`."""
     path, kind = locate(path)
     names, missing = _installed(kind, runtimes)
     reports = []
     with (
         progress(verbose) as step,
-        opened(path, allow_operators, step) as found,
+        _opened(path, allow_operators, step) as found,
     ):
         record = _record(path)
         for name in names:
@@ -194,13 +193,19 @@ def replay(
     return ReplayReport(found.path, reports, recorded, notes)
 
 
-def _record(path: Path) -> dict[str, Any]:
-    """Returns the record of a file with its cases.
+@contextlib.contextmanager
+def _opened(
+    path: Path, allow_operators: Sequence[str], step: Callable[[str], object]
+) -> Iterator[Inspection]:
+    """Inspects a file, and checks after its use that it is still the same."""
+    step(f"Reading {path}")
+    before = stamp(path)
+    yield inspect_safe(path, allow_operators)
+    check_unchanged(path, before)
 
-    Raises:
-        ValueError: There is none.
-        ExportVerificationError: The file is not the one that was verified.
-    """
+
+def _record(path: Path) -> dict[str, Any]:
+    """Returns the record of a file with its cases."""
     record = verified_record(path, digests(path))
     if not record["cases"]:
         raise ValueError(
@@ -244,18 +249,13 @@ def _installed(
 
 
 def run_cases(name: str, found: Inspection, cases: Cases) -> list[Any]:
-    """Returns what a runtime gives for each case: `outputs`, or `error`.
-
-    Raises:
-        ExportVerificationError: The file cannot be run there.
-    """
+    """Returns what a runtime gives for each case: `outputs`, or `error`."""
     if name == "litertlm":
         return run_litertlm_cases(found.path, cases)
     inputs = [(each["signature"], each["inputs"]) for each in cases]
-    runtime = found.runtime if name == "litert" else name
     size = sum(value.nbytes for _, own in inputs for value in own.values())
     limits = limits_for(found.size_bytes, size)
-    response = run_model(runtime, found.path, inputs, limits, times=1)
+    response = run_model(name, found.path, inputs, limits, times=1)
     return list(response["cases"])
 
 
@@ -301,23 +301,17 @@ class OutputDifference:
         output: Signature and name.
         largest_difference: Relative to the number, or to the output's size if
             that is larger; of integers and texts the share that differs.
-        sqnr: Of floats: the ratio of signal to noise, in decibels.
-        agreement: Of floats: the share of vectors with the same largest number.
+        quality: Further numbers, as of a quantized file; None of texts.
     """
 
     output: str
     largest_difference: float
-    sqnr: float | None
-    agreement: float | None
+    quality: Quality | None
 
     def __str__(self) -> str:
-        largest = f"{self.largest_difference:.2g}"
-        text = f"{self.output}: largest difference {largest}"
-        if self.sqnr is not None:
-            text += f", SQNR {self.sqnr:.1f} dB"
-        if self.agreement is not None:
-            text += f", the same largest number in {self.agreement:.2%}"
-        return text
+        largest = f"largest difference {self.largest_difference:.2g}"
+        further = "" if self.quality is None else self.quality.text({})
+        return f"{self.output}: {', '.join(filter(None, [largest, further]))}"
 
 
 def diff(
@@ -329,25 +323,14 @@ def diff(
 ) -> tuple[list[OutputDifference], list[str]]:
     """Compares two files, of any two formats, on the cases of the first.
 
-    Args:
-        first: A file with cases.
-        second: Another file, with the same names of inputs.
-        allow_operators: As for `export_saved_model`.
-        verbose: Whether to show progress.
-
-    Returns:
-        For each output that both have, how it differs; and what was not
-        compared, as text.
-
-    Raises:
-        ValueError: A file does not exist, or the first has no cases.
-        ExportVerificationError: A file is unsafe, or cannot be run.
+    The second must have the same names of inputs. Returns how each output that
+    both have differs, and what was not compared, as text.
     """
     (first, kind), (second, other) = locate(first), locate(second)
     with (
         progress(verbose) as step,
-        opened(first, allow_operators, step) as found,
-        opened(second, allow_operators, step) as against,
+        _opened(first, allow_operators, step) as found,
+        _opened(second, allow_operators, step) as against,
     ):
         cases, theirs, notes = _fitting(_record(first)["cases"], against)
         both = []
@@ -412,24 +395,21 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
 def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
-    if not all("float" in x.dtype.name for pair in pairs for x in pair):
-        largest = max(difference(x, y, 1.0) for x, y in pairs)
-        return OutputDifference(place, largest, None, None)
-    pairs = [(x.astype("float64"), y.astype("float64")) for x, y in pairs]
-    wanted, got = (
-        np.concatenate([x.ravel() for x in side])
-        for side in zip(*pairs, strict=True)
+    sizes = [np.abs(np.float64(x)) for x, _ in pairs if _is_float(x)]
+    largest = max(
+        (np.max(x[np.isfinite(x)], initial=0.0) for x in sizes), default=1.0
     )
-    finite = np.isfinite(wanted) & np.isfinite(got)
-    wanted, got = wanted[finite], got[finite]
-    scale = min(max(np.max(np.abs(wanted), initial=0.0), 0.01), 1.0)
-    sqnr = agreement = None
-    if wanted.size and np.ptp(wanted) > 0:
-        noise = np.sum((wanted - got) ** 2)
-        signal = np.sum((wanted - np.mean(wanted)) ** 2)
-        sqnr = 10 * math.log10(signal / noise) if noise > 0 else math.inf
-    if all(x.ndim > 1 and x.shape[-1] > 1 for x, _ in pairs):
-        same = [(x.argmax(-1) == y.argmax(-1)).ravel() for x, y in pairs]
-        agreement = float(np.mean(np.concatenate(same)))
-    largest = max(difference(x, y, scale) for x, y in pairs)
-    return OutputDifference(place, largest, sqnr, agreement)
+    scale = min(max(float(largest), 0.01), 1.0)
+    kind = INTEGERS
+    if all(_is_float(x) and _is_float(y) for x, y in pairs):
+        is_wide = all(x.ndim > 1 and x.shape[-1] > 1 for x, _ in pairs)
+        kind = CLASSES if is_wide else VECTORS
+    return OutputDifference(
+        place,
+        max(difference(x, y, scale) for x, y in pairs),
+        None if pairs[0][0].dtype == object else quality_of(kind, pairs),
+    )
+
+
+def _is_float(values: Any) -> bool:
+    return "float" in values.dtype.name

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,6 +37,8 @@ class CaseReport(Difference):
         examples: Number of examples in the batch.
         likelihoods: Of a generator: likelihoods of texts under the model and
             under the file.
+        undetermined: Number of examples that were not compared, as rounding
+            decides the model's own outputs.
     """
 
     signature: str
@@ -49,6 +51,7 @@ class CaseReport(Difference):
     is_extreme: bool = False
     examples: int = 1
     likelihoods: Likelihoods | None = None
+    undetermined: int = 0
 
     def is_right(self, of: "Reference | VerificationReport") -> bool:
         """Whether the difference is within the tolerance.
@@ -63,67 +66,13 @@ class CaseReport(Difference):
     def __str__(self) -> str:
         found = f"{self.largest_difference:.2g}"
         if self.likelihoods is not None:
-            found = likelihoods_text(self.likelihoods, {})
+            found = self.likelihoods.text({})
         if self.milliseconds:
             found += f", {units.time(self.milliseconds / 1e3)}"
         text = f"{self.signature}, {self.inputs}: {self.error or found}"
         if self.near_ties:
             text += f", near-ties in {units.count(self.near_ties, 'example')}"
         return printable(text)
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineReport:
-    """What LiteRT-LM's engine made of a package.
-
-    Attributes:
-        texts: Number of texts whose ids are those of the model's tokenizer.
-        continuations: Number of prompts that it continued.
-        equal: Number of these with the model's own continuation.
-        near_ties: Number of these that differ only where the model rates two
-            tokens equal within rounding.
-        log_probabilities: Number of log-probabilities compared.
-        largest_difference: Largest difference of these, in nats.
-        allowed_difference: Largest difference allowed; None for a quantized
-            file, whose likelihoods are compared.
-        turns: Number of turns of a chat that were compared; 0 without a
-            template, or without room for a chat.
-    """
-
-    texts: int
-    continuations: int
-    equal: int
-    near_ties: int
-    log_probabilities: int
-    largest_difference: float
-    allowed_difference: float | None
-    turns: int
-
-    def __str__(self) -> str:
-        allowed = self.allowed_difference
-        limit = "" if allowed is None else f" (allowed {allowed:.2g})"
-        parts = [
-            f"{units.count(self.texts, 'text')} tokenized equally",
-            f"{self.equal} of {self.continuations} continuations equal"
-            + f", {self.near_ties} up to a near-tie" * bool(self.near_ties),
-            f"{self.log_probabilities} log-probabilities within "
-            f"{self.largest_difference:.2g}{limit}",
-            f"{units.count(self.turns, 'turn')} of a chat"
-            if self.turns
-            else "no chat",
-        ]
-        return f"in LiteRT-LM's engine: {'; '.join(parts)}"
-
-
-def jsonable(value: Any) -> Any:
-    """Returns what JSON can hold: None in place of NaN and infinity."""
-    if isinstance(value, dict):
-        return {key: jsonable(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [jsonable(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -149,12 +98,7 @@ class VerificationReport:
             `signature/output`.
         limits: The limits of a quantized file by name: see `verify_export`.
         given_limits: The names of those that the caller gave.
-        in_float32: Whether a model of mixed precision was run in float32, as
-            its LiteRT file computes.
         quantization: The file's mode of quantization, or None.
-        warmup: Number of warm-up requests of a SavedModel that were replayed.
-            None if it has some and tensorflow-serving-api, which reads them, is
-            not installed.
         different_weights: Weights that are not those of the file, by their
             paths: they have changed since the export, or a SavedModel stores
             others. If there are any, the verification fails.
@@ -162,11 +106,8 @@ class VerificationReport:
             than its graph, as text. The file is compared with the graph.
         notes: Further remarks, as text, such as that inputs take one shape in
             the file and any shape in the model.
-        mediapipe: Number of texts for which MediaPipe itself gave the model's
-            outputs, for a file of a task; None if MediaPipe was not run.
-        token_ids: Number of texts of which LiteRT-LM's engine made the ids of
-            the model's tokenizer, for its packages; None for other files.
-        engine: What LiteRT-LM's engine made of a package, or None.
+        checks: What else was compared, as text, such as that MediaPipe gave the
+            model's outputs.
         by_likelihood: Signatures of a quantized generator, whose likelihoods of
             texts were compared instead of its outputs.
     """
@@ -180,18 +121,14 @@ class VerificationReport:
     tolerance: float
     cases: list[CaseReport]
     constant_outputs: list[str] = dataclasses.field(default_factory=list)
-    in_float32: bool = False
     quantization: str | None = None
-    warmup: int | None = 0
     quality: dict[str, Quality] = dataclasses.field(default_factory=dict)
     limits: dict[str, float] = dataclasses.field(default_factory=dict)
     given_limits: list[str] = dataclasses.field(default_factory=list)
     different_weights: list[str] = dataclasses.field(default_factory=list)
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
-    mediapipe: int | None = None
-    token_ids: int | None = None
-    engine: EngineReport | None = None
+    checks: list[str] = dataclasses.field(default_factory=list)
     by_likelihood: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -208,13 +145,13 @@ class VerificationReport:
         """
         return {
             name: found.text(self.limits)
-            for name, found in self.quality.items()
-            if found.too_low(self.limits)
-        } | {
-            name: likelihoods_text(found, self.limits)
-            for name, found in self.likelihoods_of.items()
-            if found.too_high(self.limits)
+            for name, found in self._losses.items()
+            if found.exceeded(self.limits)
         }
+
+    @property
+    def _losses(self) -> dict[str, Quality | Likelihoods]:
+        return {**self.quality, **self.likelihoods_of}
 
     @property
     def likelihoods_of(self) -> dict[str, Likelihoods]:
@@ -279,15 +216,8 @@ class VerificationReport:
     @property
     def unmeasured_limits(self) -> list[str]:
         """The caller's limits for which nothing was measured."""
-        measured = {
-            name
-            for each in self.quality.values()
-            for name, value in dataclasses.asdict(each).items()
-            if value is not None
-        }
-        for each in self.likelihoods_of.values():
-            measured |= {"kl"} if each.drawn else set()
-            measured |= {"perplexity"} if each.tokens or each.chosen else set()
+        losses = self._losses.values()
+        measured = {name for each in losses for name, _ in each.measured}
         return [name for name in self.given_limits if name not in measured]
 
     @property
@@ -330,7 +260,7 @@ class VerificationReport:
             *("chosen_ratio", "tokens", "chosen"),
         )
         likelihoods = found and {name: getattr(found, name) for name in names}
-        record: dict[str, Any] = jsonable(
+        record: dict[str, Any] = units.jsonable(
             {
                 **dataclasses.asdict(self),
                 "passed": self.passed,
@@ -366,81 +296,60 @@ class VerificationReport:
     @property
     def _largest_loss(self) -> str:
         """What a quantized file loses: a KL divergence or an SQNR."""
-        found = self.likelihoods_of.values()
+        found = [*self.likelihoods_of.values()]
+        limit = {name: f"{most:g}" for name, most in self.limits.items()}
         if kl := [each.kl for each in found if each.drawn]:
-            return (
-                f"KL divergence {max(kl):.2g} nats per token (at most "
-                f"{self.limits['kl']:g})"
-            )
+            most = f"(at most {limit['kl']})"
+            return f"KL divergence {max(kl):.2g} nats per token {most}"
         if ratios := [each.perplexity_ratio for each in found if each.tokens]:
-            return (
-                f"perplexity {max(ratios):.4g} times the model's (at most "
-                f"{self.limits['perplexity']:g})"
-            )
+            most = f"(at most {limit['perplexity']})"
+            return f"perplexity {max(ratios):.4g} times the model's {most}"
         levels = [x.sqnr for x in self.quality.values() if x.sqnr is not None]
         if levels:
-            return (
-                f"SQNR {min(levels):.1f} dB (at least {self.limits['sqnr']:g})"
-            )
+            return f"SQNR {min(levels):.1f} dB (at least {limit['sqnr']})"
         return "finite outputs"
 
     @property
     def remarks(self) -> list[str]:
         """What needs attention, or was not verified."""
-        lines = [self.failure, self._weak_check, *self.notes]
-        if not self.is_off:
-            lines += self.eager_differences
-        lines.append(str(self.engine or ""))
-        if self.foreign_operators:
-            lines.append(
-                "needs operators that the plain runtime lacks: "
-                f"{', '.join(self.foreign_operators)}"
-            )
+
+        def of(text: str, names: Sequence[str]) -> str:
+            return text.format(", ".join(names)) if names else ""
+
         inputs = "the samples" if self.on_samples else "generated inputs"
-        lines += [
-            f"{name}, {self.quantization}, on {inputs}: "
-            f"{found.text(self.limits)}"
-            for name, found in self.quality.items()
+        losses = [
+            f"{name}, {self.quantization}, on {inputs}: {x.text(self.limits)}"
+            for name, x in self.quality.items()
             if name not in self.too_lossy
         ]
         if self.likelihoods is not None and not self.too_lossy:
-            lines.append(likelihoods_text(self.likelihoods, self.limits))
+            losses.append(self.likelihoods.text(self.limits))
         if self.quantization == "int8-static" and not self.on_samples:
-            lines.append(
+            losses.append(
                 "correct only for inputs like those of its calibration: give "
                 "some as `samples` (--samples) to verify it"
             )
-        if self.samples_only:
-            lines.append(
-                "run only on the samples, without other lengths and batch "
-                f"sizes: {', '.join(self.samples_only)}"
-            )
-        if self.warmup is None:
-            lines.append(
-                "warm-up requests were not replayed: pip install "
-                "'keras-posenc[serving]'"
-            )
-        unverified = self.unverified + [
-            f"{name} of `limits` (nothing to measure)"
-            for name in self.unmeasured_limits
+        labels = ". Give the export's `labels` (--labels)"
+        lines = [
+            self.failure,
+            of(_WEAK, self.constant_outputs),
+            *self.notes,
+            *([] if self.is_off else self.eager_differences),
+            of(_FOREIGN, self.foreign_operators),
+            *losses,
+            of(_SAMPLES_ONLY, self.samples_only),
+            of(
+                "not verified: {}" + labels * ("/" in "".join(self.unverified)),
+                [
+                    *self.unverified,
+                    *(
+                        f"{name} of `limits` (nothing to measure)"
+                        for name in self.unmeasured_limits
+                    ),
+                ],
+            ),
         ]
-        if unverified:
-            line = f"not verified: {', '.join(unverified)}"
-            if any("/" in each for each in self.unverified):
-                line += ". Give the export's `labels` (--labels)"
-            lines.append(line)
         return [line for line in lines if line]
-
-    @property
-    def _weak_check(self) -> str:
-        """Which outputs vary too little to show a wrong file, as text."""
-        if not self.constant_outputs:
-            return ""
-        return (
-            "weak check: the model's outputs hardly vary between the inputs: "
-            f"{', '.join(self.constant_outputs)}. Give real inputs that differ "
-            "as `samples` (--samples)"
-        )
 
     def __repr__(self) -> str:
         return f"<VerificationReport of {self.summary}>"
@@ -450,26 +359,11 @@ class VerificationReport:
 
     def details(self) -> str:
         """Returns the report with all remarks and every case."""
-        lines = [f"loaded in {units.time(self.load_seconds)}"]
-        if self.in_float32:
-            lines.append(
-                "compared with the model in float32, in which the file "
-                "computes: the model's mixed precision rounds differently"
-            )
-        if self.warmup:
-            requests = units.count(self.warmup, "warm-up request")
-            lines.append(f"replayed {requests}")
-        if self.mediapipe is not None:
-            lines.append(
-                "MediaPipe gave the model's outputs for "
-                f"{units.count(self.mediapipe, 'text')}"
-            )
-        if self.token_ids is not None:
-            lines.append(
-                "LiteRT-LM's engine made the tokenizer's ids of "
-                f"{units.count(self.token_ids, 'text')}"
-            )
-        lines.append("signature, inputs: largest difference, time of one call")
+        lines = [
+            f"loaded in {units.time(self.load_seconds)}",
+            *self.checks,
+            "signature, inputs: largest difference, time of one call",
+        ]
         lines += [f"  {case}" for case in self.cases]
         return "\n".join([str(self), *map(printable, lines)])
 
@@ -512,6 +406,14 @@ def _other_weights(report: VerificationReport) -> str:
     )
 
 
+_WEAK = (
+    "weak check: the model's outputs hardly vary between the inputs: {}. Give "
+    "real inputs that differ as `samples` (--samples)"
+)
+_FOREIGN = "needs operators that the plain runtime lacks: {}"
+_SAMPLES_ONLY = (
+    "run only on the samples, without other lengths and batch sizes: {}"
+)
 _TRAINED = "If the model was trained after the export, export it again"
 _LIMITS = (
     f"{_TRAINED}. Else choose a finer `quantization` (--quantization), or "
@@ -605,30 +507,3 @@ class ExportedModel:
         if report is not None:
             report = dataclasses.replace(report, path=path)
         return cls(path, report)
-
-
-def likelihoods_text(found: Likelihoods, limits: Mapping[str, float]) -> str:
-    """Returns perplexities and the KL divergence, with their limits if any."""
-
-    def allowed(name: str) -> str:
-        return f" (at most {limits[name]:g})" if name in limits else ""
-
-    parts = []
-    if found.tokens:
-        parts.append(
-            f"perplexity {found.file_perplexity:.4g}, and the model's "
-            f"{found.perplexity:.4g}, on "
-            f"{units.count(found.tokens, 'token')}: "
-            f"{found.perplexity_ratio:.4g} times{allowed('perplexity')}"
-        )
-    if found.drawn:
-        parts.append(
-            f"KL divergence {found.kl:.2g} nats per token{allowed('kl')}"
-        )
-    if found.chosen:
-        parts.append(
-            "perplexity of the generated text, under the model "
-            f"{found.chosen_ratio:.4g} times that of its most likely tokens"
-            f"{allowed('perplexity')}"
-        )
-    return "; ".join(parts) or "no token compared"

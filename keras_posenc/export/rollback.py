@@ -14,7 +14,6 @@ from keras_posenc.export.inspect import (
 )
 from keras_posenc.export.regular_files import is_hidden
 from keras_posenc.export.report import ExportedModel
-from keras_posenc.export.running import limits_for
 from keras_posenc.export.versions import (
     check_base,
     check_unchanged,
@@ -23,7 +22,7 @@ from keras_posenc.export.versions import (
     stamp,
     versions,
 )
-from keras_posenc.export.worker_client import run_model
+from keras_posenc.export.worker_client import limits_for, run_model
 from keras_posenc.progress import progress
 from keras_posenc.publish import as_path, staging_in, writing_to
 
@@ -124,11 +123,7 @@ def rollback_export(
 def _check_loads(
     source: Path, version: int, allow_operators: Sequence[str]
 ) -> None:
-    """Loads a version, as a server would, and replays its warm-up.
-
-    Raises:
-        ExportVerificationError: It does not load, or does more than compute.
-    """
+    """Loads a version, as a server would, and replays its warm-up."""
     try:
         inspection = inspect_safe(source, allow_operators)
         limits = limits_for(inspection.size_bytes)

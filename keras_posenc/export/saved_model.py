@@ -8,11 +8,10 @@ import keras
 
 from keras_posenc.checks import check_bool
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.errors import check_model, require_tensorflow_backend
 from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.report import ExportedModel
-from keras_posenc.export.signatures.resolve import check_model
 from keras_posenc.export.versions import (
     check_base,
     check_free,

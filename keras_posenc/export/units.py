@@ -1,6 +1,9 @@
-"""Sizes and times as text, with three significant digits."""
+"""Sizes and times as text, with three significant digits; and JSON."""
 
+import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -35,3 +38,14 @@ def some(words: Sequence[str]) -> str:
     """Returns the first three names, and how many more there are."""
     more = len(words) - 3
     return ", ".join(words[:3]) + f", and {more} more" * (more > 0)
+
+
+def jsonable(value: Any) -> Any:
+    """Returns what JSON can hold: None in place of NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: jsonable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [jsonable(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value

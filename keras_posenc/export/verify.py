@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.errors import check_model, require_tensorflow_backend
 from keras_posenc.export.inspect import locate
 from keras_posenc.export.replay import ReplayReport, replay
 
@@ -60,27 +60,20 @@ def verify_export(  # noqa: D417
 
     With `model` the outputs are computed again. A fresh process, in which
     neither keras nor keras_posenc can be imported (nor TensorFlow, for a LiteRT
-    file), loads the exported model and runs these test inputs:
-
-    - batches of 1 and 3, of lengths 1, 2, 17 and `max_length`, from the
-      shortest that the model takes, such as the size of a window; examples
-      with padding, and examples of nothing but padding;
-    - the lowest and the highest id that an input's `Embedding` takes; the
-      vocabulary of a lookup layer; all values of 8-bit images;
-    - standard normal floats, and in a separate case extreme ones: zeros, one 1
-      among zeros, and 1e-20, 30, -30, 1e4 and -1e4 throughout (for more than
-      2**18 numbers only zeros, 1e4 and -1e4). Examples without a finite output
-      of the model are left out. The tolerance of this case grows by 4 times as
-      much as the model's outputs move when its inputs do, at random, by 2**-20
-      of themselves.
+    file), loads the exported model and runs test inputs: batches of 1 and 3;
+    lengths of 1, 2, 17 and `max_length`, or from the shortest that the model
+    takes; padding; the lowest and the highest ids, and each id once; the
+    vocabulary of a lookup layer; all values of 8-bit images; standard normal
+    floats, and in a separate case extreme ones (zeros, one 1 among zeros,
+    1e-20, 30, -30, 1e4, -1e4), whose tolerance grows with the model's own
+    rounding; and integers around 2**24, 2**31 and 2**40 in inputs of integers
+    that have samples and are used as numbers.
 
     The outputs compared with are those of the model's graph, which
-    `model.predict` runs. The report names it if the model's code, called
-    directly, gives others. For generated inputs nothing is compared where the
-    model's outputs are not finite; for samples a NaN equals a NaN. One example
-    of NaN is tried in inputs of floats, and integers around 2**24, 2**31 and
-    2**40 in inputs of integers that have samples and are used as numbers. If
-    the model refuses generated inputs, the samples alone are compared.
+    `model.predict` runs; the model's code, called directly, may give others.
+    For generated inputs nothing is compared where the model's outputs are not
+    finite; for samples a NaN equals a NaN. If the model refuses generated
+    inputs, the samples alone are compared.
 
     `model` is not changed; its weights are those at the call. A verification
     that passes is recorded with digests of all files, so that `Scorer` accepts
@@ -124,9 +117,8 @@ def verify_export(  # noqa: D417
             no `model` is given, it lacks a signature, or the model itself
             rejects the inputs.
         ExportVerificationError: The exported model does not load, crashes or
-            hangs, does more than compute, differs between servers and Python,
-            or was changed meanwhile; or the model's own outputs change from run
-            to run.
+            hangs, does more than compute, or was changed meanwhile; or the
+            model's own outputs change from run to run.
     """
     needing = {
         "signatures": signatures,
@@ -156,7 +148,6 @@ def verify_export(  # noqa: D417
             f"Received: runtimes={runtimes!r:.60}"
         )
     require_tensorflow_backend("verify_export")
-    from keras_posenc.export.signatures.resolve import check_model
     from keras_posenc.export.verify_with_model import verify_with_model
 
     check_model(model)

@@ -3,13 +3,13 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from keras_posenc.checks import as_integer
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.regular_files import is_hidden
+from keras_posenc.export.regular_files import entries
 from keras_posenc.publish import as_path, hidden, publish, remove, writing_to
 
 MAX_VERSION = 2**63 - 1
@@ -22,22 +22,11 @@ def publish_version(
     keep: int | None = None,
     step: Callable[[str], object] = str,
 ) -> Path:
-    """Renames a folder to a version that does not exist yet.
+    """Renames a staged folder to a version that does not exist yet.
 
-    Args:
-        staged: The folder, on the same file system.
-        base_path: The folder of all versions.
-        version: Its number, or None for the next free one.
-        keep: Number of versions to keep, this one included, or None for all.
-            The one that was the highest until now stays too: a server uses it
-            until it has loaded the next.
-        step: Shows which versions are removed.
-
-    Returns:
-        The path of the version.
-
-    Raises:
-        FileExistsError: The version exists.
+    With `keep`, older versions are removed, except the one that was the
+    highest until now: a server uses it until it has loaded the next. Raises
+    `FileExistsError` if the version exists; None is the next free one.
     """
     while True:
         earlier = versions(base_path)
@@ -126,11 +115,7 @@ def check_keep(keep: Any) -> None:
 
 
 def next_version(base_path: Path) -> int:
-    """Returns one more than the highest version.
-
-    Raises:
-        ValueError: No version can be higher.
-    """
+    """Returns one more than the highest version."""
     version = max(versions(base_path), default=0) + 1
     if version > MAX_VERSION:
         raise ValueError(
@@ -166,30 +151,20 @@ def check_free(base_path: Path, version: int) -> None:
         )
 
 
-_DEEPEST = 256  # folders, from the root; os.walk recurses
-_MOST = 20_000  # files and folders, a few more than a folder may have
-
 Stamp = dict[str, tuple[int, ...]]
 
 
 def stamp(exported: Path) -> Stamp:
-    """Returns the size, times and inode of each file of a model, by its path.
-
-    Of a folder also those of its subfolders.
-    """
-    paths = [str(exported)]
-    for folder, folders, files in os.walk(exported):
-        if folder == paths[0]:
-            for names in (folders, files):
-                names[:] = [each for each in names if not is_hidden(each)]
-        paths += (os.path.join(folder, name) for name in (*folders, *files))
-        if folder.count(os.sep) > _DEEPEST or len(paths) > _MOST:
-            folders.clear()  # `inspect.py` refuses it
+    """Returns size, times and inode of each file of a model, by its path."""
     found: Stamp = {}
-    for path in paths:
-        with contextlib.suppress(OSError):  # removed, or a broken link
+    paths: Iterable[os.DirEntry[str] | Path] = [exported]
+    if os.path.isdir(exported):
+        paths = entries(exported)
+    # What cannot be read, and too many files, `inspect.py` refuses.
+    with contextlib.suppress(OSError, ValueError):
+        for path in paths:
             state = os.stat(path)
-            found[path] = (
+            found[os.fspath(path)] = (
                 *(state.st_dev, state.st_ino, state.st_size),
                 *(state.st_mtime_ns, state.st_ctime_ns),
             )
@@ -200,15 +175,13 @@ def check_unchanged(exported: Path, before: Stamp) -> None:
     """Raises `ExportVerificationError` if a model's stamp is not `before`."""
     now = stamp(exported)
     changed = sorted(
-        path
-        for path in {*before, *now}
-        if before.get(path) != now.get(path) and not os.path.isdir(path)
+        path for path in {*before, *now} if before.get(path) != now.get(path)
     )
-    if before != now:
+    if changed:
         raise ExportVerificationError(
-            f"'{exported}' was changed while it was verified"
-            + f" ({', '.join(changed[:3])})" * bool(changed)
-            + ". Verify it again while no process writes to it"
+            f"'{exported}' was changed while it was verified "
+            f"({', '.join(changed[:3])}). Verify it again while no process "
+            "writes to it"
         )
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ MIB = 2**20
 # TensorFlow needs 250 MiB of data after loading, and 300 MiB of mapped files.
 MEMORY = 704 * MIB
 _TIMES = 5  # timed runs of a batch
+_LONGEST = 600  # seconds by the clock, enough on a busy machine
 _MOST_USES = 8  # of a worker: what a runtime leaks, and keeps, ends with it
 
 
@@ -57,14 +58,11 @@ _ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Limits of a worker, where its system supports them.
+    """Limits of a worker, where its system supports them; None for no limit.
 
-    Attributes:
-        memory: Bytes of data; None for no limit.
-        seconds: Further seconds of processor time, so that a busy machine does
-            not count. None for no limit.
-        file: Bytes of the largest file that it writes, and of its response.
-        timeout: Seconds by the clock, on every system.
+    `memory` are bytes of data; `seconds` of processor time, so that a busy
+    machine does not count; `file` bytes of the largest file that it writes,
+    and of its response; `timeout` seconds by the clock, on every system.
     """
 
     memory: int | None = MEMORY
@@ -78,6 +76,41 @@ class Limits:
         return {name: most for name, most in found.items() if most is not None}
 
 
+def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
+    """Returns limits of a process that runs an exported file.
+
+    They stop a file that never ends or fills the machine, and are far from what
+    a right file needs: TensorFlow needs up to 16 times the size of constants.
+    `size` and `data` are bytes of the file and of all inputs and outputs,
+    `seconds` the model's own processor time for these inputs.
+    """
+    memory = 4096 * MIB + 24 * size + 64 * data + 2 * _peak_memory()
+    return Limits(
+        memory=min(memory, _physical_memory() or memory),
+        seconds=round(60 + 10 * seconds + size / MIB),
+        file=4096 * MIB + 4 * data,
+        timeout=_LONGEST,
+    )
+
+
+def _peak_memory() -> int:
+    """Returns the most memory that this process had; 0 if that is unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _physical_memory() -> int:
+    """Returns this machine's memory in bytes; 0 if that is unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows
+        return 0
+
+
 class WorkerError(Exception):
     """A worker failed, crashed or met a limit; the message says which."""
 
@@ -86,14 +119,9 @@ class Worker:
     """A process that calls functions of a module.
 
     It ends with its `with` block, whatever it is doing, and with this process.
-
-    Args:
-        module: The module's name. It has a function `main`, unless only `call`
-            and `response` are used, and optionally `prepare`, which loads what
-            takes time.
-        passed: Descriptors that it inherits.
-        environment: Environment variables to add to this process's; by default
-            those of a runtime on the CPU.
+    The module has a function `main`, unless only `call` and `response` are
+    used, and optionally `prepare`, which loads what takes time. `environment`
+    is added to this process's; by default that of a runtime on the CPU.
     """
 
     def __init__(
@@ -133,13 +161,8 @@ class Worker:
     ) -> None:
         """Starts a function of the module, without waiting for it.
 
-        If `prepare` fails, `run` raises the error.
-
-        Args:
-            function: Its name.
-            *arguments: Whatever JSON can hold.
-            limits: Limits from now on; None for none, if no argument comes from
-                an exported file.
+        If `prepare` fails, `run` raises the error. It needs no limits if no
+        argument comes from an exported file.
         """
         request = [function, arguments, limits.by_name() if limits else {}]
         line = json.dumps(request).encode() + b"\n"
@@ -147,25 +170,11 @@ class Worker:
             while line:  # a signal may cut a write short
                 line = line[self.input.write(line) :]
 
-    def run(
-        self,
-        *arguments: Any,
-        limits: Limits,
-        show: Callable[[int], None] | None = None,
-    ) -> Any:
-        """Calls the module's `main`, and waits for it.
+    def run(self, *arguments: Any, limits: Limits) -> Any:
+        """Calls the module's `main`, and returns its return value.
 
-        Args:
-            *arguments: Arguments of `main`: whatever JSON can hold.
-            limits: The worker's limits.
-            show: Takes how much is done, of a `main` that sends
-                `{"done": number}` before its return value.
-
-        Returns:
-            The return value of `main`.
-
-        Raises:
-            WorkerError: It failed, crashed, or met a limit.
+        Arguments are whatever JSON can hold. Raises `WorkerError` if it failed,
+        crashed, or met a limit.
         """
         is_late = threading.Event()
 
@@ -178,10 +187,7 @@ class Worker:
         timer.start()
         try:
             self.call("main", *arguments, limits=limits)
-            found = self.response(limits)
-            while show and isinstance(found, dict) and {*found} == {"done"}:
-                show(found["done"])
-                found = self.response(limits)
+            return self.response(limits)
         except WorkerError as error:
             if is_late.is_set():
                 raise WorkerError(
@@ -190,17 +196,9 @@ class Worker:
             raise
         finally:
             timer.cancel()
-        return found
 
     def response(self, limits: Limits | None = None) -> Any:
-        """Waits for the next response.
-
-        Args:
-            limits: The limits of the call.
-
-        Raises:
-            WorkerError: It has ended, or its response is too large.
-        """
+        """Waits for the next response."""
         most = -1 if limits is None else limits.file
         line = self._output.readline(most)
         if line.endswith(b"\n"):
@@ -247,18 +245,13 @@ class Worker:
         return WorkerError(f"failed ({last})")
 
 
-def run_in_worker(
-    module: str,
-    *arguments: Any,
-    limits: Limits,
-    show: Callable[[int], None] | None = None,
-) -> Any:
+def run_in_worker(module: str, *arguments: Any, limits: Limits) -> Any:
     """Runs a module's `main` in a worker, and returns its return value.
 
     See `Worker.run`.
     """
     with Worker(module) as worker:
-        return worker.run(*arguments, limits=limits, show=show)
+        return worker.run(*arguments, limits=limits)
 
 
 def _worker_path() -> dict[str, str]:
@@ -285,22 +278,27 @@ def keep_spare(module: str, *prepare: str) -> None:
 
 
 @contextlib.contextmanager
-def spare_worker(module: str, *prepare: str) -> Iterator[Worker]:
+def spare_worker(
+    module: str, *prepare: str, is_own: bool = True
+) -> Iterator[Worker]:
     """Yields a worker that has called `prepare`, or is calling it.
 
     It serves later calls too, with the environment variables that it was
-    started with, unless this one raises an error.
+    started with, unless this one raises an error, or is for a file that this
+    process has not written: that shares a worker with no other.
     """
     key = (module, *prepare)
     worker = _spares.pop(key, None)
-    if worker is not None and worker.process.poll() is not None:
+    if worker is not None and (
+        worker.process.poll() is not None or (worker.uses and not is_own)
+    ):
         worker.end()
         worker = None
     if worker is None:
         worker = _start(module, prepare)
     try:
         yield worker
-        worker.uses += 1
+        worker.uses += 1 if is_own else _MOST_USES
     except BaseException:
         worker.end()
         raise
@@ -343,74 +341,32 @@ if sys.platform != "win32":
 # ---- Exported models in a worker
 
 
-def tensorflow_worker(
-    is_own: bool = False,
-) -> contextlib.AbstractContextManager[Worker]:
-    """Returns a worker for SavedModels, which imports TensorFlow meanwhile.
-
-    Args:
-        is_own: Whether this process has written the SavedModel. Then the worker
-            may have run others of it; no other's file shares a worker.
-    """
-    if is_own:
-        return spare_worker(run.__name__, "saved_model")
-    return _start(run.__name__, ["saved_model"])
-
-
-def load_ahead(
-    worker: Worker, exported: Path, limits: Limits | None = None
-) -> None:
-    """Lets a worker load a SavedModel before it is run; see `Worker.call`."""
-    path = str(exported.resolve())
-    worker.call("prepare", "saved_model", path, limits=limits)
-
-
 def run_model(
     kind: str,
     exported: Path,
     cases: Sequence[tuple[str, Mapping[str, Any]]],
     limits: Limits,
-    worker: Worker | None = None,
     *,
+    is_own: bool = False,
     times: int = _TIMES,
-    show: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Runs an exported model in a worker.
-
-    Args:
-        kind: As `Inspection.kind`, or `"litert_flex"`.
-        exported: Its file or folder.
-        cases: For each batch the name of a signature, and the inputs by name.
-        limits: The worker's limits.
-        worker: From `tensorflow_worker`; by default another one.
-        times: Number of timed runs of each batch.
-        show: Takes how many batches are done.
-
-    Returns:
-        The response of `keras_posenc_worker.run`: `"cases"` has the outputs of
-        each batch as arrays by name, or the error.
-
-    Raises:
-        ExportVerificationError: It does not load, crashes, or meets a limit.
-    """
+    """Runs an exported model in a worker."""
     with working_folder() as folder, writing_to(folder.parent):
         request = {
             "kind": kind,
             "exported": str(exported.resolve()),
             "times": times,
-            "counts": show is not None,
             "cases": cases,
         }
         codec.write(folder, "request", request)
         try:
-            with (
-                contextlib.nullcontext(worker)
-                if worker is not None
-                else tensorflow_worker()
-                if kind == "saved_model"
+            started: contextlib.AbstractContextManager[Worker] = (
+                spare_worker(run.__name__, kind, is_own=is_own)
+                if kind == "saved_model"  # TensorFlow is imported in seconds
                 else Worker(run.__name__)
-            ) as runtime:
-                runtime.run(str(folder), limits=limits, show=show)
+            )
+            with started as worker:
+                worker.run(str(folder), limits=limits)
             if not (folder / "response.json").exists():
                 raise WorkerError("failed (without a response)")
         except WorkerError as error:

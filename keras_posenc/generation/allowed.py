@@ -44,13 +44,9 @@ class Allowed:
     ) -> Any:
         """Returns logits `(batch, vocabulary)` to choose the next token by.
 
-        Args:
-            logits: Floats of this shape.
-            prompt: Integers `(batch, length)`, filled before `index`.
-            index: The column of the next token.
-            start: The column of the first token that is generated.
-            penalty: A tensor in place of the penalty of repetition, for one
-                graph of all penalties except 1.
+        The prompt, integers `(batch, length)`, is filled before `index`, and
+        generated from `start` on. `penalty` is a tensor in place of the penalty
+        of repetition, for one graph of all penalties except 1.
         """
         logits = in_full(logits)
         vocabulary = logits.shape[-1]
@@ -72,12 +68,7 @@ class Allowed:
         return logits
 
     def forbid(self, logits: Any, count: Any) -> Any:
-        """Makes impossible what is so whatever the text is.
-
-        Args:
-            logits: Floats `(..., vocabulary)`.
-            count: How many tokens were generated before.
-        """
+        """Makes impossible what is so in any text, after `count` tokens."""
         forbidden = _are(logits.shape[-1], self.never)
         least, end_ids = self.decoding.least, self.decoding.end_ids
         if least > 0 and end_ids:
@@ -115,31 +106,16 @@ def _are(vocabulary: int, ids: Sequence[int]) -> Any:
 
 
 def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
-    """Returns which ids the prompt has before the column `before`.
+    """Returns which ids a prompt, `(batch, length)`, has before a column.
 
-    Args:
-        prompt: Integers `(batch, length)`; negative ones are padding.
-        vocabulary: The number of ids.
-        before: The first column that is not read.
-
-    Returns:
-        Bool `(batch, vocabulary)`.
+    Bool `(batch, vocabulary)`; negative ids are padding.
     """
     counts = ops.less(ops.arange(ops.shape(prompt)[1], dtype="int32"), before)
     return marked_ids(prompt, vocabulary, where=ops.expand_dims(counts, 0))
 
 
 def marked_ids(prompt: Any, vocabulary: int, *, where: Any) -> Any:
-    """Returns which ids the prompt has in some of its places.
-
-    Args:
-        prompt: Integers `(batch, length)`; negative ones are padding.
-        vocabulary: The number of ids.
-        where: Bool `(batch, length)`, or `(1, length)`: the places.
-
-    Returns:
-        Bool `(batch, vocabulary)`.
-    """
+    """Returns which ids a prompt has in the places `where`, as `seen_ids`."""
     batch = ops.shape(prompt)[0]
     rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
     # One more row, for the columns that are not read, and padding.
@@ -160,15 +136,8 @@ def penalize(logits: Any, seen: Any, penalty: Any) -> Any:
     """Divides positive logits of seen ids by the penalty; multiplies others.
 
     Keskar et al. 2019, [CTRL](https://arxiv.org/abs/1909.05858), with Hugging
-    Face's handling of the sign.
-
-    Args:
-        logits: Floats `(batch, vocabulary)`.
-        seen: Bool `(batch, vocabulary)`.
-        penalty: Above 0, a number or a tensor; 1 changes nothing.
-
-    Returns:
-        Floats `(batch, vocabulary)`.
+    Face's handling of the sign. Logits, and bool `seen`, are `(batch,
+    vocabulary)`.
     """
     less = ops.where(logits > 0, logits / penalty, logits * penalty)
     # Clipped: forbidden ids must remain the least likely, however large the

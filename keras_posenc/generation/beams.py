@@ -11,7 +11,7 @@ from keras_posenc.generation.generated import (
     log_probabilities,
     with_column,
 )
-from keras_posenc.generation.loop import Chosen, Room, Way
+from keras_posenc.generation.loop import Chosen, Greedy, Room
 from keras_posenc.ops.reductions import largest, smallest
 
 # What transformers adds to scores that must not be chosen. With its own number
@@ -19,7 +19,7 @@ from keras_posenc.ops.reductions import largest, smallest
 _OUT = -1e9
 
 
-class Beams(Way):
+class Beams(Greedy):
     """The `beams` best partial sequences of each prompt.
 
     Ranked by their log-likelihood divided by ((5 + n) / 6) ** length_penalty,
@@ -49,7 +49,7 @@ class Beams(Way):
             ops.zeros(shape, "bool"),
         )
 
-    def goes_on(self, state: Any, index: Any, room: Room) -> Any:
+    def goes_on(self, state: Any, room: Room) -> Any:
         totals, counts, ended = state  # the best first
         # An open beam's score only falls, but its penalty may become milder.
         reach = self.divided(totals, room.length - room.start)
@@ -92,7 +92,7 @@ class Beams(Way):
             self.rows(parents, room),
         )
 
-    def end(self, text: Any, index: Any, room: Room) -> Any:
+    def end(self, text: Any, room: Room) -> Any:
         ids, scores, (totals, counts, _) = text
         ids, scores = (self.by_beam(x, room) for x in (ids, scores))
         ranks = self.divided(totals, counts)
@@ -119,13 +119,9 @@ class Beams(Way):
     def best(
         self, room: Room, ranks: Any, count: int, *values: Any
     ) -> tuple[Any, Any, list[Any]]:
-        """Returns parents, tokens and values of the best candidates.
+        """Returns parents, tokens and values of the best `count` candidates.
 
-        Args:
-            room: Where tokens go.
-            ranks: Floats `(batch, beams, vocabulary)`.
-            count: How many.
-            *values: Of the same shape.
+        Ranks and values are `(batch, beams, vocabulary)`.
         """
         vocabulary = ranks.shape[-1]
 
@@ -181,7 +177,7 @@ class TransformersBeams(Beams):
         goes_on = ops.ones((), "bool")
         return self.alone(room, _OUT), done, possible, goes_on
 
-    def goes_on(self, state: Any, index: Any, room: Room) -> Any:
+    def goes_on(self, state: Any, room: Room) -> Any:
         _, (*_, is_done), possible, goes_on = state
         goes_on = ops.logical_and(goes_on, ops.any(possible))
         if self.decoding.early_stopping is True:
@@ -274,7 +270,7 @@ class TransformersBeams(Beams):
             self.rows(parents, room),
         )
 
-    def end(self, text: Any, index: Any, room: Room) -> Generated:
+    def end(self, text: Any, room: Room) -> Generated:
         ids, scores, ranks, _ = text[2][1]
         return self.listed(ids, scores, ranks, ranks > _OUT / 2, room)
 

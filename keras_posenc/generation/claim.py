@@ -23,8 +23,7 @@ class Claim:
         tolerance: A scalar: of logits in a greedy search, of probabilities in
             sampling; with beams, of scores, relative to the best one where
             that is above 1. Of several sequences the first is preferred most,
-            since their order may be a tie too. From 1e6 on all choices are
-            taken from `ids`.
+            since their order may be a tie too.
         offset: The column of the search's buffer where they start.
     """
 
@@ -35,7 +34,6 @@ class Claim:
         self.ids = ids  # (batch, n, length)
         self.tolerance = ops.cast(tolerance, "float32")
         self.offset = offset
-        self.is_forced = self.tolerance >= 1e6
 
     def tokens(self, index: Any) -> Any:
         """Returns the tokens of the first sequence in a column, `(batch,)`."""
@@ -45,22 +43,17 @@ class Claim:
         """Returns logits `(batch, vocabulary)` that prefer the token."""
         is_claimed = _one_hot(self.tokens(index), logits.shape[-1])
         possible = logits > IMPOSSIBLE
-        # Beyond any logit: the choice is taken as it is.
-        more = ops.where(self.is_forced, float("inf"), self.tolerance)
         return ops.where(
             ops.logical_and(is_claimed, possible),
-            logits + ops.cast(more, logits.dtype),
+            logits + ops.cast(self.tolerance, logits.dtype),
             logits,
         )
 
     def favored_beams(self, ranks: Any, prompt: Any, index: Any) -> Any:
         """Returns scores `(batch, beams, vocabulary)` that prefer the tokens.
 
-        Args:
-            ranks: The scores.
-            prompt: Integers `(batch * beams, columns)`; the columns before
-                `index` are filled.
-            index: The column to be filled next.
+        Of the prompt, `(batch * beams, columns)`, those before `index` are
+        filled.
         """
         _, beams, vocabulary = ranks.shape
         count, length = self.ids.shape[1], self.ids.shape[2]
@@ -85,12 +78,7 @@ class Claim:
         return ops.where(ranks > IMPOSSIBLE, ranks + more, ranks)
 
     def favored_sequences(self, ranks: Any, ids: Any) -> Any:
-        """Returns scores `(batch, count)` that prefer these sequences.
-
-        Args:
-            ranks: The scores.
-            ids: Integers `(batch, count, columns)`: the whole sequences.
-        """
+        """Returns scores `(batch, count)` that prefer these sequences."""
         count, length = self.ids.shape[1], self.ids.shape[2]
         ids = ops.expand_dims(ids[:, :, -length:], 2)
         same = ops.all(ops.equal(ids, ops.expand_dims(self.ids, 1)), axis=-1)

@@ -178,12 +178,7 @@ class Decoding:
             )
 
     def check_for(self, vocabulary: int, pad_id: int) -> None:
-        """Raises `ValueError` for what a model cannot generate.
-
-        Args:
-            vocabulary: How many ids the model writes.
-            pad_id: Its id of padding.
-        """
+        """Raises `ValueError` for what a model of these ids cannot generate."""
         if self.beams > vocabulary:
             raise ValueError(
                 "`beams` must be at most the number of ids, "

@@ -1,8 +1,9 @@
 """The description of a generator in the model card of its export."""
 
+import dataclasses
 from typing import Any
 
-from keras_posenc.generation.decoding import SAMPLING, Decoding
+from keras_posenc.generation.decoding import Decoding
 
 _SCORED = {
     "score": "log-likelihood of all tokens together",
@@ -17,42 +18,24 @@ OF_SCORES = {
 
 def described(decoding: Decoding) -> dict[str, Any]:
     """Returns a sentence, and the meanings of inputs and outputs by name."""
-    if decoding.beams > 1:
-        how = (
-            f"By beam search: {decoding.beams} beams, length penalty "
-            f"{decoding.length_penalty:g}"
-        )
-    elif decoding.draw is None:
-        how = "Greedy: the most likely token each time"
-    else:
-        given = (
-            f"{name} {getattr(decoding, name):g}"
-            for name in SAMPLING
-            if getattr(decoding, name) is not None
-        )
-        how = f"Sampled: {', '.join(given)}"
-    parts = [how, f"at most {decoding.max_length} tokens"]
-    if decoding.min_length:
-        parts.append(f"at least {decoding.min_length}")
-    if decoding.repetition_penalty != 1:
-        parts.append(f"repetition penalty {decoding.repetition_penalty:g}")
-    if decoding.start_id is not None:
-        parts.append(f"start id {decoding.start_id}")
-    if decoding.end_ids:
-        parts.append(f"end ids {', '.join(map(str, decoding.end_ids))}")
+    given = [
+        f"{each.name}={value}"
+        for each in dataclasses.fields(decoding)
+        if (value := getattr(decoding, each.name)) not in (each.default, ())
+        or each.name == "max_length"
+    ]
     which = "the generated ids"
     if decoding.n_best > 1:
         which += f", the {decoding.n_best} best, the best first"
-    outputs = {
-        "text": which,
-        "ids": f"{which}: up to and including an end id, then 0",
-        "ended": "whether an end id was generated; False: it was cut off",
-        **_SCORED,
-    }
-    if decoding.length_penalty:
-        outputs["score"] += ", divided by the length penalty"
+    divided = ", divided by the length penalty" * bool(decoding.length_penalty)
     return {
-        "signature": f"{'; '.join(parts)}.",
+        "signature": f"Generates with {', '.join(given)}.",
         "inputs": {"noise": "numbers in [0, 1) that draw the samples"},
-        "outputs": outputs,
+        "outputs": {
+            "text": which,
+            "ids": f"{which}: up to and including an end id, then 0",
+            "ended": "whether an end id was generated; False: it was cut off",
+            **_SCORED,
+            "score": f"{_SCORED['score']}{divided}",
+        },
     }

@@ -9,20 +9,10 @@ from keras_posenc.ops.named import NamedArguments
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class Detokenizing(NamedArguments, keras.layers.Layer):
-    """Turns ids into texts with the `detokenize` of a tokenizer.
+    """Turns ids `(..., seq)` into strings `(...)`, on the TensorFlow backend.
 
-    Args:
-        tokenizer: A tokenizer of this package, or a layer with `detokenize`.
-        end_ids: End symbols: a text goes up to the first of them, whatever the
-            tokenizer's own end symbol is.
-        pad_id: The id of padding, which the tokenizer leaves out.
-        **kwargs: Keras's `name` and the like.
-
-    Call arguments:
-        inputs: Integers `(..., seq)`.
-
-    Returns:
-        Strings `(...)`, on the TensorFlow backend.
+    By the `detokenize` of a tokenizer, up to the first of `end_ids`, whatever
+    the tokenizer's own end symbol is.
     """
 
     def __init__(

@@ -35,15 +35,8 @@ _NEUTRAL: Mapping[str, Any] = {
 class EngineParts:
     """The models of a package, and the model's own outputs to compare.
 
-    Attributes:
-        cache_length: How many tokens a chat may have.
-        prefill_lengths: The lengths, sorted.
-        search: The search, for the model and the ids that it generates.
-        tokenizer: The layer.
-        sampling: `temperature`, `top_k` and `top_p`, or None.
-        template: The template of chats, or None.
-        special_tokens: Special tokens, by the names that it has for them.
-        render: Returns the text of a list of messages.
+    `sampling` has `temperature`, `top_k` and `top_p`, or is None; `template` is
+    that of chats, and `render` returns the text of a list of messages.
     """
 
     cache_length: int
@@ -100,12 +93,7 @@ class EngineParts:
         return str(text.decode())
 
     def continued(self, ids: Sequence[int], count: int) -> list[int]:
-        """Returns the most likely next tokens, up to an end and with it.
-
-        Args:
-            ids: The prompt, of at least one token.
-            count: How many at most.
-        """
+        """Returns the most likely `count` next tokens, up to an end."""
         found = plain_search(self.search, count)(np.array([ids], "int32"))
         (row,) = ops.convert_to_numpy(found["ids"]).tolist()
         ends = [i for i, each in enumerate(row) if each in self.end_ids]
@@ -116,13 +104,7 @@ class EngineParts:
     ) -> tuple[np.ndarray, float]:
         """Returns log-probabilities where tokens of a target are next.
 
-        Args:
-            ids: The prompt.
-            target: What follows it.
-
-        Returns:
-            The log-probabilities, float32 `(target, vocabulary)`, and the size
-            of the logits.
+        They are float32 `(target, vocabulary)`; and the size of the logits.
         """
         given = np.array([[*ids, *target]], "int32")
         logits = ops.cast(self.search.model(given)[0], "float32")
@@ -139,13 +121,10 @@ class EngineParts:
 def engine_parts(
     generator: Any, prefill_lengths: Any, cache_length: Any
 ) -> EngineParts:
-    """Returns the parts of a package of a generator.
+    """Returns the parts of a package of a `Generator` of a decoder.
 
-    Args:
-        generator: A `Generator` of a `TransformerDecoderModel`.
-        prefill_lengths: Sizes of the chunks in which prompts are read; None for
-            those of 32, 128 and 512 that fit into the cache.
-        cache_length: How many tokens a chat may have.
+    Prompts are read in chunks of `prefill_lengths`; None for those of 32, 128
+    and 512 that fit into the cache, which has `cache_length` tokens.
 
     Raises:
         ValueError: The engine cannot run it, or lengths do not fit.

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.flat_cache import OF_ENGINES, flat, nested
-from keras_posenc.generation.logit_size import StateSize
+from keras_posenc.generation.logit_size import sizes_of
 from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.search import Search
 from keras_posenc.ops.named import NamedArguments
@@ -25,11 +25,6 @@ class EngineStep(NamedArguments, keras.layers.Layer):
     those at consecutive places, so the first one tells them from padding.
     Padding may be beyond the caches.
 
-    Args:
-        search: The search, for its model and the ids that it never generates.
-        with_logits: Whether to return logits, as the engine's `decode` does.
-        **kwargs: Keras's `name` and the like.
-
     Call arguments:
         inputs: A dict of `tokens`, int32 `(1, n)`; `input_pos`, int32 `(n,)`,
             the places of these tokens in the sequence; and for each block
@@ -37,8 +32,9 @@ class EngineStep(NamedArguments, keras.layers.Layer):
             head_dim)`.
 
     Returns:
-        A dict of the caches, by the same names; and of `logits`, float32
-        `(1, n, vocabulary)`, impossible for ids that are never generated.
+        A dict of the caches, by the same names; and `with_logits`, of `logits`,
+        float32 `(1, n, vocabulary)`, impossible for ids that are never
+        generated.
     """
 
     def __init__(
@@ -100,14 +96,9 @@ class EngineStep(NamedArguments, keras.layers.Layer):
 def engine_models(
     search: Search, prefill_lengths: Sequence[int], cache_length: int
 ) -> dict[str, keras.Model]:
-    """Returns `decode` and a `prefill_<n>` for each length.
+    """Returns `decode` and a `prefill_<n>` for each length of a chunk.
 
     They share the search's weights.
-
-    Args:
-        search: The search.
-        prefill_lengths: Sizes of chunks of a prompt.
-        cache_length: How many tokens a sequence may have.
 
     Raises:
         ValueError: The model cannot be cached, has fewer positions, or has
@@ -161,7 +152,9 @@ def _model(
     model.own_probes = chunks
     # Of few chunks. The engine reads them for the log-probabilities of texts.
     model.constant_outputs = tuple(caches)
-    model.output_scales = StateSize(search.model, lambda: model(next(chunks())))
+    model.output_scales = functools.partial(
+        sizes_of, search.model, lambda: model(next(chunks()))
+    )
     return model
 
 

@@ -41,36 +41,6 @@ class Generated(NamedTuple):
     token_score: Any
 
 
-def check_search(
-    prompt: Any, index: Any, end_ids: Sequence[int], pad_id: int
-) -> None:
-    """Raises `ValueError` unless there is a prompt with free columns."""
-    if len(prompt.shape) != 2:
-        raise ValueError(
-            "`prompt` must have shape (batch, length). "
-            f"Received: prompt of shape {tuple(prompt.shape)}"
-        )
-    dtype = keras.backend.standardize_dtype(prompt.dtype)
-    if "int" not in dtype:
-        raise ValueError(
-            "`prompt` must be of an integer dtype. "
-            f"Received: prompt of dtype {dtype}"
-        )
-    length = prompt.shape[1]
-    if isinstance(index, int) and not (
-        0 <= index and (length is None or index < length)
-    ):
-        raise ValueError(
-            "`index`, where the first token goes, must be within the prompt's "
-            f"{length} places. Received: index={index}"
-        )
-    if pad_id in end_ids:
-        raise ValueError(
-            "`end_ids` must not contain the padding. Received: "
-            f"end_ids={tuple(end_ids)}, pad_id={pad_id}"
-        )
-
-
 def log_probabilities(logits: Any) -> Any:
     """Returns logits as log-probabilities, in float32 or higher."""
     return ops.log_softmax(in_full(logits), axis=-1)

@@ -14,11 +14,13 @@ from keras_posenc.generation.described import OF_SCORES, described
 from keras_posenc.generation.detokenizing import Detokenizing
 from keras_posenc.generation.engine_parts import EngineParts, engine_parts
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
-from keras_posenc.generation.logit_size import LogitSize
+from keras_posenc.generation.logit_size import sizes_of
 from keras_posenc.generation.sampling import made_noise
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search, check_model, vocabulary_of
+from keras_posenc.generation.step import First, Step
 from keras_posenc.generation.stream import Stream
+from keras_posenc.generation.token_steps import step_models
 from keras_posenc.generation.tokenizing import Tokenizing
 from keras_posenc.ops.named import NamedArguments
 
@@ -111,12 +113,6 @@ class Generator(NamedArguments, keras.Model):
             name="search",
         )
         back = None
-        if source_tokenizer is None:
-            inputs = ids = keras.Input((None,), dtype="int32", name="ids")
-        else:
-            inputs = keras.Input((), dtype="string", name="text")
-            ids = _tokens(source_tokenizer, inputs)
-        outputs = search(ids)
         if target_tokenizer is not None:
             back = Detokenizing(
                 target_tokenizer,
@@ -124,13 +120,13 @@ class Generator(NamedArguments, keras.Model):
                 pad_id=search.pad_id,
                 name="detokenize",
             )
-            outputs = _of_texts(back, outputs)
+        inputs, outputs = _graph(search, source_tokenizer, back)
         super().__init__(
             inputs=inputs, outputs=outputs, name=name, trainable=trainable
         )
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
-        self.output_scales = LogitSize(model)
+        self.output_scales = functools.partial(sizes_of, model)
         self.longest_input = search.longest_prompt
         self.card = described(search.decoding)
         self.is_drawn = search.decoding.draw is not None
@@ -150,8 +146,7 @@ class Generator(NamedArguments, keras.Model):
     @functools.cached_property
     def from_ids(self) -> keras.Model:
         """The same generator from ids to ids: a Functional model."""
-        ids = keras.Input((None,), dtype="int32", name="ids")
-        model = self._model_of_scores(ids, self.search(ids), "from_ids")
+        model = self._model_of_scores(*_graph(self.search), "from_ids")
         model.retrace, model.rescore = self.retrace, self.rescore
         model.is_drawn = self.is_drawn
         return model
@@ -194,23 +189,11 @@ class Generator(NamedArguments, keras.Model):
         differ. The tokens of an export are right if the model would choose
         them too when its scores change by no more than a tolerance.
 
-        Args:
-            inputs: Tensors by the names of the inputs of any of the models of
-                `offered_signatures`, except `score`.
-            outputs: The outputs of an export, by their names.
-            tolerance: See `Claim`.
-
-        Returns:
-            The model's outputs, by the same names. `ids`, or `text`, are those
-            given where they are right; scores are the model's own, of the
-            tokens chosen.
+        It takes and returns dicts of tensors by the names of a signature.
+        `ids`, or `text`, are those given where they are right; scores are the
+        model's own, of the tokens chosen.
         """
-        ids = inputs.get("ids")
-        if ids is None:
-            ids = self.source_tokenizer(inputs["text"])
-        claimed = outputs.get("ids")
-        if claimed is None:
-            claimed = self._claimed(outputs["text"])
+        ids, claimed = self._ids_of(inputs, outputs)
         found = self.search.retrace(
             ids, claimed, tolerance, noise=inputs.get("noise")
         )
@@ -226,26 +209,24 @@ class Generator(NamedArguments, keras.Model):
         Quantized exports are verified with this; see `rescored`. Of texts, the
         ids are those that the tokenizer gives them; `is_text`, bool `(rows,)`,
         is whether each text is that of its ids.
-
-        Args:
-            inputs: As for `retrace`.
-            outputs: As for `retrace`.
         """
-        ids = inputs.get("ids")
-        if ids is None:
-            ids = self.source_tokenizer(inputs["text"])
-        claimed = outputs.get("ids")
-        more = {}
-        if claimed is None:
-            assert self.detokenize is not None
-            claimed = self._claimed(outputs["text"])
-            is_text = ops.equal(self.detokenize(claimed), outputs["text"])
-            more["is_text"] = ops.reshape(is_text, (-1,))
+        ids, claimed = self._ids_of(inputs, outputs)
         found = rescored(self.search, self._scoring, ids, claimed)
-        return {**found, **more}
+        if self.detokenize is not None and "text" in outputs:
+            is_text = ops.equal(self.detokenize(claimed), outputs["text"])
+            found["is_text"] = ops.reshape(is_text, (-1,))
+        return found
 
-    def _claimed(self, texts: Any) -> Any:
-        """Returns the ids of generated texts, `(..., max_length)`."""
+    def _ids_of(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
+        """Returns the ids of inputs, and of outputs, `(..., max_length)`."""
+        given = inputs.get("ids")
+        if given is None:
+            given = self.source_tokenizer(inputs["text"])
+        if "ids" in outputs:
+            return given, outputs["ids"]
+        texts = outputs["text"]
         shape = texts.shape
         ids = self.target_tokenizer(ops.reshape(texts, (-1,)))
         ids = self._scoring.tokens(ops.cast(ids, "int32"))
@@ -253,7 +234,7 @@ class Generator(NamedArguments, keras.Model):
         ids = ops.pad(
             ids, ((0, 0), (0, length)), constant_values=self.search.pad_id
         )[:, :length]
-        return ops.reshape(ids, (-1, *shape[1:], length))
+        return given, ops.reshape(ids, (-1, *shape[1:], length))
 
     def step_signatures(self) -> dict[str, keras.Model]:
         """Returns two models to export, for an app that chooses tokens itself.
@@ -282,31 +263,18 @@ class Generator(NamedArguments, keras.Model):
             >>> tuple(steps["decode"](state)["logits"].shape)
             (1, 9)
         """
-        from keras_posenc.generation.token_steps import step_models
-
         return step_models(self.search, self.name)
 
     def engine_parts(
         self, prefill_lengths: Any, cache_length: Any
     ) -> EngineParts:
-        """Returns what `export_litertlm` makes a package of.
-
-        Args:
-            prefill_lengths: As for `export_litertlm`.
-            cache_length: As for `export_litertlm`.
-        """
+        """Returns what `export_litertlm`, with these lengths, packs."""
         return engine_parts(self, prefill_lengths, cache_length)
 
     def _with_noise(self, texts: bool = True) -> keras.Model:
         noise = keras.Input((self.max_length,), dtype="float32", name="noise")
-        if texts and self.source_tokenizer is not None:
-            inputs = keras.Input((), dtype="string", name="text")
-            ids = _tokens(self.source_tokenizer, inputs)
-        else:
-            inputs = ids = keras.Input((None,), dtype="int32", name="ids")
-        found = self.search(ids, noise=noise)
-        if texts and self.detokenize is not None:
-            found = _of_texts(self.detokenize, found)
+        layers = (self.source_tokenizer, self.detokenize) if texts else ()
+        inputs, found = _graph(self.search, *layers, noise=noise)
         model = self._model_of_scores([inputs, noise], found, "by_noise")
         model.made_inputs = {"noise": made_noise}
         model.retrace, model.rescore = self.retrace, self.rescore
@@ -532,8 +500,6 @@ class Generator(NamedArguments, keras.Model):
 
     @functools.cached_property
     def _steps(self) -> tuple[keras.Model, keras.Model]:
-        from keras_posenc.generation.step import First, Step
-
         return First(self.search), Step(self.search)
 
     def _by_name(self, name: str, x: Any) -> Any:
@@ -551,30 +517,19 @@ class Generator(NamedArguments, keras.Model):
     def _ids(self, name: str, x: Any, tokenizer: Any) -> np.ndarray:
         """Returns the ids of texts, or those given: int `(batch, seq)`."""
         if tokenizer is not None:
-            if isinstance(x, str | bytes):
-                raise ValueError(
-                    f"`{name}` must be a list or an array of texts. "
-                    f"Received: one text, {x!r:.40}"
-                )
-            if not isinstance(x, list | tuple) and not hasattr(x, "__array__"):
-                raise ValueError(
-                    f"`{name}` must be a list or an array of texts. "
-                    f"Received: {name}={x!r:.40}"
-                )
             _check_texts(name, x)
-            ids = np.asarray(ops.convert_to_numpy(tokenizer(x)))
-        else:
-            try:
-                ids = np.asarray(ops.convert_to_numpy(x))
-            except (TypeError, ValueError):
-                ids = np.array(None)  # examples of several lengths, say
-            if ids.dtype.kind not in "biuf" or not ids.ndim:
-                raise ValueError(
-                    f"`{name}` must be ids of shape (batch, seq), padded with "
-                    f"{self._pad_id_of(name)} to one length, as there is no "
-                    "tokenizer for it. "
-                    f"Received: {name}={x!r:.40}"
-                )
+            x = tokenizer(x)
+        try:
+            ids = np.asarray(ops.convert_to_numpy(x))
+        except (TypeError, ValueError):
+            ids = np.array(None)  # examples of several lengths, say
+        if ids.dtype.kind not in "biuf" or not ids.ndim:
+            of = self.search if name == "target" else self.model
+            raise ValueError(
+                f"`{name}` must be ids of shape (batch, seq), padded with "
+                f"{of.pad_id} to one length, as there is no tokenizer for it. "
+                f"Received: {name}={x!r:.40}"
+            )
         if not len(ids):
             raise ValueError(
                 f"`{name}` must hold at least one text. It is empty"
@@ -603,11 +558,6 @@ class Generator(NamedArguments, keras.Model):
             return ids
         pad_id = ops.cast(self.model.pad_id, ids.dtype)
         return ids.to_tensor(default_value=pad_id)
-
-    def _pad_id_of(self, name: str) -> int:
-        return int(
-            self.search.pad_id if name == "target" else self.model.pad_id
-        )
 
     def _tokenizers(self) -> dict[str, Any]:
         """Returns the tokenizers of sources and targets, by their names."""
@@ -650,11 +600,18 @@ def _of_texts(detokenize: Any, found: dict[str, Any]) -> dict[str, Any]:
     return {"text": detokenize(found["ids"]), **rest}
 
 
-def _tokens(tokenizer: keras.Layer, texts: Any) -> Any:
-    """Returns the ids of symbolic texts, whatever the tokenizer's name is."""
-    if tokenizer.name in _NAMES:
-        tokenizer = Tokenizing(tokenizer, name=f"{tokenizer.name}_ids")
-    return tokenizer(texts)
+def _graph(
+    search: Search, tokenizer: Any = None, back: Any = None, **noise: Any
+) -> tuple[Any, Any]:
+    """Returns the input and the outputs of a model of texts, or of ids."""
+    inputs = ids = keras.Input((None,), dtype="int32", name="ids")
+    if tokenizer is not None:
+        if tokenizer.name in _NAMES:
+            tokenizer = Tokenizing(tokenizer, name=f"{tokenizer.name}_ids")
+        inputs = keras.Input((), dtype="string", name="text")
+        ids = tokenizer(inputs)
+    found = search(ids, **noise)
+    return inputs, found if back is None else _of_texts(back, found)
 
 
 def _check_batches(spec: Any, tokenizer: Any) -> None:
@@ -669,8 +626,15 @@ def _check_batches(spec: Any, tokenizer: Any) -> None:
 
 
 def _check_texts(name: str, x: Any) -> None:
-    """Raises `ValueError` for what is not Unicode text."""
-    if not isinstance(x, list | tuple | np.ndarray):
+    """Raises `ValueError` for what is not a list of Unicode texts."""
+    is_list = isinstance(x, list | tuple | np.ndarray)
+    is_one = isinstance(x, str | bytes)
+    if is_one or not (is_list or hasattr(x, "__array__")):
+        raise ValueError(
+            f"`{name}` must be a list or an array of texts. "
+            f"Received: {name}={x!r:.40}"
+        )
+    if not is_list:
         return
     for each in np.asarray(x, object).ravel():
         if not isinstance(each, str | bytes) and not ops.is_tensor(each):

@@ -5,7 +5,6 @@ and every later token may then differ. So its sequences are not compared with
 the model's, but read by the model.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.decoding import TransformersDecoding
+from keras_posenc.generation.decoding import Decoding
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     is_any,
@@ -42,80 +41,54 @@ def rescored(
             each is a row more here.
 
     Returns:
-        A dict, of bool `(rows,)`:
-
-        - `is_known`: whether each id is one that may be generated, after the
-          prefix;
-        - `is_whole`: whether a row ends with an end symbol or is full, with
-          padding only at its end;
-        - `is_allowed`: whether each id may follow those before it;
-        - `has_end`: whether a row has an end symbol;
-        - `is_divisor`: whether `divisor` is exact;
-
-        of float32 `(rows,)`: `divisor`, what its score is divided by;
-
-        of bool `(rows, max_length)`: `is_token`, which places hold a generated
-        id;
-
-        and of float32 `(rows, max_length)`:
-
-        - `token_score`: the log-likelihood of each token;
-        - `lost`: if the search takes the most likely token each time, how much
-          less likely it is than the most likely one that may follow.
+        A dict, of bool `(rows,)`: whether a row has only ids that the model
+        has, after the prefix (`is_known`), ends with an end symbol or is full
+        (`is_whole`), has each id only where it may follow (`is_allowed`), and
+        has an end symbol (`has_end`); of float32 `(rows,)` what its score is
+        divided by, `divisor`, and whether that is exact, `is_divisor`; and of
+        shape `(rows, max_length)` which places hold a generated id
+        (`is_token`), the log-likelihood of each (`token_score`), and, if the
+        search takes the most likely token, how much less likely it is (`lost`).
     """
     ids = ops.cast(ids, "int32")
     if len(ids.shape) == 3:
         source = ops.repeat(source, ops.shape(ids)[1], axis=0)
         ids = ops.reshape(ids, (-1, ops.shape(ids)[2]))
     decoding = search.decoding
-    prefix, pad_id = len(decoding.prefix_ids), scoring.pad_id
-    is_padding = ops.equal(ids, pad_id)
-    is_end = is_any(ids, decoding.end_ids)
+    prefix = len(decoding.prefix_ids)
     place = ops.arange(ops.shape(ids)[1], dtype="int32")
-    is_id = ops.logical_and(ids >= 0, ids < search.vocabulary)
-    listed = np.isin(np.arange(search.vocabulary), search.forbidden_ids)
-    is_unlisted = ops.take(~listed, ops.clip(ids, 0, search.vocabulary - 1))
-    is_known = ops.logical_or(ops.logical_and(is_id, is_unlisted), is_padding)
-    is_known = ops.concatenate(
-        [
-            ops.equal(
-                ids[:, :prefix], ops.array([decoding.prefix_ids], "int32")
-            ),
-            is_known[:, prefix:],
-        ],
-        axis=1,
+    is_padding = ops.equal(ids, scoring.pad_id)
+    is_end = is_any(ids, decoding.end_ids)
+    is_known = ((ids >= 0) & (ids < search.vocabulary)) | is_padding
+    start = ops.array([decoding.prefix_ids], "int32")
+    is_start = ops.all(ops.equal(ids[:, :prefix], start), axis=1)
+    # After an end symbol, and nowhere else, there is padding.
+    is_over = is_padding | (is_end & (place >= prefix))
+    is_whole = ops.all(ops.equal(is_padding[:, 1:], is_over[:, :-1]), axis=1)
+    is_token = ~is_padding & (place >= prefix)
+    found = _replayed(
+        search, scoring, source, ops.where(is_known, ids, scoring.pad_id)
     )
-    # Nothing follows padding, nor an end symbol after the prefix.
-    ends = ops.logical_or(is_padding, ops.logical_and(is_end, place >= prefix))
-    follows = ops.logical_and(ends[:, :-1], ops.logical_not(is_padding[:, 1:]))
-    is_cut = ops.logical_and(
-        is_padding[:, 1:],
-        ops.logical_not(ops.logical_or(ends[:, :-1], is_end[:, :-1])),
-    )
-    is_whole = ops.logical_not(
-        ops.logical_or(
-            ops.any(ops.logical_or(follows, is_cut), axis=1), is_padding[:, 0]
+    count = ops.sum(ops.cast(is_token, "float32"), axis=1)
+    divisor, is_divisor = ops.ones_like(count), True
+    if decoding.beams > 1:
+        length = ops.maximum(count, 1.0)
+        way: Any = search.way(None)
+        divisor = 1 / way.divided(divisor, length)
+        # Transformers divides by the length at another step, and penalties
+        # change its sums.
+        is_divisor = decoding.repetition_penalty == 1 and (
+            type(decoding) is Decoding or decoding.length_penalty == 0
         )
-    )
-    count = ops.sum(ops.cast(~is_padding, "float32"), axis=1) - prefix
-    is_listed = not isinstance(decoding, TransformersDecoding)
-    divisor = (5 + count) / 6 if is_listed else ops.maximum(count, 1.0)
-    divisor = ops.power(ops.maximum(divisor, 0.5), decoding.length_penalty)
-    is_own = is_listed or decoding.length_penalty == 0
-    is_own = is_own and decoding.repetition_penalty == 1
-    is_token = ops.logical_and(~is_padding, place >= prefix)
-    ids = ops.where(is_known, ids, pad_id)
-    found = _replayed(search, scoring, source, ids)
-    is_allowed = ops.logical_or(found.pop("is_allowed"), ~is_token)
     return {
         **found,
         "is_token": is_token,
-        "is_known": ops.all(is_known, axis=1),
-        "is_whole": is_whole,
-        "is_allowed": ops.all(is_allowed, axis=1),
+        "is_known": ops.all(is_known, axis=1) & is_start,
+        "is_whole": is_whole & ~is_padding[:, 0],
+        "is_allowed": ops.all(found["is_allowed"] | ~is_token, axis=1),
         "has_end": ops.any(is_end, axis=1),
-        "divisor": divisor if decoding.beams > 1 else ops.ones_like(divisor),
-        "is_divisor": ops.full_like(is_whole, is_own or decoding.beams == 1),
+        "divisor": divisor,
+        "is_divisor": ops.full_like(is_whole, is_divisor),
     }
 
 
@@ -124,15 +97,8 @@ def _replayed(
 ) -> dict[str, Any]:
     """Returns what a search finds if it takes these tokens, one by one.
 
-    Args:
-        search: As for `rescored`.
-        scoring: As for `rescored`.
-        source: Integers `(rows, seq)`.
-        ids: int32 `(rows, max_length)`, known ones only.
-
-    Returns:
-        `is_allowed`, bool `(rows, max_length)`, and what else is of that shape
-        in `rescored`. Of a prefix the numbers have no meaning.
+    That is `is_allowed`, bool `(rows, max_length)`, and what else is of that
+    shape in `rescored`. Of a prefix the numbers have no meaning.
     """
     decoding = search.decoding
     prefix, has_beams = len(decoding.prefix_ids), decoding.beams > 1
@@ -193,21 +159,18 @@ def drawn_pairs(
     given: Sequence[np.ndarray],
     run: Callable[..., np.ndarray],
 ) -> Iterator[tuple[dict[str, np.ndarray], bool]]:
-    """Yields sources with targets, to measure likelihoods on.
+    """Yields pairs of `source` and `target`, to measure likelihoods on.
 
-    Targets that the model samples itself are typical of its language, and show
-    the divergence from its distribution: the mean difference of log-likelihoods
-    is what the KL divergence is the expectation of.
+    With each, whether the model has sampled the target. Such targets are
+    typical of its language, and show the divergence from its distribution: the
+    mean difference of log-likelihoods is what the KL divergence is the
+    expectation of. Else it is the second half of a given prompt.
 
     Args:
         search: The generator's search.
         given: Prompts or sources, integers `(batch, seq)` each; none for some
             that are made up.
         run: Takes a function of tensors, and arrays; returns an array.
-
-    Yields:
-        A dict of `source` and `target`, and whether the model has sampled the
-        target. If not, it is the second half of a given prompt.
     """
     model = search.model
     limit = model.max_positions or _TOKENS + 1
@@ -234,29 +197,17 @@ def drawn_pairs(
 
 
 def sampler(search: Search, count: int) -> Callable[[Any, Any], Any]:
-    """Returns what samples from a search's model itself, at temperature 1.
+    """Returns what samples `count` tokens from a search's model itself.
 
-    Args:
-        search: The search, for the model and the ids that it generates.
-        count: How many tokens it samples.
-
-    Returns:
-        A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`,
-        that returns the sampled ids, `(batch, count)`.
+    A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`, that
+    returns ids, `(batch, count)`; at temperature 1.
     """
     sampled = plain_search(search, count, temperature=1.0)
-    return functools.partial(_ids, sampled)
+    return lambda ids, noise: sampled(ids, noise=noise)["ids"]
 
 
 def plain_search(search: Search, count: int, **options: Any) -> Search:
-    """Returns a search of the same model with no options but these.
-
-    Args:
-        search: The search, for the model and the ids that it generates.
-        count: How many tokens it generates at most.
-        **options: Options of its `Decoding`; by default it takes the most
-            likely token each time.
-    """
+    """Returns a search of the same model with no options but these."""
     # Of a checkpoint, a start symbol may be an end symbol too.
     decoding = type(search.decoding)(
         max_length=count,
@@ -265,10 +216,6 @@ def plain_search(search: Search, count: int, **options: Any) -> Search:
         **options,
     )
     return Search(search.model, decoding, generated_ids=search.generated_ids)
-
-
-def _ids(search: Search, ids: Any, noise: Any) -> Any:
-    return search(ids, noise=noise)["ids"]
 
 
 def _invented(search: Search) -> np.ndarray:

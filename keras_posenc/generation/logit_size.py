@@ -1,6 +1,6 @@
 """The size of logits, which their rounding and that of likelihoods grow by."""
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -13,8 +13,10 @@ _NAMES = ("logits", "score", "token_score")
 _PROBE = 4  # tokens, which any table of positions is large enough for
 
 
-class LogitSize(Mapping[str, float]):
-    """The size of logits, by the names of outputs that they are computed to.
+def sizes_of(
+    model: keras.Model, outputs: Callable[[], Mapping[str, Any]] = dict
+) -> dict[str, float]:
+    """Returns how large numbers are that outputs are computed from, by name.
 
     The logits of a token are products of one vector with all embeddings, and
     rounding moves each of them by as much as the largest, however small it is
@@ -22,60 +24,21 @@ class LogitSize(Mapping[str, float]):
     they do. Exports are verified relative to this size.
 
     Args:
-        model: A model of logits. It is run for each look-up: its weights may
-            change.
+        model: A model of logits, which is run: its weights may change.
+        outputs: Returns further outputs, such as the keys and values of a
+            token, which are products of one vector too.
     """
-
-    def __init__(self, model: keras.Model) -> None:
-        self._model = model
-
-    def __getitem__(self, name: str) -> float:
-        if name not in _NAMES:
-            raise KeyError(name)
-        ids = np.arange(1, 1 + _PROBE, dtype="int32")[np.newaxis]
-        ids = ids % self._model.vocabulary_size
-        inputs = ids
-        if hasattr(self._model, "encode"):
-            inputs = {"source": ids, "target": ids % vocabulary_of(self._model)}
-        logits = ops.convert_to_numpy(ops.cast(self._model(inputs), "float32"))
-        return max(1.0, float(np.max(np.abs(logits))))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
-
-    def __len__(self) -> int:
-        return len(_NAMES)
+    ids = np.arange(1, 1 + _PROBE, dtype="int32")[np.newaxis]
+    inputs = ids = ids % model.vocabulary_size
+    if hasattr(model, "encode"):
+        inputs = {"source": ids, "target": ids % vocabulary_of(model)}
+    sizes = dict.fromkeys(_NAMES, _largest(model(inputs)))
+    for name, value in outputs().items():
+        if name not in sizes and keras.backend.is_float_dtype(value.dtype):
+            sizes[name] = _largest(value)
+    return sizes
 
 
-class StateSize(Mapping[str, float]):
-    """The size of logits, and of the keys and values that a step returns.
-
-    Those of a token are products of one vector too: see `LogitSize`.
-
-    Args:
-        model: As for `LogitSize`.
-        outputs: Returns outputs of the step, by their names.
-    """
-
-    def __init__(
-        self, model: keras.Model, outputs: Callable[[], Mapping[str, Any]]
-    ) -> None:
-        self._logits = LogitSize(model)
-        self._outputs = outputs
-
-    def items(self) -> ItemsView[str, float]:
-        sizes = dict(self._logits)
-        for name, value in self._outputs().items():
-            numbers = ops.convert_to_numpy(value)
-            if name not in sizes and np.issubdtype(numbers.dtype, np.floating):
-                sizes[name] = max(1.0, float(np.max(np.abs(numbers))))
-        return sizes.items()  # all of one run
-
-    def __getitem__(self, name: str) -> float:
-        return dict(self.items())[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict(self.items()))
-
-    def __len__(self) -> int:
-        return len(self.items())
+def _largest(x: Any) -> float:
+    size = ops.max(ops.absolute(ops.cast(x, "float32")))
+    return max(1.0, float(ops.convert_to_numpy(size)))

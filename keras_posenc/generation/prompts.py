@@ -27,24 +27,13 @@ def align_right(
     pad_id: int = 0,
     front: int | None = None,
 ) -> Any:
-    """Pads prompts in front, so that all end in the last column.
+    """Pads prompts, `(batch, length)`, in front: all end in the last column.
 
     Prompts may have any lengths, and padding anywhere. The result has at least
     two columns, so that there is always one to read before the last; if the
-    length is dynamic, two columns of padding are added in front. End symbols
-    at the end, which tokenizers append, are removed: the prompt continues. A
-    prompt without tokens becomes the start symbol, if there is one.
-
-    Args:
-        prompt: Integers `(batch, length)`, padded, also of length 0.
-        start_id: The start symbol, or None.
-        end_ids: The end symbols.
-        pad_id: The id of padding.
-        front: How many columns of padding are added in front; by default as
-            above.
-
-    Returns:
-        int32 `(batch, max(length, 2))`, or `(batch, length + 2)`.
+    length is dynamic, two columns of padding are added in front, or `front`.
+    End symbols at the end, which tokenizers append, are removed: the prompt
+    continues. A prompt without tokens becomes the start symbol, if any.
     """
     length = prompt.shape[1]
     if front is None:
@@ -63,15 +52,7 @@ def align_right(
 
 
 def align_left(ids: Any, pad_id: int) -> Any:
-    """Moves the padding of rows, which may be anywhere, after their tokens.
-
-    Args:
-        ids: int32 `(batch, length)`.
-        pad_id: The id of padding.
-
-    Returns:
-        int32 `(batch, length)`.
-    """
+    """Moves the padding of rows, which may be anywhere, after their tokens."""
     columns, length = _columns(ids), ops.shape(ids)[1]
     places = ops.where(ops.not_equal(ids, pad_id), columns, length)
     source = columns + smallest(places, axis=1, keepdims=True)

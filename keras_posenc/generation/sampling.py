@@ -68,7 +68,7 @@ class Sampling:
     def __call__(
         self, logits: Any, noise: Any, *, numbers: Sequence[Any] = ()
     ) -> Any:
-        """Samples a token for each row.
+        """Samples a token for each row, int32 `(batch,)`; 0 if none is left.
 
         Args:
             logits: Floats `(batch, vocabulary)`.
@@ -76,9 +76,6 @@ class Sampling:
             numbers: Tensors `(batch, 1)` in place of `numbers`, for one graph
                 of all values. A `top_p` of 1 and a `min_p` of 0 are not
                 replaced: graphs leave them out.
-
-        Returns:
-            int32 `(batch,)`; 0 where no token is possible.
         """
         heap, ids = self._heap(logits, numbers)
         total = largest(heap, axis=-1, keepdims=True)
@@ -96,16 +93,9 @@ class Sampling:
         return ops.squeeze(drawn, 1)
 
     def distance(self, logits: Any, noise: Any, tokens: Any) -> Any:
-        """Returns how far noise is from what samples these tokens.
+        """Returns how far noise is from what samples these tokens, `(batch,)`.
 
-        Args:
-            logits: Floats `(batch, vocabulary)`.
-            noise: Floats `(batch,)` in [0, 1).
-            tokens: Integers `(batch,)`, any.
-
-        Returns:
-            Floats `(batch,)`, 0 for the token that it samples; infinite where
-            no noise samples the token.
+        0 for the token that it samples; infinite where no noise samples it.
         """
         level = ops.cast(noise, logits.dtype)
         tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
@@ -173,9 +163,7 @@ def made_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def check_temperature(value: Any, zero: str = "") -> None:
     """Raises `ValueError` for a temperature that logits cannot be divided by.
 
-    Args:
-        value: The temperature.
-        zero: What else is valid, as the message says it.
+    `zero` is what else is valid, as the message says it.
     """
     if not (is_number(value) and LEAST_TEMPERATURE <= value < math.inf):
         raise ValueError(

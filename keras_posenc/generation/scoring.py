@@ -24,19 +24,11 @@ from keras_posenc.transformer._input_position import table_size
 class Scoring(NamedArguments, keras.layers.Layer):
     """Log-likelihoods of targets, given their sources or prompts.
 
-    Args:
-        model: As for `Generator`.
-        start_id: The start symbol. A target that starts with it is scored
-            without it.
-        end_ids: The end symbols.
-        complete: Whether the first end symbol is added to a target without
-            one, as needed for texts whose tokenizer appends none.
-        **kwargs: Keras's `name` and the like.
-
-    Call arguments:
-        inputs: A dict of `source` and `target`, integers `(batch, source)` and
-            `(batch, target)`, with the model's ids of padding, of a target
-            before or after it.
+    Inputs are a dict of `source` and `target`, integers `(batch, source)` and
+    `(batch, target)`, with the model's ids of padding, of a target before or
+    after it. A target that starts with the start symbol is scored without it.
+    With `complete`, as for texts whose tokenizer appends no end, the first end
+    symbol is added to a target without one.
 
     Returns:
         A dict of `score`, float32 `(batch,)`, and `token_score`, float32
@@ -80,13 +72,9 @@ class Scoring(NamedArguments, keras.layers.Layer):
     def read(self, inputs: Any) -> tuple[Any, Any, Any]:
         """Returns what scores follow from.
 
-        Args:
-            inputs: As in a call.
-
-        Returns:
-            Log-probabilities of all ids at each place of the targets, `(batch,
-            target + 1, vocabulary)`; the targets, int32 `(batch, target + 1)`;
-            and bool, which of these are no padding.
+        Log-probabilities of all ids at each place of the targets, `(batch,
+        target + 1, vocabulary)`; the targets, int32 `(batch, target + 1)`;
+        and bool, which of these are no padding.
         """
         target = refusable(
             inputs["target"], vocabulary_of(self.model), self.pad_id
@@ -99,15 +87,10 @@ class Scoring(NamedArguments, keras.layers.Layer):
     def logits(
         self, source: Any, target: Any, removed_ids: Sequence[int]
     ) -> Any:
-        """Returns the logits of all ids at each place of targets.
+        """Returns the logits `(batch, target, vocabulary)` of targets.
 
-        Args:
-            source: As in a call.
-            target: int32 `(batch, target)`, as `tokens` returns them.
-            removed_ids: Ids that are removed at the end of a prompt.
-
-        Returns:
-            Floats `(batch, target, vocabulary)`.
+        Targets are int32, as `tokens` returns them. `removed_ids` are removed
+        at the end of a prompt.
         """
         model = self.model
         source = refusable(source, model.vocabulary_size, model.pad_id)
@@ -128,25 +111,16 @@ class Scoring(NamedArguments, keras.layers.Layer):
         return ops.where(places < 0, ops.zeros_like(logits), logits)
 
     def check_lengths(self, source: Any, target: Any) -> None:
-        """Raises `ValueError` for a target longer than a table of positions.
-
-        Args:
-            source: As in a call.
-            target: As in a call.
-        """
+        """Raises `ValueError` for a target longer than a table of positions."""
         if self.model.max_positions is not None:
             source, target = (ops.cast(x, "int32") for x in (source, target))
             target = self.tokens(target)
             self._check_length(self._read(source, target, self.end_ids)[0])
 
     def tokens(self, target: Any) -> Any:
-        """Returns targets without their start, and with their end.
+        """Returns targets, int32 `(batch, target + 1)`, to their end.
 
-        Args:
-            target: int32 `(batch, target)`.
-
-        Returns:
-            int32 `(batch, target + 1)`.
+        Without their start symbol.
         """
         target = align_left(self._longer(target, 2), self.pad_id)
         if self.start_id is not None:
@@ -172,11 +146,9 @@ class Scoring(NamedArguments, keras.layers.Layer):
         """Returns the ids to read for targets, and the places of their logits.
 
         The last token of a target is not read, as nothing follows it. Padding
-        between a prompt and its target is moved away, as in training.
-
-        Returns:
-            int32 `(batch, seq)`, and `(batch, target, 1)`, below 0 where there
-            is no prompt, or None where each column is that of its target.
+        between a prompt and its target is moved away, as in training. Places
+        are `(batch, target, 1)`, below 0 where there is no prompt; None where
+        each column is that of its target.
         """
         count = _lengths(target, self.pad_id)
         if hasattr(self.model, "encode"):

@@ -19,7 +19,6 @@ from keras_posenc.generation.generated import (
 from keras_posenc.generation.loop import (
     Greedy,
     Sampled,
-    Way,
     decode,
 )
 from keras_posenc.generation.prompts import align_right, refusable
@@ -35,18 +34,10 @@ _FIXED = ("memory", "memory_tokens", "encoding")
 class Search(NamedArguments, keras.layers.Layer):
     """Generates ids with a model: `Generator` without its texts.
 
-    Args:
-        model: As for `Generator`.
-        decoding: How tokens are chosen, and when a text ends.
-        generated_ids: Only the first this many of the model's ids may be
-            generated; by default all.
-        **kwargs: Keras's `name` and the like.
-
-    Call arguments:
-        inputs: Integers `(batch, seq)`: sources, or prompts, padded with the
-            model's id of padding.
-        noise: Floats in [0, 1), `(batch, max_length)`, to sample with; by
-            default from the layer's seed.
+    Of inputs, integers `(batch, seq)`, sources or prompts; and to sample with
+    of `noise`, floats in [0, 1), `(batch, max_length)`, by default from the
+    layer's seed. Only the first `generated_ids` of the model's ids may be
+    generated; by default all.
 
     Returns:
         A dict of `ids`, int32 `(batch, max_length)`, `score`, float32
@@ -100,16 +91,9 @@ class Search(NamedArguments, keras.layers.Layer):
     ) -> dict[str, Any]:
         """Generates again, with near-ties decided as in another run.
 
-        Args:
-            inputs: As in a call.
-            ids: The `ids` of the other run.
-            tolerance: How far apart choices may be to count as a tie; see
-                `Claim`.
-            noise: As in a call.
-
-        Returns:
-            As a call. `ids` are the other run's where each of its choices is
-            the model's, except for ties.
+        As a call, but `ids` are the other run's where each of its choices is
+        the model's, except for ties: choices less than `tolerance` apart, see
+        `Claim`.
         """
         return self._answer(inputs, noise, ids, tolerance)
 
@@ -145,10 +129,10 @@ class Search(NamedArguments, keras.layers.Layer):
             shape, dtype="float32", seed=self.seed_generator
         )
 
-    def way(self, noise: Any, claim: Claim | None = None) -> Way:
+    def way(self, noise: Any, claim: Claim | None = None) -> Greedy:
         """Returns how each token is chosen."""
         decoding = self.decoding
-        kind: type[Way] = Greedy if decoding.draw is None else Sampled
+        kind: type[Greedy] = Greedy if decoding.draw is None else Sampled
         if decoding.beams > 1:
             is_theirs = isinstance(decoding, TransformersDecoding)
             kind = TransformersBeams if is_theirs else Beams
@@ -184,13 +168,9 @@ class Search(NamedArguments, keras.layers.Layer):
     def begin(self, inputs: Any) -> tuple[Any, Any, Any, Next]:
         """Returns what a search starts from, with most of the prompt read.
 
-        Args:
-            inputs: Integers `(batch, seq)`.
-
-        Returns:
-            The prompt, with free columns for `max_length` tokens, the prefix
-            included; the index of the first of these; the part of the cache
-            that steps change; and the `next` for `beams` rows of each prompt.
+        The prompt, with free columns for `max_length` tokens, the prefix
+        included; the index of the first of these; the part of the cache that
+        steps change; and the `next` for `beams` rows of each prompt.
         """
         prompt, start, cache = self.read(inputs)
         batch = ops.shape(prompt)[0]
@@ -209,11 +189,8 @@ class Search(NamedArguments, keras.layers.Layer):
     ) -> tuple[Any, Any, Any]:
         """Returns the prompt, its length, and the cache of most of it.
 
-        Args:
-            inputs: Integers `(batch, seq)`.
-            front: See `align_right`.
-            room: How many tokens follow, an integer or a scalar tensor; by
-                default `room`.
+        For `front` see `align_right`. `room` is how many tokens follow, by
+        default the decoding's.
         """
         room = self.decoding.room if room is None else room
         inputs = refusable(
@@ -281,15 +258,11 @@ class Search(NamedArguments, keras.layers.Layer):
         *,
         name: str = "ids",
         size: int | None = None,
-        lengths: bool = True,
     ) -> None:
         """Raises `ValueError` for ids that the model does not have.
 
-        Args:
-            inputs: Integers `(batch, seq)`.
-            name: Their name in messages.
-            size: How many ids there are; by default those that it reads.
-            lengths: Whether to call `check_lengths` too.
+        Of `size` ids there are, by default those that it reads. Also for rows
+        that are too long.
         """
         check_integers(name, inputs)
         if len(inputs.shape) != 2:
@@ -309,16 +282,13 @@ class Search(NamedArguments, keras.layers.Layer):
                 f"`{name}` must be in [0, {size}), the model's vocabulary"
                 f"{padding}. Received: {wrong[0]}"
             )
-        if lengths and name != "target":
+        if name != "target":
             self.check_lengths(values, name=name)
 
     def check_scores(self, scores: np.ndarray, *, of_beams: bool) -> None:
         """Raises `ValueError` for scores of a model whose logits are NaN.
 
-        Args:
-            scores: float `(batch,)`, or `(batch, n_best)`.
-            of_beams: Whether they are of a search with beams, which gives the
-                lowest float32 where all are NaN.
+        A search with beams gives the lowest float32 where all are NaN.
         """
         best = scores[:, 0] if scores.ndim == 2 else scores
         is_none = of_beams and (best == IMPOSSIBLE).any()
@@ -332,9 +302,7 @@ class Search(NamedArguments, keras.layers.Layer):
     def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
         """Raises `ValueError` for rows longer than a table of positions.
 
-        Args:
-            values: Integers `(batch, seq)`, at least one.
-            name: As for `check_inputs`; a `source` is not continued.
+        A `source` is not continued.
         """
         if self.has_encoder:
             real = values != self.model.pad_id

@@ -7,15 +7,11 @@ from keras_posenc.generation.stream import Stream
 
 
 class Reply(Iterator[str]):
-    """The pieces of a text, up to the first stop string.
+    """The pieces of a text, up to the first stop string, which is no part.
 
     Attributes:
         ended: None while there may be more; then whether the text is complete:
             False if it was cut off at the most tokens.
-
-    Args:
-        stream: Pieces of texts.
-        stop: Texts that end it, and are not a part of it.
     """
 
     def __init__(self, stream: Stream, stop: Sequence[str]) -> None:

@@ -24,10 +24,8 @@ class Stream(Iterator[Any]):
         steps: A `First` and a `Step` of it, or of one like it.
         source: Integers `(1, seq)`.
         texts: From ids `(1, seq)` to the text of each row; None to yield ids.
-        noise: Floats in [0, 1), `(1, max_length)`; by default from the
-            search's seed, if it samples.
-        settled: From a text so far to its start that no later token changes;
-            by default all of it.
+        noise: Floats in [0, 1), `(1, max_length)`; by default from the seed.
+        settled: From a text to its start that no later token changes.
     """
 
     def __init__(

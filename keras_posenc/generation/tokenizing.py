@@ -6,20 +6,10 @@ import keras
 
 
 class Tokenizing(keras.layers.Layer):
-    """Calls a tokenizer, under a name of its own.
+    """Calls a tokenizer, from strings `(batch,)` to ids, under its own name.
 
     Two tokenizers may have the same name, but two layers of one model must
     not. It is used in graphs that are built when needed, and in no file.
-
-    Args:
-        tokenizer: The layer from strings to ids.
-        **kwargs: Keras's `name` and the like.
-
-    Call arguments:
-        inputs: Strings `(batch,)`.
-
-    Returns:
-        Integers `(batch, seq)`.
     """
 
     def __init__(self, tokenizer: keras.Layer, **kwargs: Any) -> None:

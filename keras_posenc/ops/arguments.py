@@ -26,9 +26,6 @@ def check_shape(
         value: A tensor, symbolic or not, or what can become one. None passes.
         *expected: Shapes as names of axes, such as `("batch", "seq")`.
         sizes: The sizes of those axes, None if unknown.
-
-    Raises:
-        ValueError: No expected shape fits.
     """
     if value is None:
         return
@@ -62,12 +59,7 @@ def check_mask(name: str, value: Any) -> None:
     Other libraries add those to the scores, 0 where a query may attend: as a
     bool mask they would mean the opposite.
     """
-    if value is None:
-        return
-    if not hasattr(value, "dtype"):
-        value = ops.convert_to_tensor(value)
-    dtype = keras.backend.standardize_dtype(value.dtype)
-    if "float" in dtype:
+    if value is not None and "float" in (dtype := _dtype_of(value)):
         raise ValueError(
             f"`{name}` must be bool, True where a token is real or may be "
             f"attended to. Received: {name} of dtype {dtype}; cast it to bool"
@@ -76,10 +68,7 @@ def check_mask(name: str, value: Any) -> None:
 
 def check_integers(name: str, value: Any) -> None:
     """Raises `ValueError` unless the tensor is of an integer dtype."""
-    if not hasattr(value, "dtype"):
-        value = ops.convert_to_tensor(value)
-    dtype = keras.backend.standardize_dtype(value.dtype)
-    if "int" not in dtype:
+    if "int" not in (dtype := _dtype_of(value)):
         raise ValueError(
             f"`{name}` must be of an integer dtype. "
             f"Received: {name} of dtype {dtype}"
@@ -88,16 +77,18 @@ def check_integers(name: str, value: Any) -> None:
 
 def check_real(name: str, value: Any) -> None:
     """Raises `ValueError` unless the tensor is of integers or floats."""
-    if value is None:
-        return
-    if not hasattr(value, "dtype"):
-        value = ops.convert_to_tensor(value)
-    dtype = keras.backend.standardize_dtype(value.dtype)
+    dtype = "int" if value is None else _dtype_of(value)
     if "int" not in dtype and "float" not in dtype:
         raise ValueError(
             f"`{name}` must be of an integer or float dtype. "
             f"Received: {name} of dtype {dtype}"
         )
+
+
+def _dtype_of(value: Any) -> str:
+    if not hasattr(value, "dtype"):
+        value = ops.convert_to_tensor(value)
+    return keras.backend.standardize_dtype(value.dtype)
 
 
 def check_built_for(
@@ -130,9 +121,6 @@ def check_position_tensors(
         segment_ids: As in a call.
         mask: As in a call.
         axes: How many axes positions have, where they are vectors.
-
-    Raises:
-        ValueError: One is invalid, or `positions` come with a start.
     """
     sizes, row = {"batch": batch, "seq": seq}, ("batch", "seq")
     check_shape("mask", mask, row, sizes=sizes)

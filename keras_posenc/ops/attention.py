@@ -50,13 +50,6 @@ def attention_weights(
             divides `heads`.
         mask: Bool, broadcasts to `(batch, heads, query, key)`.
         bias: Added to the scores; broadcasts to the same shape.
-
-    Returns:
-        Weights in the dtype of `query`.
-
-    References:
-        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
-        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped)
     """
     dtype = query.dtype
     is_small = _is_small(query, key)
@@ -92,12 +85,7 @@ def attention_weights(
 
 
 def weighted_values(weights: Any, value: Any) -> Any:
-    """Returns weights times values, `(batch, heads, query, dim)`.
-
-    Args:
-        weights: `(batch, heads, query, key)`.
-        value: `(batch, key_value_heads, key, dim)`.
-    """
+    """Returns `(batch, heads, query, dim)`, of values of fewer heads."""
     if _is_small(weights, value):
         weights = ops.expand_dims(ops.squeeze(weights, 2), -1)
         return ops.sum(weights * value, axis=2, keepdims=True)
@@ -197,13 +185,9 @@ def in_blocks(
             blocks save: a dynamic batch counts as one of `TYPICAL_BATCH`, and
             texts of dynamic length are attended to all at once.
         is_compiled: Whether XLA compiles it.
-        all_at_once: A function without arguments that attends for all queries.
-        some: A function that attends for some queries. Its arguments are their
-            indices, integers `(rows,)`, and those of the keys that include all
-            of theirs, or None for all keys.
-
-    Returns:
-        `(batch, heads, query, dim)`.
+        all_at_once: Attends for all queries.
+        some: Attends for some queries, by their indices, `(rows,)`, and those
+            of the keys that include all of theirs, or None for all keys.
     """
     batch, heads, seq, dim = shape
     size = BLOCK
@@ -296,14 +280,9 @@ def swap_heads(x: Any) -> Any:
 def matmul_by_groups(x: Any, y: Any, *, transpose: bool = False) -> Any:
     """Multiplies matrices, each head of `y` with a group of heads of `x`.
 
-    (batch, heads, m, k) by (batch, heads / group, k, n) -> (batch, heads, m,
-    n). The heads of a group are adjacent, so that a group is one taller
-    matrix, and no key or value is repeated.
-
-    Args:
-        x: `(batch, heads, m, k)`.
-        y: `(batch, heads / group, k, n)`; `(..., n, k)` with `transpose`.
-        transpose: Whether the matrices of `y` are transposed.
+    (batch, heads, m, k) by (batch, heads / group, k, n), or transposed
+    (..., n, k), -> (batch, heads, m, n). The heads of a group are adjacent, so
+    that a group is one taller matrix, and no key or value is repeated.
     """
     heads, key_value_heads = x.shape[1], y.shape[1]
     # In a graph of dynamic shapes TensorFlow does not see that a product can

@@ -56,16 +56,7 @@ class Slots:
         return isinstance(self.count, int) and self.count == 1
 
     def write(self, buffer: Any, new: Any, *, axis: int = 1) -> Any:
-        """Returns the buffer with the new tokens in their slots.
-
-        Args:
-            buffer: Any shape, with the slots on `axis`.
-            new: The same shape, with the new tokens on `axis`.
-            axis: At least 0.
-
-        Returns:
-            A tensor of the buffer's shape and dtype.
-        """
+        """Returns the buffer with the new tokens in their slots, on an axis."""
         rank = len(buffer.shape)
         new = ops.cast(new, buffer.dtype)
         if self._write == "slice":

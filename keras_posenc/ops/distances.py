@@ -1,4 +1,7 @@
-"""Distances between queries and keys, for any positions."""
+"""Distances between queries and keys, and tables with a row for each.
+
+No tensor has a vector for each pair of tokens.
+"""
 
 from typing import Any
 
@@ -6,22 +9,16 @@ import keras
 from keras import ops
 
 from keras_posenc.ops.plain_export import where_valid
+from keras_posenc.ops.reductions import sums_of_segments
 
 
 def relative_positions(
     query_positions: Any, key_positions: Any, *, exact: str = "float32"
 ) -> Any:
-    """Subtracts query from key positions, for all pairs.
+    """Subtracts positions of queries from those of keys: (batch, query, key).
 
-    Integers are subtracted as integers, floats in float32 or higher.
-
-    Args:
-        query_positions: `(batch, query)`.
-        key_positions: `(batch, key)`.
-        exact: The dtype that floats are cast to at least.
-
-    Returns:
-        `(batch, query, key)`.
+    Integers are subtracted as integers, floats in float32 or, if `exact` is
+    that, in float64.
     """
     query_positions, key_positions = (
         _wide(positions, exact)
@@ -39,17 +36,9 @@ def distances(
     bidirectional: bool,
     dtype: str = "float32",
 ) -> Any:
-    """Returns distances; if one-directional, only to earlier keys.
+    """Returns distances, `(batch, query, key)`, at least 0.
 
-    Args:
-        query_positions: `(batch, query)`.
-        key_positions: `(batch, key)`.
-        bidirectional: Whether keys after the query have a distance too; else
-            it is 0.
-        dtype: The dtype of the result.
-
-    Returns:
-        `(batch, query, key)`, at least 0.
+    Unless they are bidirectional, those to later keys are 0.
     """
     # Cast first: LiteRT has no absolute value of int64.
     relative = ops.cast(
@@ -70,11 +59,8 @@ def clipped_index(
     """Turns relative positions into rows of a table of `2 * max_distance + 1`.
 
     Floats are subtracted in float32 or higher, and rounded down. NaN gives
-    some row: see `nan_where_unknown`.
-
-    Returns:
-        int32 `(batch, query, key)`, from 0 (far before the query) to the last
-        row (far after it).
+    some row: see `nan_where_unknown`. int32 `(batch, query, key)`, from 0 (far
+    before the query) to the last row (far after it).
     """
     relative = relative_positions(query_positions, key_positions, exact=exact)
     relative = ops.clip(relative, -max_distance, max_distance)
@@ -83,18 +69,11 @@ def clipped_index(
     return ops.clip(whole, -max_distance, max_distance) + max_distance
 
 
-def nan_where_unknown(
-    x: Any, *, query_positions: Any, key_positions: Any
-) -> Any:
-    """Replaces `x` by NaN for pairs of tokens of which one is at NaN.
+def nan_where_unknown(x: Any, query_positions: Any, key_positions: Any) -> Any:
+    """Replaces `(batch, heads, query, key)` by NaN where a position is NaN.
 
     For look-ups by `clipped_index`, and branches on the distance: without this
     they would treat NaN as a position. Integers need no operators.
-
-    Args:
-        x: `(batch, heads, query, key)`.
-        query_positions: `(batch, query)`.
-        key_positions: `(batch, key)`.
     """
     relative = relative_positions(query_positions, key_positions)
     if "int" in keras.backend.standardize_dtype(relative.dtype):
@@ -116,3 +95,76 @@ def _wide(positions: Any, exact: str) -> Any:
     # As int32, large ones would become negative.
     is_wide = dtype in ("int64", "uint32", "uint64")
     return ops.cast(positions, "int64" if is_wide else "int32")
+
+
+def matmul_rows_of_heads(x: Any, table: Any) -> Any:
+    """Multiplies `(batch, groups, seq, dim)` by `(rows, heads, dim)`.
+
+    Each group has the same number of heads; with as many groups as heads, a
+    group is a head. The result is `(batch, heads, seq, rows)`.
+    """
+    batch, groups, seq, dim = ops.shape(x)
+    rows, heads, _ = table.shape
+    each = heads // groups
+    # Heads first, since a product with a broadcast batch cannot be converted:
+    # (groups, batch * seq, dim) by (groups, dim, each * rows)
+    table = ops.reshape(
+        ops.transpose(table, (1, 2, 0)), (groups, each, dim, rows)
+    )
+    products = ops.matmul(
+        ops.reshape(ops.transpose(x, (1, 0, 2, 3)), (groups, -1, dim)),
+        ops.reshape(
+            ops.transpose(table, (0, 2, 1, 3)), (groups, dim, each * rows)
+        ),
+    )
+    products = ops.reshape(products, (groups, batch, seq, each, rows))
+    # (groups, batch, seq, each, rows) -> (batch, groups, each, seq, rows)
+    return ops.reshape(
+        ops.transpose(products, (1, 0, 3, 2, 4)), (batch, heads, seq, rows)
+    )
+
+
+def take_rows_as_heads(table: Any, index: Any) -> Any:
+    """Takes rows of `(rows, heads)` by `(batch, query, key)`, heads second."""
+    # (batch, query, key, heads) -> (batch, heads, query, key)
+    return ops.transpose(ops.take(table, index, axis=0), (0, 3, 1, 2))
+
+
+def take_by_distance(scores: Any, index: Any) -> Any:
+    """Returns, for each query and key, the score of their distance.
+
+    Args:
+        scores: `(batch, heads, query, rows)`, by row of a table of distances.
+        index: The rows, `(batch, query, key)` or `(1, query, key)`.
+    """
+    batch, heads, query, rows = ops.shape(scores)
+    if 0 in scores.shape:  # JAX cannot take rows of an empty tensor
+        keys = ops.shape(index)[2]
+        return ops.zeros((batch, heads, query, keys), scores.dtype)
+    # (batch, heads, query, rows) -> (batch * query * rows, heads)
+    flat = ops.reshape(ops.transpose(scores, (0, 2, 3, 1)), (-1, heads))
+    index = index + _first_rows(batch, query, rows)
+    return take_rows_as_heads(flat, index)
+
+
+def sum_by_distance(weights: Any, index: Any, *, rows: int) -> Any:
+    """Sums weights, `(batch, heads, query, key)`, at each distance.
+
+    The result is `(batch, heads, query, rows)`, for an `index` as in
+    `take_by_distance`.
+    """
+    batch, heads, query, _ = ops.shape(weights)
+    # (batch, heads, query, key) -> (batch * query * key, heads)
+    flat = ops.reshape(ops.transpose(weights, (0, 2, 3, 1)), (-1, heads))
+    index = index + _first_rows(batch, query, rows)
+    sums = sums_of_segments(
+        flat, ops.reshape(index, (-1,)), count=batch * query * rows
+    )
+    sums = ops.reshape(sums, (batch, query, rows, heads))
+    return ops.transpose(sums, (0, 3, 1, 2))
+
+
+def _first_rows(batch: Any, query: Any, rows: int) -> Any:
+    """Returns the first row of each query: int32 (batch, query, 1)."""
+    first = ops.arange(batch * query, dtype="int32") * rows
+    return ops.reshape(first, (batch, query, 1))

@@ -1,7 +1,26 @@
-"""Initializers for several weights of a layer, with different numbers."""
+"""Weights by the initializers and regularizers of their layer."""
 
 import zlib
 from typing import Any
+
+
+def add_weight_of(layer: Any, name: str, shape: tuple[Any, ...]) -> Any:
+    """Adds a weight by the options of the kind that its name ends with.
+
+    `key_embeddings` has `layer.embeddings_initializer`, with a seed of its own,
+    `layer.embeddings_regularizer`, and a constraint where the layer has one.
+    """
+    kind = name.rpartition("_")[2]
+    initializer = getattr(layer, f"{kind}_initializer")
+    if name != kind:
+        initializer = initializer_of(initializer, name)
+    return layer.add_weight(
+        shape=shape,
+        initializer=initializer,
+        regularizer=getattr(layer, f"{kind}_regularizer"),
+        constraint=getattr(layer, f"{kind}_constraint", None),
+        name=name,
+    )
 
 
 def initializer_of(initializer: Any, name: str) -> Any:
@@ -9,15 +28,9 @@ def initializer_of(initializer: Any, name: str) -> Any:
 
     An initializer gives the same numbers each time it is called, and so do
     clones with its seed. The returned one has its own seed, made from the
-    given one and the name: the same seed makes the same layer.
-
-    Args:
-        initializer: A Keras initializer, or any callable.
-        name: A name that differs from that of the other weights.
-
-    Returns:
-        A new initializer. Callables without a config are returned unchanged,
-        and so are those with a `SeedGenerator`, which changes by itself.
+    given one and the name: the same seed makes the same layer. Callables
+    without a config are returned unchanged, and so are those with a
+    `SeedGenerator`, which changes by itself.
     """
     if not hasattr(initializer, "get_config"):
         return initializer

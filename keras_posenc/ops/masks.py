@@ -3,6 +3,7 @@
 True means a real token, or a query that may attend to a key.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,6 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.arguments import check_mask
-from keras_posenc.ops.sides import Side
 
 
 class _CarriedMask(keras.Layer):
@@ -74,6 +74,55 @@ def hide_padding(x: Any, mask: Any) -> Any:
     return ops.where(ops.expand_dims(mask, -1), x, ops.zeros_like(x))
 
 
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """What attention knows about the tokens on one of its two sides.
+
+    In self-attention both sides are the same. They differ where one sequence
+    attends to another, or new tokens to cached ones.
+
+    Attributes:
+        length: How many tokens, an integer or a scalar tensor.
+        tokens: Bool `(batch, length)`: which are not padding; None for all.
+        positions: Their positions, `(1, length)` or `(batch, length)`, with a
+            third axis where they are vectors; None where nothing uses them.
+        segment_ids: Integers `(batch, length)`, or None.
+        index: Integers `(length,)`: the order of the tokens, common to both
+            sides; by default 0, 1, 2 ... Causality depends on it, not on
+            positions, which may start again in each row.
+        places: Integers `(batch, length)`: the place of each token among those
+            of its row, which windows count in; by default the `index`.
+        known: What attention positions keep for the blocks that follow: see
+            `AttentionPosition.turned`.
+    """
+
+    length: Any
+    tokens: Any = None
+    positions: Any = None
+    segment_ids: Any = None
+    index: Any = None
+    places: Any = None
+    # Not copied: tensors of a function that is traced must stay within it.
+    known: dict[Any, Any] = dataclasses.field(
+        default_factory=dict, init=False, compare=False
+    )
+
+    def some(self, rows: Any) -> "Side":
+        """Returns the side of some of the tokens: integers `(rows,)`."""
+
+        def some(x: Any) -> Any:
+            return None if x is None else ops.take(x, rows, axis=1)
+
+        return Side(
+            length=ops.shape(rows)[0],
+            tokens=some(self.tokens),
+            positions=some(self.positions),
+            segment_ids=some(self.segment_ids),
+            places=some(self.places),
+            index=rows if self.index is None else ops.take(self.index, rows),
+        )
+
+
 def combine_masks(
     *,
     queries: Side,
@@ -82,7 +131,7 @@ def combine_masks(
     causal: bool = False,
     window: int | None = None,
 ) -> Any:
-    """Returns a mask for scores of shape `(batch, heads, query, key)`.
+    """Returns a mask that broadcasts to `(batch, heads, query, key)`, or None.
 
     Args:
         queries: The tokens that attend; only to keys of their own segment if
@@ -94,10 +143,6 @@ def combine_masks(
         window: The largest distance between a token and what it attends to, by
             the `places` of both sides or, without these, their `index`; None
             for no limit.
-
-    Returns:
-        Bool tensor that broadcasts to `(batch, heads, query, key)`, or None if
-        all queries may attend to all keys.
     """
     masks = []
     if keys.tokens is not None:

@@ -1,12 +1,22 @@
-"""Bases of public classes, which explain wrong arguments."""
+"""Bases of public classes: arguments by name, checked, kept and explained."""
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
 
+from keras_posenc.checks import (
+    check_bool,
+    check_choice,
+    check_count,
+    check_max_wavelength,
+    check_positive,
+    check_positive_int,
+    check_rate,
+)
+from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.recomputable import Recomputable
 from keras_posenc.ops.suggestions import did_you_mean
 
@@ -14,6 +24,75 @@ _PACKAGE = __name__.partition(".")[0]
 _SAVED_BY_KERAS = {"name", "dtype", "trainable"}
 # Arguments of every layer, which Keras handles.
 _OF_KERAS = {"input_shape", "input_dim"}
+_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+Check = Callable[[str, Any], Any]
+
+
+def or_none(check: Check) -> Check:
+    """Returns a check that None passes."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+_NAMES = {
+    check_bool: "bidirectional embedding_norm last_axis_first normalize "
+    "scale_inputs skip_masked skip_padding use_bias use_causal_mask "
+    "use_cross_attention use_gate use_logits_bias use_positions",
+    check_positive_int: "d_model hidden_dim intermediate_dim max_distance "
+    "max_position num_buckets num_channels num_heads num_layers patch_size "
+    "scale_base sequence_length start training_length vocabulary_size",
+    check_positive: "alibi_bias_max attn_scale floor_scale initial_scale "
+    "initial_threshold max_period min_period norm_epsilon",
+    or_none(check_positive_int): "embedding_dim encoding_dim head_dim "
+    "memory_dim num_decoder_layers num_key_value_heads target_vocabulary_size",
+    or_none(check_bool): "query_key_value_bias",
+    check_count: "num_class_tokens",
+    check_rate: "dropout",
+}
+#: The check of each constructor argument that means the same in every class.
+CHECKS: dict[str, Check] = {
+    **{
+        name: check for check, names in _NAMES.items() for name in names.split()
+    },
+    "layout": lambda name, value: check_choice(name, value, LAYOUTS),
+    "merge_mode": lambda name, value: check_choice(
+        name, value, ("add", "concat", None)
+    ),
+    "max_wavelength": lambda _, value: check_max_wavelength(value),
+    # By what a name ends with.
+    "_constraint": lambda _, value: keras.constraints.get(value),
+    "_initializer": lambda _, value: keras.initializers.get(value),
+    "_regularizer": lambda _, value: keras.regularizers.get(value),
+}
+
+
+def checked_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those arguments that `CHECKS` knows, checked.
+
+    Raises:
+        ValueError: A value that an argument cannot have.
+    """
+    return {
+        name: check(name, value)
+        for name, value in given.items()
+        if (check := CHECKS.get(name) or CHECKS.get(_ending(name)))
+    }
+
+
+def keep_arguments(layer: Any, given: Mapping[str, Any]) -> None:
+    """Checks constructor arguments, and keeps each as an attribute.
+
+    Args:
+        layer: The layer, after `super().__init__`.
+        given: The arguments by name, such as `locals()`: what `CHECKS` does
+            not know is left to the constructor.
+    """
+    for name, value in checked_arguments(given).items():
+        setattr(layer, name, value)
+
+
+def _ending(name: str) -> str:
+    return f"_{name.rpartition('_')[2]}" if "_" in name else ""
 
 
 class NamedOptions:
@@ -28,26 +107,17 @@ class NamedOptions:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         # Here, since Functional models do not pass arguments to `__init__`. A
         # user's own constructor decides itself what it takes.
-        if (args or kwargs) and not _is_users(_constructors(cls)[0]):
-            _refuse_unnamed_options(cls, args)
+        if kwargs and not _is_users(_constructors(cls)[0]):
             refuse_unknown(cls, kwargs)
         new = super().__new__
         return new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            super().__init__(*args, **kwargs)
-        except (TypeError, ValueError):
-            # A user's constructor passed on what Keras does not take.
-            refuse_unknown(type(self), kwargs)
-            raise
 
 
 class NamedArguments(NamedOptions, Recomputable):
     """Base of layers and models, before Keras's own.
 
-    Explains unknown arguments of the constructor, and arguments of the call
-    that were given without their names.
+    Explains unknown arguments of the constructor, arguments of the call that
+    were given without their names, and ragged tensors.
     """
 
     takes_ragged: ClassVar[bool] = False
@@ -56,8 +126,17 @@ class NamedArguments(NamedOptions, Recomputable):
         if len(args) > 1:
             _refuse_unnamed(self, args)
         if not self.takes_ragged:
-            _refuse_ragged(self, args, kwargs)
+            for name, value in {"inputs": args[:1], **kwargs}.items():
+                _refuse_ragged(self, name, value)
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+
+class ConfiguredLayer(NamedArguments):
+    """Base of layers that keep each constructor argument as an attribute."""
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()  # type: ignore[misc]
+        return {**config, **config_of(self)}
 
 
 def config_of(layer: Any) -> dict[str, Any]:
@@ -85,11 +164,7 @@ def _serialized(name: str, value: Any) -> Any:
 
 def _constructors(kind: type) -> list[type]:
     """Returns the classes whose constructors run, the class's own first."""
-    return [
-        each
-        for each in kind.__mro__[:-1]
-        if "__init__" in vars(each) and each is not NamedOptions
-    ]
+    return [each for each in kind.__mro__[:-1] if "__init__" in vars(each)]
 
 
 def _is_of(package: str, kind: type) -> bool:
@@ -106,51 +181,21 @@ def _parameters(kind: type) -> list[inspect.Parameter]:
     return rest
 
 
-def _refuse_unnamed_options(kind: type[NamedOptions], args: Any) -> None:
-    """Raises `TypeError` for constructor arguments without their names."""
-    parameters = _parameters(_constructors(kind)[0])
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return
-    places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    if len(args) <= len(places):
-        return
-    known = _arguments(kind)
-    taken = ", ".join(f"`{each}`" for each in places) or "none"
-    raise TypeError(
-        f"{kind.__name__} takes these arguments without a name: {taken}. "
-        f"Received: {len(args)}. "
-        f"Give others by name: {', '.join(sorted(known - {*places}))}"
-    )
-
-
-def _arguments(kind: type[NamedOptions]) -> set[str]:
-    """Returns what a class's constructors take."""
+def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
+    """Raises `ValueError` for a name that no constructor of a class takes."""
     known: set[str] = set()
     hidden: frozenset[str] = frozenset()
     for each in _constructors(kind):
         parameters = _parameters(each)
-        named = [
-            p
-            for p in parameters
-            if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
-            and p.name not in hidden
-        ]
-        known |= {p.name for p in named}
+        known |= {p.name for p in parameters if p.kind not in _SEVERAL} - hidden
         if _is_users(each):
             continue
         hidden = kind.hidden_arguments
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-        if not _is_of(_PACKAGE, each):
+        takes_more = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        if not takes_more or not _is_of(_PACKAGE, each):
             break  # Keras's other bases get their arguments from it
-    return known
-
-
-def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
-    """Raises `ValueError` for a name that no constructor of a class takes."""
-    known = _arguments(kind)
-    takes_more = _OF_KERAS if issubclass(kind, keras.Layer) else set()
-    unknown = next((x for x in given if x not in known | takes_more), None)
+    of_keras = _OF_KERAS if issubclass(kind, keras.Layer) else set()
+    unknown = next((x for x in given if x not in known | of_keras), None)
     if unknown is None:
         return
     if unknown in {*_call_names(kind)[0]} - kind.hidden_arguments:
@@ -164,14 +209,12 @@ def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
     ) from None
 
 
+@functools.cache
 def _call_names(kind: type) -> tuple[list[str], float]:
     """Returns the arguments of a call, and how many may be unnamed."""
     call = getattr(kind, "call", None)
-    return ([], float("inf")) if call is None else _names_of(call)
-
-
-@functools.cache
-def _names_of(call: Callable[..., Any]) -> tuple[list[str], float]:
+    if call is None:
+        return [], float("inf")
     _, *parameters = inspect.signature(call).parameters.values()  # no `self`
     names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
@@ -184,86 +227,27 @@ def _refuse_unnamed(layer: Any, args: tuple[Any, ...]) -> None:
     names, most = _call_names(type(layer))
     if len(args) <= most:
         return
-    names = [each for each in names if each not in layer.hidden_arguments]
     inputs = getattr(layer, "inputs", None) or []
-    given = [each for each in args[1:] if each is not None]
     if isinstance(layer, keras.Model) and len(inputs) > 1:
         pairs = ", ".join(f"{each.name!r}: {each.name}" for each in inputs)
         remedy = f"all inputs in one dict: {layer.name}({{{pairs}}})"
-    elif not given:
-        remedy = f"it alone, without None: {layer.name}(x)"
-    elif meant := _meant(given[0], names):
-        remedy = f"the others by name: {layer.name}(x, {meant})"
-    elif all(each is args[0] for each in given):
-        # As in `attention(query, value)`, for self-attention.
-        remedy = f"it once: {layer.name}(x)"
     else:
-        remedy = "the others by name: "
-        remedy += f"{layer.name}(x, NAME=...), NAME one of {', '.join(names)}"
+        others = ", ".join(x for x in names if x not in layer.hidden_arguments)
+        remedy = f"the others by name: {layer.name}(x, NAME=...), NAME one of "
+        remedy += others
     raise TypeError(
         f"{type(layer).__name__} '{layer.name}' takes one argument without a "
         f"name, its inputs. Received: {len(args)}. Give {remedy}"
     )
 
 
-def _meant(value: Any, names: list[str]) -> str | None:
-    """Returns the only argument that a value can be, or None."""
-    if isinstance(value, bool):
-        return f"training={value}"  # an argument of every layer
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        return None
-    dtype = keras.backend.standardize_dtype(value.dtype)
-    kind = "float" if "float" in dtype else dtype
-    name = {
-        ("bool", 2): "mask",
-        ("bool", 3): "attention_mask",
-        ("float", 3): "memory",
-    }.get((kind, len(value.shape)), "")
-    return f"{name}={name}" if name in names else None
-
-
-def _refuse_ragged(
-    layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _refuse_ragged(layer: Any, name: str, value: Any) -> None:
     """Raises `ValueError` for a RaggedTensor, which has no usable shape."""
-    named = [(None, each) for each in args[:1]] + [*kwargs.items()]
-    for name, value in named:
-        ragged = next(filter(_is_ragged, _flat(value)), None)
-        if ragged is None:
-            continue
-        masks = _call_names(type(layer))[0]
-        is_inputs = name in (None, "inputs")
-        x = "x" if is_inputs else str(name)
-        mask = "mask" if is_inputs else f"{name}_mask"
-        is_integer = "int" in keras.backend.standardize_dtype(ragged.dtype)
-        what = "a padded tensor"
-        pad: Any = ""
-        if is_inputs and is_integer:
-            what, pad = "padded ids", getattr(layer, "pad_id", 0) or ""
-        if isinstance(value, dict):
-            pairs = ", ".join(
-                f"{key!r}: {key}" + f".to_tensor({pad})" * _is_ragged(each)
-                for key, each in value.items()
+    for each in keras.tree.flatten(value):
+        if hasattr(each, "nested_row_splits"):
+            raise ValueError(
+                f"{type(layer).__name__} '{layer.name}' takes no RaggedTensor. "
+                f"Received: `{name}` of shape {each.shape}. Give a padded one, "
+                f"x.to_tensor({getattr(layer, 'pad_id', '') or ''}), and for "
+                "vectors their mask, tf.sequence_mask(x.row_lengths())"
             )
-            remedy = f"{{{pairs}}}"
-        else:
-            remedy = f"{x}.to_tensor({pad})"
-        if not is_integer and mask in masks:
-            what += " and its mask"
-            remedy += f", {mask}=tf.sequence_mask({x}.row_lengths())"
-        given = "" if is_inputs else f"x, {name}="
-        raise ValueError(
-            f"{type(layer).__name__} '{layer.name}' takes no RaggedTensor. "
-            f"Received: `{name or 'inputs'}` of shape {ragged.shape}. Give "
-            f"{what}: {layer.name}({given}{remedy})"
-        )
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    yield from value if isinstance(value, list | tuple) else [value]
-
-
-def _is_ragged(value: Any) -> bool:
-    return hasattr(value, "nested_row_splits")

@@ -31,13 +31,7 @@ def rows_of(table: Any, rows: Any) -> Any:
 
 
 def where_valid(valid: Any, x: Any, *, nan: Any) -> Any:
-    """Returns `x`, with NaN where it is not valid.
-
-    Args:
-        valid: Bool, broadcasts to `x`.
-        x: Floats.
-        nan: NaN, in the dtype of `x`, of any shape that broadcasts.
-    """
+    """Returns `x`, with NaN, in its dtype, where it is not valid."""
     if is_exported_by_keras():
         added = ops.convert_to_tensor(np.array([np.nan, 0]))
         row = ops.cast(valid, "int32")

@@ -15,14 +15,9 @@ def counted_positions(
 ) -> Any:
     """Counts positions from `start_index`; returns None for plain counting.
 
-    Args:
-        start_index: Integer scalar or `(batch,)`.
-        segment_ids: If given, counting starts again with each segment.
-        mask: If given, only unmasked tokens count.
-
-    Returns:
-        Integers `(batch, seq)`; None without segments and mask, where token
-        `t` has position `start_index + t`.
+    With `segment_ids` counting starts again with each segment, with a mask only
+    unmasked tokens count: integers `(batch, seq)`. Without both, token `t` has
+    position `start_index + t`.
     """
     if segment_ids is not None:
         positions = positions_from_segments(segment_ids)
@@ -36,12 +31,8 @@ def counted_positions(
 def plain_positions(start_index: Any, length: Any) -> Any:
     """Returns `start_index ... start_index + length - 1`.
 
-    Args:
-        start_index: Integer scalar or `(batch,)`.
-        length: Integer, or an integer scalar tensor.
-
-    Returns:
-        Integers `(seq,)`, or `(batch, seq)`.
+    Integers `(seq,)`, or `(batch, seq)` for a start of `(batch,)`. The length
+    may be a scalar tensor.
     """
     return _from_start(start_index, ops.arange(length, dtype="int32"))
 
@@ -60,90 +51,6 @@ def _from_start(start_index: Any, positions: Any) -> Any:
     # bias, and adds it to the columns if their number is that of the rows.
     dtype = keras.backend.result_type(positions.dtype, start_index.dtype)
     return ops.cast(positions, dtype) + ops.cast(start_index, dtype)
-
-
-def random_positions(scores: Any, *, length: Any, count: Any = None) -> Any:
-    """Returns sorted random positions: those of the lowest scores of a row.
-
-    Uniformly random scores give every set of positions the same probability.
-
-    Args:
-        scores: `(batch, max_position)`.
-        length: How many positions: an integer, or a scalar tensor.
-        count: If given, how many of them each row has, at its start; the rest
-            is `max_position - 1`. int32 `(batch, 1)`.
-
-    Returns:
-        int32 `(batch, length)`. The graph fails where `length` exceeds
-        `max_position`.
-    """
-    order = ops.cast(ops.argsort(scores, axis=-1), "int32")
-    drawn = order[:, :length]
-    if count is not None:
-        rank = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
-        rest = ops.full_like(drawn, scores.shape[1] - 1)
-        drawn = ops.where(rank < count, drawn, rest)
-    # If there are too few, this shape makes the graph fail.
-    return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
-
-
-def skipping_positions(
-    scores: Any, *, rank: Any, count: Any, max_position: int
-) -> Any:
-    """Returns positions that skip once, from the first tokens to the others.
-
-    Of `n` tokens the first 1 to (n + 1) // 2 are counted from 0; the others are
-    moved by 0 to `max_position - n`. Both numbers are drawn uniformly.
-
-    Args:
-        scores: Uniform in [0, 1), `(batch, 2)`.
-        rank: The index of each token in its row, int32 `(batch, seq)`.
-        count: `n`: int32 `(batch, 1)`; 0 counts as 1. Where it exceeds
-            `max_position`, tokens are counted from 0.
-        max_position: One more than the largest position.
-
-    Returns:
-        int32 `(batch, seq)`, strictly increasing with the rank.
-
-    References:
-        - [Zhu et al., 2023](https://arxiv.org/abs/2309.10400)
-    """
-
-    def drawn(score: Any, values: Any) -> Any:
-        values = ops.maximum(values, 1)
-        drawn = ops.cast(score * ops.cast(values, score.dtype), "int32")
-        return ops.minimum(drawn, values - 1)  # a product may round up
-
-    first, shift = ops.split(scores, 2, axis=1)
-    count = ops.maximum(count, 1)
-    begins = 1 + drawn(first, ops.floor_divide(count + 1, 2))
-    shift = drawn(shift, max_position - count + 1)
-    return rank + ops.where(rank >= begins, shift, ops.zeros_like(shift))
-
-
-def spread_positions(rank: Any, *, count: Any, max_position: int) -> Any:
-    """Returns the means of sorted random positions, rounded down.
-
-    Of `n` draws without repetition from `0 ... m - 1` the `k`-th, from 0 on,
-    is `(k + 1) (m + 1) / (n + 1) - 1` on average: they are evenly spread.
-
-    Args:
-        rank: `k`: int32 `(batch, seq)`, below `count`.
-        count: `n`: int32 `(batch, 1)`; 0 counts as 1. Where it exceeds
-            `max_position`, tokens are counted from 0.
-        max_position: `m`.
-
-    Returns:
-        int32 like `rank`, strictly increasing with it. Beyond 4,096 tokens,
-        where a product is rounded, some may be off by one.
-    """
-    gaps = ops.maximum(count, 1) + 1
-    step = ops.maximum(ops.floor_divide(max_position + 1, gaps), 1)
-    left = ops.maximum(max_position + 1 - step * gaps, 0)
-    # In float32: the product may exceed int32.
-    product = ops.cast(rank + 1, "float32") * ops.cast(left, "float32")
-    more = ops.floor(product / ops.cast(gaps, "float32"))
-    return (rank + 1) * step + ops.cast(more, "int32") - 1
 
 
 def positions_from_mask(mask: Any) -> Any:
@@ -222,11 +129,7 @@ def token_counts(mask: Any) -> Any:
 
 
 def row_lengths(mask: Any) -> Any:
-    """Returns the length of each row up to its last unmasked token.
-
-    Returns:
-        int32 `(batch, 1)`; 0 for a row without any.
-    """
+    """Returns the place after each row's last token: int32 `(batch, 1)`."""
     mask = ops.cast(mask, "int32")
     place = ops.arange(ops.shape(mask)[1], dtype="int32") + 1
     # An empty row has no maximum: add a column of 0.
@@ -235,15 +138,7 @@ def row_lengths(mask: Any) -> Any:
 
 
 def segment_lengths(segment_ids: Any, *, mask: Any = None) -> Any:
-    """Returns the length of the segment of each token.
-
-    Args:
-        segment_ids: Integer tensor of shape `(batch, seq)`.
-        mask: If given, only unmasked tokens count; `(batch, seq)`.
-
-    Returns:
-        int32 tensor of shape `(batch, seq)`.
-    """
+    """Returns how many unmasked tokens the segment of each token has."""
     segment_ids = ops.convert_to_tensor(segment_ids)
     if mask is None:
         counted = ops.ones_like(segment_ids, dtype="int32")
@@ -281,15 +176,7 @@ def count_positions(
 ) -> Any:
     """Returns the positions given, or else counts them.
 
-    Args:
-        positions: `(seq,)`, `(batch, seq)` or `(batch, seq, axes)`, or None.
-        start_index: The first position: an integer or `(batch,)`.
-        segment_ids: Integers `(batch, seq)`: counting starts again with each
-            segment; or None.
-        length: The number of tokens.
-
-    Returns:
-        `(1, seq)` or `(batch, seq)`, or the vectors that were given.
+    `(1, seq)` or `(batch, seq)`, or the vectors that were given.
     """
     if positions is None:
         positions = counted_positions(start_index, segment_ids=segment_ids)

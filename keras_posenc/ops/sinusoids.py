@@ -72,14 +72,9 @@ class Phases:
         )
 
     def at(self, positions: Any) -> tuple[Any, Any]:
-        """Returns sines and cosines at positions, integers or floats.
+        """Returns sines and cosines at integers or floats, `(..., pairs)` each.
 
-        Args:
-            positions: Tensor of any shape. A position that is NaN, or whose
-                magnitude exceeds 2**24, gives NaN.
-
-        Returns:
-            Two tensors of shape `(*positions.shape, pairs)`.
+        A position that is NaN, or whose magnitude exceeds 2**24, gives NaN.
         """
         whole, fraction, valid = split_positions(positions, exact=self.dtype)
         return add_angles(
@@ -90,10 +85,8 @@ class Phases:
     def compose(self, high: Any, fraction: Any, valid: Any) -> Any:
         """Returns sine and cosine of the angles of 64 * high + fraction.
 
-        Args:
-            high: Integers in +-(2**18 + 1).
-            fraction: Floats in [0, 1), or None.
-            valid: Bool: where False, the result is NaN.
+        `high` are integers in +-(2**18 + 1), `fraction` floats in [0, 1) or
+        None. Where not `valid`, the result is NaN.
         """
         xp = self._xp
         digits = xp.minimum(xp.abs(high), _MOST + 1)
@@ -227,15 +220,7 @@ class Sinusoids:
         return encoding + where_valid(in_range, zero, nan=float("nan"))
 
     def at(self, positions: Any) -> Any:
-        """Returns encodings of the given positions, integers or floats.
-
-        Args:
-            positions: Tensor of any shape. A position that is NaN, or whose
-                magnitude exceeds 2**24, is encoded as NaN.
-
-        Returns:
-            Tensor of shape `(*positions.shape, dim)`.
-        """
+        """Returns encodings of any positions, `(..., dim)`, as `range` does."""
         phases = Phases(self._rates, dtype=self.dtype)
         return columns(*phases.at(positions), dim=self.dim, layout=self.layout)
 

@@ -12,18 +12,10 @@ from keras_posenc.ops.sinusoids import split_positions
 def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
     """Returns rows of a table by position; NaN for a token outside it.
 
-    A runtime that reads beyond a table fails, wraps around, or returns
-    whatever memory is there. Here nothing is read beyond the table, and a
-    token without a row cannot be mistaken for one with a row.
-
-    Args:
-        table: `(length, width)`.
-        positions: Integers, `(seq,)` or `(batch, seq)`.
-        mask: Bool `(batch, seq)`. A masked token outside the table takes the
-            nearest row instead of NaN.
-
-    Returns:
-        `(*positions.shape, width)`, or `(batch, seq, width)` with a mask.
+    A runtime that reads beyond a table fails, wraps around, or returns whatever
+    memory is there. Here nothing is read beyond the table, and a token without
+    a row cannot be mistaken for one with a row: a masked one takes the nearest
+    row, any other one NaN.
     """
     length = table.shape[0]
     whole, _, valid = split_positions(positions)
@@ -37,17 +29,10 @@ def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
 
 
 def resized_table(table: np.ndarray, length: int) -> np.ndarray:
-    """Resizes a table by linear interpolation between its rows.
+    """Resizes `(rows, width)` to `length` rows by linear interpolation.
 
     The first and the last row stay, so positions near the ends of a sequence
-    keep what they learned, and the rest is spread evenly.
-
-    Args:
-        table: `(rows, width)`.
-        length: Number of rows of the result, above 0.
-
-    Returns:
-        `(length, width)`, float64.
+    keep what they learned, and the rest is spread evenly. float64.
     """
     rows = table.shape[0]
     place = np.linspace(0, rows - 1, length)

@@ -2,11 +2,11 @@
 
 A timestamp of today is 1.7e9 seconds. In float32 it is off by up to a minute,
 and its product with a frequency loses 31 of the angle's bits. But a sine needs
-only the fraction of a turn, which integer arithmetic keeps. A position is a
-number in base 256. Digit `d` of weight `256 ** k` rotates by `d` times the
-fraction of `256 ** k * frequency`. These fractions are stored to 2**-40 (or
-2**-60) of a turn, in two (or three) integers of 20 bits. Sums of products of
-digits and such integers fit int32 on every device.
+only the fraction of a turn, which integer arithmetic keeps, on devices without
+float64 too. A position is a number in base 256. Digit `d` of weight `256 ** k`
+rotates by `d` times the fraction of `256 ** k * frequency`. These fractions are
+stored to 2**-40 (or 2**-60) of a turn, in two (or three) integers of 20 bits.
+Sums of products of digits and such integers fit int32.
 
 An angle is off by less than 7e-9 radians (9 digits up to 256, each times
 2**-41 of a turn), plus the rounding of the dtype: 2**-25 of a turn, and 2**-24
@@ -75,30 +75,26 @@ def time_digits(
         fraction = fractions
     # Only the highest digit of each group may be outside 0 ... 255. Digits need
     # no carrying: the angle is linear in them.
-    digits = [*_base_256(low), *_base_256(high)]
-    if fraction is None:
-        return Digits(digits, 0, valid)
-    below = []
-    count = 6 if dtype == "float64" else 3
-    for place in range(count):
-        fraction = fraction * 256
-        last = place == count - 1
-        digit = ops.round(fraction) if last else ops.floor(fraction)
-        fraction = fraction - digit
-        below.append(ops.cast(digit, "int32"))
-    return Digits(below[::-1] + digits, -count, valid)
+    digits = []
+    for number in (low, high):
+        rest = floor_divide(number, 256)
+        digits += [mod(number, 256), mod(rest, 256), floor_divide(rest, 256)]
+    count = 0
+    if fraction is not None:
+        count = 6 if dtype == "float64" else 3
+        for place in range(count):
+            fraction = fraction * 256
+            is_last = place == count - 1
+            digit = (ops.round if is_last else ops.floor)(fraction)
+            fraction = fraction - digit
+            digits.insert(0, ops.cast(digit, "int32"))
+    return Digits(digits, -count, valid)
 
 
 def fixed_turns(
     frequencies: Sequence[Fraction], *, digits: Digits, dtype: str
 ) -> Table:
-    """Returns the turns of each digit, for frequencies known exactly.
-
-    Args:
-        frequencies: Turns for each unit of position.
-        digits: The output of `time_digits`.
-        dtype: Dtype of the angles.
-    """
+    """Returns the turns of each digit, for exact turns per unit of position."""
     powers = range(digits.lowest, digits.lowest + len(digits.digits))
     table = _table(tuple(frequencies), tuple(powers), _chunks(dtype))
     return [list(chunk) for chunk in table]
@@ -127,39 +123,29 @@ def learned_turns(frequencies: Any, *, digits: Digits, dtype: str) -> Table:
 
 
 def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
-    """Returns angles within half a turn of 0: `(*positions.shape, pairs)`.
+    """Returns radians within half a turn of 0: `(*positions.shape, pairs)`.
 
-    Args:
-        digits: The output of `time_digits`.
-        table: The output of `fixed_turns` or `learned_turns`.
-        dtype: `"float32"` or `"float64"`, the dtype of the result.
-
-    Returns:
-        Radians; NaN for positions that are not valid.
+    They are of the dtype given, `"float32"` or `"float64"`, and NaN for
+    positions that are not valid.
     """
     places = [ops.expand_dims(digit, -1) for digit in digits.digits]
-    sums = [
-        functools.reduce(
-            operator.add,
-            map(ops.multiply, places, chunk),
-        )
-        for chunk in table
-    ]
+    turn = carry = None
     # From the lowest chunk up, the excess of 20 bits is carried.
-    turn = None
-    for position in reversed(range(len(sums))):
-        chunk = sums[position]
-        if position == 0:
-            # The highest carry is whole turns; the angle nearest to 0 is best.
-            part = mod(chunk + _ONE // 2, _ONE) - _ONE // 2
+    for chunk in reversed(table):
+        total = functools.reduce(operator.add, map(ops.multiply, places, chunk))
+        if carry is not None:
+            total = total + carry
+        if chunk is table[0]:
+            # The excess is whole turns; the angle nearest to 0 is best.
+            part = mod(total + _ONE // 2, _ONE) - _ONE // 2
         else:
-            part = mod(chunk, _ONE)
-            carry = floor_divide(chunk, _ONE)
-            sums[position - 1] = sums[position - 1] + carry
+            part, carry = mod(total, _ONE), floor_divide(total, _ONE)
         part = ops.cast(part, dtype)
-        part = part if turn is None else part + turn
-        turn = part / 1024 / 1024
-    return turn * _two_pi(digits.valid, dtype)
+        turn = (part if turn is None else part + turn) / 1024 / 1024
+    # 2 pi, or NaN, as bits: so that no converter rounds it to float16.
+    circle = np.array([[2 * math.pi], [math.nan]], dtype)
+    circle = ops.convert_to_tensor(kept_table(circle))
+    return turn * rows_of(circle, ops.where(digits.valid, 0, 1))
 
 
 def learnable(angle: Any, *, times: Any, frequencies: Any) -> Any:
@@ -174,22 +160,6 @@ def learnable(angle: Any, *, times: Any, frequencies: Any) -> Any:
 
 def _chunks(dtype: str) -> int:
     return 3 if dtype == "float64" else 2
-
-
-def _two_pi(valid: Any, dtype: str) -> Any:
-    """Returns 2 pi where valid, else NaN: `(*valid.shape, 1)`.
-
-    Looked up as integers, so that no converter rounds it to float16.
-    """
-    values = np.array([[2 * math.pi], [math.nan]], dtype)
-    row = ops.where(valid, 0, 1)
-    return rows_of(ops.convert_to_tensor(kept_table(values)), row)
-
-
-def _base_256(x: Any) -> list[Any]:
-    """Returns the three digits of an int32, the highest with its sign."""
-    rest = floor_divide(x, 256)
-    return [mod(x, 256), mod(rest, 256), floor_divide(rest, 256)]
 
 
 def _as_real(x: Any, exact: str) -> Any:

@@ -13,14 +13,7 @@ _LIMIT, _SCALE = 2.0**50, 2.0**80
 
 
 def unit_vectors(vectors: Any) -> Any:
-    """Returns vectors of length 1, in float32 or higher; zeros stay zeros.
-
-    Args:
-        vectors: Float tensor of shape `(..., dim)`.
-
-    Returns:
-        The same shape.
-    """
+    """Returns vectors of length 1, in float32 or higher; zeros stay zeros."""
     x = ops.cast(vectors, keras.backend.result_type(vectors.dtype, "float32"))
     size = largest(ops.absolute(x), axis=-1, keepdims=True)
     scale = ops.where(size > _LIMIT, 1 / _SCALE, 1.0)

@@ -1,47 +1,43 @@
-"""The base of all encodings of inputs, which merges both."""
+"""The bases of encodings of inputs: merging both, and positions of tokens."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_choice, check_positive_int, check_rate
-from keras_posenc.ops.arguments import check_input_shape, check_inputs
+from keras_posenc.ops.arguments import (
+    check_input_shape,
+    check_inputs,
+    check_integers,
+    check_position_tensors,
+)
 from keras_posenc.ops.broadcasting import spread
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.masks import hide_masked, resolve_mask
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
+from keras_posenc.ops.positions import counted_positions
 
-MERGE_MODES = ("add", "concat", None)
 
-
-class MergedEncoding(NamedArguments, keras.Layer):
+class MergedEncoding(ConfiguredLayer, keras.Layer):
     """Base of the layers that merge an encoding with their inputs.
 
-    A subclass names the axes of its inputs in `axes`, computes the encoding in
-    `call` and passes it to `merge`. It may override `encoding_width`, the width
-    of the encoding, and `input_factor`, which multiplies the inputs.
-
-    Args:
-        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
-            the encoding alone.
-        dropout: Rate of the dropout after the merge, in [0, 1).
-        **kwargs: As for `keras.Layer`.
+    A subclass calls `keep` in its constructor, names the axes of its inputs in
+    `axes`, computes the encoding in `call` and passes it to `merge`. It may
+    override `encoding_width`, the width of the encoding, and `input_factor`,
+    which multiplies the inputs.
     """
 
     axes: tuple[str, ...] = ("batch", "seq", "dim")
-    # Width of a concatenated encoding, if not the inputs' own: set by layers
-    # with such an argument, with `check_encoding_dim`.
     encoding_dim: int | None = None
 
-    def __init__(
-        self,
-        *,
-        merge_mode: str | None = "add",
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.merge_mode = check_choice("merge_mode", merge_mode, MERGE_MODES)
-        self.dropout = check_rate("dropout", dropout)
+    def keep(self, given: dict[str, Any]) -> None:
+        """Checks the arguments of the constructor, and keeps them."""
+        keep_arguments(self, given)
+        if self.encoding_dim is not None and self.merge_mode != "concat":
+            raise ValueError(
+                "`encoding_dim` needs merge_mode='concat'. Received: encoding_"
+                f"dim={self.encoding_dim!r}, merge_mode={self.merge_mode!r}"
+            )
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -60,7 +56,6 @@ class MergedEncoding(NamedArguments, keras.Layer):
         check_input_shape(self, input_shape, self.axes)
         self.build_encoding(input_shape)
         self.dropout_layer.build(self.compute_output_shape(input_shape))
-        self.built = True
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
         """Makes the weights, if the layer has any."""
@@ -109,17 +104,96 @@ class MergedEncoding(NamedArguments, keras.Layer):
         by_mode = {"add": dim, "concat": dim + width, None: width}
         return (*outer, by_mode[self.merge_mode])
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
 
+class TokenEncoding(MergedEncoding):
+    """Base of the encodings of `(batch, seq, dim)` by position.
 
-def check_encoding_dim(value: Any, merge_mode: str | None) -> int | None:
-    """Returns a positive integer or None, as which `"add"` takes it only."""
-    if value is None:
-        return None
-    if merge_mode != "concat":
-        raise ValueError(
-            "`encoding_dim` needs merge_mode='concat'. Received: "
-            f"encoding_dim={value!r}, merge_mode={merge_mode!r}"
+    Each token is merged with its own encoding only. So values of padding stay
+    in padding, and reach no gradient of a weight.
+
+    A subclass defines `encode`. It gets checked arguments, with the mask
+    resolved, and positions as returned by `place`. `PositionalEncoding`
+    documents them, and `skip_masked`.
+    """
+
+    # (inputs, positions, start_index, segment_ids, mask) -> the encoding,
+    # (seq, width) or (batch, seq, width).
+    encode: Callable[..., Any]
+    # Whether positions may be floats, not only integers.
+    REAL_POSITIONS: ClassVar[bool] = True
+
+    def call(
+        self,
+        inputs: Any,
+        *,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        positions, mask = self.place(
+            inputs, positions, start_index, segment_ids, mask
         )
-    return check_positive_int("encoding_dim", value)
+        encoding = self.encode(
+            inputs, positions, start_index, segment_ids, mask
+        )
+        return self.merge(inputs, encoding, training)
+
+    def compute_output_spec(
+        self, inputs: Any, *, training: bool | None = None, **call: Any
+    ) -> Any:
+        self.check_call(inputs, **call)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+        )
+
+    def place(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> tuple[Any, Any]:
+        """Checks a call; returns the positions of its tokens and their mask.
+
+        Positions are None where all are counted from `start_index`.
+        """
+        mask = resolve_mask(mask, inputs)
+        self.check_call(inputs, positions, start_index, segment_ids, mask)
+        if positions is not None:
+            return hide_masked(positions, mask), mask
+        counted = mask if self.skip_masked else None
+        return counted_positions(
+            start_index, segment_ids=segment_ids, mask=counted
+        ), mask
+
+    def check_call(
+        self,
+        inputs: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        mask: Any = None,
+    ) -> None:
+        """Raises `ValueError` for call arguments that exclude each other."""
+        self.check_inputs(inputs)
+        batch, seq, _ = inputs.shape
+        check_position_tensors(
+            batch, seq, positions, start_index, segment_ids, mask
+        )
+        if segment_ids is not None and self.skip_masked:
+            raise ValueError(
+                "`segment_ids` cannot be used with skip_masked=True, which "
+                "counts positions in another way"
+            )
+        if positions is None:
+            return
+        if not self.REAL_POSITIONS:
+            check_integers("positions", positions)
+        if self.skip_masked:
+            raise ValueError(
+                "`positions` gives the position of every token, and cannot be "
+                "used with skip_masked=True"
+            )

@@ -1,12 +1,13 @@
 """The base class of positions inside attention, with its hooks."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 import keras
+from keras import ops
 
-from keras_posenc.ops.named import NamedArguments
+from keras_posenc.ops.named import ConfiguredLayer, NamedArguments
 
 
 class AttentionPosition(NamedArguments, keras.Layer):
@@ -123,3 +124,75 @@ class AttentionPosition(NamedArguments, keras.Layer):
         # A hook is called by another layer, whose autocasting would otherwise
         # decide the dtype of the weights.
         return super().add_weight(*args, **{"autocast": False, **kwargs})
+
+
+class OwnPosition(ConfiguredLayer, AttentionPosition):
+    """Base of the positions of this package."""
+
+    def shared(self, known: Any, key: tuple[Any, ...], make: Any) -> Any:
+        """Returns what `make()` returned for the same key in another block."""
+        known = {} if known is None else known
+        # The layer itself is kept too: another one could get its id.
+        key = id(self), *key
+        if key not in known:
+            known[key] = self, make()
+        return known[key][1]
+
+    def check_pairs(self, width: Any) -> None:
+        """Raises `ValueError` unless features can be rotated in pairs."""
+        if not width or width % 2:
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' rotates features in "
+                "pairs: their number must be known, even and above 0. Received:"
+                f" width {width} of one head"
+            )
+
+
+def check_position_axes(
+    within: Collection[AttentionPosition],
+    positions: Any,
+    name: str = "positions",
+) -> int | None:
+    """Returns how many axes positions have; None where they are numbers.
+
+    Args:
+        within: The positions inside attention that take them.
+        positions: As in a call; None where tokens are counted.
+        name: The name of the argument.
+
+    Raises:
+        ValueError: A layer takes vectors where positions are numbers, numbers
+            where they are vectors, or vectors of another width; or positions
+            are vectors, and no layer takes positions.
+    """
+    if positions is not None and not hasattr(positions, "shape"):
+        positions = ops.convert_to_tensor(positions)
+    shape = None if positions is None else tuple(positions.shape)
+    axes = shape[-1] if shape is not None and len(shape) == 3 else None
+    row = f"batch, {'source' if 'memory' in name else 'seq'}"
+    if axes is not None and not within:
+        raise ValueError(
+            f"`{name}` must be of shape ({row}), a number for each token, "
+            "without an `attention_position` that takes vectors, such as "
+            f"keras_posenc.RotaryEmbedding(axes={axes}). Received: {name} of "
+            f"shape {shape}"
+        )
+    for position in within:
+        wanted = position.num_axes
+        if axes == wanted or (axes is None and position.takes_numbers):
+            continue
+        received = f"{name} of shape {shape}"
+        if positions is None:
+            received = (
+                f"no {name}, so that tokens are counted. Give what a "
+                "GridPositions layer makes of images, or vectors of your own; "
+                "or rotate by sections, axes={'mrope_section': [...]}, for "
+                "which a number is the same on all axes"
+            )
+        raise ValueError(
+            f"{type(position).__name__} '{position.name}' needs `{name}` of "
+            f"shape ({row}"
+            + ("), a number" if wanted is None else f", {wanted}), a vector")
+            + f" for each token. Received: {received}"
+        )
+    return axes

@@ -1,4 +1,4 @@
-"""The learned table of positions."""
+"""Learned tables of positions."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from keras import ops
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import known_values
+from keras_posenc.ops.initializers import add_weight_of
+from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.positions import plain_positions
 from keras_posenc.ops.tables import resized_table, rows_at
-from keras_posenc.positional._merged_encoding import check_encoding_dim
-from keras_posenc.positional._token_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -39,17 +40,7 @@ class PositionEmbedding(TokenEncoding):
         embeddings_constraint: Constraint of the table, or None.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
-    Call arguments:
-        inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: Integers, `(seq,)` or `(batch, seq)`. Not together with
-            `start_index` or `skip_masked`.
-        start_index: Position of the first token: an integer or `(batch,)`
-            integers.
-        segment_ids: Integers of shape `(batch, seq)`, as in
-            `PositionalEncoding`.
-        mask: Bool `(batch, seq)`, True for a token. By default the mask that
-            the inputs carry.
-        training: Whether dropout is active.
+    Call arguments: those of `PositionalEncoding`; `positions` are integers.
 
     Returns:
         `(batch, seq, dim)` in the layer's compute dtype; `(batch, seq, dim +
@@ -94,34 +85,12 @@ class PositionEmbedding(TokenEncoding):
         embeddings_constraint: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            merge_mode=merge_mode,
-            skip_masked=skip_masked,
-            dropout=dropout,
-            **kwargs,
-        )
-        self.sequence_length = check_positive_int(
-            "sequence_length", sequence_length
-        )
-        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
-        self.embeddings_initializer = keras.initializers.get(
-            embeddings_initializer
-        )
-        self.embeddings_regularizer = keras.regularizers.get(
-            embeddings_regularizer
-        )
-        self.embeddings_constraint = keras.constraints.get(
-            embeddings_constraint
-        )
+        super().__init__(**kwargs)
+        self.keep(locals())
 
     def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
-        self.embeddings = self.add_weight(
-            shape=(self.sequence_length, self.encoding_width(input_shape[-1])),
-            initializer=self.embeddings_initializer,
-            regularizer=self.embeddings_regularizer,
-            constraint=self.embeddings_constraint,
-            name="embeddings",
-        )
+        shape = self.sequence_length, self.encoding_width(input_shape[-1])
+        self.embeddings = add_weight_of(self, "embeddings", shape)
 
     def encode(
         self,
@@ -215,3 +184,40 @@ class PositionEmbedding(TokenEncoding):
             f"{self.sequence_length}). Use `resized` to make a layer for "
             f"longer inputs. Received: {what}"
         )
+
+
+@keras.saving.register_keras_serializable(
+    package="keras_posenc", name="CountedPositionEmbedding"
+)
+class CountedPositionEmbedding(PositionEmbedding):
+    """A `PositionEmbedding` in which every masked token gets row 0.
+
+    Not the row of the token before, so that a checkpoint's own row for padding
+    can be a part of the embedding of its id. A `mask` that is given counts
+    positions only: the mask that the inputs carry is passed on.
+
+    Args:
+        sequence_length: As for `PositionEmbedding`.
+        skip_masked: True.
+        **kwargs: As for `PositionEmbedding`.
+    """
+
+    def __init__(
+        self, sequence_length: int, *, skip_masked: bool = True, **kwargs: Any
+    ) -> None:
+        super().__init__(sequence_length, skip_masked=skip_masked, **kwargs)
+
+    def encode(
+        self,
+        inputs: Any,
+        positions: Any,
+        start_index: Any,
+        segment_ids: Any,
+        mask: Any,
+    ) -> Any:
+        if positions is not None:
+            positions = hide_masked(positions, mask)
+        return super().encode(inputs, positions, start_index, segment_ids, mask)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        return resolve_mask(None, inputs)

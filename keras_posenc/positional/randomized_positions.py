@@ -5,17 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool, check_choice, check_positive_int
+from keras_posenc.checks import check_choice, check_integer
 from keras_posenc.ops.arguments import check_shape
 from keras_posenc.ops.masks import resolve_mask
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.ops.positions import (
     plain_positions,
     positions_from_mask,
-    random_positions,
     row_lengths,
-    skipping_positions,
-    spread_positions,
     token_counts,
 )
 
@@ -24,7 +21,7 @@ DRAWS = ("sorted", "skip")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class RandomizedPositions(NamedArguments, keras.Layer):
+class RandomizedPositions(ConfiguredLayer, keras.Layer):
     """Positions for other layers: random but sorted in training, else even.
 
     In training each row gets as many different positions as it has tokens,
@@ -100,7 +97,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.max_position = check_positive_int("max_position", max_position)
+        keep_arguments(self, locals())
         if self.max_position > 2**24:
             raise ValueError(
                 "`max_position` must be at most 2**24, where encodings "
@@ -115,14 +112,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
                 "`draw='skip'` needs inference='count': texts are counted "
                 "within the runs that it draws. Received: inference='spread'"
             )
-        self.skip_masked = check_bool("skip_masked", skip_masked)
-        if seed is not None and (
-            isinstance(seed, bool) or not isinstance(seed, int)
-        ):
-            raise ValueError(
-                f"`seed` must be an integer or None. Received: seed={seed!r}"
-            )
-        self.seed = seed
+        self.seed = None if seed is None else check_integer("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.supports_masking = True
         self.autocast = False
@@ -143,7 +133,7 @@ class RandomizedPositions(NamedArguments, keras.Layer):
             else:
                 rank = ops.minimum(rank, ops.maximum(count - 1, 0))
         if training and self.draw == "skip":
-            return skipping_positions(
+            return _skipping_positions(
                 keras.random.uniform(
                     (batch, 2), dtype="float32", seed=self.seed_generator
                 ),
@@ -157,13 +147,13 @@ class RandomizedPositions(NamedArguments, keras.Layer):
                 dtype="float32",
                 seed=self.seed_generator,
             )
-            drawn = random_positions(scores, length=seq, count=count)
+            drawn = _random_positions(scores, length=seq, count=count)
             if count is None:
                 return drawn
             return ops.take_along_axis(drawn, rank, axis=1)
         if self.inference == "spread":
             count = ops.reshape(seq, (1, 1)) if count is None else count
-            rank = spread_positions(
+            rank = _spread_positions(
                 rank, count=count, max_position=self.max_position
             )
         return ops.broadcast_to(rank, (batch, seq))
@@ -179,9 +169,6 @@ class RandomizedPositions(NamedArguments, keras.Layer):
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
 
     def _check_call(self, inputs: Any, mask: Any) -> None:
         where = f"{type(self).__name__} '{self.name}'"
@@ -200,3 +187,72 @@ class RandomizedPositions(NamedArguments, keras.Layer):
                 "positions, and needs one for each token. "
                 f"Received: inputs of length {seq}"
             )
+
+
+def _random_positions(scores: Any, *, length: Any, count: Any = None) -> Any:
+    """Returns sorted random positions: those of the lowest scores of a row.
+
+    Uniformly random scores, `(batch, max_position)`, give every set of
+    positions the same probability. Of the int32 `(batch, length)` positions
+    only the first `count`, `(batch, 1)`, are drawn, if it is given; the rest is
+    `max_position - 1`. The graph fails where `length` exceeds `max_position`.
+    """
+    order = ops.cast(ops.argsort(scores, axis=-1), "int32")
+    drawn = order[:, :length]
+    if count is not None:
+        rank = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+        rest = ops.full_like(drawn, scores.shape[1] - 1)
+        drawn = ops.where(rank < count, drawn, rest)
+    # If there are too few, this shape makes the graph fail.
+    return ops.reshape(ops.sort(drawn, axis=-1), (ops.shape(scores)[0], length))
+
+
+def _skipping_positions(
+    scores: Any, *, rank: Any, count: Any, max_position: int
+) -> Any:
+    """Returns positions that skip once, from the first tokens to the others.
+
+    Of `n` tokens the first 1 to (n + 1) // 2 are counted from 0; the others are
+    moved by 0 to `max_position - n`. Both numbers follow from uniform scores,
+    `(batch, 2)`. Positions are int32 and increase strictly with the rank.
+
+    Args:
+        scores: Uniform in [0, 1), `(batch, 2)`.
+        rank: The index of each token in its row, int32 `(batch, seq)`.
+        count: `n`: int32 `(batch, 1)`; 0 counts as 1. Where it exceeds
+            `max_position`, tokens are counted from 0.
+        max_position: One more than the largest position.
+    """
+
+    def drawn(score: Any, values: Any) -> Any:
+        values = ops.maximum(values, 1)
+        drawn = ops.cast(score * ops.cast(values, score.dtype), "int32")
+        return ops.minimum(drawn, values - 1)  # a product may round up
+
+    first, shift = ops.split(scores, 2, axis=1)
+    count = ops.maximum(count, 1)
+    begins = 1 + drawn(first, ops.floor_divide(count + 1, 2))
+    shift = drawn(shift, max_position - count + 1)
+    return rank + ops.where(rank >= begins, shift, ops.zeros_like(shift))
+
+
+def _spread_positions(rank: Any, *, count: Any, max_position: int) -> Any:
+    """Returns the means of sorted random positions, rounded down.
+
+    Of `n` draws without repetition from `0 ... m - 1` the `k`-th, from 0 on, is
+    `(k + 1) (m + 1) / (n + 1) - 1` on average: they are evenly spread. Beyond
+    4,096 tokens, where a product is rounded, some may be off by one.
+
+    Args:
+        rank: `k`: int32 `(batch, seq)`, below `count`.
+        count: `n`: int32 `(batch, 1)`; 0 counts as 1. Where it exceeds
+            `max_position`, tokens are counted from 0.
+        max_position: `m`.
+    """
+    gaps = ops.maximum(count, 1) + 1
+    step = ops.maximum(ops.floor_divide(max_position + 1, gaps), 1)
+    left = ops.maximum(max_position + 1 - step * gaps, 0)
+    # In float32: the product may exceed int32.
+    product = ops.cast(rank + 1, "float32") * ops.cast(left, "float32")
+    more = ops.floor(product / ops.cast(gaps, "float32"))
+    return (rank + 1) * step + ops.cast(more, "int32") - 1

@@ -6,36 +6,31 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import (
-    check_choice,
-    check_integer,
-    check_max_wavelength,
-    check_positive,
-)
+from keras_posenc.checks import check_integer, check_positive
 from keras_posenc.ops.arguments import check_position_tensors
+from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.masks import hide_masked, resolve_mask
-from keras_posenc.ops.named import config_of
-from keras_posenc.ops.positional_encoding import LAYOUTS
+from keras_posenc.ops.named import keep_arguments
 from keras_posenc.ops.positions import count_positions
-from keras_posenc.ops.rotary import rotate_pairs
-from keras_posenc.ops.rotary_axes import (
+from keras_posenc.ops.rotary import (
+    BY_LENGTH,
     axis_count,
     check_axes,
-    fits,
-    phases_of_axes,
-)
-from keras_posenc.ops.rotary_scaling import (
-    BY_LENGTH,
     check_pairs,
     check_scaling,
+    fits,
+    phases_of_axes,
+    rotate_pairs,
     scaled_phases,
 )
-from keras_posenc.positional._position_axes import check_position_axes
-from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.positional.attention_position import (
+    OwnPosition,
+    check_position_axes,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class RotaryEmbedding(AttentionPosition):
+class RotaryEmbedding(OwnPosition):
     """Rotates pairs of features by angles that grow with the position.
 
     Scores then depend only on differences of positions. Pair `j` of `dim`
@@ -189,8 +184,7 @@ class RotaryEmbedding(AttentionPosition):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.max_wavelength = check_max_wavelength(max_wavelength)
-        self.layout = check_choice("layout", layout, LAYOUTS)
+        keep_arguments(self, locals())
         self.partial_rotary_factor = check_positive(
             "partial_rotary_factor", partial_rotary_factor
         )
@@ -233,21 +227,15 @@ class RotaryEmbedding(AttentionPosition):
     def build(self, input_shape: Any) -> None:
         if self.feature_axis == -1:  # in attention it always is
             self._check_width(input_shape[-1])
-        self.built = True
 
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
-        known = {} if known is None else known
-        # Sines take most operators of a block. The layer itself is kept too:
-        # another one could get its id.
-        key = id(self), x.shape[-1], keras.backend.standardize_dtype(x.dtype)
-        if key not in known:
-            known[key] = self, self._phases_of_heads(x, positions)
-        return self._turn(x, *known[key][1])
+        def phases() -> Any:
+            # (batch, seq, pairs) -> (batch, 1, seq, pairs)
+            return [ops.expand_dims(y, 1) for y in self._phases(x, positions)]
 
-    def _phases_of_heads(self, x: Any, positions: Any) -> tuple[Any, Any]:
-        sine, cosine = self._phases(x, positions)
-        # (batch, seq, pairs) -> (batch, 1, seq, pairs)
-        return ops.expand_dims(sine, 1), ops.expand_dims(cosine, 1)
+        # Sines take most operators of a block.
+        key = x.shape[-1], keras.backend.standardize_dtype(x.dtype)
+        return self._turn(x, *self.shared(known, key, phases))
 
     def call(
         self,
@@ -287,30 +275,23 @@ class RotaryEmbedding(AttentionPosition):
         self._check_call(inputs, **call)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
-
     def _turn(self, x: Any, sine: Any, cosine: Any) -> Any:
         """Rotates the first features, in the precision of the phases."""
-        wide = ops.cast(x, sine.dtype)
+        wide, rest = ops.cast(x, sine.dtype), []
         turning = 2 * sine.shape[-1]
-        if turning == x.shape[-1]:
-            return rotate_pairs(
-                wide, sine=sine, cosine=cosine, layout=self.layout
-            )
-        wide, rest = ops.split(wide, [turning], axis=-1)
+        if turning < x.shape[-1]:
+            wide, *rest = ops.split(wide, [turning], axis=-1)
         turned = rotate_pairs(
             wide, sine=sine, cosine=cosine, layout=self.layout
         )
-        return ops.concatenate([turned, rest], axis=-1)
+        return ops.concatenate([turned, *rest], axis=-1) if rest else turned
 
     def _phases(self, x: Any, positions: Any) -> tuple[Any, Any]:
-        dtype = keras.backend.standardize_dtype(x.dtype)
         options: dict[str, Any] = {
             "dim": self._check_width(x.shape[-1]),
             "max_wavelength": self.max_wavelength,
             "scaling": self.scaling,
-            "dtype": "float64" if dtype == "float64" else "float32",
+            "dtype": arithmetic_dtype(x),
         }
         if self.axes is None or check_position_axes([self], positions) is None:
             return scaled_phases(positions, **options)

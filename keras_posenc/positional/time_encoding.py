@@ -11,7 +11,6 @@ from keras import ops
 from keras_posenc.checks import check_choice, check_positive
 from keras_posenc.ops.arguments import check_real, check_shape
 from keras_posenc.ops.masks import hide_masked
-from keras_posenc.ops.positional_encoding import LAYOUTS
 from keras_posenc.ops.positions import plain_positions
 from keras_posenc.ops.sinusoids import columns
 from keras_posenc.ops.turns import (
@@ -21,8 +20,7 @@ from keras_posenc.ops.turns import (
     learned_turns,
     time_digits,
 )
-from keras_posenc.positional._merged_encoding import check_encoding_dim
-from keras_posenc.positional._token_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding
 
 KINDS = ("fixed", "learned", "time2vec")
 
@@ -71,13 +69,7 @@ class TimeEncoding(TokenEncoding):
             a masked token always as 0. Times may be negative. By default
             tokens are counted, as in `PositionalEncoding`. Not together with
             `start_index` or `skip_masked`.
-        start_index: Position of the first token: an integer or `(batch,)`
-            integers.
-        segment_ids: Integers of shape `(batch, seq)`, as in
-            `PositionalEncoding`.
-        mask: Bool `(batch, seq)`, True for a token. By default the mask that
-            the inputs carry.
-        training: Whether dropout is active.
+        start_index: As in `PositionalEncoding`, like `segment_ids` and `mask`.
         fractions: Floats of the shape of `positions`, which are added to them:
             fractions of a second, read to 2**-24. NaN, or a magnitude beyond
             4096, is encoded as NaN.
@@ -128,28 +120,20 @@ class TimeEncoding(TokenEncoding):
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            merge_mode=merge_mode,
-            skip_masked=skip_masked,
-            dropout=dropout,
-            **kwargs,
-        )
+        super().__init__(**kwargs)
+        self.keep(locals())
         self.kind = check_choice("kind", kind, KINDS)
-        self.min_period = check_positive("min_period", min_period)
-        self.max_period = check_positive("max_period", max_period)
         if self.max_period < self.min_period:
             raise ValueError(
                 "`max_period` must be at least `min_period`. Received: "
                 f"min_period={min_period!r}, max_period={max_period!r}"
             )
         self.periods = _check_periods(periods)
-        self.layout = check_choice("layout", layout, LAYOUTS)
         if kind == "time2vec" and layout != "interleaved":
             raise ValueError(
                 "`layout` is for sines and cosines, and cannot be used with "
                 f"kind='time2vec'. Received: layout={layout!r}"
             )
-        self.encoding_dim = check_encoding_dim(encoding_dim, merge_mode)
         if self.periods is not None and encoding_dim is not None:
             raise ValueError(
                 "`encoding_dim` follows from `periods`, and cannot be used "
@@ -216,33 +200,27 @@ class TimeEncoding(TokenEncoding):
     def _encode(self, dim: int, positions: Any, fractions: Any) -> Any:
         dtype = self.exact_dtype()
         digits = time_digits(positions, fractions=fractions, dtype=dtype)
-        width = self.encoding_width(dim)
         if self.kind == "fixed":
             exact = [1 / Fraction(period) for period in self._periods(dim)]
-            angle = angles(
-                digits,
-                fixed_turns(exact, digits=digits, dtype=dtype),
-                dtype=dtype,
+            table = fixed_turns(exact, digits=digits, dtype=dtype)
+            angle = angles(digits, table, dtype=dtype)
+        else:
+            frequencies = ops.cast(self.frequencies, dtype)
+            times = ops.cast(positions, dtype)
+            if fractions is not None:
+                times = times + ops.cast(fractions, dtype)
+            table = learned_turns(frequencies, digits=digits, dtype=dtype)
+            angle = learnable(
+                angles(digits, table, dtype=dtype),
+                times=times,
+                frequencies=frequencies,
             )
+        if self.kind != "time2vec":
             return columns(
-                ops.sin(angle), ops.cos(angle), dim=width, layout=self.layout
-            )
-        frequencies = ops.cast(self.frequencies, dtype)
-        times = ops.cast(positions, dtype)
-        if fractions is not None:
-            times = times + ops.cast(fractions, dtype)
-        angle = learnable(
-            angles(
-                digits,
-                learned_turns(frequencies, digits=digits, dtype=dtype),
-                dtype=dtype,
-            ),
-            times=times,
-            frequencies=frequencies,
-        )
-        if self.kind == "learned":
-            return columns(
-                ops.sin(angle), ops.cos(angle), dim=width, layout=self.layout
+                ops.sin(angle),
+                ops.cos(angle),
+                dim=self.encoding_width(dim),
+                layout=self.layout,
             )
         waves = ops.sin(angle + ops.cast(self.phases, dtype))
         slope, offset = ops.split(ops.cast(self.linear, dtype), 2)

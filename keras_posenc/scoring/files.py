@@ -19,11 +19,12 @@ from keras_posenc.progress import counting, printable
 from keras_posenc.publish import as_path, staging_in, writing_to
 from keras_posenc.scoring.fragments import Fragment, find_fragments
 from keras_posenc.scoring.processes import ScoringWorker
-from keras_posenc.scoring.reading import columns_of
-from keras_posenc.scoring.scorer import NO_TEXTS, Scorer
+from keras_posenc.scoring.reading import ColumnError
+from keras_posenc.scoring.scorer import Scorer
 from keras_posenc.scoring.writing import (
     FragmentError,
     first_reason,
+    rows_of,
     run_of,
     written,
 )
@@ -33,7 +34,7 @@ _LOCK = ".scoring.lock"
 _WAIT = 1.0  # seconds for the workers of a killed run to end
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ScoringReport:
     """The result of a run, and what is in its folder.
 
@@ -52,15 +53,15 @@ class ScoringReport:
     """
 
     out: Path
-    good: int
-    bad: int
-    files: int
-    skipped: int
-    failed: Mapping[str, str]
-    unanswered: Mapping[str, str]
-    left_out: int
-    rows: int
-    seconds: float
+    good: int = 0
+    bad: int = 0
+    files: int = 0
+    skipped: int = 0
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)
+    unanswered: dict[str, str] = dataclasses.field(default_factory=dict)
+    left_out: int = 0
+    rows: int = 0
+    seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -82,10 +83,10 @@ class ScoringReport:
         line = f"{self.out}: {done}; {self.good:,} rows good, {self.bad:,} bad"
         if self.rows >= 100 and self.seconds >= 1:  # else it says little
             line += f"; {self.rows / self.seconds:,.0f} rows/s"
-        lines = [f"{path}: {reason}" for path, reason in self.failed.items()]
+        lines = [f"{path}: {why}" for path, why in sorted(self.failed.items())]
         lines += [
-            f"{path}: none of its rows is good: {reason}"
-            for path, reason in self.unanswered.items()
+            f"{path}: none of its rows is good: {why}"
+            for path, why in sorted(self.unanswered.items())
         ]
         # Names of files and columns may be invalid Unicode.
         return (
@@ -117,8 +118,7 @@ def score_files(
 
     Args:
         scorer: The `Scorer`.
-        inputs: Files, folders or patterns: Parquet, CSV, JSON lines, or
-            TFRecord files of `tf.train.Example`.
+        inputs: Files, folders or patterns: Parquet, CSV or JSON lines.
         out: The folder of outputs; created if missing.
         workers: How many processes score.
         verbose: Whether to show progress.
@@ -141,49 +141,29 @@ def score_files(
     _check_columns(scorer, fragments)
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
+    report = ScoringReport(out, left_out=left_out)
     with _held(out) as lock:
-        run = _Run(scorer, fragments, out, workers, lock, verbose)
-        run.work()
-    return ScoringReport(
-        out=out,
-        good=run.good,
-        bad=run.bad,
-        files=run.files,
-        skipped=run.skipped,
-        failed=dict(sorted(run.failed.items())),
-        unanswered=dict(sorted(run.unanswered.items())),
-        left_out=left_out,
-        rows=run.rows,
-        seconds=run.seconds,
-    )
+        _Run(scorer, fragments, report, workers, lock).work(verbose)
+    return report
 
 
 def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
-    """Raises `ValueError` for columns that no readable file has."""
-    wanted = [*(each.column for each in scorer.inputs), *scorer.keep]
-    kinds = {each.column: each.kind for each in scorer.inputs}
-    takes_ids = {"ids"} == {*kinds.values()}
-    reason = ""
+    """Raises `ValueError` unless the first files have the columns.
+
+    Before work begins: later ones may lack them, as may those that no reader
+    can read, and are reported then.
+    """
+    first = None
     for fragment in fragments:
         try:
-            names = columns_of(
-                fragment.path,
-                fragment.format,
-                wanted=wanted,
-                window=scorer.window,
-            )
-        except Exception:  # any error of a reader: reported with its file
-            return
-        missing = [name for name in wanted if name not in names]
-        if not missing:
-            return
-        reason = reason or (
-            f"Column '{missing[0]}' is not in '{fragment.path}'. Its columns: "
-            f"{', '.join(names) or 'none'}"
-            + f". {NO_TEXTS}"
-            * (takes_ids and missing[0] in kinds)
-        )
-    raise ValueError(reason)
+            next(rows_of(fragment, scorer))
+        except ColumnError as error:
+            first = first or f"'{fragment.path}': {error}"
+            continue
+        except Exception:  # any error of a reader
+            pass
+        return
+    raise ValueError(first)
 
 
 @contextlib.contextmanager
@@ -256,29 +236,24 @@ class _Run:
         self,
         scorer: Scorer,
         fragments: Sequence[Fragment],
-        out: Path,
+        report: ScoringReport,
         workers: int,
         lock: int,
-        verbose: bool,
     ) -> None:
         self._began = time.monotonic()
-        self.good = self.bad = self.files = self.skipped = self.rows = 0
-        self.seconds = 0.0
-        self.failed: dict[str, str] = {}
-        self.unanswered: dict[str, str] = {}
-        self._scorer, self._out = scorer, out
-        self._held, self._verbose = lock, verbose
+        self._report, self._out = report, report.out
+        self._scorer, self._held = scorer, lock
         self._fragments: list[Fragment] = []
         self._waiting: queue.SimpleQueue[Fragment] = queue.SimpleQueue()
         for fragment in fragments:
-            record = written(fragment, out)
+            record = written(fragment, self._out)
             if record is None:
                 self._fragments.append(fragment)
                 self._waiting.put(fragment)
-            elif reason := _changed(scorer, fragment, record, out):
-                self.failed[str(fragment.path)] = reason
+            elif reason := _changed(scorer, fragment, record, self._out):
+                report.failed[str(fragment.path)] = reason
             else:
-                self.skipped += 1
+                report.skipped += 1
                 self._count(fragment, record["good"], record["bad"])
         self._workers = min(workers, len(self._fragments))
         self._processes: list[ScoringWorker] = []
@@ -288,7 +263,7 @@ class _Run:
         # Rows and bytes of each file so far.
         self._done: dict[str, tuple[int, int]] = {}
 
-    def work(self) -> None:
+    def work(self, verbose: bool) -> None:
         """Scores all files that can be scored."""
         threads = [
             threading.Thread(target=self._serve, daemon=True)
@@ -296,21 +271,27 @@ class _Run:
         ]
         if not threads:
             return
-        total = sum(map(_size, self._fragments))
+        total = 0
+        for fragment in self._fragments:
+            with contextlib.suppress(OSError):  # reported when it is scored
+                total += fragment.path.stat().st_size
         try:
-            with counting(self._verbose, total) as show:
+            with counting(verbose, total) as show:
                 for thread in threads:
                     thread.start()
                 for thread in threads:
                     while thread.is_alive():
                         thread.join(0.2)
-                        show(*self._so_far())
+                        rows, done = zip(
+                            (0, 0), *self._done.copy().values(), strict=True
+                        )
+                        show(sum(rows), sum(done))
         finally:
             # In a thread: a second Ctrl-C does not interrupt it.
             cleaning = threading.Thread(target=self._clean, args=(threads,))
             cleaning.start()
             cleaning.join()
-            self.seconds = time.monotonic() - self._began
+            self._report.seconds = time.monotonic() - self._began
         if self._fatal is not None:
             raise self._fatal
 
@@ -345,7 +326,7 @@ class _Run:
                         process.end()
                         process = None
                         if attempt + 1 == _ATTEMPTS and not self._is_over:
-                            self.failed[str(fragment.path)] = (
+                            self._report.failed[str(fragment.path)] = (
                                 f"the process that scored it {error}"
                             )
         except queue.Empty:
@@ -366,19 +347,19 @@ class _Run:
         try:
             good, bad = process.score(fragment, self._out, tell)
         except FragmentError as error:
-            self.failed[str(fragment.path)] = str(error)
+            self._report.failed[str(fragment.path)] = str(error)
             return
         with self._lock:
-            self.files += 1
-            self.rows += good + bad
+            self._report.files += 1
+            self._report.rows += good + bad
             self._count(fragment, good, bad)
 
     def _count(self, fragment: Fragment, good: int, bad: int) -> None:
-        self.good += good
-        self.bad += bad
+        self._report.good += good
+        self._report.bad += bad
         if bad and not good:
             path = self._out / fragment.bad
-            self.unanswered[str(fragment.path)] = (
+            self._report.unanswered[str(fragment.path)] = (
                 f"{printable(first_reason(path))} (the first; all: {path})"
             )
 
@@ -395,14 +376,3 @@ class _Run:
             self._is_over = True
             for process in self._processes:
                 process.kill()
-
-    def _so_far(self) -> tuple[int, int]:
-        found = [*self._done.values()]
-        return sum(r for r, _ in found), sum(d for _, d in found)
-
-
-def _size(fragment: Fragment) -> int:
-    try:
-        return fragment.path.stat().st_size
-    except OSError:  # reported when the file is scored
-        return 0

@@ -3,8 +3,7 @@
 import dataclasses
 import glob
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from typing import Any
 BAD = "_bad"
 _HIDDEN = (".", "_")
 _FORMATS = {
-    "parquet": r"\.parquet",
-    "csv": r"\.csv",
-    "jsonl": r"\.(jsonl|ndjson|json)",
-    "tfrecord": r"\.tfrecords?(-\d+-of-\d+)?",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl"),
 }
 
 
@@ -26,7 +24,7 @@ class Fragment:
     Attributes:
         path: Its path.
         name: Its name among the outputs, with slashes.
-        format: `"parquet"`, `"csv"`, `"jsonl"` or `"tfrecord"`.
+        format: `"parquet"`, `"csv"` or `"jsonl"`.
     """
 
     path: Path
@@ -56,15 +54,11 @@ class Fragment:
 def find_fragments(
     inputs: Iterable[str | Path], out: Path
 ) -> tuple[list[Fragment], int]:
-    """Finds the files that inputs name: files, folders and patterns.
+    """Returns the files that inputs name, and how many have no known format.
 
-    The name of a file is its path in its folder, or its path from where a
-    pattern starts. Files in the folder of outputs are left out, and so are
-    hidden files and folders.
-
-    Returns:
-        The files, and how many others there are in the folders, whose names
-        have no known format.
+    Inputs are files, folders and patterns. The name of a file is its path in
+    its folder, or its path from where a pattern starts. Files in the folder of
+    outputs are left out, and so are hidden files and folders.
 
     Raises:
         ValueError: There is none, one has another format, two have the same
@@ -86,14 +80,15 @@ def find_fragments(
             if real.is_relative_to(outputs):
                 continue
             name = path.relative_to(root).as_posix()
-            format = format_of(path)
-            if os.path.isdir(given) and not _is_table(path):
+            suffix = path.suffix.lower()
+            format = _FORMATS.get(suffix)
+            # In a folder, `.json` may be anything.
+            if os.path.isdir(given) and (not format or suffix == ".json"):
                 left.add(real)
                 continue
             if format is None:
                 raise ValueError(
-                    f"'{path}' must be a .parquet, .csv, .jsonl or .tfrecord "
-                    "file"
+                    f"'{path}' must be a .parquet, .csv or .jsonl file"
                 )
             if name.startswith(_HIDDEN):
                 raise ValueError(
@@ -118,62 +113,31 @@ def find_fragments(
     return fragments, len(left - {*found})
 
 
-def format_of(path: Path) -> str | None:
-    """Returns the format that the name of a file has, or None."""
-    for format, pattern in _FORMATS.items():
-        if re.search(f"{pattern}$", path.name, re.IGNORECASE):
-            return format
-    return None
-
-
-def _is_table(path: Path) -> bool:
-    """Returns whether a file of a folder is scored; `.json` is ambiguous."""
-    return format_of(path) is not None and path.suffix.lower() != ".json"
-
-
 def _files(given: str) -> list[tuple[Path, Path]]:
     """Returns files, each with the folder that its name is relative to."""
+    pattern, root = given, Path(given)
     if os.path.isdir(given):
-        return [(path, Path(given)) for path in sorted(_of_folder(given))]
-    if os.path.exists(given) or not glob.has_magic(given):
+        pattern = os.path.join(glob.escape(given), "**", "*")
+    elif os.path.exists(given) or not glob.has_magic(given):
         if not os.path.isfile(given):
             raise ValueError(f"'{given}' does not exist")
-        return [(Path(given), Path(given).parent)]
-    parts = Path(given).parts
-    plain = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-    root = Path(*parts[:plain])
-    if ".." in parts[plain:]:
-        raise ValueError(f"'{given}' must not have '..' after a pattern")
-    matches = [
-        Path(path)
-        for path in sorted(glob.glob(given, recursive=True))
-        if os.path.isfile(path)
-    ]
+        return [(root, root.parent)]
+    else:
+        plain = next(i for i, x in enumerate(root.parts) if glob.has_magic(x))
+        if ".." in root.parts[plain:]:
+            raise ValueError(f"'{given}' must not have '..' after a pattern")
+        root = Path(*root.parts[:plain])
     shown = [
         path
-        for path in matches
-        if not any(
+        for path in map(Path, glob.glob(pattern, recursive=True))
+        if path.is_file()
+        and not any(
             part.startswith(_HIDDEN) for part in path.relative_to(root).parts
         )
     ]
-    if not shown:
+    if not shown and pattern == given:
         hint = "; glob.escape writes a name that has a bracket" * ("[" in given)
         raise ValueError(f"no file matches '{given}'{hint}")
+    # Of a file that links lead to as well, the shortest name.
+    shown.sort(key=lambda path: (len(path.parts), path))
     return [(path, root) for path in shown]
-
-
-def _of_folder(folder: str) -> Iterator[Path]:
-    """Yields its files, including those of linked folders, each folder once."""
-    seen = set()
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(parent)) in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = [
-            name for name in sorted(folders) if not name.startswith(_HIDDEN)
-        ]
-        for name in names:
-            path = Path(parent, name)
-            if not name.startswith(_HIDDEN) and path.is_file():
-                yield path

@@ -80,6 +80,17 @@ class Input:
         """What it takes, in words."""
         return _TAKES[self.kind]
 
+    @property
+    def arrow_type(self) -> Any:
+        """The type of a column of its rows; of texts bytes, not checked."""
+        pa = require_pyarrow()
+        if self.kind == "text":
+            return pa.binary()
+        found = pa.float64() if "float" in self.dtype else pa.int64()
+        if self.dtype == "bool":
+            found = pa.bool_()
+        return found if self.kind == "number" else pa.list_(found)
+
     def check_type(self, given: Any) -> None:
         """Raises `ValueError` for a column that cannot hold such rows."""
         types = require_pyarrow().types
@@ -182,12 +193,7 @@ class Input:
         return row.nbytes if self.is_sequence else 0
 
     def stack(self, rows: Sequence[Any], count: int) -> np.ndarray:
-        """Stacks rows to one array.
-
-        Args:
-            rows: Rows that `read` returned.
-            count: How many rows the array has; the last ones may be empty.
-        """
+        """Stacks rows that `read` returned to an array of `count`, or more."""
         if self.kind == "text":
             texts = np.full((count,), b"", object)
             texts[: len(rows)] = rows

@@ -37,16 +37,9 @@ def load(
 ) -> dict[str, Runner]:
     """Returns functions for the signatures of a file, loaded at first use.
 
-    Args:
-        path: The file or folder.
-        kind: As `Inspection.kind`, or `"litert_flex"`.
-        digest: The digest that the file must have.
-        signatures: Their names.
-        threads: How many threads work at one batch; None for the runtime's own
-            choice.
-
     Raises:
-        ExportError: It is missing, has another digest, or does not load.
+        ExportError: It is missing, has another digest than `digest`, or does
+            not load.
     """
     with _lock:
         key = (path, digest, threads)
@@ -104,7 +97,7 @@ def _load(
         return SavedModel(str(path), threads).runners
     if kind == "onnx":
         return load_onnx(content, signatures, threads)
-    runners = load_litert(content, kind == "litert_flex", threads)
+    runners = load_litert(content, threads)
     # All callers share its tensors.
     turn = threading.Lock()
     return {name: _in_turn(run, turn) for name, run in runners.items()}

@@ -12,14 +12,8 @@ def pack(
 ) -> Iterator[list[int]]:
     """Yields the indices of each batch; in a group, the shortest rows first.
 
-    A batch costs as much as its longest row, times its rows. A single row may
-    cost more than the budget.
-
-    Args:
-        costs: The cost of each row.
-        groups: Rows of one batch must have equal groups.
-        budget: The most that a batch may cost.
-        most: The most rows that it may have.
+    A batch costs as much as its longest row, times its rows: at most `budget`,
+    or it is a single row. It has at most `most` rows, of equal groups.
 
     Example:
     >>> [*pack([9, 2, 3, 2], [()] * 4, budget=9, most=8)]

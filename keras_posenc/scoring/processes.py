@@ -21,12 +21,8 @@ from keras_posenc.scoring.writing import FragmentError
 class ScoringWorker(Worker):
     """A worker that scores one file after the other, without limits.
 
-    Args:
-        scorer: Scores, in so many threads as there are processors for each of
-            the workers, if it does not say how many.
-        workers: How many there are.
-        lock: The descriptor of a lock that the worker holds as long as it
-            lives, should its caller be killed.
+    By the scorer's threads, or its share of the processors. It holds the lock
+    as long as it lives, should its caller be killed.
     """
 
     def __init__(

@@ -30,13 +30,7 @@ class Output:
 
     @classmethod
     def of(cls, name: str, tensor: Tensor, batch: int | None) -> "Output":
-        """Returns an output; raises `ValueError` if it does not have rows.
-
-        Args:
-            name: Its name.
-            tensor: Its shape and dtype in the signature.
-            batch: How many rows the inputs have; None for any number.
-        """
+        """Returns an output; raises `ValueError` if it does not have rows."""
         if not tensor.shape or tensor.shape[0] not in (None, batch):
             raise ValueError(
                 f"output '{name}', {tensor}, does not have one entry for a row"
@@ -49,11 +43,6 @@ class Output:
         return self.dtype in ("string", "object")
 
     @property
-    def open_axes(self) -> list[int]:
-        """Axes of a row whose size is dynamic in the signature."""
-        return [axis for axis, size in enumerate(self.sizes) if size is None]
-
-    @property
     def type(self) -> Any:
         """The type of its column: a number, a string, or lists of these."""
         pa = require_pyarrow()
@@ -64,13 +53,6 @@ class Output:
         for size in reversed(self.sizes):
             found = pa.list_(found, -1 if size is None else size)
         return found
-
-    def fits(self, shape: Sequence[int]) -> bool:
-        """Returns whether a shape without the batch is possible."""
-        return len(shape) == len(self.sizes) and all(
-            size in (None, given)
-            for size, given in zip(self.sizes, shape, strict=True)
-        )
 
     def column(self, rows: Sequence[np.ndarray]) -> Any:
         """Returns the column of the outputs of rows.

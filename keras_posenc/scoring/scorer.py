@@ -19,7 +19,6 @@ from keras_posenc.export.inspect import (
 from keras_posenc.export.record import check_record, digests
 from keras_posenc.export.versions import stamp
 from keras_posenc.scoring.arrow import require_pyarrow
-from keras_posenc.scoring.cutting import Cutter, Outputs
 from keras_posenc.scoring.inputs import Input
 from keras_posenc.scoring.loading import digest_of, load
 from keras_posenc.scoring.packing import pack
@@ -37,7 +36,11 @@ _MOST = 1024  # rows of a batch, even if they are short
 _NO_MEMORY = {"MemoryError", "ResourceExhaustedError"}
 _IN_WORDS = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
+# How far float32 sums may change with their order, relative to the largest.
+_ROUNDING = 1e-5
+
 Rows = Mapping[str, Sequence[Any]]
+Outputs = Mapping[str, np.ndarray]
 
 
 class Scorer:
@@ -141,8 +144,6 @@ class Scorer:
             )
         self.path = path.resolve()
         self.kind = inspection.kind
-        if self.kind == "litert" and inspection.foreign_operators:
-            self.kind = "litert_flex"
         self.signature = signature
         try:
             inputs, outputs = known[signature].values()
@@ -172,13 +173,19 @@ class Scorer:
         if not allow_unverified:
             check_record(self.path, signature, files)
         self._sequences = [e.name for e in self.inputs if e.is_sequence]
-        # What pads a row in a batch; the lengths for which it was tested
-        # whether that changes outputs; and whether it does.
+        # What pads a row in a batch, and whether that changes outputs.
         self._padded = [each for each in self.inputs if each.is_padded]
-        self._seen: dict[str, tuple[int, int]] = {}
         self._matters = False
         self._takes_some = False  # whether any row has had outputs
-        self._cutter = Cutter(self.outputs, str(self.path))
+        # Axes that are dynamic in the signature: as long as the padded input,
+        # or each row must be run alone.
+        self._open = [
+            (each.name, axis)
+            for each in self.outputs
+            for axis, size in enumerate(each.sizes)
+            if size is None
+        ]
+        self._is_alone = False
 
     def __repr__(self) -> str:
         return (
@@ -267,7 +274,7 @@ class Scorer:
                 *(self.path, self.kind, self.digest, [self.signature]),
                 self.threads,
             )[self.signature]
-            for batch in self._batches(run, rows, indices, outputs, reasons):
+            for batch in self._batches(run, rows, indices):
                 self._run_batch(run, rows, batch, outputs, reasons)
             self._check_takes_some(indices, outputs, reasons)
         kept = table.select(self.keep)
@@ -293,73 +300,57 @@ class Scorer:
         )
 
     def _batches(
-        self,
-        run: Runner,
-        rows: Rows,
-        indices: Sequence[int],
-        outputs: dict[int, Any],
-        reasons: dict[int, str],
+        self, run: Runner, rows: Rows, indices: Sequence[int]
     ) -> Iterator[list[int]]:
         """Yields batches, once it is known whether padding matters."""
-        most = 1 if self._cutter.is_alone else self._batch or _MOST
+        most = 1 if self._is_alone else self._batch or _MOST
         lengths = {
             index: tuple(len(rows[each.name][index]) for each in self._padded)
             for index in indices
         }
-        if most > 1:
-            self._see_padding(run, rows, lengths, outputs, reasons)
+        if most > 1 and not self._matters:
+            self._matters = self._padding_matters(run, rows, lengths)
         if self._matters and any(e.kind == "text" for e in self._padded):
             most = 1  # their length in ids is unknown outside the model
-        left = [index for index in indices if index not in reasons]
         costs = [
             sum(each.cost(rows[each.name][index]) for each in self.inputs)
-            for index in left
+            for index in indices
         ]
         # An empty row may be all padding, of which a mask leaves nothing.
         groups = [
             lengths[index] if self._matters or 0 in lengths[index] else ()
-            for index in left
+            for index in indices
         ]
         for batch in pack(costs, groups, budget=self.budget, most=most):
-            yield [left[place] for place in batch]
+            yield [indices[place] for place in batch]
 
-    def _see_padding(
-        self,
-        run: Runner,
-        rows: Rows,
-        lengths: Mapping[int, tuple[int, ...]],
-        outputs: dict[int, Any],
-        reasons: dict[int, str],
-    ) -> None:
-        """Tests whether the shortest row has the same outputs with the longest.
+    def _padding_matters(
+        self, run: Runner, rows: Rows, lengths: Mapping[int, tuple[int, ...]]
+    ) -> bool:
+        """Returns whether the shortest row has other outputs with the longest.
 
-        Repeated when a row is shorter or longer than any before. A row that
-        the model does not take gets its reason.
+        Rows that the model does not take are passed over.
         """
         full = [index for index, sizes in lengths.items() if 0 not in sizes]
-        for place, each in enumerate(self._padded):
-            full.sort(key=lambda index: lengths[index][place])
-            while len(full) > 1 and not self._matters:
-                ends = [full[0], full[-1]]
-                low, high = (lengths[index][place] for index in ends)
-                least, most = self._seen.get(each.name, (high + 1, low))
-                if least <= low and high <= most:
+        for place in range(len(self._padded)):
+            left = sorted(full, key=lambda index: lengths[index][place])
+            while len(left) > 1:
+                ends = left[0], left.pop()
+                if lengths[ends[0]][place] == lengths[ends[1]][place]:
                     break
                 try:
                     alone, *_ = self._run(run, rows, ends[:1])
-                    batched, *_ = self._run(run, rows, ends)
+                    both, *_ = self._run(run, rows, ends)
                 except ExportError:
                     raise
                 except Exception as error:  # whatever the runtime raises
                     self._check_memory(error)
-                    for index in ends:
-                        self._run_batch(run, rows, [index], outputs, reasons)
-                    count = len(full)
-                    full = [index for index in full if index not in reasons]
-                    self._matters = len(full) == count
+                    left = left[1:]
                     continue
-                self._matters = not self._cutter.are_alike(alone, batched)
-                self._seen[each.name] = min(low, least), max(high, most)
+                if not _are_alike(alone, both):
+                    return True
+                break
+        return False
 
     def _run_batch(
         self,
@@ -417,12 +408,21 @@ class Scorer:
         self, run: Runner, rows: Rows, batch: Sequence[int]
     ) -> list[dict[str, np.ndarray]] | None:
         """Returns the outputs of each row; None if each must be run alone."""
-
-        def alone(place: int) -> tuple[Outputs, int]:
-            outputs, _, padded = self._run(run, rows, [batch[place]])
-            return outputs, padded
-
-        return self._cutter.cut(*self._run(run, rows, batch), alone)
+        outputs, lengths, padded = self._run(run, rows, batch)
+        found = [
+            {name: value[place] for name, value in outputs.items()}
+            for place in range(len(batch))
+        ]
+        if len(batch) == 1 or not self._open or {*(lengths or ())} == {padded}:
+            return found
+        sizes = {outputs[name].shape[axis + 1] for name, axis in self._open}
+        if lengths is None or sizes != {padded}:
+            self._is_alone = True  # no axis tells which part is a row's own
+            return None
+        for row, length in zip(found, lengths, strict=True):
+            for name, axis in self._open:
+                row[name] = row[name].take(range(length), axis)
+        return found
 
     def _run(
         self, run: Runner, rows: Rows, batch: Sequence[int]
@@ -461,6 +461,25 @@ class Scorer:
             lengths = np.max(mask * places, axis=1, initial=1).tolist()
             padded = mask.shape[1]
         return outputs, lengths, padded
+
+
+def _are_alike(alone: Outputs, batched: Outputs) -> bool:
+    """Returns whether a row's outputs are its first of a batch, but rounded."""
+    for name, value in alone.items():
+        rows = batched[name]
+        # Without what padding may have added to dynamic axes.
+        first = rows[tuple(map(slice, value.shape))]
+        if first.shape != value.shape:
+            return False
+        if value.dtype.kind != "f":
+            if not np.array_equal(value, first):
+                return False
+            continue
+        scale = float(np.abs(rows[np.isfinite(rows)]).max(initial=0))
+        near = _ROUNDING * scale
+        if not np.allclose(value, first, rtol=0, atol=near, equal_nan=True):
+            return False
+    return True
 
 
 def _without_views(field: Any) -> Any:

@@ -23,9 +23,8 @@ def prepare(pickled: str) -> None:
 def score(path: str, name: str, format: str, out: str) -> dict[str, Any]:
     """Scores one file; responds with `rows` and bytes `done` meanwhile.
 
-    Returns:
-        How many rows are `good` and how many `bad`; or why the file has
-        `failed`, or why all would.
+    Returns how many rows are `good` and how many `bad`; or why the file has
+    `failed`, or why all would.
     """
     try:
         good, bad = score_fragment(

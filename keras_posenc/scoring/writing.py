@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.scoring.arrow import require_pyarrow
 from keras_posenc.scoring.fragments import Fragment
-from keras_posenc.scoring.reading import read
+from keras_posenc.scoring.reading import Part, read
 from keras_posenc.scoring.scorer import POSITION, REASON, Scorer
 
 _KEY = b"keras_posenc.scoring"
-_GROUP = 2**22  # bytes of bad rows that make up a group
 
 
 class FragmentError(Exception):
@@ -58,6 +57,17 @@ def written(fragment: Fragment, out: Path) -> dict[str, Any] | None:
         ) from error
 
 
+def rows_of(fragment: Fragment, scorer: Scorer) -> Iterator[Part]:
+    """Yields the rows of a file as `read` does."""
+    return read(
+        fragment.path,
+        fragment.format,
+        inputs=scorer.inputs,
+        keep=scorer.keep,
+        window=scorer.window,
+    )
+
+
 def first_reason(path: Path) -> str:
     """Returns why the first row of a file of bad rows has no outputs."""
     import pyarrow.parquet as pq
@@ -73,20 +83,12 @@ def score_fragment(
     out: Path,
     tell: Callable[[int, int], object] = lambda rows, done: None,
 ) -> tuple[int, int]:
-    """Writes the outputs for a file, and its bad rows.
+    """Writes the outputs for a file, and its bad rows; returns their numbers.
 
     Both files are written under other names and renamed, the bad rows first:
     if the file of good rows exists, both are complete. Only one window of rows
-    and its outputs is in memory, however large the file is.
-
-    Args:
-        scorer: The `Scorer`.
-        fragment: The file.
-        out: The folder of outputs.
-        tell: Called with how many rows, and bytes, were read so far.
-
-    Returns:
-        How many rows are good, and how many bad.
+    and its outputs is in memory, however large the file is. `tell` is called
+    with how many rows, and bytes, were read so far.
 
     Raises:
         FragmentError: The file cannot be read, or has changed meanwhile.
@@ -94,25 +96,21 @@ def score_fragment(
             written.
     """
     pa = require_pyarrow()
+    import pyarrow.parquet as pq
+
     with (
         staging_in(out) as staged,
         writing_to(out),  # closing a file writes too, even after an error
         contextlib.ExitStack() as stack,
     ):
         staged.mkdir()
-        before = _of_fragment(fragment, fragment.state)
-        parts = read(
-            fragment.path,
-            fragment.format,
-            inputs=scorer.inputs,
-            keep=scorer.keep,
-            window=scorer.window,
-        )
-        writers: list[_Writer] = []
+        before = _of_fragment(fragment.state)
+        parts = rows_of(fragment, scorer)
+        writers: list[Any] = []
         counts = [0, 0]
         rows = 0
-        while part := _of_fragment(fragment, lambda: next(parts, None)):
-            good, bad = _of_fragment(fragment, lambda: scorer(part.table))
+        while part := _of_fragment(lambda: next(parts, None)):
+            good, bad = _of_fragment(lambda: scorer(part.table))
             places = bad[POSITION].to_pylist()
             # The reader's reason for a row is better than "is null".
             reasons = [
@@ -129,11 +127,15 @@ def score_fragment(
             bad = pa.table(columns, schema=bad.schema)
             if not writers:
                 writers = [
-                    _Writer(staged / "good", good.schema, stack),
-                    _Writer(staged / "bad", bad.schema, stack, _GROUP),
+                    stack.enter_context(pq.ParquetWriter(path, table.schema))
+                    for path, table in (
+                        (staged / "good", good),
+                        (staged / "bad", bad),
+                    )
                 ]
             for writer, table in zip(writers, (good, bad), strict=True):
-                writer.write(table)
+                if table.num_rows:
+                    writer.write_table(table)
             rows += part.table.num_rows
             counts[0] += good.num_rows
             counts[1] += bad.num_rows
@@ -146,9 +148,9 @@ def score_fragment(
             **run_of(scorer),
         }
         for writer in writers:
-            writer.end(record)
+            writer.add_key_value_metadata({_KEY: json.dumps(record).encode()})
         stack.close()
-        if _of_fragment(fragment, fragment.state) != before:
+        if _of_fragment(fragment.state) != before:
             raise FragmentError("it was changed while it was read")
         _publish(staged, fragment, out, bool(counts[1]))
     return counts[0], counts[1]
@@ -172,43 +174,7 @@ def _publish(staged: Path, fragment: Fragment, out: Path, is_bad: bool) -> None:
     publish(staged / "good", good)
 
 
-class _Writer:
-    """A Parquet file whose groups of rows have a minimum size."""
-
-    def __init__(
-        self,
-        path: Path,
-        schema: Any,
-        stack: contextlib.ExitStack,
-        least: int = 0,
-    ) -> None:
-        import pyarrow.parquet as pq
-
-        self._file = stack.enter_context(pq.ParquetWriter(path, schema))
-        self._least = least
-        self._waiting: list[Any] = []
-
-    def write(self, table: Any) -> None:
-        """Adds rows, if there are any."""
-        if table.num_rows:
-            self._waiting.append(table)
-        if sum(each.nbytes for each in self._waiting) >= self._least:
-            self._flush()
-
-    def end(self, record: dict[str, Any]) -> None:
-        """Writes the rest, and the record of the file."""
-        self._flush()
-        self._file.add_key_value_metadata({_KEY: json.dumps(record).encode()})
-
-    def _flush(self) -> None:
-        if self._waiting:
-            self._file.write_table(
-                require_pyarrow().concat_tables(self._waiting)
-            )
-            self._waiting = []
-
-
-def _of_fragment(fragment: Fragment, work: Callable[[], Any]) -> Any:
+def _of_fragment(work: Callable[[], Any]) -> Any:
     """Does work whose errors concern only this file."""
     try:
         return work()

@@ -6,7 +6,7 @@ Importing this subpackage imports neither TensorFlow nor TF-Text.
 from keras_posenc.text.byte_pair_tokenizer import (
     BytePairTokenizer as BytePairTokenizer,
 )
-from keras_posenc.text.byte_tokenizer import (
+from keras_posenc.text.character_tokenizer import (
     ByteTokenizer as ByteTokenizer,
 )
 from keras_posenc.text.character_tokenizer import (

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from keras_posenc.ops.named import NamedArguments
 _REPORT: contextvars.ContextVar[Callable[[int], None] | None] = (
     contextvars.ContextVar("keras_posenc_cut_texts", default=None)
 )
+
+
+_PACKAGE = f"{__name__.partition('.')[0]}.text."
 
 
 @contextlib.contextmanager
@@ -45,6 +49,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     pad_id = 0
     # What `detokenize` leaves out, besides padding and the start.
     skipped_ids: Sequence[int] = ()
+    vocabulary: Sequence[str]
     unknown_id: int
     start_id: int
     end_id: int
@@ -113,17 +118,18 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         """Returns the texts of ids (..., seq), of those with `kept` True."""
         raise NotImplementedError
 
+    def get_vocabulary(self) -> list[str]:
+        """Returns the tokens, in the order of their ids."""
+        return list(self.vocabulary)
+
     def vocabulary_size(self) -> int:
         """Returns how many tokens the vocabulary holds."""
-        raise NotImplementedError
+        return len(self.vocabulary)
 
     def tokenizer_json(self) -> dict[str, Any]:
         """Returns the content of a `tokenizer.json` with the same ids.
 
         Without the tokens before and after texts, padding and lengths.
-
-        Raises:
-            ValueError: This kind of tokenizer cannot be written so.
         """
         raise ValueError(
             f"A {type(self).__name__} cannot be written as a tokenizer.json. "
@@ -271,11 +277,21 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
+        # The arguments of the package's classes: a user's subclass adds its.
+        names = {
+            name: None
+            for kind in type(self).__mro__
+            if kind.__module__.startswith(_PACKAGE) and "__init__" in vars(kind)
+            for name in inspect.signature(vars(kind)["__init__"]).parameters
+            if name not in ("self", "args", "kwargs")
+        }
+        values = {name: getattr(self, name) for name in names}
         return {
             **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "max_length": self.max_length,
-            "num_separators": self.num_separators,
+            **{
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in values.items()
+            },
         }
 
     def detokenize(self, ids: Any) -> Any:
@@ -288,14 +304,6 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         Args:
             ids: integers of shape (..., seq): a tensor, an array, a list, or
                 ragged.
-
-        Returns:
-            A TensorFlow tensor of strings, UTF-8, of shape (...).
-
-        Raises:
-            ValueError: if the ids are not integers of at least one axis, or
-                one before the end is not in the vocabulary. In a graph the
-                latter is TensorFlow's `InvalidArgumentError`.
         """
         import tensorflow as tf
 
@@ -333,9 +341,6 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
 
         For texts that are shown while they are generated: the others are a
         part of a character.
-
-        Args:
-            ids: the ids of one text so far.
         """
         return ids
 

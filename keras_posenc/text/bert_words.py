@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from keras_posenc.text.normalization_steps import lower, ranges
+from keras_posenc.text.byte_pair_words import ranges
+from keras_posenc.text.normalization_steps import lower
 
 # Control, format and private characters, except \t, \n and \r; and U+FFFD.
 _DELETED = """
@@ -101,19 +102,9 @@ def bert_words(
 ) -> Any:
     """Splits texts into words and punctuation, normalized.
 
-    Args:
-        texts: strings of shape (batch,). Invalid UTF-8 becomes U+FFFD, which
-            is deleted.
-        lowercase: whether to lowercase, each character by itself.
-        strip_accents: whether to decompose (NFD) and to drop the accents.
-        split_on_cjk: whether each Chinese character is a word.
-        special_tokens: tokens that are words wherever a text contains them;
-            their word is `marked` of the index here.
-        added_tokens: as `special_tokens`, but found in the normalized text;
-            their index follows those of the special ones.
-
-    Returns:
-        Ragged strings of shape (batch, any).
+    Invalid UTF-8 becomes U+FFFD, which is deleted. The word of a special token
+    is `marked` of its index; added tokens, found in the normalized text,
+    follow.
     """
     import tensorflow as tf
 

@@ -13,12 +13,7 @@ LONGEST = 1000
 
 
 def check_tokens(name: str, tokens: Iterable[str]) -> None:
-    """Raises `ValueError` for a token that native code cannot have.
-
-    Args:
-        name: of the argument that holds them.
-        tokens: in the order of their ids.
-    """
+    """Raises `ValueError` for a token that native code cannot have."""
     for index, token in enumerate(tokens):
         if not token or "\0" in token or len(token) > LONGEST:
             raise ValueError(

@@ -13,7 +13,11 @@ from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.byte_pair_words import PATTERNS, byte_pair_words
 from keras_posenc.text.byte_pairs import BYTES, BytePairs, spelled_bytes
 from keras_posenc.text.spelled_tokens import ids_around, spelling
-from keras_posenc.text.tokenizer_json import of_byte_pairs
+from keras_posenc.text.tokenizer_file import (
+    BYTE_LEVEL,
+    of_byte_pairs,
+    read_file,
+)
 from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
 
 
@@ -23,23 +27,16 @@ class BytePairTokenizer(Tokenizer):
 
     The tokenizers of RoBERTa, ModernBERT, EuroBERT, GPT-2, Llama 3, Qwen 2 and
     3 and SmolLM2, from Hugging Face's `tokenizer.json` by
-    `from_tokenizer_json`. A text is split
-    into words by a regular expression; the space before a word belongs to the
-    word. Each word starts as bytes, of which neighbours are merged in the
-    order of `merges`. No text is unknown. The ids are those of the library
+    `from_tokenizer_json`. A text is split into words by a regular expression;
+    the space before a word belongs to the word. Each word starts as bytes, of
+    which neighbours are merged in the order of `merges`. No text is unknown,
+    and invalid UTF-8 counts as U+FFFD. The ids are those of the library
     "tokenizers".
 
-    The output carries the Keras mask `ids != pad_id`, for all layers after it
-    that take a mask. The vocabulary is in the layer's config, so in the
-    `.keras` file, and a constant in the graph, so in the SavedModel. Its
-    operators are TensorFlow's own; with `normalization` TF-Text's too. The
-    layer has no weights, runs on the CPU and cannot be compiled by XLA. On the
-    JAX and PyTorch backends, which have no strings, it works outside models:
-    on strings and in `dataset.map`.
-
+    Inputs, outputs, mask, config and backends are as for `WordpieceTokenizer`.
+    The operators are TensorFlow's own; with `normalization` TF-Text's too.
     `detokenize` returns texts, up to the first end, with U+FFFD where ids are
-    not valid UTF-8. `pad_id`, `start_id` and `end_id` are the ids of the
-    special tokens.
+    not valid UTF-8.
 
     Args:
         vocabulary: tokens in the order of their ids, spelled as in GPT-2's
@@ -48,14 +45,9 @@ class BytePairTokenizer(Tokenizer):
             out of texts.
         merges: pairs of tokens, with a space in between, in order of priority,
             as in `merges.txt`.
-        sequence_length: number of ids per text: longer texts are cut, keeping
-            the end, shorter ones padded. None pads to the longest text of the
-            batch and cuts nothing.
-        max_length: the most ids of a text, where `sequence_length` is None:
-            longer texts are cut, and all are padded to the longest one.
-        num_separators: for pairs of texts, the number of end tokens between the
-            two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
-            at the end of the longer text. None for single texts.
+        sequence_length: as for `WordpieceTokenizer`, as are the next two.
+        max_length: the most ids of a text, where that is None.
+        num_separators: for pairs of texts.
         pattern: how words are found: `"gpt2"`; `"llama3"`, where a word may
             start with any one character, and has at most three digits;
             `"qwen2"`, as that with single digits; `"smollm2"`, as `"gpt2"`
@@ -75,21 +67,11 @@ class BytePairTokenizer(Tokenizer):
             between the special ones. They may be white space.
         skipped_tokens: tokens that `detokenize` leaves out, such as those that
             mark the turns of a chat.
-        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
-
-    Call arguments:
-        inputs: strings of shape (batch,), or (batch, 2) of pairs: a tensor, an
-            array or a list. Invalid UTF-8 counts as U+FFFD.
-
-    Returns:
-        int32 ids of shape (batch, sequence_length), or (batch, longest).
+        **kwargs: Keras' `name` and the like.
 
     Raises:
-        ImportError: if TF-Text is missing, and `normalization` needs it.
         ValueError: if the vocabulary is empty, lacks a byte or a special token,
-            or holds a token twice; if a merge is not of the vocabulary's
-            tokens; if `sequence_length` is too short for an empty text; if the
-            inputs are not strings of shape (batch,).
+            or holds a token twice; or if a merge is not of its tokens.
 
     Example:
         >>> from keras_posenc import BytePairTokenizer
@@ -205,35 +187,22 @@ class BytePairTokenizer(Tokenizer):
 
     @classmethod
     def from_tokenizer_json(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        sequence_length: int | None = None,
-        max_length: int | None = None,
-        **kwargs: Any,
+        cls, path: str | os.PathLike[str], **kwargs: Any
     ) -> Self:
         """Returns a tokenizer that gives the ids of Hugging Face's file.
 
         Args:
             path: a `tokenizer.json` of type BPE, byte-level.
-            sequence_length: as for the constructor.
-            max_length: as for the constructor; where neither is given, the
-                file's.
             **kwargs: as for the constructor; the file's by default.
                 `pad_token` is required where the file has none, or one that is
                 also at the start or end of texts.
-
-        Returns:
-            The tokenizer.
 
         Raises:
             FileNotFoundError: if there is no such file.
             ValueError: if the file has a setting that is not supported, or no
                 padding.
         """
-        from keras_posenc.text.byte_pair_file import read_tokenizer
-
-        options = {**read_tokenizer(path), **kwargs}
+        options = {**read_file(path, BYTE_LEVEL), **kwargs}
         if "pad_token" not in options:
             raise ValueError(
                 "`pad_token=` must be given, a special token that no text has, "
@@ -241,10 +210,9 @@ class BytePairTokenizer(Tokenizer):
                 "that is also at the start or end of texts. "
                 f"Received: path='{path}'."
             )
-        if (sequence_length, max_length) == (None, None):
-            max_length = options.get("max_length")
-        lengths = {"sequence_length": sequence_length, "max_length": max_length}
-        return cls(**{**options, **lengths})
+        if options.get("sequence_length") is not None:
+            options["max_length"] = kwargs.get("max_length")
+        return cls(**options)
 
     @property
     def frame(self) -> tuple[int, int]:
@@ -295,30 +263,5 @@ class BytePairTokenizer(Tokenizer):
             left -= len(spelled[count])
         return ids[:count]
 
-    def get_vocabulary(self) -> list[str]:
-        """Returns the tokens, in the order of their ids."""
-        return list(self.vocabulary)
-
     def tokenizer_json(self) -> dict[str, Any]:
         return of_byte_pairs(self)
-
-    def vocabulary_size(self) -> int:
-        """Returns how many tokens the vocabulary holds."""
-        return len(self.vocabulary)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary": self.get_vocabulary(),
-            "merges": list(self.merges),
-            "pattern": self.pattern,
-            "normalization": self.normalization,
-            "add_prefix_space": self.add_prefix_space,
-            "ignore_merges": self.ignore_merges,
-            "start_token": self.start_token,
-            "end_token": self.end_token,
-            "pad_token": self.pad_token,
-            "special_tokens": list(self.special_tokens),
-            "added_tokens": list(self.added_tokens),
-            "skipped_tokens": list(self.skipped_tokens),
-        }

@@ -16,13 +16,13 @@ WHITE = r"\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}"
 WHITE += r"\x{202f}\x{205f}\x{3000}"
 
 
-def _with(classes: str, added: str) -> str:
-    return classes + re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", added.strip())
+def ranges(classes: str) -> str:
+    """Returns ranges for the inside of a regular expression's brackets."""
+    return re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", classes.strip())
 
 
 # RE2 has the classes of Unicode 15, "tokenizers" those of Unicode 16.
-_LETTERS = _with(
-    r"\pL",
+_LETTERS = r"\pL" + ranges(
     """
     1c89-1c8a a7cb-a7cd a7da-a7dc 105c0-105f3 10d4a-10d65 10d6f-10d85
     10ec2-10ec4 11380-11389 1138b 1138e 11390-113b5 113b7 113d1 113d3
@@ -30,8 +30,7 @@ _LETTERS = _with(
     2ebf0-2ee5d
     """,
 )
-_NUMBERS = _with(
-    r"\pN",
+_NUMBERS = r"\pN" + ranges(
     """
     10d40-10d49 116d0-116e3 11bf0-11bf9 16130-16139 16d70-16d79 1ccf0-1ccf9
     1e5f1-1e5fa
@@ -87,28 +86,8 @@ def expression_of(pattern: str) -> str:
     return _EXPRESSIONS[pattern][0]
 
 
-def pattern_of(expression: str) -> str | None:
-    """Returns the pattern of an expression of "tokenizers", or None."""
-    return next(
-        (
-            name
-            for name, (known, *_) in _EXPRESSIONS.items()
-            if known == expression
-        ),
-        None,
-    )
-
-
 def byte_pair_words(texts: Any, pattern: str) -> Any:
-    """Splits texts into words, without losing characters.
-
-    Args:
-        texts: strings of shape (batch,), valid UTF-8.
-        pattern: one of `PATTERNS`.
-
-    Returns:
-        Ragged strings of shape (batch, any).
-    """
+    """Splits texts into words, without losing characters."""
     import tensorflow as tf
 
     replace = tf.strings.regex_replace

@@ -52,9 +52,6 @@ class BytePairs:
         merges: pairs of tokens, with a space in between, in order of priority.
         ignore_merges: whether a word that is a token stays one, whatever the
             merges make of it.
-
-    Raises:
-        ValueError: if a token is missing.
     """
 
     def __init__(
@@ -133,14 +130,7 @@ class BytePairs:
         return found
 
     def cut(self, words: Any) -> Any:
-        """Returns the tokens of words.
-
-        Args:
-            words: strings of shape (words,).
-
-        Returns:
-            Ragged int32 ids of shape (words, any).
-        """
+        """Returns the tokens of words."""
         import tensorflow as tf
 
         found = self._whole(words)
@@ -189,14 +179,6 @@ class BytePairs:
         away. It changes from one list to the other at a token that both have,
         so that neighbours are always from one piece. Words without such a
         token in each half of a piece are merged again, in larger pieces.
-
-        Args:
-            tokens: those of the bytes of all words, of shape (bytes,).
-            word_of: the word of each byte, of the same shape.
-            count: the number of words.
-
-        Returns:
-            As `_tokens_of`.
         """
         import tensorflow as tf
 
@@ -261,12 +243,7 @@ class BytePairs:
         return found
 
     def _tokens_of(self, tokens: Any, word_of: Any) -> Any:
-        """Returns the token that starts at each byte, or -1.
-
-        Args:
-            tokens: those of the bytes of all words, of shape (bytes,).
-            word_of: the word of each byte, of the same shape, ascending.
-        """
+        """Returns the token that starts at each byte, or -1."""
         import tensorflow as tf
 
         count = tf.size(tokens)

@@ -6,9 +6,103 @@ from typing import Any, Self
 
 import keras
 
-from keras_posenc.checks import check_positive_int
-from keras_posenc.text._framed_tokenizer import FramedTokenizer
-from keras_posenc.text.tokenizer_json import of_characters
+from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.text._tokenizer import Tokenizer
+from keras_posenc.text.tokenizer_file import of_bytes, of_characters
+
+
+class FramedTokenizer(Tokenizer):
+    """Base of tokenizers whose own ids start at 4, with optional start and end.
+
+    0 is padding, 1 unknown, 2 the start of a text and 3 its end.
+    """
+
+    unknown_id, start_id, end_id = 1, 2, 3
+    first_id = 4
+
+    def __init__(
+        self,
+        *,
+        sequence_length: int | None = None,
+        max_length: int | None = None,
+        add_start: bool = True,
+        add_end: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        # First: the base checks lengths against `frame`, which needs them.
+        self.add_start = check_bool("add_start", add_start)
+        self.add_end = check_bool("add_end", add_end)
+        super().__init__(
+            sequence_length=sequence_length, max_length=max_length, **kwargs
+        )
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        return int(self.add_start), int(self.add_end)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class ByteTokenizer(FramedTokenizer):
+    """Turns strings into ids of their bytes, and back; nothing is unknown.
+
+    Id 0 is padding, 2 the start of a text, 3 its end, and byte b is b + 4: 260
+    ids in all. 1, which means unknown in a `CharacterTokenizer`, never occurs.
+    All bytes have ids, valid UTF-8 or not. An empty text is a start and an end.
+
+    `detokenize` returns texts, up to the first end. Where ids are not valid
+    UTF-8, because a text was cut within a character or a model chose them, and
+    for id 1, it returns U+FFFD.
+
+    Inputs are single texts; outputs, mask, config and backends are as for
+    `WordpieceTokenizer`. The operators are TensorFlow's own.
+
+    Args:
+        sequence_length: as for `WordpieceTokenizer`.
+        max_length: the most ids of a text, where that is None.
+        add_start: whether each text starts with `start_id`.
+        add_end: whether each text ends with `end_id`.
+        **kwargs: Keras' `name` and the like.
+
+    Example:
+        >>> from keras_posenc import ByteTokenizer
+        >>> tokenizer = ByteTokenizer()
+        >>> ids = tokenizer(["né", "a"])
+        >>> print(ids.numpy())
+        [[  2 114 199 173   3]
+         [  2 101   3   0   0]]
+        >>> [text.decode() for text in tokenizer.detokenize(ids).numpy()]
+        ['né', 'a']
+
+    References:
+        - Xue et al. 2021, [ByT5](https://arxiv.org/abs/2105.13626)
+    """
+
+    def split(self, texts: Any) -> Any:
+        import tensorflow as tf
+
+        pieces = tf.strings.bytes_split(texts)  # (batch, any), of one byte each
+        codes = tf.io.decode_raw(pieces.flat_values, tf.uint8)
+        codes = tf.cast(tf.reshape(codes, (-1,)), "int32")
+        return pieces.with_flat_values(codes + self.first_id)
+
+    def join(self, ids: Any, kept: Any) -> Any:
+        import tensorflow as tf
+
+        # No byte of UTF-8, so it becomes U+FFFD below.
+        special = [b"\xff"] * self.first_id
+        pieces = tf.constant([*special, *(bytes([b]) for b in range(256))])
+        pieces = tf.where(kept, tf.gather(pieces, ids), "")
+        return tf.strings.unicode_transcode(
+            tf.strings.reduce_join(pieces, axis=-1), "UTF-8", "UTF-8"
+        )
+
+    def tokenizer_json(self) -> dict[str, Any]:
+        return of_bytes(self)
+
+    def vocabulary_size(self) -> int:
+        """Returns how many ids there are: four, and one for each byte."""
+        return self.first_id + 256
+
 
 _REPLACEMENT = "\ufffd"
 
@@ -26,35 +120,21 @@ class CharacterTokenizer(FramedTokenizer):
     `detokenize` returns texts, up to the first end, with U+FFFD for unknown
     characters.
 
-    The output carries the Keras mask `ids != 0`. The vocabulary is in the
-    layer's config, so in the `.keras` file, and a constant in the graph, so in
-    the SavedModel, whose operators are TensorFlow's own. The layer has no
-    weights, runs on the CPU and cannot be compiled by XLA. On the JAX and
-    PyTorch backends, which have no strings, it works outside models: on
-    strings and in `dataset.map`.
+    Inputs are single texts; outputs, mask, config and backends are as for
+    `WordpieceTokenizer`. The operators are TensorFlow's own.
 
     Args:
         vocabulary: the characters in the order of their ids, as a string or a
             sequence of strings of one character.
-        sequence_length: number of ids per text: longer texts are cut, keeping
-            the end, shorter ones padded. None pads to the longest text of the
-            batch and cuts nothing.
-        max_length: the most ids of a text, where `sequence_length` is None:
-            longer texts are cut, and all are padded to the longest one.
+        sequence_length: as for `WordpieceTokenizer`.
+        max_length: the most ids of a text, where that is None.
         add_start: whether each text starts with `start_id`.
         add_end: whether each text ends with `end_id`.
-        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
-
-    Call arguments:
-        inputs: strings of shape (batch,): a tensor, an array or a list.
-
-    Returns:
-        int32 ids of shape (batch, sequence_length), or (batch, longest).
+        **kwargs: Keras' `name` and the like.
 
     Raises:
         ValueError: if the vocabulary is empty, has a character twice or
-            anything else than characters; if `sequence_length` is too short
-            for an empty text; if the inputs are not strings of shape (batch,).
+            anything else than characters.
 
     Example:
         >>> from keras_posenc import CharacterTokenizer
@@ -102,14 +182,7 @@ class CharacterTokenizer(FramedTokenizer):
             **kwargs: as for the constructor.
 
         Returns:
-            The tokenizer; its characters are in the order of their code points,
-            whatever the order of the texts.
-
-        Raises:
-            TypeError: if the corpus is one string, or has anything else than
-                strings.
-            ValueError: if the corpus has no character, or `vocabulary_size`
-                leaves space for none.
+            The tokenizer; its characters are in the order of their code points.
 
         Example:
             >>> from keras_posenc import CharacterTokenizer
@@ -163,19 +236,12 @@ class CharacterTokenizer(FramedTokenizer):
         characters = tf.gather(tf.constant([*special, *self.vocabulary]), ids)
         return tf.strings.reduce_join(tf.where(kept, characters, ""), axis=-1)
 
-    def get_vocabulary(self) -> list[str]:
-        """Returns the characters, in the order of their ids, from 4 on."""
-        return list(self.vocabulary)
-
     def tokenizer_json(self) -> dict[str, Any]:
         return of_characters(self)
 
     def vocabulary_size(self) -> int:
         """Returns how many ids there are, the four special ones included."""
         return self.first_id + len(self.vocabulary)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "vocabulary": self.get_vocabulary()}
 
 
 def _characters(vocabulary: Any) -> tuple[Any, ...]:

@@ -23,19 +23,9 @@ def render(
 
     The template runs in Jinja's sandbox, in a process with limits of time and
     memory, as transformers' `apply_chat_template(chat, tokenize=False,
-    add_generation_prompt=True)` runs it.
-
-    Args:
-        template: In the language Jinja.
-        messages: Dicts with `role` and `content`, both strings; see `ROLES`.
-        tokens: Special tokens by the names that templates have for them, such
-            as `bos_token`.
-        source: What messages call the template.
-
-    Raises:
-        ImportError: The library `jinja2` is missing.
-        ValueError: The messages are no chat; the template raises an error, and
-            its message is shown; it takes too long, or leaves a message out.
+    add_generation_prompt=True)` runs it. `tokens` are special ones by the names
+    that templates have for them, such as `bos_token`; `source` is what messages
+    call the template.
     """
     chat = check_messages(messages)
     if importlib.util.find_spec("jinja2") is None:
@@ -99,26 +89,18 @@ def _has(text: str, content: str) -> bool:
 
 
 def check_messages(messages: Any) -> list[dict[str, str]]:
-    """Returns the messages of a chat.
-
-    Raises:
-        ValueError: They are no dicts of a known role and a text, there are
-            none, or the last one is the model's own.
-    """
-    if isinstance(messages, str | Mapping) or not isinstance(
-        messages, Sequence
+    """Returns the messages of a chat."""
+    if (
+        isinstance(messages, str | Mapping)
+        or not isinstance(messages, Sequence)
+        or not messages
     ):
         raise ValueError(
-            "`messages` must be a list of dicts, such as "
+            "`messages` must be a list of at least one dict, such as "
             "[{'role': 'user', 'content': 'Hello'}]. Received: "
             f"messages={messages!r:.80}"
         )
-    if not messages:
-        raise ValueError(
-            "`messages` must hold at least one message, such as "
-            "{'role': 'user', 'content': 'Hello'}. It is empty"
-        )
-    chat = []
+    chat: list[dict[str, str]] = []
     for number, each in enumerate(messages):
         if not isinstance(each, Mapping) or not (
             isinstance(each.get("role"), str)
@@ -134,14 +116,15 @@ def check_messages(messages: Any) -> list[dict[str, str]]:
                 f"{', '.join(map(repr, ROLES))}. Received: "
                 f"role={each['role']!r:.40}"
             )
-        try:
+        try:  # as the template's process receives it
             each["content"].encode()
-        except UnicodeEncodeError as error:
+            chat.append(json.loads(json.dumps(dict(each))))
+        except (TypeError, ValueError) as error:
             raise ValueError(
-                f"Message {number} of `messages` must be Unicode, without lone "
-                f"surrogates. Received: content={each['content']!r:.40}"
+                f"Message {number} of `messages` must hold only what JSON can: "
+                "Unicode without lone surrogates, numbers, lists and dicts. "
+                f"Received: {each!r:.80}"
             ) from error
-        chat.append(_as_json(number, each))
     if chat[-1]["role"] == "assistant":
         raise ValueError(
             "`messages` must end with a message to reply to, and ends with one "
@@ -149,15 +132,3 @@ def check_messages(messages: Any) -> list[dict[str, str]]:
             "'user'"
         )
     return chat
-
-
-def _as_json(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a message as the template's process receives it."""
-    try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(message)))
-        return found
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Message {number} of `messages` must hold only what JSON can: "
-            f"texts, numbers, lists and dicts. Received: {message!r:.80}"
-        ) from error

@@ -19,11 +19,7 @@ def shown(value: Any) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        ValueError: It has more than 256 MB.
-    """
+    """Returns the content of a file."""
     size = path.stat().st_size
     if size <= _MOST_BYTES:
         with path.open("rb") as file:
@@ -38,11 +34,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """Returns the text of a file, with line feeds as its only line ends.
-
-    Raises:
-        ValueError: It has more than 256 MB, or is not UTF-8.
-    """
+    """Returns the text of a file, with line feeds as its only line ends."""
     try:
         return io.TextIOWrapper(io.BytesIO(read_bytes(path)), encoding).read()
     except UnicodeDecodeError as error:
@@ -56,12 +48,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def read_json(path: Path) -> Any:
-    """Returns the value of a JSON file.
-
-    Raises:
-        ValueError: It has more than 256 MB, is not JSON, is nested too deeply,
-            or has half of a surrogate pair, which is not text.
-    """
+    """Returns the value of a JSON file."""
     text = read_text(path)
     try:
         found = json.loads(text)

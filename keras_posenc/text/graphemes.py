@@ -50,15 +50,9 @@ def grapheme_rules(
 ) -> list[tuple[str, str]]:
     """Returns replacements after which a model's rules give the library's.
 
-    Args:
-        rules: The replacements of single characters, by code point.
-        rule_of: Returns the replacement of a string, or None.
-        parting: A control character that no text has and the rules delete. It
-            is put between letters and marks that are not composed.
-
-    Returns:
-        Regular expressions of RE2 with what replaces their matches, to apply
-        in this order.
+    They are regular expressions of RE2 with what replaces their matches, in
+    order. `parting` is a control character that no text has and the rules
+    delete, for between letters and marks that are not composed.
     """
     composed: dict[str, list[str]] = {}
     letters = [chr(code) for code in range(0x20, 0x7F) if code not in rules]

@@ -18,12 +18,7 @@ def hashed(strings: Any) -> Any:
 
 
 class Lookup:
-    """The ids of strings.
-
-    Args:
-        ids: the ids by their strings; not empty.
-        default: the id of all other strings.
-    """
+    """The ids of strings."""
 
     def __init__(self, ids: Mapping[Any, int], default: int) -> None:
         import tensorflow as tf

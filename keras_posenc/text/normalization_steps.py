@@ -1,10 +1,9 @@
 """Steps that normalize texts, as those of the library "tokenizers" do."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_posenc.text.byte_pair_words import WHITE
+from keras_posenc.text.byte_pair_words import WHITE, ranges
 
 # Marks that Unicode has later than the library: it leaves them.
 _LATER = """
@@ -19,13 +18,10 @@ _LATER = """
     16f4f 16f7f-16f87 16fe4 16ff0-16ff1 1cf00-1cf2d 1cf30-1cf46 1e08f
     1e130-1e136 1e2ae 1e2ec-1e2ef 1e4ec-1e4ef
 """
+# A step of `SentencepieceTokenizer` alone: see graphemes.py.
+GRAPHEMES = "graphemes"
 # Without a rule or a case; in place of a zero byte, which would end a text.
 _NO_ZERO = "\uffff"
-
-
-def ranges(classes: str) -> str:
-    """Returns ranges for the inside of a regular expression's brackets."""
-    return re.sub(r"\s*([0-9a-f]+)(-?)", r"\\x{\1}\2", classes.strip())
 
 
 def lower(texts: Any) -> Any:
@@ -77,7 +73,7 @@ STEPS: Mapping[str, Callable[[Any], Any]] = {
     "strip_right": _replace(rf"[{WHITE}]+\z", ""),
 }
 
-# The parts of a `tokenizer.json` that `steps_of` reads as these steps.
+# The same steps, as parts of a `tokenizer.json`.
 PARTS: Mapping[str, Mapping[str, Any]] = {
     **{
         name.lower(): {"type": name}
@@ -95,34 +91,3 @@ PARTS: Mapping[str, Mapping[str, Any]] = {
     "strip_accents": {"type": "StripAccents"},
     "strip_right": {"type": "Strip", "strip_left": False, "strip_right": True},
 }
-
-
-def steps_of(normalizers: Any) -> list[str] | None:
-    """Returns the names of steps of a `tokenizer.json`; None if unknown."""
-    steps = []
-    for part in normalizers:
-        match part:
-            case {"type": "Lowercase" | "NFC" | "NFD" | "NFKC" | "NFKD"}:
-                steps.append(part["type"].lower())
-            case {"type": "StripAccents"}:
-                steps.append("strip_accents")
-            case {"type": "Strip", "strip_left": True, "strip_right": True}:
-                steps.append("strip")
-            case {"type": "Strip", "strip_left": False, "strip_right": True}:
-                steps.append("strip_right")
-            case {
-                "type": "Replace",
-                "pattern": {"String": "''" | "``" as pair},
-                "content": '"',
-            }:
-                is_grave = pair == "``"
-                steps.append("backticks" if is_grave else "apostrophes")
-            case {
-                "type": "Replace",
-                "pattern": {"Regex": r"\s{2,}|[\n\r\t]"},
-                "content": " ",
-            }:
-                steps.append("spaces")
-            case _:
-                return None
-    return steps

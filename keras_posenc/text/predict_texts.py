@@ -7,10 +7,9 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import check_positive_int
-from keras_posenc.export.errors import require_tensorflow_backend
+from keras_posenc.export.errors import check_model, require_tensorflow_backend
 from keras_posenc.export.signatures.from_model import named_outputs
 from keras_posenc.export.signatures.labels import LABEL, check_labels
-from keras_posenc.export.signatures.resolve import check_model
 
 SCORE = "score"
 
@@ -98,11 +97,7 @@ def predict_texts(
 
 
 def _takes_column(model: keras.Model) -> bool:
-    """Returns whether a model takes texts of shape (batch, 1).
-
-    Raises:
-        ValueError: It takes no texts.
-    """
+    """Returns whether a model takes texts of shape (batch, 1)."""
     inputs = getattr(model, "inputs", None) or []
     found = [(x.dtype, tuple(x.shape[1:])) for x in inputs]
     if found and found not in ([("string", ())], [("string", (1,))]):
@@ -130,13 +125,6 @@ def _as_texts(texts: Any) -> list[str]:
                 "`texts` must be strings. Received at index "
                 f"{index}: {type(text).__name__}"
             )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                "`texts` must be Unicode, without lone surrogates. "
-                f"Received at index {index}: {text[:40]!r}"
-            ) from error
     return texts
 
 

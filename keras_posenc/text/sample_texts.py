@@ -41,9 +41,6 @@ def sample_texts(tokenizer: Any) -> list[str]:
 
     Some spell its special tokens; and for each script of its vocabulary, as
     Unicode names letters, one has tokens of that script.
-
-    Args:
-        tokenizer: A tokenizer of this package.
     """
     special = getattr(tokenizer, "_spelled_tokens", lambda: ())()
     special = special or getattr(tokenizer, "special_tokens", None) or ()

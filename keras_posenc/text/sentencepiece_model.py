@@ -2,7 +2,7 @@
 
 import functools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from keras_posenc.text.bounds import check_rules, check_scores, check_tokens
@@ -87,12 +87,7 @@ class Pieces(NamedTuple):
 
 
 def pieces_of(model: bytes) -> Pieces:
-    """Returns what a layer needs to know of a model.
-
-    Raises:
-        ValueError: if the bytes are not a model, or one that is neither
-            Unigram nor BPE; or if native code cannot have it: see `bounds`.
-    """
+    """Returns what a layer needs to know of a model."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -149,24 +144,6 @@ class Rules:
         data = text.encode()
         size, replacement = self._longest(data, 0)
         return replacement if size and size == len(data) else None
-
-    def applied(self, text: str) -> Iterator[tuple[str, int]]:
-        """Yields the characters that a text becomes, each with its end.
-
-        That is the end, in bytes, of what the rules replace by the character,
-        or by several.
-        """
-        data, at = text.encode(), 0
-        while at < len(data):
-            size, replacement = self._longest(data, at)
-            if not size:  # one character, as it is
-                size = 1
-                while at + size < len(data) and data[at + size] & 0xC0 == 0x80:
-                    size += 1
-                replacement = data[at : at + size]
-            at += size
-            for character in replacement.decode():
-                yield character, at
 
     def _longest(self, data: bytes, at: int) -> tuple[int, bytes]:
         """Returns the size of the longest string with a rule, and that."""

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -11,16 +10,20 @@ import keras
 
 from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
-from keras_posenc.text.byte_fallback import join_with_bytes
 from keras_posenc.text.byte_pair_words import WHITE
-from keras_posenc.text.files import read_bytes, read_json
+from keras_posenc.text.files import read_bytes
 from keras_posenc.text.graphemes import character_class, grapheme_rules
 from keras_posenc.text.lookup import Lookup
-from keras_posenc.text.normalization_steps import STEPS
-from keras_posenc.text.pieces_json import of_sentencepiece
-from keras_posenc.text.sentencepiece_file import GRAPHEMES, read_pieces
+from keras_posenc.text.normalization_steps import GRAPHEMES, STEPS
 from keras_posenc.text.sentencepiece_model import Rules, pieces_of
 from keras_posenc.text.spelled_tokens import ids_around, spelling, starts_with
+from keras_posenc.text.tokenizer_file import (
+    FALLBACK,
+    PIECES,
+    existing,
+    of_sentencepiece,
+    read_file,
+)
 
 # The mark of the start of a word.
 _SPACE = "▁"
@@ -49,27 +52,15 @@ class SentencepieceTokenizer(Tokenizer):
     `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3 in the latter file of XLM-R,
     and pretrained models of Hugging Face know those ids.
 
-    The output carries the Keras mask `ids != pad_id`, for all layers after it
-    that take a mask. The model is in the layer's config, so in the `.keras`
-    file, and a constant in the graph, so in the SavedModel. The layer has no
-    weights, runs on the CPU and cannot be compiled by XLA. On the JAX and
-    PyTorch backends, which have no strings, it works outside models: on strings
-    and in `dataset.map`.
-
+    Inputs, outputs, mask, config and backends are as for `WordpieceTokenizer`.
     `detokenize` returns texts, up to the first end, with `<unk>` for unknown
-    characters. `pad_id`, `unknown_id`, `start_id` and `end_id` are the ids of
-    the special tokens.
+    characters.
 
     Args:
         model: the path of a `.model` file, read at once, or its bytes.
-        sequence_length: number of ids per text: longer texts are cut, keeping
-            the end, shorter ones padded. None pads to the longest text of the
-            batch and cuts nothing.
-        max_length: the most ids of a text, where `sequence_length` is None:
-            longer texts are cut, and all are padded to the longest one.
-        num_separators: for pairs of texts, the number of end tokens between the
-            two: 1 for BERT, 2 for RoBERTa. Pairs that are too long lose tokens
-            at the end of the longer text. None for single texts.
+        sequence_length: as for `WordpieceTokenizer`, as are the next two.
+        max_length: the most ids of a text, where that is None.
+        num_separators: for pairs of texts.
         start_token: the piece before each text, or None for none.
         end_token: the piece after each text, or None for none.
         pad_token: the piece of padding; None pads with -1, for models of
@@ -102,21 +93,12 @@ class SentencepieceTokenizer(Tokenizer):
         vocabulary: tokens in the order of their ids, where these are not the
             model's pieces: those of Marian's `vocab.json`. A piece that is not
             among them is unknown, and `>>fra<<` at the start of a text is one.
-        **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
-
-    Call arguments:
-        inputs: strings of shape (batch,), or (batch, 2) of pairs: a tensor, an
-            array or a list.
-
-    Returns:
-        int32 ids of shape (batch, sequence_length), or (batch, longest).
+        **kwargs: Keras' `name` and the like.
 
     Raises:
-        ImportError: if TF-Text is missing.
         FileNotFoundError: if `model` is a path with no file.
-        ValueError: if the model is invalid, or neither Unigram nor BPE; if a
-            token is not a piece; if `sequence_length` is too short for an empty
-            text; if the inputs are not strings of shape (batch,).
+        ValueError: if the model is invalid, or neither Unigram nor BPE; or if a
+            token is not a piece.
 
     Example:
         >>> from keras_posenc import SentencepieceTokenizer
@@ -162,9 +144,9 @@ class SentencepieceTokenizer(Tokenizer):
             num_separators=num_separators,
             **kwargs,
         )
-        self.model = (
-            model if isinstance(model, bytes) else read_bytes(_existing(model))
-        )
+        if not isinstance(model, bytes):
+            model = read_bytes(existing(model, "model"))
+        self.model = model
         read = pieces_of(self.model)
         pieces, self.unknown_id = read.pieces, read.unknown
         self._is_plain = read.is_plain and vocabulary is None
@@ -268,9 +250,6 @@ class SentencepieceTokenizer(Tokenizer):
     def from_tokenizer_json(
         cls,
         path: str | os.PathLike[str],
-        *,
-        sequence_length: int | None = None,
-        max_length: int | None = None,
         **kwargs: Any,
     ) -> Self:
         """Returns a tokenizer that gives the ids of Hugging Face's file.
@@ -284,28 +263,16 @@ class SentencepieceTokenizer(Tokenizer):
         Args:
             path: a `tokenizer.json` of type Unigram, or of BPE with a fallback
                 to bytes.
-            sequence_length: as for the constructor.
-            max_length: as for the constructor.
-            **kwargs: as for the constructor; the file's by default.
-
-        Returns:
-            The tokenizer.
+            **kwargs: as for the constructor; all but lengths are the file's by
+                default.
 
         Raises:
             FileNotFoundError: if there is no such file.
             ValueError: if the file has a setting that is not supported.
         """
-        model, options = read_pieces(
-            read_json(_existing(path, "path")),
-            path,
-            is_forgeable="special_tokens" not in kwargs,
-        )
-        return cls(
-            model,
-            sequence_length=sequence_length,
-            max_length=max_length,
-            **{**options, **kwargs},
-        )
+        is_forgeable = "special_tokens" not in kwargs
+        options = read_file(path, PIECES, FALLBACK, is_forgeable=is_forgeable)
+        return cls(**{**options, "max_length": None, **kwargs})
 
     @property
     def frame(self) -> tuple[int, int]:
@@ -453,11 +420,7 @@ class SentencepieceTokenizer(Tokenizer):
         return ids[:count]
 
     def settled_text(self, text: str) -> str:
-        """Returns the start of a text that no later token changes.
-
-        Args:
-            text: What `detokenize` returns of the tokens so far.
-        """
+        """Returns the start of a decoded text that no later token changes."""
         if not self.clean_up_spaces:
             return text
         # "do n" may become "don't"; and of "a ' " one sees "a'", which a mark
@@ -470,35 +433,15 @@ class SentencepieceTokenizer(Tokenizer):
             at = text.rfind(" ")
         return text.rstrip(" '")
 
-    def get_vocabulary(self) -> list[str]:
-        """Returns the pieces, in the order of their ids."""
-        return list(self.vocabulary)
-
     def tokenizer_json(self) -> dict[str, Any]:
         return of_sentencepiece(self)
 
-    def vocabulary_size(self) -> int:
-        """Returns how many pieces the model has."""
-        return len(self.vocabulary)
-
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "model": base64.b64encode(self.model).decode(),
-            "start_token": self.start_token,
-            "end_token": self.end_token,
-            "pad_token": self.pad_token,
-            "special_tokens": list(self.special_tokens),
-            "added_tokens": list(self.added_tokens),
-            "normalization": list(self.normalization),
-            "whitespace": self.whitespace,
-            "skipped_tokens": list(self.skipped_tokens),
-            "language_token": self.language_token,
-            "clean_up_spaces": self.clean_up_spaces,
-            "vocabulary": None
-            if self._lookup is None
-            else list(self.vocabulary),
-        }
+        config = super().get_config()
+        config["model"] = base64.b64encode(self.model).decode()
+        if self._lookup is None:
+            config["vocabulary"] = None
+        return config
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -514,13 +457,35 @@ def _id_of(ids: Mapping[str, int], name: str, token: str) -> int:
     return ids[token]
 
 
-def _existing(
-    path: str | os.PathLike[str], name: str = "model"
-) -> pathlib.Path:
-    file = pathlib.Path(os.path.expanduser(path))
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"`{name}` must be a file. Received: {name}={str(path)!r}, "
-            "which is not a file."
-        )
-    return file
+# What the library "tokenizers" writes for a byte that is not UTF-8.
+_LOST = "\ufffd"
+
+
+def join_with_bytes(pieces: Any, is_byte: Any, ids: Any, kept: Any) -> Any:
+    """Returns the texts of ids, as the library "tokenizers" joins them.
+
+    Neighbouring bytes are characters if they are UTF-8 together; otherwise
+    each of them is U+FFFD. `pieces` are the text, or the byte, of each token;
+    `kept` says which of the ids count.
+    """
+    import tensorflow as tf
+
+    shape = tf.shape(ids)
+    kept = tf.reshape(kept, (-1, shape[-1]))
+    row = tf.where(kept)[:, 0]  # of each id that counts
+    ids = tf.boolean_mask(tf.reshape(ids, (-1, shape[-1])), kept)
+    byte = tf.gather(is_byte, ids)
+    goes_on = byte[1:] & byte[:-1] & (row[1:] == row[:-1])
+    starts = tf.concat([tf.ones_like(byte[:1]), ~goes_on], 0)
+    run = tf.cumsum(tf.cast(starts, "int32")) - 1
+    count = tf.math.count_nonzero(starts, dtype="int32")
+    join = tf.strings.unsorted_segment_join
+    text = join(tf.gather(pieces, ids), run, count)
+    lost = join(tf.where(byte, _LOST, ""), run, count)
+    is_text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8") == text
+    text = join(
+        tf.where(is_text, text, lost),
+        tf.boolean_mask(row, starts),
+        tf.shape(kept)[0],
+    )
+    return tf.reshape(text, shape[:-1])

@@ -13,13 +13,7 @@ def spelling(token: str) -> str:
 
 
 def starts_with(tokens: Sequence[str], others: str, texts: Any) -> Any:
-    """Returns whether texts start with one of some tokens, or another match.
-
-    Args:
-        tokens: as for `ids_around`.
-        others: an expression.
-        texts: strings of shape (batch,).
-    """
+    """Returns whether texts start with one of some tokens, or another match."""
     import tensorflow as tf
 
     either = "|".join([*map(_expression, tokens), others])
@@ -34,16 +28,9 @@ def ids_around(
 ) -> Any:
     """Returns the ids of texts in which some tokens are spelled.
 
-    Args:
-        tokens: the tokens. One with a space in front, `" <mask>"`, also takes
-            all white space there.
-        ids: the ids of the tokens, without such a space.
-        texts: strings of shape (batch,), valid UTF-8.
-        between: a function from strings (any,) to their ids, ragged, for the
-            parts of texts around the tokens.
-
-    Returns:
-        Ragged int32 ids of shape (batch, any).
+    A token with a space in front, `" <mask>"`, also takes all white space
+    there; its id is that of the token without. `between` gives the ids, ragged,
+    of the parts of texts around the tokens. Texts must be valid UTF-8.
     """
     import tensorflow as tf
 

@@ -23,22 +23,8 @@ def learn_vocabulary(
     The same as byte pair encoding, on characters. The result depends only on
     how often each word occurs, never on the order of the texts. Every character
     that fits is kept, alone and as a suffix, so words without a token still
-    split into known pieces.
-
-    Args:
-        corpus: iterable of strings, or a `tf.data.Dataset` of string tensors.
-            It is read once, as a stream; the distinct words stay in memory.
-        vocabulary_size: the most tokens to learn, special tokens included.
-        words_of: a function from a tensor of texts to their words, ragged.
-
-    Returns:
-        The special tokens, the characters in alphabetical order, alone and as
-        suffixes, then the other tokens, the most frequent first.
-
-    Raises:
-        TypeError: if the corpus is one string, or has anything else.
-        ValueError: if `vocabulary_size` is too small, or the corpus has no
-            word.
+    split into known pieces. First are the special tokens, then characters in
+    alphabetical order, then the other tokens, the most frequent first.
     """
     smallest = len(SPECIAL_TOKENS) + 2
     if vocabulary_size < smallest:

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -12,8 +11,8 @@ from keras_posenc.checks import check_bool, check_choice
 from keras_posenc.text._tokenizer import Tokenizer, import_tensorflow_text
 from keras_posenc.text.bert_words import NO_WORD, bert_words, marked
 from keras_posenc.text.byte_pair_words import WHITE
-from keras_posenc.text.pieces_json import of_wordpiece
 from keras_posenc.text.spelled_tokens import ids_around
+from keras_posenc.text.tokenizer_file import of_wordpiece
 from keras_posenc.text.wordpiece_vocabulary import (
     CLS,
     PAD,
@@ -23,9 +22,6 @@ from keras_posenc.text.wordpiece_vocabulary import (
     check_vocabulary,
     read_vocabulary,
 )
-
-# Seconds until a slow step is shown.
-_PATIENCE = 2.0
 
 _MASK = "[MASK]"
 # Longest word, in characters: longer ones are unknown to BERT's tokenizers.
@@ -60,10 +56,8 @@ class WordpieceTokenizer(Tokenizer):
       of proteins, whose letters are tokens. Needs `lowercase=False`.
 
     The output carries the Keras mask `ids != pad_id`, for all layers after it
-    that take a mask. Keras' `Embedding` drops it, with a warning, unless it
-    has `mask_zero=True`, which computes the mask `ids != 0` again.
-    Datasets drop masks: after `dataset.map(tokenizer)`, too, the embedding's
-    `mask_zero=True` computes the mask.
+    that take a mask. Keras' `Embedding`, and datasets, drop it: give the
+    embedding `mask_zero=True`, which computes the mask `ids != 0` again.
 
     The vocabulary is in the layer's config, so in the `.keras` file, and a
     constant in the graph, so in the SavedModel. The layer has no weights,
@@ -73,8 +67,8 @@ class WordpieceTokenizer(Tokenizer):
 
     `detokenize` returns texts, up to the first `[SEP]`. What tokenization
     removes is lost: case, accents, the spaces around punctuation; `[UNK]` is
-    in place of unknown words. `pad_id`, `unknown_id`, `start_id` and `end_id`
-    are the ids of the special tokens.
+    in place of unknown words. Attributes: `pad_id`, `unknown_id`, `start_id`,
+    `end_id`.
 
     Args:
         vocabulary: a list of tokens in the order of their ids, or the path of
@@ -100,10 +94,8 @@ class WordpieceTokenizer(Tokenizer):
             `[MASK]`; () for texts that must not contain any.
         added_tokens: as `special_tokens`, but found in the normalized text:
             with `lowercase`, `<unk>` is found in `<UNK>` too.
-        pad_token: another name of `[PAD]`.
-        unknown_token: another name of `[UNK]`.
-        start_token: another name of `[CLS]`, such as `<s>`.
-        end_token: another name of `[SEP]`, such as `</s>`.
+        pad_token: another name of `[PAD]`; likewise the other three, such as
+            `end_token="</s>"` for `[SEP]`.
         **kwargs: Keras' `name` and the like. Its `dtype` has no effect.
 
     Call arguments:
@@ -117,9 +109,8 @@ class WordpieceTokenizer(Tokenizer):
         ImportError: if TF-Text is missing.
         FileNotFoundError: if `vocabulary` is a path with no file.
         ValueError: if the vocabulary is empty, lacks a special token or holds
-            a token twice; if `sequence_length` is below 2; if an argument needs
-            the other `normalization`; if the inputs are not strings of shape
-            (batch,).
+            a token twice; if an argument needs another `normalization`; if the
+            inputs are not strings of this shape.
 
     Example:
         >>> from keras_posenc import WordpieceTokenizer
@@ -219,12 +210,9 @@ class WordpieceTokenizer(Tokenizer):
                 included. The result may be smaller.
             sequence_length: as for the constructor.
             lowercase: as for the constructor.
-            verbose: whether to show on standard error what takes long, if it
-                does; 2 also shows the logs of native code.
+            verbose: whether a terminal shows that it goes on; 2 also shows the
+                logs of native code.
             **kwargs: as for the constructor.
-
-        Returns:
-            The tokenizer.
 
         Raises:
             TypeError: if the corpus is one string, or has anything else.
@@ -244,20 +232,8 @@ class WordpieceTokenizer(Tokenizer):
 
         import_tensorflow_text("WordpieceTokenizer")
         words_of = _words_of(lowercase, **kwargs)
-        with progress(verbose) as step:
-            # Seconds for many thousand texts; nothing is shown for few.
-            patience = threading.Timer(
-                _PATIENCE,
-                step,
-                [f"Learning a vocabulary of {vocabulary_size} tokens"],
-            )
-            patience.daemon = True
-            patience.start()
-            try:
-                vocabulary = learn_vocabulary(corpus, vocabulary_size, words_of)
-            finally:
-                patience.cancel()
-                patience.join()
+        with progress(verbose):
+            vocabulary = learn_vocabulary(corpus, vocabulary_size, words_of)
         return cls(
             vocabulary,
             sequence_length=sequence_length,
@@ -372,13 +348,11 @@ class WordpieceTokenizer(Tokenizer):
             else self.strip_accents,
             split_on_cjk=self.split_on_cjk,
             special_tokens=self._spelled,
-            added_tokens=self.normalized_tokens(),
+            added_tokens=[
+                token.lower() if self.lowercase else token
+                for token in self.added_tokens
+            ],
         )
-
-    def normalized_tokens(self) -> list[str]:
-        """Returns `added_tokens`, as normalized texts spell them."""
-        is_lowered = self.lowercase
-        return [t.lower() if is_lowered else t for t in self.added_tokens]
 
     def _whole_words(self, texts: Any) -> Any:
         import tensorflow as tf
@@ -406,34 +380,8 @@ class WordpieceTokenizer(Tokenizer):
         )
         return tf.strings.reduce_join(tf.where(kept, pieces, ""), axis=-1)
 
-    def get_vocabulary(self) -> list[str]:
-        """Returns the tokens, in the order of their ids."""
-        return list(self.vocabulary)
-
     def tokenizer_json(self) -> dict[str, Any]:
         return of_wordpiece(self)
-
-    def vocabulary_size(self) -> int:
-        """Returns how many tokens the vocabulary holds."""
-        return len(self.vocabulary)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary": self.get_vocabulary(),
-            "lowercase": self.lowercase,
-            "normalization": self.normalization,
-            "strip_accents": self.strip_accents,
-            "split_on_cjk": self.split_on_cjk,
-            "special_tokens": self.special_tokens
-            if self.special_tokens is None
-            else list(self.special_tokens),
-            "added_tokens": list(self.added_tokens),
-            "pad_token": self.pad_token,
-            "unknown_token": self.unknown_token,
-            "start_token": self.start_token,
-            "end_token": self.end_token,
-        }
 
 
 def _words_of(

@@ -16,18 +16,7 @@ _HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, in Python
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a vocabulary file: UTF-8, one token a line.
-
-    Args:
-        path: the file; the number of a line, from 0 on, is the token's id.
-
-    Returns:
-        The tokens, in order.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not UTF-8, or larger than 256 MB.
-    """
+    """Reads a vocabulary file: UTF-8, one token a line."""
     file = pathlib.Path(os.path.expanduser(path))
     if not file.is_file():
         raise FileNotFoundError(
@@ -42,18 +31,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
 def check_vocabulary(
     vocabulary: Sequence[str], special_tokens: Sequence[str]
 ) -> None:
-    """Raises `ValueError` unless a vocabulary has each token once.
-
-    Args:
-        vocabulary: tokens in the order of their ids.
-        special_tokens: tokens that it must have.
-
-    Raises:
-        ValueError: if the vocabulary is empty, lacks a special token, or holds
-            an empty or a repeated token, one of more than 1,000 characters or
-            with a zero byte, something that is not a string, or a string that
-            is no text.
-    """
+    """Raises `ValueError` unless a vocabulary has each token once."""
     if not vocabulary:
         raise ValueError(
             "`vocabulary` must hold at least the special tokens "

@@ -14,7 +14,7 @@ from keras_posenc.ops.suggestions import no_such_name
 from keras_posenc.training.accuracies import SequenceAccuracy, TokenAccuracy
 from keras_posenc.training.contrastive_loss import ContrastiveLoss
 from keras_posenc.training.matryoshka_loss import MatryoshkaLoss
-from keras_posenc.training.noam_schedule import NoamSchedule, noam_adam
+from keras_posenc.training.noam_schedule import NoamSchedule
 from keras_posenc.training.teacher_forcing import TeacherForcing
 from keras_posenc.training.token_crossentropy import TokenCrossentropy
 
@@ -35,7 +35,6 @@ __all__ = [
     "TokenCrossentropy",
     "batch_by_length",
     "enable_lora",
-    "noam_adam",
     "pack_sequences",
 ]
 

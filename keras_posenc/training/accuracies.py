@@ -13,10 +13,12 @@ from keras_posenc.training._tokens import read_targets, spread
 class _Accuracy(NamedOptions, keras.metrics.Mean):
     """Base: a mean that reads targets as the loss does."""
 
+    default_name: str
+
     def __init__(
         self, *, ignored_id: int = 0, name: str | None = None, dtype: Any = None
     ) -> None:
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name or self.default_name, dtype=dtype)
         self.ignored_id = ignored_id
 
     def _read(
@@ -47,7 +49,7 @@ class TokenAccuracy(_Accuracy):
 
     Args:
         ignored_id: the target id that does not count: the model's `pad_id`.
-        name: name of the metric.
+        name: name of the metric; by default that of the class.
         dtype: dtype of its result.
 
     Example:
@@ -60,14 +62,7 @@ class TokenAccuracy(_Accuracy):
         0.6667
     """
 
-    def __init__(
-        self,
-        *,
-        ignored_id: int = 0,
-        name: str = "token_accuracy",
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(ignored_id=ignored_id, name=name, dtype=dtype)
+    default_name = "token_accuracy"
 
     def update_state(
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -90,7 +85,7 @@ class SequenceAccuracy(_Accuracy):
 
     Args:
         ignored_id: the target id that does not count: the model's `pad_id`.
-        name: name of the metric.
+        name: name of the metric; by default that of the class.
         dtype: dtype of its result.
 
     Example:
@@ -103,14 +98,7 @@ class SequenceAccuracy(_Accuracy):
         0.5
     """
 
-    def __init__(
-        self,
-        *,
-        ignored_id: int = 0,
-        name: str = "sequence_accuracy",
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(ignored_id=ignored_id, name=name, dtype=dtype)
+    default_name = "sequence_accuracy"
 
     def update_state(
         self, y_true: Any, y_pred: Any, sample_weight: Any = None

@@ -1,4 +1,4 @@
-"""The paper's learning rate schedule, and its Adam optimizer."""
+"""The learning rate schedule of the paper."""
 
 from typing import Any
 
@@ -35,7 +35,9 @@ class NoamSchedule(
         >>> schedule = training.NoamSchedule(512)
         >>> print(f"{float(schedule(0)):.3e} {float(schedule(3_999)):.3e}")
         1.747e-07 6.988e-04
-        >>> optimizer = keras.optimizers.Adam(schedule)
+        >>> optimizer = keras.optimizers.Adam(  # the paper's
+        ...     schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9
+        ... )
 
     References:
         - Vaswani et al. 2017, [Attention Is All You Need](
@@ -63,33 +65,3 @@ class NoamSchedule(
             "warmup_steps": self.warmup_steps,
             "scale": self.scale,
         }
-
-
-def noam_adam(
-    d_model: int,
-    *,
-    warmup_steps: int = 4_000,
-    scale: float = 1.0,
-    **options: Any,
-) -> Any:
-    """Returns the paper's optimizer: Adam with 0.9, 0.98, 1e-9, its schedule.
-
-    Args:
-        d_model: width of the model.
-        warmup_steps: as for `NoamSchedule`.
-        scale: as for `NoamSchedule`.
-        **options: other arguments of Keras's `Adam`, also to replace those of
-            the paper.
-
-    Returns:
-        A `keras.optimizers.Adam`.
-
-    Example:
-        >>> from keras_posenc import training
-        >>> optimizer = training.noam_adam(512, clipnorm=1.0)
-        >>> optimizer.beta_2, optimizer.epsilon
-        (0.98, 1e-09)
-    """
-    schedule = NoamSchedule(d_model, warmup_steps=warmup_steps, scale=scale)
-    paper = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
-    return keras.optimizers.Adam(schedule, **{**paper, **options})

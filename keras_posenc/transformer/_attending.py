@@ -7,9 +7,7 @@ from keras import ops
 
 from keras_posenc.keras_internals import (
     has_static_shapes,
-    has_tangents,
     is_compiled_by_xla,
-    is_in_graph,
     traced_once,
 )
 from keras_posenc.ops.attention import (
@@ -19,14 +17,11 @@ from keras_posenc.ops.attention import (
     swap_heads,
     weighted_values,
 )
-from keras_posenc.ops.recomputing import recomputed
-from keras_posenc.ops.sides import Side
+from keras_posenc.ops.masks import Side
+from keras_posenc.ops.recomputable import recomputed
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._sublayers import project
-
-# Queries, keys, and the mask between them.
-_Between = tuple[Side, Side, Any]
 
 
 def rotated(
@@ -47,14 +42,8 @@ def steps_of(
 ) -> Any:
     """Returns the steps of the inputs' tokens, as a cache keeps them.
 
-    Args:
-        position: With or without the hook `steps`.
-        x: The inputs, `(batch, seq, dim)`, packed if the context is.
-        context: The tokens, as queries.
-        heads: The number of heads.
-
-    Returns:
-        `(batch, heads, seq, 1)`, 0 for padding; None without that hook.
+    `(batch, heads, seq, 1)`, 0 for padding; None without the hook `steps`. The
+    inputs, `(batch, seq, dim)`, are packed if the context is.
     """
     if position is None or position.steps is None:
         return None
@@ -75,15 +64,10 @@ def steps_of(
 
 
 def places_of(steps: Any, queries: Side, keys: Side) -> tuple[Any, ...]:
-    """Returns the places of queries and keys, `(batch, heads, seq)`.
+    """Returns the places of queries and keys, two of `(batch, heads, seq)`.
 
-    Args:
-        steps: The steps of the keys, `(batch, heads, key, 1)`, or None.
-        queries: The tokens that attend, which are among the keys.
-        keys: The tokens attended to, in the order of their `index`.
-
-    Returns:
-        Two tensors; none without steps.
+    None without the steps of the keys, `(batch, heads, key, 1)`. The queries
+    are among the keys, which are in the order of their `index`.
     """
     if steps is None:
         return ()
@@ -117,7 +101,10 @@ def attend_between(
     return_attention_scores: bool,
     training: bool | None,
 ) -> Any:
-    """Attends, and project to the layer's outputs.
+    """Attends, and projects to the layer's outputs.
+
+    `(batch, query, units)`, packed if the context is; with
+    `return_attention_scores` a pair of it and the weights.
 
     Args:
         layer: With `attention_position`, `dropout`, `dropout_layer` and
@@ -129,28 +116,30 @@ def attend_between(
         places: What `places_of` returned.
         return_attention_scores: As in a call.
         training: As in a call.
-
-    Returns:
-        `(batch, query, units)`, packed if the context is; with
-        `return_attention_scores` a pair of it and the weights.
     """
     seed = None
     if layer.dropout and training:
         seed = layer.dropout_layer.seed_generator.next()
+    heads = (query, key, value, *places)
+    between = context.queries, context.keys, context.mask
+
+    def by_size(*heads: Any) -> Any:
+        return _by_size(layer, context, seed, training, *heads)
+
     weights = None
     if return_attention_scores:
-        attended, weights = _weigh(
-            layer,
-            query,
-            key,
-            value,
-            (context.queries, context.keys, context.mask),
-            places,
-            seed,
-        )
-    else:
-        attended = _attend_unseen(
-            layer, query, key, value, context, places, seed, training
+        attended, weights = _weighed(layer, between, seed, *heads)
+    elif has_static_shapes():
+        attended = _attended(layer, between, seed, *heads)
+    elif training or isinstance(context.queries.length, int):
+        attended = by_size(*heads)
+    else:  # the graph has both ways
+        names = id(layer.attention_position), id(context.keys), context.window
+        attended = traced_once(
+            by_size,
+            *heads,
+            known=context.queries.known,
+            key=("attention", *names),
         )
     # (batch, heads, query, head_dim) -> (batch, query, dim)
     attended = swap_heads(attended)
@@ -165,115 +154,91 @@ def attend_between(
     return (outputs, weights) if return_attention_scores else outputs
 
 
-def _attend_unseen(
+def _attended(layer: Any, between: Any, seed: Any, *heads: Any) -> Any:
+    """Attends without returning weights.
+
+    `between` are the sides of queries and keys, and the mask; `heads` the
+    queries, keys and values, and the places of `places_of`.
+    """
+    position = layer.attention_position
+    if seed is None and (position is None or position.values is None):
+        bias = _bias(position, between, *heads)
+        return attend(*heads[:3], mask=between[2], bias=bias)
+    return _weighed(layer, between, seed, *heads)[0]
+
+
+def _by_size(
     layer: Any,
+    context: Context,
+    seed: Any,
+    training: bool | None,
     query: Any,
     key: Any,
     value: Any,
-    context: Context,
-    places: tuple[Any, ...],
-    seed: Any,
-    training: bool | None,
+    *places: Any,
 ) -> Any:
-    """Attends without returning weights; many queries in blocks."""
+    """Attends as `_attended`, with many queries in blocks."""
     position = layer.attention_position
     values = []
     if position is not None and training:  # gradients need a read outside loops
         values = [(each, each.value) for each in position.variables]
 
-    def attended(
-        query: Any,
-        key: Any,
-        value: Any,
-        between: _Between,
-        places: tuple[Any, ...],
-        seed: Any,
-    ) -> Any:
-        if seed is None and (position is None or position.values is None):
-            bias = _bias(position, query, key, between, places)
-            return attend(query, key, value, mask=between[2], bias=bias)
-        return _weigh(layer, query, key, value, between, places, seed)[0]
+    def some(rows: Any, columns: Any) -> Any:
+        def of_rows(positions: Any, key_positions: Any, *heads: Any) -> Any:
+            between = context.some(rows, columns, (positions, key_positions))
+            own = None
+            if seed is not None:  # one for each block
+                own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
+            return _attended(layer, between, own, *heads)
 
-    def all_at_once(query: Any, key: Any, value: Any, *places: Any) -> Any:
-        between = context.queries, context.keys, context.mask
-        return attended(query, key, value, between, places, seed)
-
-    def by_size(query: Any, key: Any, value: Any, *places: Any) -> Any:
-        def some(rows: Any, columns: Any) -> Any:
-            def of_rows(
-                query: Any,
-                key: Any,
-                value: Any,
-                query_positions: Any,
-                key_positions: Any,
-                *places: Any,
-            ) -> Any:
-                positions = query_positions, key_positions
-                between = context.some(rows, columns, positions)
-                own = None
-                if seed is not None:  # one for each block
-                    own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
-                return attended(query, key, value, between, places, own)
-
-            near = key, value, *places[1:]
-            if columns is not None:
-                near = tuple(ops.take(x, columns, axis=2) for x in near)
-            given = (
-                ops.take(query, rows, axis=2),
-                *near[:2],
-                context.queries.positions,
-                context.keys.positions,
-                *(ops.take(x, rows, axis=2) for x in places[:1]),
-                *near[2:],
-            )
-            if not training:
-                return of_rows(*given)
-            return recomputed(of_rows, *given, values=values)
-
-        heads, head_dim = query.shape[1], value.shape[-1]
-        return in_blocks(
-            (context.batch, heads, context.queries.length, head_dim),
-            keys=context.keys.length,
-            window=context.window if context.sees_windows_alone else None,
-            dtype=query.dtype,
-            is_trained=bool(training),
-            is_compiled=is_compiled_by_xla(query),
-            all_at_once=lambda: all_at_once(query, key, value, *places),
-            some=some,
+        near = key, value, *places[1:]
+        if columns is not None:
+            near = tuple(ops.take(x, columns, axis=2) for x in near)
+        given = (
+            context.queries.positions,
+            context.keys.positions,
+            ops.take(query, rows, axis=2),
+            *near[:2],
+            *(ops.take(x, rows, axis=2) for x in places[:1]),
+            *near[2:],
         )
+        if not training:
+            return of_rows(*given)
+        return recomputed(of_rows, *given, values=values)
 
-    if has_static_shapes():
-        return all_at_once(query, key, value, *places)
-    if training or isinstance(context.queries.length, int):
-        return by_size(query, key, value, *places)
-    # TensorFlow has no forward derivatives of loops within a condition.
-    if is_in_graph(query) and has_tangents(query, key, value):
-        return all_at_once(query, key, value, *places)
-    # The graph has both ways.
-    return traced_once(
-        by_size,
-        query,
-        key,
-        value,
-        *places,
-        known=context.queries.known,
-        key=("attention", id(position), id(context.keys), context.window),
+    between = context.queries, context.keys, context.mask
+    return in_blocks(
+        (
+            context.batch,
+            query.shape[1],
+            context.queries.length,
+            value.shape[-1],
+        ),
+        keys=context.keys.length,
+        window=context.window if context.sees_windows_alone else None,
+        dtype=query.dtype,
+        is_trained=bool(training),
+        is_compiled=is_compiled_by_xla(query),
+        all_at_once=lambda: _attended(
+            layer, between, seed, query, key, value, *places
+        ),
+        some=some,
     )
 
 
-def _weigh(
+def _weighed(
     layer: Any,
+    between: Any,
+    seed: Any,
     query: Any,
     key: Any,
     value: Any,
-    between: _Between,
-    places: tuple[Any, ...],
-    seed: Any,
+    *places: Any,
 ) -> tuple[Any, Any]:
-    """Attends, and return the attention weights too."""
+    """Attends, and returns the attention weights too."""
     queries, keys, mask = between
     position = layer.attention_position
-    bias = _bias(position, query, key, between, places)
+    bias = _bias(position, between, query, key, value, *places)
     weights = attention_weights(query, key, mask=mask, bias=bias)
     dropped = weights
     if seed is not None:
@@ -308,11 +273,13 @@ class _Drawn(keras.random.SeedGenerator):
 
 def _bias(
     position: AttentionPosition | None,
+    between: Any,
     query: Any,
     key: Any,
-    between: _Between,
-    places: tuple[Any, ...],
+    value: Any,
+    *places: Any,
 ) -> Any:
+    """Returns the terms that a position adds to the scores, or None."""
     if position is None:
         return None
     queries, keys, mask = between

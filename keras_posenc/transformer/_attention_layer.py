@@ -1,30 +1,80 @@
-"""The base of all layers that attend: their call and their output."""
+"""The bases of all layers that attend: their call and their output."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_posenc.checks import check_positive_int
+from keras_posenc.keras_internals import layers_within
 from keras_posenc.ops.arguments import (
     check_inputs,
+    check_integers,
     check_mask,
     check_position_tensors,
+    check_real,
     check_shape,
 )
-from keras_posenc.ops.masks import hide_masked, resolve_mask
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.masks import Side, hide_masked, hide_padding, resolve_mask
+from keras_posenc.ops.named import ConfiguredLayer
 from keras_posenc.ops.positions import count_positions, counted_positions
-from keras_posenc.ops.sides import Side
-from keras_posenc.positional._position_axes import check_position_axes
 from keras_posenc.positional.attention_kinds import check_attention_position
-from keras_posenc.transformer._context import Context
-from keras_posenc.transformer._quantized import QuantizedWithin
+from keras_posenc.positional.attention_position import (
+    AttentionPosition,
+    check_position_axes,
+)
+from keras_posenc.transformer._context import Context, Memory
 
 
-class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
+class QuantizedWithin:
+    """Base of layers, before Keras's own, that make the layers within them.
+
+    Keras loads weights into layers made from their config, which does not say
+    what `quantize` changed in layers that another layer makes: it is recorded
+    here, and they are quantized again before their weights are loaded.
+    """
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        config = super().get_build_config()  # type: ignore[misc]
+        policies = quantized_policies(self)
+        return {**config, "quantized": policies} if policies else config
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config(config)  # type: ignore[misc]
+        quantize_again(self, config.get("quantized", {}))
+
+
+def quantized_policies(layer: Any) -> dict[str, Any]:
+    """Lists the dtype policies of the quantized layers within, by paths."""
+    return {
+        path: keras.dtype_policies.serialize(each.dtype_policy)
+        for path, each in _within(layer)
+        if each.quantization_mode
+    }
+
+
+def quantize_again(layer: Any, policies: dict[str, Any]) -> None:
+    """Quantizes the layers within that were, by the policies of the config."""
+    for path, each in list(_within(layer)):
+        if path in policies and not each.quantization_mode:
+            each.dtype_policy = keras.dtype_policies.deserialize(policies[path])
+
+
+def _within(layer: Any) -> Iterator[tuple[str, keras.Layer]]:
+    """Yields all built layers within, by paths that begin at the layer itself.
+
+    Keras's paths begin where the layer was built, which changes when loaded.
+    """
+    tops = layer.layers if isinstance(layer, keras.Model) else [layer]
+    for top in tops:
+        for each in layers_within(top):
+            if each.path and top.path:
+                yield top.name + each.path.removeprefix(top.path), each
+
+
+class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
     """Base of the layers that take a sequence and attend within it.
 
     A concrete class is completed by `with_options`. A subclass defines
@@ -64,31 +114,15 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
     ) -> Any:
         x = ops.cast(inputs, self.compute_dtype)
         if context is None:
-            mask = resolve_mask(mask, inputs)
-            self._check_call(
+            context = self._context(
                 inputs,
                 positions=positions,
                 start_index=start_index,
                 segment_ids=segment_ids,
                 padding_mask=padding_mask,
                 attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
                 mask=mask,
-            )
-            batch, seq, _ = ops.shape(inputs)
-            side = side_of(
-                self.attention_position,
-                seq,
-                positions=positions,
-                start_index=start_index,
-                segment_ids=segment_ids,
-                masks=(mask, padding_mask),
-            )
-            context = Context(
-                side,
-                side,
-                batch=batch,
-                attention_mask=attention_mask,
-                causal=use_causal_mask,
             )
             # Once for all layers within: then their padding stays finite.
             x = context.hide_padding(x)
@@ -97,6 +131,36 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
             context,
             return_attention_scores=return_attention_scores,
             training=training,
+        )
+
+    def _context(
+        self,
+        inputs: Any,
+        *,
+        attention_mask: Any,
+        use_causal_mask: bool,
+        mask: Any,
+        padding_mask: Any,
+        **of_tokens: Any,
+    ) -> Context:
+        """Checks the arguments of a call, and makes the context of them."""
+        mask = resolve_mask(mask, inputs)
+        self._check_call(
+            inputs,
+            attention_mask=attention_mask,
+            mask=mask,
+            padding_mask=padding_mask,
+            **of_tokens,
+        )
+        batch, seq, _ = ops.shape(inputs)
+        masks = (mask, padding_mask)
+        side = side_of(self._positions_within(), seq, masks=masks, **of_tokens)
+        return Context(
+            side,
+            side,
+            batch=batch,
+            attention_mask=attention_mask,
+            causal=use_causal_mask,
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
@@ -121,16 +185,17 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         outputs = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return outputs
+        return outputs, self._scores_spec(inputs, inputs)
+
+    def _scores_spec(self, inputs: Any, keys: Any) -> Any:
+        """Returns the symbol of weights, or a list with that of each block."""
         batch, seq, _ = inputs.shape
-        shape = (batch, self.num_heads, seq, seq)
+        shape = (batch, self.num_heads, seq, keys.shape[1])
         scores = [
             keras.KerasTensor(shape, dtype=self.compute_dtype)
             for _ in range(self.num_layers or 1)
         ]
-        return outputs, scores[0] if self.num_layers is None else scores
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
+        return scores[0] if self.num_layers is None else scores
 
     def _check_call(
         self,
@@ -153,21 +218,253 @@ class AttentionLayer(NamedArguments, QuantizedWithin, keras.Layer):
         check_position_tensors(
             batch, seq, positions, start_index, segment_ids, mask, axes
         )
-        sizes = {"batch": batch, "seq": seq}
-        row = ("batch", "seq")
-        check_shape("padding_mask", padding_mask, row, sizes=sizes)
-        check_shape(
-            "attention_mask",
-            attention_mask,
-            ("batch", "query", "key"),
-            sizes={"batch": batch, "query": seq, "key": seq},
+        _check_each(
+            {"padding_mask": padding_mask, "attention_mask": attention_mask},
+            {"batch": batch, "seq": seq, "query": seq, "key": seq},
+            padding_mask=(check_mask, ("batch", "seq")),
+            attention_mask=(check_mask, ("batch", "query", "key")),
         )
-        check_mask("padding_mask", padding_mask)
-        check_mask("attention_mask", attention_mask)
 
     def _positions_within(self) -> list[Any]:
         """Lists what uses the positions of the inputs."""
         return listed(self.attention_position)
+
+
+class DecodingLayer(AttentionLayer):
+    """Base of the layers that take a sequence, and a memory to attend to.
+
+    A subclass defines `attend` as for `AttentionLayer`, with the memory in the
+    context. It sets `attention_position` and `cross_attention_position`
+    (either may be a list), and `use_cross_attention`: whether it has weights
+    for a memory.
+    """
+
+    cross_attention_position: Any
+    use_cross_attention: bool = True
+    memory_dim: int | None = None
+
+    def call(
+        self,
+        inputs: Any,
+        *,
+        memory: Any = None,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = True,
+        memory_positions: Any = None,
+        memory_segment_ids: Any = None,
+        memory_mask: Any = None,
+        memory_attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+        context: Context | None = None,
+    ) -> Any:
+        x = ops.cast(inputs, self.compute_dtype)
+        if context is None:
+            context = self._context(
+                inputs,
+                positions=positions,
+                start_index=start_index,
+                segment_ids=segment_ids,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
+                mask=mask,
+            )
+            if memory is not None:
+                memory_mask = resolve_mask(memory_mask, memory)
+            of_memory = {
+                "memory_positions": memory_positions,
+                "memory_segment_ids": memory_segment_ids,
+                "memory_mask": memory_mask,
+                "memory_attention_mask": memory_attention_mask,
+            }
+            self._check_memory(inputs, memory, segment_ids, **of_memory)
+            if memory is not None:
+                keys = side_of(
+                    self._across(),
+                    ops.shape(memory)[1],
+                    positions=memory_positions,
+                    segment_ids=memory_segment_ids,
+                    masks=(memory_mask,),
+                )
+                memory = ops.cast(memory, self.compute_dtype)
+                if keys.tokens is not None:
+                    memory = hide_padding(memory, keys.tokens)
+                across = Context(
+                    context.queries,
+                    keys,
+                    batch=context.batch,
+                    attention_mask=memory_attention_mask,
+                )
+                context.memory = Memory(across, memory)
+            x = context.hide_padding(x)
+        return self.attend(
+            x,
+            context,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        *,
+        memory: Any = None,
+        return_attention_scores: bool = False,
+        context: Context | None = None,
+        **call: Any,
+    ) -> Any:
+        outputs = super().compute_output_spec(
+            inputs,
+            return_attention_scores=return_attention_scores,
+            context=context,
+            **call,
+        )
+        if context is None:  # else the memory is known, and checked
+            segment_ids = call.get("segment_ids")
+            of_memory = {x: call[x] for x in call if x.startswith("memory_")}
+            self._check_memory(inputs, memory, segment_ids, **of_memory)
+        if not return_attention_scores or memory is None:
+            return outputs
+        return *outputs, self._scores_spec(inputs, memory)
+
+    def _check_memory(
+        self, inputs: Any, memory: Any, segment_ids: Any, **given: Any
+    ) -> None:
+        """Raises `ValueError` for a memory that does not fit, or its masks."""
+        name = f"{type(self).__name__} '{self.name}'"
+        if memory is None:
+            if self.use_cross_attention:
+                raise ValueError(
+                    f"{name} attends to a memory: call it with `memory` of "
+                    "shape (batch, source, dim), such as an encoder's outputs"
+                )
+            for argument, value in given.items():
+                if value is not None:
+                    raise ValueError(
+                        f"`{argument}` needs a `memory`. Received: no memory"
+                    )
+            return
+        if not self.use_cross_attention:
+            raise ValueError(
+                f"{name} has use_cross_attention=False, and cannot be called "
+                "with `memory`"
+            )
+        batch, seq, dim = inputs.shape
+        dtype = keras.backend.standardize_dtype(memory.dtype)
+        if not keras.backend.is_float_dtype(dtype):
+            raise ValueError(
+                f"`memory` must be of a float dtype. "
+                f"Received: memory of dtype {dtype}"
+            )
+        width = dim if self.memory_dim is None else self.memory_dim
+        shape = tuple(memory.shape)
+        is_shaped = len(shape) == 3 and shape[2] == width
+        if not is_shaped or (
+            None not in (batch, shape[0]) and batch != shape[0]
+        ):
+            raise ValueError(
+                f"{name} expects `memory` of shape (batch, source, dim), with "
+                f"batch={batch}, dim={width}. Received: memory of shape {shape}"
+            )
+        axes = check_position_axes(
+            self._across(), given.get("memory_positions"), "memory_positions"
+        )
+        if given.get("memory_segment_ids") is not None and segment_ids is None:
+            raise ValueError(
+                "`memory_segment_ids` needs the `segment_ids` of the inputs, "
+                "which say what each token may read"
+            )
+        row, source = ("batch", "source"), shape[1]
+        sizes = {"batch": batch, "source": source, "axes": axes}
+        _check_each(
+            given,
+            {**sizes, "query": seq, "key": source},
+            memory_positions=(
+                check_real,
+                *([("source",), row] if axes is None else [(*row, "axes")]),
+            ),
+            memory_segment_ids=(check_integers, row),
+            memory_mask=(check_mask, row),
+            memory_attention_mask=(check_mask, ("batch", "query", "key")),
+        )
+
+    def _across(self) -> list[Any]:
+        return listed(self.cross_attention_position)
+
+    def _positions_within(self) -> list[Any]:
+        return [*super()._positions_within(), *self._across()]
+
+
+def _check_each(
+    given: Mapping[str, Any], sizes: Mapping[str, Any], **expected: Any
+) -> None:
+    """Raises `ValueError` for tensors that do not fit, or of a wrong dtype.
+
+    Of each is expected a check of its dtype, and shapes by names of axes.
+    """
+    for name, (check, *shapes) in expected.items():
+        value = given.get(name)
+        axes = {axis for shape in shapes for axis in shape}
+        own = {axis: size for axis, size in sizes.items() if axis in axes}
+        check_shape(name, value, *shapes, sizes=own)
+        if value is not None:
+            check(name, value)
+
+
+def check_cross_attention_position(
+    value: Any, dtype: Any, name: str = "attention_position"
+) -> AttentionPosition | None:
+    """Returns an `AttentionPosition` that makes sense between two sequences.
+
+    Raises:
+        ValueError: The position depends on the length of a sequence, on how
+            many keys come before a query, or on which of two tokens comes
+            first.
+    """
+    position = check_attention_position(value, dtype, name)
+    if position is None:
+        return None
+    for is_wrong, why in (
+        (
+            position.uses_length,
+            "depends on the length of a sequence, and cross-attention has two: "
+            "queries and keys would rotate differently",
+        ),
+        (
+            position.counts_keys,
+            "takes the position of a query for the number of keys before it. "
+            "In cross-attention that is the length of the memory: leave this "
+            "position out there, or give another one",
+        ),
+        (
+            position.causal_only
+            or position.steps is not None
+            or position.contextual_bias is not None,
+            "depends on the order of the tokens between a query and a key, "
+            "which cross-attention does not have: leave "
+            "`cross_attention_position` out, or give another one",
+        ),
+        (
+            getattr(position, "bidirectional", True) is False,
+            "with bidirectional=False distinguishes earlier keys from later "
+            "ones, and the tokens of a memory are neither",
+        ),
+    ):
+        if is_wrong:
+            raise ValueError(f"{name_of(position)} {why}")
+    return position
+
+
+def name_of(position: AttentionPosition) -> str:
+    """Names the class of a position, and its `rope_type` if it has one."""
+    kind = getattr(position, "rope_type", None)
+    return type(position).__name__ + (f" with rope_type={kind!r}" * bool(kind))
 
 
 def listed(positions: Any) -> list[Any]:
@@ -177,65 +474,25 @@ def listed(positions: Any) -> list[Any]:
     return [position for position in positions if position is not None]
 
 
-def check_heads(
-    num_heads: Any, num_key_value_heads: Any = None
-) -> tuple[int, int]:
-    """Checks the numbers of heads of queries, and of keys and values."""
-    heads = check_positive_int("num_heads", num_heads)
-    if num_key_value_heads is None:
-        return heads, heads
-    shared = check_positive_int("num_key_value_heads", num_key_value_heads)
-    if heads % shared:
-        raise ValueError(
-            "`num_key_value_heads` must divide `num_heads`. Received: "
-            f"num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
-        )
-    return heads, shared
+def by_block(
+    name: str, value: Any, num_layers: Any, check: Any
+) -> tuple[Any, list[Any]]:
+    """Checks one value for all blocks, or a list with one for each.
 
-
-def check_window(value: Any) -> int | None:
-    """Checks how far a token sees on either side of itself; None for all."""
-    if value is None:
-        return None
-    return check_positive_int("attention_window", value)
-
-
-def check_windows(value: Any, num_layers: Any) -> list[int | None]:
-    """Lists the window of each block, from one for all or a list."""
+    Returns:
+        What was given, checked, and a list with the value of each block.
+    """
     count = check_positive_int("num_layers", num_layers)
     if not isinstance(value, list | tuple):
-        return [check_window(value)] * count
+        checked = check(name, value)
+        return checked, [checked] * count
     if len(value) != count:
         raise ValueError(
-            "`attention_window` as a list must have one entry for each of "
+            f"`{name}` as a list must have one entry for each of "
             f"the {count} blocks. Received: {len(value)} entries"
         )
-    return [check_window(each) for each in value]
-
-
-def head_width(layer: Any, dim: int) -> int:
-    """Computes the width of one head of a layer, on inputs of width `dim`."""
-    if layer.head_dim is not None:
-        return int(layer.head_dim)
-    if dim % layer.num_heads:
-        raise ValueError(
-            f"{type(layer).__name__} '{layer.name}': `num_heads` must divide "
-            "the width of the inputs, unless `head_dim` is given. Received: "
-            f"num_heads={layer.num_heads}, inputs of width {dim}"
-        )
-    return int(dim) // int(layer.num_heads)
-
-
-def check_positions(name: str, value: Any, num_layers: int, dtype: Any) -> Any:
-    """Returns one shared position, a list with one for each block, or None."""
-    if not isinstance(value, list | tuple):
-        return check_attention_position(value, dtype, name)
-    if len(value) != num_layers:
-        raise ValueError(
-            f"`{name}` as a list must have one entry for each of "
-            f"the {num_layers} blocks. Received: {len(value)} entries"
-        )
-    return [check_attention_position(each, dtype, name) for each in value]
+    each = [check(name, x) for x in value]
+    return each, each
 
 
 def side_of(

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.positional._counted_position_embedding import (
+from keras_posenc.positional.position_embedding import (
     CountedPositionEmbedding,
 )
 from keras_posenc.transformer.transformer_encoder_model import (

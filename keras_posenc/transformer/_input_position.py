@@ -9,9 +9,8 @@ from keras import ops
 
 from keras_posenc.keras_internals import carried_mask
 from keras_posenc.ops.positions import positions_from_mask
-from keras_posenc.ops.suggestions import misspelt
-from keras_posenc.positional._token_encoding import TokenEncoding
-from keras_posenc.positional.attention_kinds import call_of, kind_meant
+from keras_posenc.positional._merged_encoding import TokenEncoding
+from keras_posenc.positional.attention_kinds import advice_for
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.positional.positional_encoding import PositionalEncoding
@@ -26,50 +25,24 @@ def check_input_position(
 ) -> keras.Layer | None:
     """Returns the layer given, also by name or config, or None.
 
-    Args:
-        value: The argument.
-        dtype: Dtype of a layer that is made here.
-        name: The name of the argument.
-        scaled: Whether the model multiplies the embeddings itself.
+    `scaled` is whether the model multiplies the embeddings itself.
     """
     if value == "sinusoidal":
         layer = name.replace("input_position", "positional_encoding")
         return PositionalEncoding(dtype=dtype, name=layer)
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)
-    if isinstance(value, AttentionPosition):
-        attention = name.replace("input", "attention")
-        raise ValueError(
-            f"`{name}` encodes the embeddings, and "
-            f"{type(value).__name__} belongs inside attention: give it as "
-            f"`{attention}`. Received: {name}={value!r}"
-        )
-    if value is None or isinstance(value, keras.Layer):
+    is_layer = isinstance(value, keras.Layer)
+    if value is None or (is_layer and not isinstance(value, AttentionPosition)):
         if scaled and getattr(value, "scale_inputs", False):
             raise ValueError(
                 f"`{name}` would scale embeddings that the model scales "
                 "already: give one of the two scale_inputs=False"
             )
         return value
-    advice = ""
-    if kind := kind_meant(value):
-        attention = name.replace("input", "attention")
-        advice = f", which is inside attention: give {attention}={kind!r}"
-    elif value is PositionalEncoding or (
-        isinstance(value, str)
-        and misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding"))
-    ):
-        advice = ". Did you mean 'sinusoidal'?"
-    elif isinstance(value, type) and issubclass(value, AttentionPosition):
-        attention = name.replace("input", "attention")
-        advice = (
-            f", a class for inside attention: give {attention}={call_of(value)}"
-        )
-    elif isinstance(value, type) and issubclass(value, keras.Layer):
-        advice = f", a class. Give a layer: {call_of(value)}"
     raise ValueError(
         f"`{name}` must be a layer, 'sinusoidal' or None. "
-        f"Received: {name}={value!r}{advice}"
+        f"Received: {name}={value!r}{advice_for(value)}"
     )
 
 
@@ -128,18 +101,11 @@ def check_cacheable(position: keras.Layer | None, max_length: Any) -> None:
 def check_table(
     position: keras.Layer | None, length: Any, received: str
 ) -> None:
-    """Raises `ValueError` for more tokens than there are positions, if known.
-
-    Args:
-        position: The layer that encodes them, or None.
-        length: The number of tokens.
-        received: How the message describes them.
-    """
+    """Raises `ValueError` for more tokens than a table has positions."""
     if is_beyond(position, length):
-        assert isinstance(position, PositionEmbedding)
         raise ValueError(
             "PositionEmbedding as `input_position` learned only "
-            f"{position.sequence_length} positions. Shorten the text, give a "
+            f"{table_size(position)} positions. Shorten the text, give a "
             "smaller `max_length`, or use `resized` to make a layer for longer "
             f"inputs. Received: {received}"
         )
@@ -154,30 +120,23 @@ def table_size(position: keras.Layer | None) -> int | None:
 
 def is_beyond(position: keras.Layer | None, length: Any) -> bool:
     """Returns whether a table has fewer positions than `length`, if known."""
-    return (
-        isinstance(position, PositionEmbedding)
-        and isinstance(length, int)
-        and length > position.sequence_length
-    )
+    size = table_size(position)
+    return size is not None and isinstance(length, int) and length > size
 
 
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     """Computes the encodings of the first positions, `(length, ...)`.
 
     None for a layer without `encode`. Of a shorter table, all that it has, and
-    NaN for any further position: slots of padding need none of their own.
-
-    Args:
-        position: The layer.
-        width: Width of the embeddings.
-        length: Number of positions: an integer, or a scalar tensor.
+    NaN for any further position: slots of padding need none of their own. The
+    length may be a scalar tensor.
     """
-    if not isinstance(position, TokenEncoding) or not _encodes_apart(position):
-        return None
+    if not isinstance(position, TokenEncoding) or not hasattr(
+        position, "encode"
+    ):
+        return None  # its encoding needs its inputs
     beyond = is_beyond(position, length)
-    if beyond:
-        assert isinstance(position, PositionEmbedding)
-        length = position.sequence_length
+    length = table_size(position) if beyond else length
     counted = (
         np.arange(length, dtype="int32")
         if isinstance(length, int)
@@ -210,11 +169,6 @@ def put_in_at(
     if is_beyond(position, table.shape[0]):
         positions = ops.minimum(positions, table.shape[0] - 1)
     return position.merge(x, ops.take(table, positions, axis=0), False)
-
-
-def _encodes_apart(position: TokenEncoding) -> bool:
-    """Returns whether a layer computes its encoding without its inputs."""
-    return hasattr(position, "encode")
 
 
 def _takes(position: keras.Layer) -> bool:

@@ -1,27 +1,22 @@
 """The options that attention, blocks, stacks and models share.
 
 A new option is a line in one of the typed dictionaries, its text in their
-docstring, and an entry of `OPTIONS`; every class that takes the dictionary
-then has it in its signature, its documentation and its config.
+docstring, its default in `OPTIONS` and its check in `ops.named.CHECKS`; every
+class that takes the dictionary then has it in its signature, its documentation
+and its config.
 """
 
 import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import keras
 
-from keras_posenc.checks import (
-    check_bool,
-    check_choice,
-    check_positive,
-    check_positive_int,
-    check_rate,
-)
+from keras_posenc.checks import check_choice
 from keras_posenc.ops.initializers import initializer_of, is_seeded
-from keras_posenc.ops.named import refuse_unknown
+from keras_posenc.ops.named import checked_arguments, refuse_unknown
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._sublayers import NORMS, make_activation
 
@@ -153,27 +148,6 @@ class ModelOptions(StackOptions, total=False):
     embeddings_regularizer: Any
 
 
-class Option(NamedTuple):
-    """The default of an option, and its check.
-
-    Attributes:
-        default: The default of classes that name no other.
-        check: A function of name and value that returns the value to keep, or
-            raises `ValueError`; None if the layer that uses it checks it.
-    """
-
-    default: Any
-    check: Callable[[str, Any], Any] | None = None
-
-
-def _check_positive_or_none(name: str, value: Any) -> int | None:
-    return None if value is None else check_positive_int(name, value)
-
-
-def _check_bool_or_none(name: str, value: Any) -> bool | None:
-    return None if value is None else check_bool(name, value)
-
-
 def _check_bool_or_all(name: str, value: Any) -> Any:
     if isinstance(value, bool) or value == "all":
         return value
@@ -187,40 +161,39 @@ PLACES = (
     *("after", "before", "between", "output"),
     *("before output", "after output"),
 )
-_INITIALIZER, _REGULARIZER = (
-    lambda _, value: keras.initializers.get(value),
-    lambda _, value: keras.regularizers.get(value),
-)
-#: In the order in which they are shown.
+#: The defaults, where a class names no other, in the order in which they are
+#: shown.
 OPTIONS = {
-    "d_model": Option(512, check_positive_int),
-    "num_layers": Option(6, check_positive_int),
-    "num_heads": Option(8, check_positive_int),
-    "num_key_value_heads": Option(None, _check_positive_or_none),
-    "head_dim": Option(None, _check_positive_or_none),
-    "intermediate_dim": Option(2048, check_positive_int),
-    "dropout": Option(0.1, check_rate),
-    "attention_position": Option(None),
-    "activation": Option("relu", lambda _, value: make_activation(value)),
-    "use_gate": Option(False, check_bool),
-    "norm_at": Option("after", lambda name, x: check_choice(name, x, PLACES)),
-    "norm": Option("layer", lambda name, x: check_choice(name, x, NORMS)),
-    "norm_epsilon": Option(1e-5, check_positive),
-    "query_key_norm": Option(False, _check_bool_or_all),
-    "use_bias": Option(True, check_bool),
-    "query_key_value_bias": Option(None, _check_bool_or_none),
-    "kernel_initializer": Option("glorot_uniform", _INITIALIZER),
-    "bias_initializer": Option("zeros", _INITIALIZER),
-    "kernel_regularizer": Option(None, _REGULARIZER),
-    "bias_regularizer": Option(None, _REGULARIZER),
-    "embeddings_initializer": Option("uniform", _INITIALIZER),
-    "embeddings_regularizer": Option(None, _REGULARIZER),
+    "d_model": 512,
+    "num_layers": 6,
+    "num_heads": 8,
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "intermediate_dim": 2048,
+    "dropout": 0.1,
+    "attention_position": None,
+    "activation": "relu",
+    "use_gate": False,
+    "norm_at": "after",
+    "norm": "layer",
+    "norm_epsilon": 1e-5,
+    "query_key_norm": False,
+    "use_bias": True,
+    "query_key_value_bias": None,
+    "kernel_initializer": "glorot_uniform",
+    "bias_initializer": "zeros",
+    "kernel_regularizer": None,
+    "bias_regularizer": None,
+    "embeddings_initializer": "uniform",
+    "embeddings_regularizer": None,
 }
 #: Arguments that Keras checks and saves itself.
-KERAS_OPTIONS = {
-    "dtype": Option(None),
-    "name": Option(None),
-    "trainable": Option(True),
+KERAS_OPTIONS = {"dtype": None, "name": None, "trainable": True}
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "activation": lambda _, value: make_activation(value),
+    "norm_at": lambda name, value: check_choice(name, value, PLACES),
+    "norm": lambda name, value: check_choice(name, value, NORMS),
+    "query_key_norm": _check_bool_or_all,
 }
 
 
@@ -230,25 +203,20 @@ def names_in(kind: Any) -> list[str]:
 
 
 def check_options(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks those options of a constructor that are in a typed dictionary.
-
-    Returns:
-        The checked options.
+    """Returns those options in a typed dictionary that have a check, checked.
 
     Raises:
         ValueError: A value that an option cannot have.
     """
-    return {
-        name: check(name, options[name])
-        for name in names_in(kind)
-        if (check := OPTIONS[name].check)
-    }
+    given = select(kind, options)
+    own = {x: _CHECKS[x](x, given[x]) for x in given if x in _CHECKS}
+    return {**checked_arguments(given), **own}
 
 
 def keep_options(
     owner: Any, kind: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Checks options, and keep each as an attribute of a layer."""
+    """Checks options, and keeps each as an attribute of a layer."""
     checked = check_options(kind, options)
     for name, value in checked.items():
         setattr(owner, name, value)
@@ -317,7 +285,7 @@ def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
     return complete
 
 
-def _shown(kind: Any) -> dict[str, Option]:
+def _shown(kind: Any) -> dict[str, Any]:
     known = {**OPTIONS, **KERAS_OPTIONS}
     return {name: known[name] for name in known if name in kind.__annotations__}
 
@@ -331,10 +299,10 @@ def _with_parameters(
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=defaults.get(name, option.default),
+            default=defaults.get(name, default),
             annotation=kind.__annotations__[name],
         )
-        for name, option in _shown(kind).items()
+        for name, default in _shown(kind).items()
     ]
     if is_layer:  # Keras has further arguments of layers
         more = inspect.Parameter.VAR_KEYWORD

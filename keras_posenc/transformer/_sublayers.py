@@ -84,28 +84,6 @@ def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
     return layer
 
 
-def make_head_norms(owner: Any) -> tuple[Any, Any]:
-    """Makes the norms of queries and keys; two None for an owner without."""
-    if not owner.query_key_norm:
-        return None, None
-    query, key = (
-        make_norm("rms", owner.norm_epsilon, owner.dtype_policy, f"{part}_norm")
-        for part in ("query", "key")
-    )
-    return query, key
-
-
-def build_head_norms(owner: Any, head_dim: int) -> None:
-    """Builds the norms of queries and keys, of each head or of all."""
-    for norm, heads in (
-        (owner.query_norm, owner.num_heads),
-        (owner.key_norm, owner.num_key_value_heads),
-    ):
-        if norm is not None:
-            width = head_dim * (heads if owner.query_key_norm == "all" else 1)
-            norm.build((None, None, width))
-
-
 def normalized_heads(norm: keras.Layer | None, x: Any) -> Any:
     """Applies a norm of each head or of all: (batch, heads, seq, head_dim)."""
     _, heads, _, head_dim = x.shape

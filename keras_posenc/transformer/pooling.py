@@ -6,14 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_sequence_shape,
     check_shape,
 )
 from keras_posenc.ops.masks import hide_padding, resolve_mask
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.ops.reductions import largest, smallest
 
 
@@ -87,7 +86,7 @@ _KINDS: dict[str, Callable[[Any, Any, int], Any]] = {
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class Pooling1D(NamedArguments, keras.Layer):
+class Pooling1D(ConfiguredLayer, keras.Layer):
     """Pools the unmasked tokens of each row into one vector.
 
     >>> import numpy as np
@@ -157,13 +156,12 @@ class Pooling1D(NamedArguments, keras.Layer):
                 f"Received: kind={kind!r}"
             )
         self.kind = kind if isinstance(kind, str) else list(kinds)
-        self.start = check_positive_int("start", start)
+        keep_arguments(self, locals())
         self._kinds = tuple(kinds)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
-        self.built = True
 
     def call(self, inputs: Any, *, mask: Any = None) -> Any:
         mask = resolve_mask(mask, inputs)
@@ -190,9 +188,6 @@ class Pooling1D(NamedArguments, keras.Layer):
         batch, _, dim = input_shape
         return (batch, len(self._kinds) * dim)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
-
     def _check_call(self, inputs: Any, mask: Any) -> None:
         check_inputs(self, inputs)
         batch, seq, _ = inputs.shape
@@ -201,7 +196,7 @@ class Pooling1D(NamedArguments, keras.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class AfterPrompt(NamedArguments, keras.Layer):
+class AfterPrompt(ConfiguredLayer, keras.Layer):
     """`(batch, seq, dim)` without its first `count` tokens, nor their mask.
 
     For texts, whose padding is at the end.
@@ -222,6 +217,3 @@ class AfterPrompt(NamedArguments, keras.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         batch, seq, dim = input_shape
         return (batch, None if seq is None else max(seq - self.count, 0), dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}

@@ -1,25 +1,24 @@
 """The encoder-decoder Transformer, from source and target to logits."""
 
 import inspect
+import types
 from typing import Any, Unpack
 
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.checks import check_choice
 from keras_posenc.ops.arguments import check_integers, check_mask, check_shape
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.ops.named import checked_arguments
 from keras_posenc.ops.positions import positions_from_mask
-from keras_posenc.transformer._attention_layer import check_positions
-from keras_posenc.transformer._decoding_model import (
-    DecodingModel,
-    check_embeddings,
-    check_width,
-    make_head,
-    normed,
-)
-from keras_posenc.transformer._id_embedding import (
+from keras_posenc.positional.attention_kinds import check_attention_position
+from keras_posenc.transformer._attention_layer import by_block
+from keras_posenc.transformer._embeddings import (
+    NO_ID,
+    LogitsBias,
     PaddedIds,
+    TokenEmbedding,
     check_pad_id,
     embedded,
     is_token,
@@ -30,7 +29,13 @@ from keras_posenc.transformer._input_position import (
     counts_all,
     put_in,
 )
-from keras_posenc.transformer._logits_bias import LogitsBias
+from keras_posenc.transformer._models import (
+    DecodingModel,
+    dropped,
+    logits_of,
+    make_table,
+    norm_of,
+)
 from keras_posenc.transformer._options import (
     AttentionPositions,
     ModelOptions,
@@ -41,10 +46,11 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._sublayers import make_norm
-from keras_posenc.transformer._token_embedding import TokenEmbedding
-from keras_posenc.transformer.transformer_decoder import TransformerDecoder
-from keras_posenc.transformer.transformer_encoder import TransformerEncoder
+from keras_posenc.transformer._sublayers import normalized
+from keras_posenc.transformer.stacks import (
+    TransformerDecoder,
+    TransformerEncoder,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -96,9 +102,6 @@ class Transformer(DecodingModel):
         The model's output is `(batch, target, vocabulary)`, the vocabulary
         being the target's.
 
-    Raises:
-        ValueError: An invalid argument.
-
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
@@ -142,23 +145,17 @@ class Transformer(DecodingModel):
         skip_padding: bool = True,
         **options: Unpack[ModelOptions],
     ) -> None:
-        check_positive_int("vocabulary_size", vocabulary_size)
-        d_model = check_positive_int("d_model", options["d_model"])
-        num_layers = check_positive_int("num_layers", options["num_layers"])
-        dtype = options["dtype"]
-        check_bool("scale_inputs", scale_inputs)
-        check_bool("embedding_norm", embedding_norm)
-        check_bool("use_logits_bias", use_logits_bias)
-        check_embeddings(
-            embeddings, ("shared", "shared_inputs", "tied", "separate")
+        own = checked_arguments({**locals(), "d_model": options["d_model"]})
+        check_choice(
+            "embeddings",
+            embeddings,
+            ("shared", "shared_inputs", "tied", "separate"),
         )
         is_shared = embeddings in ("shared", "shared_inputs")
         if target_vocabulary_size is None:
             target_vocabulary_size = vocabulary_size
-        check_positive_int("target_vocabulary_size", target_vocabulary_size)
         if num_decoder_layers is None:
-            num_decoder_layers = num_layers
-        check_positive_int("num_decoder_layers", num_decoder_layers)
+            num_decoder_layers = options["num_layers"]
         if is_shared and target_vocabulary_size != vocabulary_size:
             raise ValueError(
                 f"embeddings={embeddings!r} is one table for source and "
@@ -167,21 +164,20 @@ class Transformer(DecodingModel):
                 f"vocabulary_size={vocabulary_size}, "
                 f"target_vocabulary_size={target_vocabulary_size}"
             )
-        check_pad_id("pad_id", pad_id, vocabulary_size)
         if target_pad_id is None:
             target_pad_id = pad_id
+        check_pad_id("pad_id", pad_id, vocabulary_size)
         check_pad_id("target_pad_id", target_pad_id, target_vocabulary_size)
+        dtype = options["dtype"]
         position = check_input_position(
             input_position, dtype, scaled=scale_inputs
         )
-        target_position = _another(target_input_position, position)
-        if target_position is not None:
-            target_position = check_input_position(
-                target_position,
-                dtype,
-                scaled=scale_inputs,
-                name="target_input_position",
-            )
+        target_position = check_input_position(
+            _another(target_input_position, position),
+            dtype,
+            scaled=scale_inputs,
+            name="target_input_position",
+        )
         projections = check_options(ProjectionOptions, options)
         of_stacks = {
             **select(StackOptions, options),
@@ -190,24 +186,21 @@ class Transformer(DecodingModel):
             "dtype": dtype,
         }
         encoder = TransformerEncoder(
-            num_layers, **for_sublayer(of_stacks, "encoder"), name="encoder"
+            options["num_layers"],
+            **for_sublayer(of_stacks, "encoder"),
+            name="encoder",
         )
-        embeddings_initializer = keras.initializers.get(
-            options["embeddings_initializer"]
-        )
+        initializer = keras.initializers.get(options["embeddings_initializer"])
 
         def table(size: int, name: str, pad_id: int | None) -> TokenEmbedding:
-            return TokenEmbedding(
+            seeded = initializer_of(initializer, name)
+            return make_table(
                 size,
-                d_model,
+                own["d_model"],
+                {**options, "embeddings_initializer": seeded},
+                name=name,
                 scale=scale_inputs,
                 pad_id=pad_id,
-                embeddings_initializer=initializer_of(
-                    embeddings_initializer, name
-                ),
-                embeddings_regularizer=options["embeddings_regularizer"],
-                dtype=dtype,
-                name=name,
             )
 
         if is_shared:
@@ -221,47 +214,32 @@ class Transformer(DecodingModel):
             target_embedding = table(
                 target_vocabulary_size, "target_embedding", target_pad_id
             )
-        norms: dict[str, keras.Layer | None] = {
-            side: make_norm(
-                encoder.norm,
-                encoder.norm_epsilon,
-                encoder.dtype_policy,
-                f"{side}_embedding_norm",
-            )
-            if embedding_norm
-            else None
-            for side in ("source", "target")
-        }
+        source_norm = target_norm = None
+        if embedding_norm:
+            source_norm = norm_of(encoder, "source_embedding_norm")
+            target_norm = norm_of(encoder, "target_embedding_norm")
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         source_ids, target_ids = source, target
         if embedding.pad_id is None:
-            source_ids, target_ids = (
-                PaddedIds(each, name=f"{side}_ids")(ids)
-                for each, side, ids in (
-                    (pad_id, "source", source),
-                    (target_pad_id, "target", target),
-                )
-            )
+            source_ids = PaddedIds(pad_id, name="source_ids")(source)
+            target_ids = PaddedIds(target_pad_id, name="target_ids")(target)
         x = put_in(position, embedding(source_ids), name="input_position")
-        x = normed(norms["source"], x)
-        source_dropout = keras.layers.Dropout(
-            encoder.dropout, dtype=dtype, name="source_dropout"
-        )
-        memory = encoder(source_dropout(x))
+        x = normalized(source_norm, x)
+        memory = encoder(dropped(encoder, x, "source_dropout"))
         x = put_in(
             target_position,
             target_embedding(target_ids),
             name="target_input_position",
             as_cached=True,
         )
-        x = normed(norms["target"], x)
+        x = normalized(target_norm, x)
         width = memory.shape[-1]
-        of_stacks["attention_position"] = check_positions(
+        of_stacks["attention_position"], _ = by_block(
             "target_attention_position",
             _another(target_attention_position, encoder.attention_position),
             num_decoder_layers,
-            dtype,
+            lambda name, value: check_attention_position(value, dtype, name),
         )
         decoder = TransformerDecoder(
             num_decoder_layers,
@@ -270,57 +248,43 @@ class Transformer(DecodingModel):
             **for_sublayer(of_stacks, "decoder"),
             name="decoder",
         )
-        target_dropout = keras.layers.Dropout(
-            encoder.dropout, dtype=dtype, name="target_dropout"
+        x = decoder(dropped(encoder, x, "target_dropout"), memory=memory)
+        logits, head = logits_of(
+            decoder, x, target_embedding, embeddings, target_vocabulary_size
         )
-        x = decoder(target_dropout(x), memory=memory)
-        head = None
-        if embeddings in ("separate", "shared_inputs"):
-            head = make_head(decoder, target_vocabulary_size)
-            logits = head(x)
-        else:
-            check_width(x, d_model, embeddings)
-            logits = target_embedding(x, reverse=True)
         logits_bias = None
         if use_logits_bias:
             logits_bias = LogitsBias(dtype=dtype, name="logits_bias")
             logits = logits_bias(logits)
-        super().__init__(
-            inputs={"source": source, "target": target},
-            outputs=logits,
-            name=options["name"],
-            trainable=options["trainable"],
+        self.connect(
+            {"source": source, "target": target},
+            logits,
+            encoder,
+            options,
+            # The layers within have seeds of their own, made of these.
+            **projections,
+            **{
+                **own,
+                "target_vocabulary_size": target_vocabulary_size,
+                "num_decoder_layers": decoder.num_layers,
+            },
+            embeddings_initializer=initializer,
+            input_position=position,
+            target_input_position=target_position,
+            encoder=encoder,
+            decoder=decoder,
+            embedding=embedding,
+            target_embedding=target_embedding,
+            source_embedding_norm=source_norm,
+            target_embedding_norm=target_norm,
+            head=head,
+            logits_bias=logits_bias,
+            pad_id=pad_id,
+            target_pad_id=target_pad_id,
+            embeddings=embeddings,
+            target_attention_position=decoder.attention_position,
+            cross_attention_position=decoder.cross_attention_position,
         )
-        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
-        self.supports_masking = True
-        self.input_position = position
-        self.target_input_position = target_position
-        self.encoder = encoder
-        self.decoder = decoder
-        self.embedding = embedding
-        self.target_embedding = target_embedding
-        self.source_embedding_norm = norms["source"]
-        self.target_embedding_norm = norms["target"]
-        self.head = head
-        self.logits_bias = logits_bias
-        self.vocabulary_size = vocabulary_size
-        self.target_vocabulary_size = target_vocabulary_size
-        self.pad_id = pad_id
-        self.target_pad_id = target_pad_id
-        self.d_model = d_model
-        self.embeddings = embeddings
-        self.scale_inputs = scale_inputs
-        self.embedding_norm = embedding_norm
-        self.use_logits_bias = use_logits_bias
-        self.num_decoder_layers = decoder.num_layers
-        self.target_attention_position = decoder.attention_position
-        self.cross_attention_position = decoder.cross_attention_position
-        self.skip_padding = encoder.skip_padding
-        self.keep_options_of(encoder, embedding)
-        # The layers within have seeds of their own, made of these.
-        for name, value in projections.items():
-            setattr(self, name, value)
-        self.embeddings_initializer = embeddings_initializer
 
     def encode(self, source: Any, *, source_mask: Any = None) -> Any:
         """Computes the memory that the decoder reads: `(batch, source, width)`.
@@ -343,11 +307,10 @@ class Transformer(DecodingModel):
         The keys and values of the source are computed here, once.
 
         Args:
-            source: Integers `(batch, source)`.
+            source: As for `encode`.
             max_length: Maximum number of target tokens of a row, its prompt
                 and padding included: an integer, or a scalar tensor.
-            source_mask: Bool `(batch, source)`, which are real; by default
-                those that are not padding.
+            source_mask: As for `encode`.
 
         Returns:
             A nested dict of tensors, whose shapes a loop does not change.
@@ -376,11 +339,10 @@ class Transformer(DecodingModel):
         """Computes all attention weights, in one pass without dropout.
 
         Args:
-            source: Integers `(batch, source)`.
+            source: As for `encode`.
             target: Integers `(batch, target)`, as in a call: the start symbol
                 first.
-            source_mask: Bool `(batch, source)`, which of them are real; by
-                default those that are not padding.
+            source_mask: As for `encode`.
 
         Returns:
             A dict of lists, with an entry for each block, of weights that sum
@@ -398,20 +360,13 @@ class Transformer(DecodingModel):
         sizes = {"rows": source.shape[0], "target": None}
         check_shape("target", target, ("rows", "target"), sizes=sizes)
         memory, of_source = self.encoder(
-            self._embed_source(source, mask),
+            self._embedded("source", source, mask),
             mask=mask,
             return_attention_scores=True,
         )
         target_mask = is_token(target, self.target_pad_id)
-        x = _placed(
-            self.target_input_position,
-            embedded(self.target_embedding, target, self.target_pad_id),
-            target_mask,
-            as_cached=True,
-        )
-        x = normed(self.target_embedding_norm, x)
         _, of_target, across = self.decoder(
-            x,
+            self._embedded("target", target, target_mask),
             memory=memory,
             memory_mask=mask,
             mask=target_mask,
@@ -420,12 +375,27 @@ class Transformer(DecodingModel):
         return {"source": of_source, "target": of_target, "cross": across}
 
     def _encode(self, source: Any, mask: Any) -> Any:
-        return self.encoder(self._embed_source(source, mask), mask=mask)
+        return self.encoder(self._embedded("source", source, mask), mask=mask)
 
-    def _embed_source(self, source: Any, mask: Any) -> Any:
-        x = embedded(self.embedding, source, self.pad_id)
-        x = _placed(self.input_position, x, mask)
-        return normed(self.source_embedding_norm, x)
+    def _embedded(self, side: str, ids: Any, mask: Any) -> Any:
+        """Embeds ids of a side, with their positions, for an explicit mask."""
+        is_target = side == "target"
+        table, position, pad_id = (
+            (
+                self.target_embedding,
+                self.target_input_position,
+                self.target_pad_id,
+            )
+            if is_target
+            else (self.embedding, self.input_position, self.pad_id)
+        )
+        x = embedded(table, ids, pad_id)
+        if position is not None and is_target and counts_all(position):
+            x = position(x, positions=positions_from_mask(mask))
+        elif position is not None:
+            takes_mask = "mask" in inspect.signature(position.call).parameters
+            x = position(x, **({"mask": mask} if takes_mask else {}))
+        return normalized(getattr(self, f"{side}_embedding_norm"), x)
 
     def _check_source(self, source: Any, mask: Any) -> tuple[Any, Any]:
         source = ops.convert_to_tensor(source)
@@ -441,18 +411,6 @@ class Transformer(DecodingModel):
         return source, ops.cast(mask, "bool")
 
 
-def _placed(
-    position: keras.Layer | None, x: Any, mask: Any, as_cached: bool = False
-) -> Any:
-    """Adds positions to embeddings, as `put_in` does, for an explicit mask."""
-    if position is None:
-        return x
-    if as_cached and counts_all(position):
-        return position(x, positions=positions_from_mask(mask))
-    takes_mask = "mask" in inspect.signature(position.call).parameters
-    return position(x, **({"mask": mask} if takes_mask else {}))
-
-
 def _another(value: Any, like: Any) -> Any:
     """Returns the value given or, for `"same"`, copies of other layers."""
     if not isinstance(value, str) or value != "same":
@@ -464,3 +422,99 @@ def _another(value: Any, like: Any) -> Any:
     config = like.get_config()
     config["name"] = f"target_{like.name}"
     return type(like).from_config(config)
+
+
+@keras.saving.register_keras_serializable(
+    package="keras_posenc", name="TwoPassReader"
+)
+class TwoPassReader(keras.Layer):
+    """Encodes a text, and decodes the same text from it.
+
+    The target is the source, one token later: its last token, which has seen
+    all others, is the only one whose embedding knows the whole text.
+
+    Args:
+        vocabulary_size: As for `Transformer`.
+        start_id: The first id of the target.
+        name: Name of the layer.
+        trainable: Whether its weights train.
+        **options: As for `Transformer`, whose `target_pad_id` must be -1 and
+            whose `embeddings` must be `"shared"`: logits are not computed.
+
+    Call arguments:
+        inputs: Integers `(batch, seq)`.
+
+    Returns:
+        `(batch, seq, d_model)`, with the mask of the tokens.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        start_id: int,
+        name: str | None = None,
+        trainable: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            name=name, trainable=trainable, dtype=options.get("dtype")
+        )
+        self.supports_masking = True
+        self.start_id = start_id
+        self.transformer = Transformer(
+            vocabulary_size, **options, name="transformer"
+        )
+        for each in ("vocabulary_size", "pad_id", "d_model"):
+            setattr(self, each, getattr(self.transformer, each))
+        # Not as an attribute, whose layers Keras would save twice.
+        hidden = keras.Model(
+            self.transformer.input, self.transformer.get_layer("decoder").output
+        )
+        hidden.supports_masking = True  # else Keras warns of ids with a mask
+        self._within = types.SimpleNamespace(hidden=hidden)
+
+    @property
+    def input_position(self) -> Any:
+        """The layer that adds positions to the source."""
+        return self.transformer.input_position
+
+    def build(self, input_shape: Any) -> None:
+        self.built = True  # the Transformer is
+
+    def call(self, inputs: Any, *, training: Any = None) -> Any:
+        ids = ops.cast(inputs, "int32")
+        start = ops.full_like(ids[:, :1], self.start_id)
+        target = ops.concatenate([start, ids[:, :-1]], axis=1)
+        # Padding stays padding, so that it is skipped.
+        target = ops.where(
+            is_token(ids, self.pad_id), target, ops.full_like(target, NO_ID)
+        )
+        return self._within.hidden(
+            {"source": ids, "target": target}, training=training
+        )
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        return is_token(inputs, self.pad_id)
+
+    def compute_output_spec(
+        self, inputs: Any, *, training: Any = None
+    ) -> keras.KerasTensor:
+        return keras.KerasTensor(
+            (*inputs.shape, self.d_model), self.compute_dtype
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **self.transformer.get_config(),
+            "name": self.name,
+            "trainable": self.trainable,
+            "start_id": self.start_id,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TwoPassReader":
+        config = dict(config)
+        if isinstance(config.get("dtype"), dict):
+            config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
+        return cls(**config)

@@ -5,18 +5,19 @@ from typing import Any, Unpack
 
 import keras
 
-from keras_posenc.checks import check_bool, check_count, check_positive_int
-from keras_posenc.transformer._decoding_model import (
-    DecodingModel,
-    check_embeddings,
-    check_size,
-    check_width,
-    make_head,
-)
-from keras_posenc.transformer._id_embedding import check_pad_id
+from keras_posenc.checks import check_choice, check_count
+from keras_posenc.ops.named import checked_arguments
+from keras_posenc.transformer._embeddings import check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
+)
+from keras_posenc.transformer._models import (
+    DecodingModel,
+    check_size,
+    dropped,
+    logits_of,
+    make_table,
 )
 from keras_posenc.transformer._options import (
     ModelOptions,
@@ -24,8 +25,7 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._token_embedding import TokenEmbedding
-from keras_posenc.transformer.transformer_decoder import TransformerDecoder
+from keras_posenc.transformer.stacks import TransformerDecoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -57,9 +57,6 @@ class TransformerDecoderModel(DecodingModel):
 
     Returns:
         The model's output is `(batch, seq, vocabulary_size)`.
-
-    Raises:
-        ValueError: An invalid argument.
 
     Example:
     >>> import numpy as np
@@ -93,12 +90,10 @@ class TransformerDecoderModel(DecodingModel):
         skip_padding: bool = True,
         **options: Unpack[ModelOptions],
     ) -> None:
-        check_positive_int("vocabulary_size", vocabulary_size)
-        d_model = check_positive_int("d_model", options["d_model"])
-        dtype = options["dtype"]
-        check_embeddings(embeddings, ("tied", "separate"))
-        check_bool("scale_inputs", scale_inputs)
+        own = checked_arguments({**locals(), "d_model": options["d_model"]})
+        check_choice("embeddings", embeddings, ("tied", "separate"))
         check_pad_id("pad_id", pad_id, vocabulary_size)
+        dtype = options["dtype"]
         position = check_input_position(
             input_position, dtype, scaled=scale_inputs
         )
@@ -112,52 +107,39 @@ class TransformerDecoderModel(DecodingModel):
             name="decoder",
         )
         ids = keras.Input((None,), dtype="int32", name="ids")
-        embedding = TokenEmbedding(
+        embedding = make_table(
             vocabulary_size,
-            d_model,
+            own["d_model"],
+            options,
             scale=scale_inputs,
             pad_id=pad_id,
-            embeddings_initializer=options["embeddings_initializer"],
-            embeddings_regularizer=options["embeddings_regularizer"],
-            dtype=dtype,
-            name="embedding",
         )
         x = put_in(
             position, embedding(ids), name="input_position", as_cached=True
         )
-        dropout_layer = keras.layers.Dropout(
-            decoder.dropout, dtype=dtype, name="dropout"
+        x = decoder(dropped(decoder, x, "dropout"))
+        logits, head = logits_of(
+            decoder, x, embedding, embeddings, vocabulary_size
         )
-        x = dropout_layer(x)
-        x = decoder(x)
-        head = None
-        if embeddings == "separate":
-            head = make_head(decoder, vocabulary_size)
-            logits = head(x)
-        else:
-            check_width(x, d_model, embeddings)
-            logits = embedding(x, reverse=True)
-        super().__init__(
-            inputs=ids,
-            outputs=logits,
-            name=options["name"],
-            trainable=options["trainable"],
+        self.connect(
+            ids,
+            logits,
+            decoder,
+            options,
+            **own,
+            input_position=position,
+            target_input_position=position,
+            target_embedding_norm=None,
+            logits_bias=None,
+            decoder=decoder,
+            embedding=embedding,
+            target_embedding=embedding,
+            head=head,
+            pad_id=pad_id,
+            target_pad_id=pad_id,
+            attention_window=decoder.attention_window,
+            embeddings=embeddings,
         )
-        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
-        self.supports_masking = True
-        self.input_position = self.target_input_position = position
-        self.target_embedding_norm = self.logits_bias = None
-        self.decoder = decoder
-        self.embedding = self.target_embedding = embedding
-        self.head = head
-        self.vocabulary_size = vocabulary_size
-        self.pad_id = self.target_pad_id = pad_id
-        self.attention_window = decoder.attention_window
-        self.d_model = d_model
-        self.embeddings = embeddings
-        self.scale_inputs = scale_inputs
-        self.skip_padding = decoder.skip_padding
-        self.keep_options_of(decoder, embedding)
 
     def build_cache(
         self, batch_size: Any, max_length: Any, *, max_tokens: Any = None

@@ -5,14 +5,24 @@ from typing import Any, Unpack
 
 import keras
 
-from keras_posenc.checks import check_bool, check_index, check_positive_int
-from keras_posenc.positional._counted_position_embedding import (
+from keras_posenc.checks import check_index
+from keras_posenc.ops.named import checked_arguments
+from keras_posenc.positional.position_embedding import (
     CountedPositionEmbedding,
 )
-from keras_posenc.transformer._id_embedding import IdEmbedding, check_pad_id
+from keras_posenc.transformer._embeddings import (
+    SecondTextEmbedding,
+    check_pad_id,
+)
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
+)
+from keras_posenc.transformer._models import (
+    StackModel,
+    dropped,
+    make_table,
+    norm_of,
 )
 from keras_posenc.transformer._options import (
     ModelOptions,
@@ -20,12 +30,8 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer._second_text_embedding import (
-    SecondTextEmbedding,
-)
-from keras_posenc.transformer._stack_model import StackModel
-from keras_posenc.transformer._sublayers import make_dense, make_norm
-from keras_posenc.transformer.transformer_encoder import TransformerEncoder
+from keras_posenc.transformer._sublayers import make_dense
+from keras_posenc.transformer.stacks import TransformerEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -66,9 +72,6 @@ class TransformerEncoderModel(StackModel):
         The model's output is `(batch, seq, d_model)`, wider if
         `input_position` concatenates.
 
-    Raises:
-        ValueError: An invalid argument.
-
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
@@ -102,16 +105,11 @@ class TransformerEncoderModel(StackModel):
         skip_padding: bool = True,
         **options: Unpack[ModelOptions],
     ) -> None:
-        check_positive_int("vocabulary_size", vocabulary_size)
-        d_model = check_positive_int("d_model", options["d_model"])
-        dtype = options["dtype"]
-        if embedding_dim is not None:
-            check_positive_int("embedding_dim", embedding_dim)
-        check_bool("embedding_norm", embedding_norm)
-        check_bool("use_causal_mask", use_causal_mask)
+        own = checked_arguments({**locals(), "d_model": options["d_model"]})
         check_pad_id("pad_id", pad_id, vocabulary_size)
         if separator_id is not None:
             check_index("separator_id", separator_id, vocabulary_size)
+        dtype = options["dtype"]
         position = check_input_position(input_position, dtype)
         encoder = TransformerEncoder(
             options["num_layers"],
@@ -123,15 +121,12 @@ class TransformerEncoderModel(StackModel):
             name="encoder",
         )
         ids = keras.Input((None,), dtype="int32", name="ids")
-        embedding = IdEmbedding(
+        embedding = make_table(
             vocabulary_size,
-            embedding_dim or d_model,
+            embedding_dim or own["d_model"],
+            options,
             pad_id=pad_id,
             keep_inner_padding=keep_inner_padding,
-            embeddings_initializer=options["embeddings_initializer"],
-            embeddings_regularizer=options["embeddings_regularizer"],
-            dtype=dtype,
-            name="embedding",
         )
         counted = None
         if isinstance(position, CountedPositionEmbedding):
@@ -146,43 +141,28 @@ class TransformerEncoderModel(StackModel):
             )
             x = second_text(x, ids)
         if embedding_norm:
-            x = make_norm(
-                encoder.norm,
-                encoder.norm_epsilon,
-                encoder.dtype_policy,
-                "embedding_norm",
-            )(x)
-        dropout_layer = keras.layers.Dropout(
-            encoder.dropout, dtype=dtype, name="dropout"
-        )
-        x = dropout_layer(x)
+            x = norm_of(encoder, "embedding_norm")(x)
+        x = dropped(encoder, x, "dropout")
         if embedding_dim is not None:
-            x = make_dense(encoder, d_model, "embedding_projection")(x)
+            projection = "embedding_projection"
+            x = make_dense(encoder, own["d_model"], projection)(x)
         causal = {"use_causal_mask": True} if use_causal_mask else {}
-        super().__init__(
-            inputs=ids,
-            outputs=encoder(x, **causal),
-            name=options["name"],
-            trainable=options["trainable"],
+        self.connect(
+            ids,
+            encoder(x, **causal),
+            encoder,
+            options,
+            **own,
+            input_position=position,
+            encoder=encoder,
+            embedding=embedding,
+            second_text_embedding=second_text,
+            pad_id=pad_id,
+            keep_inner_padding=keep_inner_padding,
+            separator_id=separator_id,
+            attention_window=encoder.attention_window,
+            share_blocks=share_blocks,
         )
-        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
-        self.supports_masking = True
-        self.input_position = position
-        self.encoder = encoder
-        self.embedding = embedding
-        self.second_text_embedding = second_text
-        self.vocabulary_size = vocabulary_size
-        self.d_model = d_model
-        self.embedding_dim = embedding_dim
-        self.embedding_norm = embedding_norm
-        self.pad_id = pad_id
-        self.keep_inner_padding = keep_inner_padding
-        self.separator_id = separator_id
-        self.attention_window = encoder.attention_window
-        self.use_causal_mask = use_causal_mask
-        self.share_blocks = encoder.share_blocks
-        self.skip_padding = encoder.skip_padding
-        self.keep_options_of(encoder, embedding)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         # For symbolic inputs; other outputs carry a mask from the blocks. That

@@ -9,7 +9,7 @@ else.
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -17,7 +17,7 @@ from keras import ops
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import check_inputs
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.named import ConfiguredLayer, NamedArguments
 from keras_posenc.ops.reductions import largest
 from keras_posenc.ops.unit_vectors import unit_vectors
 
@@ -68,7 +68,7 @@ class L2Normalization(NamedArguments, keras.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class Truncation(NamedArguments, keras.Layer):
+class Truncation(ConfiguredLayer, keras.Layer):
     """Keeps the first `dim` numbers of vectors.
 
     A Matryoshka model is trained so that these are a good, shorter vector. Cut
@@ -116,9 +116,6 @@ class Truncation(NamedArguments, keras.Layer):
             )
         return (*axes, self.dim)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **config_of(self)}
-
 
 class RoundedVectors(NamedArguments, keras.Layer):
     """Base of layers that round vectors `(batch, dim)` to integers.
@@ -131,18 +128,10 @@ class RoundedVectors(NamedArguments, keras.Layer):
     """
 
     rounded_dtype: str
-
-    def width(self, dim: int) -> int:
-        raise NotImplementedError
-
-    def rounded(self, x: Any) -> Any:
-        raise NotImplementedError
-
-    def relative(self, x: Any) -> Any:
-        raise NotImplementedError
-
-    def settled(self, x: Any, outputs: Any, tolerance: Any) -> Any:
-        raise NotImplementedError
+    width: Callable[[int], int]
+    rounded: Callable[[Any], Any]
+    relative: Callable[[Any], Any]
+    settled: Callable[[Any, Any, Any], Any]
 
     @staticmethod
     def finite(x: Any) -> Any:

@@ -14,7 +14,6 @@ from keras_posenc_cli.loading import check_exists
 from keras_posenc_cli.options import (
     Commands,
     add_command,
-    add_options,
     option_names,
 )
 from keras_posenc_cli.process import EXIT_OK, UsageError, in_options
@@ -25,60 +24,39 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "chat",
         run,
+        (
+            "model MODEL",
+            "folder of a Hugging Face checkpoint, .keras file that `import` "
+            "wrote, or .litertlm package",
+            arguments.path,
+        ),
+        ("--system TEXT", "what the model is told first"),
+        ("--prompt TEXT", "print the reply to this message, and end"),
+        (
+            "--max-new-tokens N",
+            "most tokens of a reply (default: the checkpoint's, or 256)",
+            arguments.length,
+        ),
+        (
+            "--temperature X",
+            "sample at this temperature; 0 takes the most likely token "
+            "(default: as the checkpoint says)",
+            arguments.tolerance,
+        ),
+        "--seed",
+        "--import",
+        "--allow-op",
         summary="chat with a language model",
         description="Chats with a language model in the terminal, by the "
         "template of its checkpoint. Without a terminal, standard input is one "
         "message. Needs keras-posenc[chat], and for a folder "
         "keras-posenc[checkpoints].",
-        usage="MODEL [option ...]",
-        example='keras-posenc chat SmolLM2 --prompt "Capital of France?"',
+        example='chat SmolLM2 --prompt "Capital of France?"',
     )
-    parser.add_argument(
-        "model",
-        type=arguments.path,
-        metavar="MODEL",
-        help="folder of a Hugging Face checkpoint, .keras file that `import` "
-        "wrote, .litertlm package, or exported SavedModel with --template",
-    )
-    parser.add_argument(
-        "--system", metavar="TEXT", help="what the model is told first"
-    )
-    parser.add_argument(
-        "--prompt",
-        metavar="TEXT",
-        help="print the reply to this message, and end",
-    )
-    parser.add_argument(
-        "--max-new-tokens",
-        type=arguments.length,
-        metavar="N",
-        help="most tokens of a reply (default: the checkpoint's, or 256)",
-    )
-    parser.add_argument(
-        "--temperature",
-        type=arguments.tolerance,
-        metavar="X",
-        help="sample at this temperature; 0 takes the most likely token "
-        "(default: as the checkpoint says)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=arguments.seed,
-        metavar="N",
-        help="seed of sampling (default: random)",
-    )
-    parser.add_argument(
-        "--template",
-        type=arguments.path,
-        metavar="FOLDER",
-        help="folder of the checkpoint that a SavedModel was exported from: "
-        "only its chat template is read",
-    )
-    add_options(parser, "--import", "--allow-op")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -98,8 +76,11 @@ def run(options: argparse.Namespace) -> int:
     replies = chat_model(options)
     system = [{"role": "system", "content": options.system}]
     begin = system if options.system is not None else []
-    if begin:
-        _check_system(replies, begin)
+    if begin:  # now, not after the first message
+        try:
+            replies.prompt([*begin, {"role": "user", "content": "Hello"}])
+        except ValueError as error:
+            raise UsageError(f"--system: {error}") from error
     if is_one:
         chat = [*begin, {"role": "user", "content": message}]
         _, is_whole = _print_reply(replies, chat, lambda: False)
@@ -108,18 +89,6 @@ def run(options: argparse.Namespace) -> int:
     with _interrupts() as interrupts:
         _converse(replies, begin, interrupts, option_names(options.parser))
     return EXIT_OK
-
-
-def _check_system(replies: Replies, begin: list[dict[str, str]]) -> None:
-    """Raises `UsageError` if the template has no place for the system."""
-    try:
-        replies.prompt([*begin, {"role": "user", "content": "Hello"}])
-    except ValueError as error:
-        reason = str(error).partition(". Put ")[0]
-        raise UsageError(
-            f"--system: {reason}. Leave it out, and begin your first message "
-            "with its text"
-        ) from error
 
 
 class _Interrupts:

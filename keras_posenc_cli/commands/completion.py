@@ -14,19 +14,13 @@ def add(commands: Commands, whole: argparse.ArgumentParser) -> None:
         commands,
         "completion",
         run,
+        ("shell SHELL", "bash or zsh", {"choices": ("bash", "zsh")}),
         summary="print a completion script for bash or zsh",
         description="Prints a script that lets a shell complete commands, "
         'options and files. Put eval "$(keras-posenc completion bash)" in '
         "~/.bashrc, or the same with zsh in ~/.zshrc. Needs shtab: pip install "
         "'keras-posenc[completion]'.",
-        usage="SHELL",
-        example="keras-posenc completion bash",
-    )
-    parser.add_argument(
-        "shell",
-        choices=("bash", "zsh"),
-        metavar="SHELL",
-        help="bash or zsh",
+        example="completion bash",
     )
     parser.set_defaults(whole=whole)
 

@@ -14,11 +14,13 @@ from keras_posenc_cli.loading import (
     make_signatures,
 )
 from keras_posenc_cli.options import (
+    LITTLE_MEMORY,
+    REQUIRED_PATH,
+    VERIFICATION,
     Commands,
+    Row,
     add_command,
-    add_details_or_json,
-    add_options,
-    add_verification,
+    details_or_json,
 )
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
@@ -26,15 +28,20 @@ _VERIFIED = (
     "after a fresh process without Keras has run it and reproduced the "
     "model's outputs."
 )
+_HOW_TO_WRITE = (
+    "Write the file in Python, with an array for each input by its name: "
+    "np.savez('{0}.npz', text=np.array(texts[:{1}]))"
+)
 
 
 def add(commands: Commands) -> None:
     parser = add_command(
         commands,
         "export",
+        None,
         summary="export a .keras model to a verified file",
         description=f"Exports a .keras model, {_VERIFIED}",
-        example="keras-posenc export litert judge.keras --out judge.tflite",
+        example="export litert order.keras --out order.tflite",
     )
     kinds = parser.add_subparsers(
         required=True, title="formats", metavar="KIND"
@@ -45,216 +52,171 @@ def add(commands: Commands) -> None:
     _add_onnx(kinds)
 
 
+_SHARED: tuple[Row | str | list[Row | str], ...] = (
+    *VERIFICATION,
+    "--no-verify",
+    "--import",
+    details_or_json("every case of the verification"),
+)
+
+
 def _add_saved_model(kinds: Commands) -> None:
-    parser = add_command(
+    add_command(
         kinds,
         "saved-model",
         run_saved_model,
+        "model",
+        ("--out FOLDER", "folder of the versions", REQUIRED_PATH),
+        (
+            "--version N",
+            "number of this version (default: the next free one)",
+            int,
+        ),
+        (
+            "--keep N",
+            "how many versions to keep, this one included; the previous "
+            "highest one stays too (default: all)",
+            arguments.length,
+        ),
+        (
+            "--labels A,B|FILE",
+            "names of the classes, or a file of them, one a line",
+            arguments.labels,
+        ),
+        ("--frozen", "weights as constants, for small models on servers"),
+        ("--warmup", "write warm-up requests; needs keras-posenc[serving]"),
+        (
+            "--batching NAME=N",
+            "write batching_params.pbtxt; max_batch_size=32, "
+            "batch_timeout_micros=1000, max_enqueued_batches, "
+            "allowed_batch_sizes=1:8:32",
+            {"type": arguments.batching, "nargs": "?", "const": True},
+        ),
+        "--allow-op",
+        *_SHARED,
         summary="folder of versions, for TensorFlow Serving",
         description="Exports a .keras model as a new version in a folder of "
         f"SavedModels, {_VERIFIED}",
-        usage="MODEL.keras --out FOLDER [option ...]",
-        example="keras-posenc export saved-model judge.keras --out "
-        "serving/judge --batching",
+        example="export saved-model order.keras --out serving/order --batching",
+        environment=LITTLE_MEMORY,
     )
-    _add_model_and_out(parser, "FOLDER", "folder of the versions")
-    parser.add_argument(
-        "--version",
-        type=int,
-        metavar="N",
-        help="number of this version (default: the next free one)",
-    )
-    parser.add_argument(
-        "--keep",
-        type=arguments.length,
-        metavar="N",
-        help="how many versions to keep, this one included; the previous "
-        "highest one stays too (default: all)",
-    )
-    add_options(
-        parser,
-        "--labels",
-        help="names of the classes, or a file of them, one a line",
-    )
-    parser.add_argument(
-        "--frozen",
-        action="store_true",
-        help="weights as constants, for small models on servers",
-    )
-    parser.add_argument(
-        "--warmup",
-        action="store_true",
-        help="write warm-up requests; needs keras-posenc[serving]",
-    )
-    parser.add_argument(
-        "--batching",
-        type=arguments.batching,
-        nargs="?",
-        const=True,
-        metavar="NAME=N",
-        help="write batching_params.pbtxt; max_batch_size=32, "
-        "batch_timeout_micros=1000, max_enqueued_batches, "
-        "allowed_batch_sizes=1:8:32",
-    )
-    add_options(parser, "--allow-op")
-    _add_shared(parser)
 
 
 def _add_litert(kinds: Commands) -> None:
-    parser = add_command(
+    quantizations = "float16", "int8", "int8-weights", "int8-static", "int4"
+    add_command(
         kinds,
         "litert",
         run_litert,
+        "model",
+        ("--out FILE.tflite", "the file", REQUIRED_PATH),
+        (
+            "--quantization KIND",
+            f"{', '.join(quantizations)}, auto",
+            {"choices": (*quantizations, "auto")},
+        ),
+        (
+            "--keep X",
+            "auto: share of quality to keep (default: 0.99)",
+            arguments.share,
+        ),
+        "--limit",
+        (
+            "--task TASK",
+            "for MediaPipe: text_classifier or text_embedder",
+            {"choices": ("text_classifier", "text_embedder")},
+        ),
+        (
+            "--labels A,B|FILE",
+            "names of the text classifier's classes, or a file",
+            arguments.labels,
+        ),
+        "--allow-op",
+        *_SHARED,
         summary=".tflite file, for phones, the web and small machines",
         description=f"Exports a .keras model as a LiteRT file, {_VERIFIED}",
-        usage="MODEL.keras --out FILE.tflite [option ...]",
-        example="keras-posenc export litert judge.keras --out judge.tflite "
+        example="export litert order.keras --out order.tflite "
         "--quantization int8",
+        environment=LITTLE_MEMORY,
     )
-    _add_model_and_out(parser, "FILE.tflite", "the file")
-    parser.add_argument(
-        "--quantization",
-        choices=(
-            "float16",
-            "int8",
-            "int8-weights",
-            "int8-static",
-            "int4",
-            "auto",
-        ),
-        metavar="KIND",
-        help="float16, int8, int8-weights, int8-static, int4 or auto",
-    )
-    parser.add_argument(
-        "--keep",
-        type=arguments.share,
-        metavar="X",
-        help="auto: share of quality to keep (default: 0.99)",
-    )
-    add_options(parser, "--limit")
-    parser.add_argument(
-        "--task",
-        choices=("text_classifier", "text_embedder"),
-        metavar="TASK",
-        help="for MediaPipe: text_classifier or text_embedder",
-    )
-    add_options(
-        parser,
-        "--labels",
-        help="names of the text classifier's classes, or a file",
-    )
-    add_options(parser, "--allow-op")
-    _add_shared(parser)
 
 
 def _add_litertlm(kinds: Commands) -> None:
-    parser = add_command(
+    add_command(
         kinds,
         "litertlm",
         run_litertlm,
+        (
+            "model MODEL",
+            "folder of a Hugging Face checkpoint, or .keras file of a "
+            "generator or an embedder",
+            arguments.path,
+        ),
+        ("--out FILE.litertlm", "the package", REQUIRED_PATH),
+        (
+            "--quantization KIND",
+            "float16, int8, int8-weights, int4 or a recipe's .json; of an "
+            "embedder float16 or int8 (default: float32)",
+        ),
+        (
+            "--lengths N,N",
+            "of an embedder, tokens of a text that there are signatures for "
+            "(default: 64,128,256,512, as far as the model takes them)",
+            arguments.lengths,
+        ),
+        (
+            "--prefill-lengths N,N",
+            "sizes of the chunks of a prompt (default: 32,128,512)",
+            arguments.lengths,
+        ),
+        (
+            "--cache-length N",
+            "tokens of a chat, replies included (default: 2048)",
+            arguments.length,
+        ),
+        (
+            "--tokenizer PATH",
+            "tokenizer.json, SentencePiece model, or a folder with one "
+            "(default: the checkpoint's, or the model's own)",
+            arguments.path,
+        ),
+        "--tolerance",
+        "--limit",
+        "--no-verify",
+        "--import",
+        details_or_json("every case of the verification"),
         summary=".litertlm package of a language model or a text embedder",
         description="Exports a language model, or a model from texts to "
         "vectors, as a package for LiteRT-LM, Google's engine on Android, iOS, "
         "the web and desktops, after that engine has reproduced the model's "
         "tokens, and its texts and chats or its vectors. Needs "
         "keras-posenc[litertlm].",
-        usage="MODEL --out FILE.litertlm [option ...]",
-        example="keras-posenc export litertlm SmolLM2 --out smol.litertlm "
+        example="export litertlm SmolLM2 --out smol.litertlm "
         "--quantization int8",
     )
-    parser.add_argument(
-        "model",
-        type=arguments.path,
-        metavar="MODEL",
-        help="folder of a Hugging Face checkpoint, or .keras file of a "
-        "generator or an embedder",
-    )
-    add_options(
-        parser,
-        "--out",
-        required=True,
-        metavar="FILE.litertlm",
-        help="the package",
-    )
-    parser.add_argument(
-        "--quantization",
-        metavar="KIND",
-        help="float16, int8, int8-weights, int4 or a recipe's .json; of an "
-        "embedder float16 or int8 (default: float32)",
-    )
-    parser.add_argument(
-        "--lengths",
-        type=arguments.lengths,
-        metavar="N,N",
-        help="of an embedder, tokens of a text that there are signatures for "
-        "(default: 64,128,256,512, as far as the model takes them)",
-    )
-    parser.add_argument(
-        "--prefill-lengths",
-        type=arguments.lengths,
-        metavar="N,N",
-        help="sizes of the chunks of a prompt (default: 32,128,512)",
-    )
-    parser.add_argument(
-        "--cache-length",
-        type=arguments.length,
-        metavar="N",
-        help="tokens of a chat, replies included (default: 2048)",
-    )
-    parser.add_argument(
-        "--tokenizer",
-        type=arguments.path,
-        metavar="PATH",
-        help="tokenizer.json, SentencePiece model, or a folder with one "
-        "(default: the checkpoint's, or the model's own)",
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=arguments.tolerance,
-        metavar="X",
-        help="largest difference allowed, if not quantized (default: 1e-5)",
-    )
-    add_options(parser, "--limit")
-    add_options(parser, "--no-verify", help="write the file without running it")
-    add_options(parser, "--import")
-    add_details_or_json(parser, "every case of the verification")
 
 
 def _add_onnx(kinds: Commands) -> None:
-    parser = add_command(
+    add_command(
         kinds,
         "onnx",
         run_onnx,
+        "model",
+        ("--out FILE.onnx", "the file", REQUIRED_PATH),
+        ("--quantization KIND", "int8", {"choices": ("int8",)}),
+        "--limit",
+        *_SHARED,
         summary=".onnx file, for ONNX Runtime and OpenVINO",
         description=f"Exports a .keras model as an ONNX file, {_VERIFIED} "
         "Needs keras-posenc[onnx].",
-        usage="MODEL.keras --out FILE.onnx [option ...]",
-        example="keras-posenc export onnx judge.keras --out judge.onnx "
+        example="export onnx order.keras --out order.onnx "
         "--signature one=ids:1x64",
+        environment=LITTLE_MEMORY,
     )
-    _add_model_and_out(parser, "FILE.onnx", "the file")
-    parser.add_argument(
-        "--quantization",
-        choices=("int8",),
-        metavar="KIND",
-        help="int8",
-    )
-    add_options(parser, "--limit")
-    _add_shared(parser)
 
 
-def _add_model_and_out(
-    parser: argparse.ArgumentParser, metavar: str, what: str
-) -> None:
-    add_options(parser, "model")
-    add_options(parser, "--out", required=True, metavar=metavar, help=what)
-
-
-def _add_shared(parser: argparse.ArgumentParser) -> None:
-    add_verification(parser)
-    add_options(parser, "--no-verify", help="write the file without running it")
-    add_options(parser, "--import")
-    add_details_or_json(parser, "every case of the verification")
+def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names}
 
 
 def run_saved_model(options: argparse.Namespace) -> int:
@@ -262,23 +224,25 @@ def run_saved_model(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--out must be a folder of versions, and '{options.out}' is a file"
         )
-    return _export(
-        options,
-        "export_saved_model",
-        version=options.version,
-        keep=options.keep,
-        labels=options.labels,
-        frozen=options.frozen,
-        warmup=options.warmup,
-        batching=options.batching,
-        allow_operators=options.allow_operators,
-    )
+    names = "version", "keep", "labels", "frozen", "warmup", "batching"
+    own = _given(options, *names, "allow_operators")
+    return _export(options, "export_saved_model", **own)
 
 
 def run_litert(options: argparse.Namespace) -> int:
     check_out(options.out, ".tflite")
-    if options.quantization == "auto":
-        return _quantize(options)
+    kind, is_auto = options.quantization, options.quantization == "auto"
+    names = "limits", "task", "labels", "allow_operators"
+    own = _given(options, *names)
+    if is_auto:
+        if options.samples is None:
+            raise UsageError(
+                "--quantization auto needs --samples FILE.npz to measure the "
+                "quality with: some hundred real inputs. "
+                + _HOW_TO_WRITE.format("s", 600)
+            )
+        keep = {} if options.keep is None else {"keep": options.keep}
+        return _export(options, "quantize", **own, **keep)
     if options.keep is not None:
         raise UsageError("--keep is the share that --quantization auto keeps")
     if options.labels is not None and options.task != "text_classifier":
@@ -286,36 +250,12 @@ def run_litert(options: argparse.Namespace) -> int:
             "--labels name the scores of --task text_classifier, which is not "
             "given"
         )
-    return _export(
-        options,
-        "export_litert",
-        quantization=options.quantization,
-        limits=options.limits,
-        task=options.task,
-        labels=options.labels,
-        allow_operators=options.allow_operators,
-    )
-
-
-def _quantize(options: argparse.Namespace) -> int:
-    """Finds the smallest file that keeps a share of quality."""
-    if options.samples is None:
+    if kind == "int8-static" and options.samples is None:
         raise UsageError(
-            "--quantization auto needs --samples FILE.npz to measure the "
-            "quality with: some hundred real inputs. Write the file in Python, "
-            "with an array for each input by its name: "
-            "np.savez('s.npz', text=np.array(texts[:600]))"
+            "--quantization int8-static needs --samples FILE.npz: some hundred "
+            f"real inputs. {_HOW_TO_WRITE.format('s', 200)}"
         )
-    keep = {} if options.keep is None else {"keep": options.keep}
-    return _export(
-        options,
-        "quantize",
-        limits=options.limits,
-        task=options.task,
-        labels=options.labels,
-        allow_operators=options.allow_operators,
-        **keep,
-    )
+    return _export(options, "export_litert", quantization=kind, **own)
 
 
 def run_litertlm(options: argparse.Namespace) -> int:
@@ -325,27 +265,20 @@ def run_litertlm(options: argparse.Namespace) -> int:
     makes_vectors = hasattr(model, "embedder_parts")
     if tokenizer is None and is_checkpoint(options.model) and not makes_vectors:
         tokenizer = options.model
+    names = "quantization", "limits", "lengths"
     return _publish(
         options,
         "export_litertlm",
         model,
-        quantization=options.quantization,
-        lengths=options.lengths,
-        prefill_lengths=options.prefill_lengths,
-        cache_length=options.cache_length,
         tokenizer=tokenizer,
-        limits=options.limits,
+        **_given(options, *names, "prefill_lengths", "cache_length"),
     )
 
 
 def run_onnx(options: argparse.Namespace) -> int:
     check_out(options.out, ".onnx")
-    return _export(
-        options,
-        "export_onnx",
-        quantization=options.quantization,
-        limits=options.limits,
-    )
+    own = _given(options, "quantization", "limits")
+    return _export(options, "export_onnx", **own)
 
 
 def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
@@ -387,11 +320,16 @@ def _publish(
         if options.json and error.report is not None:
             print(json.dumps(error.report.to_dict(), indent=2))  # type: ignore
         raise
-    if not options.json:
-        is_long = options.details and exported.report is not None
-        print(exported.report.details() if is_long else exported)
-    elif exported.report is None:
-        print(json.dumps({"path": str(exported.path)}, indent=2))
-    else:
-        print(json.dumps(exported.report.to_dict(), indent=2))
+    report, recipe = exported.report, getattr(exported, "quantization", None)
+    found = {"path": str(exported.path)}
+    if report is not None:
+        found = report.to_dict()
+    if options.json:
+        more = {} if recipe is None else {"recipe": recipe}
+        print(json.dumps({**found, **more}, indent=2))
+        return EXIT_OK
+    is_long = options.details and report is not None
+    print(report.details() if is_long else exported)
+    if recipe is not None and not isinstance(recipe, str):
+        print(f"as RECIPE.json, for verify: {json.dumps(recipe)}")
     return EXIT_OK

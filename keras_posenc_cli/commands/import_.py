@@ -7,106 +7,86 @@ from pathlib import Path
 from keras_posenc_cli import arguments
 from keras_posenc_cli.checkpoints import describe_outputs, load_checkpoint
 from keras_posenc_cli.loading import check_exists, check_out
-from keras_posenc_cli.options import Commands, add_command, add_options
+from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_OK
 
 _DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "import",
         run,
+        (
+            "folder FOLDER",
+            "local folder with config.json, *.safetensors and the files of the "
+            "tokenizer",
+            arguments.path,
+        ),
+        (
+            "--out FILE.keras",
+            "the file (default: the folder's name and .keras, in the working "
+            "directory)",
+            arguments.path,
+        ),
+        ("--from-ids", "a model that takes ids and needs no tokenizer"),
+        (
+            "--pad-id N",
+            "the id that ids are padded with, for --from-ids (default: the "
+            "tokenizer's)",
+            int,
+        ),
+        (
+            "--pairs",
+            "a model that takes pairs of texts, as cross-encoders do",
+        ),
+        (
+            "--encoder-only",
+            "leave out the layers after the encoder: pooling, or a classifier",
+        ),
+        (
+            "--max-length N",
+            "the most ids of a text (default: as the checkpoint says)",
+            arguments.length,
+        ),
+        (
+            "--prompt NAME=TEXT",
+            "text before others, of a sentence encoder: 'query=query: ' or "
+            "'document=passage: '; may be repeated (default: the folder's)",
+            arguments.by_name(arguments.prompt, "prompts"),
+        ),
+        (
+            "--truncate-dim N",
+            "keep the first N numbers of each vector",
+            arguments.length,
+        ),
+        (
+            "--output KIND",
+            "vectors as float32, int8 (compare them by cosine) or binary "
+            "(default: float32)",
+            {"choices": ("float32", "int8", "binary"), "default": "float32"},
+        ),
+        (
+            "--ignore-keys KEY",
+            "keys of config.json that are not known, and that no output "
+            "depends on",
+            {"nargs": "+", "default": []},
+        ),
+        (
+            "--dtype POLICY",
+            f"dtype policy of the encoder: {', '.join(_DTYPES)} (default: "
+            "float32)",
+            {"choices": _DTYPES},
+        ),
+        "--json",
         summary="write a Hugging Face checkpoint as a .keras model",
         description="Writes an encoder or a language model that Hugging Face's "
         "transformers, or sentence-transformers, saved as a .keras model. "
         "Nothing is downloaded, and no code of the folder is run. Needs "
         "keras-posenc[checkpoints].",
-        usage="FOLDER [option ...]",
-        example="keras-posenc import all-MiniLM-L6-v2 --out minilm.keras",
+        example="import all-MiniLM-L6-v2 --out minilm.keras",
     )
-    parser.add_argument(
-        "folder",
-        type=arguments.path,
-        metavar="FOLDER",
-        help="local folder with config.json, *.safetensors and the files of "
-        "the tokenizer",
-    )
-    add_options(
-        parser,
-        "--out",
-        metavar="FILE.keras",
-        help="the file (default: the folder's name and .keras, in the working "
-        "directory)",
-    )
-    parser.add_argument(
-        "--from-ids",
-        action="store_true",
-        help="a model that takes ids and needs no tokenizer",
-    )
-    parser.add_argument(
-        "--pad-id",
-        type=int,
-        metavar="N",
-        help="the id that ids are padded with, for --from-ids (default: the "
-        "tokenizer's)",
-    )
-    parser.add_argument(
-        "--pairs",
-        action="store_true",
-        help="a model that takes pairs of texts, as cross-encoders do",
-    )
-    parser.add_argument(
-        "--encoder-only",
-        action="store_true",
-        help="leave out the layers after the encoder: pooling, or a classifier",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=arguments.length,
-        metavar="N",
-        help="the most ids of a text (default: as the checkpoint says)",
-    )
-    parser.add_argument(
-        "--prompt",
-        dest="prompts",
-        type=arguments.prompt,
-        action=arguments.ByName,
-        metavar="NAME=TEXT",
-        help="text before others, of a sentence encoder: 'query=query: ' or "
-        "'document=passage: '; may be repeated (default: the folder's)",
-    )
-    parser.add_argument(
-        "--truncate-dim",
-        type=arguments.length,
-        metavar="N",
-        help="keep the first N numbers of each vector",
-    )
-    parser.add_argument(
-        "--output",
-        choices=("float32", "int8", "binary"),
-        default="float32",
-        metavar="KIND",
-        help="vectors as float32, int8 (compare them by cosine) or binary "
-        "(default: float32)",
-    )
-    parser.add_argument(
-        "--ignore-keys",
-        nargs="+",
-        default=[],
-        metavar="KEY",
-        help="keys of config.json that are not known, and that no output "
-        "depends on",
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=_DTYPES,
-        metavar="POLICY",
-        help=f"dtype policy of the encoder: {', '.join(_DTYPES)} (default: "
-        "float32)",
-    )
-    add_options(parser, "--json")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from keras_posenc_cli import arguments
 from keras_posenc_cli.checkpoints import (
     describe_outputs,
     is_checkpoint,
@@ -15,34 +16,31 @@ from keras_posenc_cli.loading import check_exists, load_model
 from keras_posenc_cli.options import (
     Commands,
     add_command,
-    add_details_or_json,
-    add_options,
+    details_or_json,
 )
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "inspect",
         run,
+        (
+            "exported PATH",
+            ".tflite, .litertlm, .onnx or .keras file, SavedModel folder, or "
+            "folder of its versions, or of a checkpoint",
+            arguments.path,
+        ),
+        "--import",
+        details_or_json("all of these in tables"),
         summary="show what a file contains, and whether it is safe to run",
         description="Shows the signatures, operators and sizes of a SavedModel "
         "folder, LiteRT or ONNX file or LiteRT-LM package (.litertlm), or the "
         "layers of a .keras model or of a Hugging Face checkpoint, without "
         "running it.",
-        usage="PATH [option ...]",
-        example="keras-posenc inspect judge.tflite --json",
+        example="inspect order.tflite --json",
     )
-    add_options(
-        parser,
-        "exported",
-        metavar="PATH",
-        help=".tflite, .litertlm, .onnx or .keras file, SavedModel folder, or "
-        "folder of its versions, or of a checkpoint",
-    )
-    add_options(parser, "--import")
-    add_details_or_json(parser, "all of these in tables")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,33 +5,26 @@ import json
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists
-from keras_posenc_cli.options import Commands, add_command, add_options
+from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_OK
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "rollback",
         run,
+        ("base BASE", "folder of the versions", arguments.path),
+        ("version VERSION", "number to go back to", int),
+        ("--no-verify", "copy it without loading it first"),
+        "--allow-op",
+        "--json",
         summary="publish an older version again, as the newest",
         description="Loads a version of a model in a separate process, and "
         "copies it under the next number. Servers load the highest number. No "
         "version is deleted.",
-        usage="BASE VERSION [option ...]",
-        example="keras-posenc rollback serving/judge 1",
+        example="rollback serving/order 1",
     )
-    parser.add_argument(
-        "base",
-        type=arguments.path,
-        metavar="BASE",
-        help="folder of the versions",
-    )
-    parser.add_argument(
-        "version", type=int, metavar="VERSION", help="number to go back to"
-    )
-    add_options(parser, "--no-verify", help="copy it without loading it first")
-    add_options(parser, "--allow-op", "--json")
 
 
 def run(options: argparse.Namespace) -> int:

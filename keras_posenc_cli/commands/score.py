@@ -7,72 +7,51 @@ from pathlib import Path
 from keras_posenc_cli import arguments
 from keras_posenc_cli.checkpoints import is_checkpoint
 from keras_posenc_cli.loading import check_exists, without_keras
-from keras_posenc_cli.options import Commands, add_command, add_options
+from keras_posenc_cli.options import REQUIRED_PATH, Commands, add_command
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "score",
         run,
+        "exported",
+        (
+            "--in PATH",
+            "files, folders or patterns",
+            {"dest": "inputs", "nargs": "+", "required": True},
+        ),
+        ("--out FOLDER", "where the outputs are written", REQUIRED_PATH),
+        ("--column NAME", "column of the input (default: the input's name)"),
+        (
+            "--keep A,B",
+            "columns to write with the outputs",
+            {"type": lambda text: text.split(","), "default": []},
+        ),
+        "--signature",
+        (
+            "--workers N",
+            "how many processes score (default: %(default)s)",
+            {"type": arguments.length, "default": 1},
+        ),
+        (
+            "--max-bytes N",
+            "longest row to run (default: %(default)s)",
+            {"type": arguments.length, "default": 20_000},
+        ),
+        (
+            "--allow-unverified",
+            "run a file without a record of its verification",
+        ),
+        "--allow-op",
+        "--json",
         summary="run an exported file on files of rows",
-        description="Runs a verified exported file on each row of Parquet, CSV,"
-        " JSON lines or TFRecord files. Writes a Parquet file for each, and "
-        "its failed rows to _bad. Continues an interrupted run.",
-        usage="EXPORTED_MODEL --in PATH --out FOLDER [option ...]",
-        example="keras-posenc score serving/judge --in data --column text "
-        "--out scored",
+        description="Runs a verified exported file on each row of Parquet, CSV "
+        "or JSON lines files. Writes a Parquet file for each, and its failed "
+        "rows to _bad. Continues an interrupted run.",
+        example="score order.tflite --in data --column ids --out scored",
     )
-    add_options(parser, "exported")
-    parser.add_argument(
-        "--in",
-        dest="inputs",
-        nargs="+",
-        required=True,
-        metavar="PATH",
-        help="files, folders or patterns",
-    )
-    add_options(
-        parser,
-        "--out",
-        required=True,
-        metavar="FOLDER",
-        help="where the outputs are written",
-    )
-    parser.add_argument(
-        "--column",
-        metavar="NAME",
-        help="column of the input (default: the input's name)",
-    )
-    parser.add_argument(
-        "--keep",
-        type=lambda text: text.split(","),
-        default=[],
-        metavar="A,B",
-        help="columns to write with the outputs",
-    )
-    add_options(parser, "--signature")
-    parser.add_argument(
-        "--workers",
-        type=arguments.length,
-        default=1,
-        metavar="N",
-        help="how many processes score (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max-bytes",
-        type=arguments.length,
-        default=20_000,
-        metavar="N",
-        help="longest row to run (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--allow-unverified",
-        action="store_true",
-        help="run a file without a record of its verification",
-    )
-    add_options(parser, "--allow-op", "--json")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import argparse
 import json
 
+from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import (
     check_exists,
     load_arrays,
@@ -11,53 +12,53 @@ from keras_posenc_cli.loading import (
     without_keras,
 )
 from keras_posenc_cli.options import (
+    LITTLE_MEMORY,
+    VERIFICATION,
     Commands,
     add_command,
-    add_details_or_json,
-    add_options,
-    add_verification,
+    details_or_json,
 )
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
+    add_command(
         commands,
         "verify",
         run,
+        (
+            "exported EXPORTED_MODEL",
+            "SavedModel (or folder of versions), .tflite, .litertlm, .onnx",
+            arguments.path,
+        ),
+        (
+            "model MODEL.keras",
+            "its model, or a Hugging Face checkpoint; most options need it",
+            {"type": arguments.path, "nargs": "?"},
+        ),
+        (
+            "--runtime NAME",
+            "without a model: litert, litert_compiled, onnx, openvino, "
+            "saved_model or litertlm (default: all installed)",
+            {"dest": "runtimes", "action": "append"},
+        ),
+        *VERIFICATION,
+        "--limit",
+        "--allow-op",
+        (
+            "--labels A,B|FILE",
+            "those of the export, to compare them too",
+            arguments.labels,
+        ),
+        "--import",
+        details_or_json("every case"),
         summary="check that an exported file gives its model's outputs",
         description="Runs the cases that are kept with an exported file in the "
         "runtimes installed here. With MODEL.keras it computes the outputs "
         "again.",
-        usage="EXPORTED_MODEL [MODEL.keras] [option ...]",
-        example="keras-posenc verify judge.tflite",
+        example="verify order.tflite",
+        environment=LITTLE_MEMORY,
     )
-    add_options(
-        parser,
-        "exported",
-        help="SavedModel (or folder of versions), .tflite, .litertlm, .onnx",
-    )
-    add_options(
-        parser,
-        "model",
-        nargs="?",
-        help="its model, or a Hugging Face checkpoint; most options need it",
-    )
-    parser.add_argument(
-        "--runtime",
-        dest="runtimes",
-        action="append",
-        metavar="NAME",
-        help="without a model: litert, litert_compiled, onnx, openvino, "
-        "saved_model or litertlm (default: all installed)",
-    )
-    add_verification(parser)
-    add_options(parser, "--limit", "--allow-op")
-    add_options(
-        parser, "--labels", help="those of the export, to compare them too"
-    )
-    add_options(parser, "--import")
-    add_details_or_json(parser, "every case")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -207,7 +207,7 @@ def test_characters_without_a_font_are_code_points(monkeypatch):
     """One that another installed font has is drawn by that font."""
     from matplotlib import font_manager
 
-    from keras_posenc.analysis import fonts
+    from keras_posenc.analysis import plots
 
     own = font_manager.findfont(font_manager.FontProperties())
     other = next(
@@ -216,9 +216,9 @@ def test_characters_without_a_font_are_code_points(monkeypatch):
         if entry.name == "STIXGeneral" and entry.style == "normal"
     )
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [other])
-    theirs = fonts._characters(other.fname) - fonts._characters(own)
+    theirs = plots._characters(other.fname) - plots._characters(own)
     character = chr(min(theirs))
-    families, texts = fonts.readable([f"a{character}", "\U0001fffd"])
+    families, texts = plots._readable([f"a{character}", "\U0001fffd"])
     assert texts == [f"a{character}", "U+1FFFD"]
     assert families[1:] == ["STIXGeneral"]
     label = Figure().text(0, 0, texts[0], fontfamily=families)

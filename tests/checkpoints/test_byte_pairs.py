@@ -135,7 +135,7 @@ NEW = {"content": "NEW", "lstrip": False}
         (
             "tokenizer_config",
             {DECODER: {"2": {"content": "</s>", "single_word": True}}},
-            "tokenizer_config.json",
+            "</s>",
         ),
         ("special_tokens_map", {"eos_token": {"content": "x"}}, "eos_token"),
         ("tokenizer_config", {EXTRA: ["x"]}, EXTRA),

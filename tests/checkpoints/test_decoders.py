@@ -6,8 +6,6 @@ from keras import ops
 from safetensors.numpy import load_file, save_file
 
 import keras_posenc as kp
-from keras_posenc.checkpoints.decoders import decoder_of
-from keras_posenc.checkpoints.folder import Folder
 from tests.checkpoints.folders import GONE, copied
 from tests.text.files import FIXTURES as ALL
 
@@ -22,6 +20,10 @@ TEXTS = [  # as in the script that wrote the fixtures
 ]
 # Relative to the largest logit.
 TOLERANCES = {"float32": 5e-6, "float64": 1e-10}
+
+
+def load(folder, **options):
+    return kp.load_hugging_face(folder, from_ids=True, verbose=False, **options)
 
 
 def expected_of(name):
@@ -53,9 +55,10 @@ def test_logits_are_those_of_transformers(name, dtype):
     """Texts are padded on the right and on the left; id 0 is a token."""
     ids, _ = expected_of(name)
     assert (ids == 0).any()
-    model, origin = decoder_of(Folder(FIXTURES / name), dtype=dtype)
+    loaded = load(FIXTURES / name, dtype=dtype)
+    model = loaded.model
     assert model.pad_id == -1
-    assert origin["model_type"] == name
+    assert loaded.origin["model_type"] == name
     check(model, name, dtype)
     if dtype == "float64":
         check(model, name, dtype, lambda ids: by_steps(model, ids))
@@ -66,7 +69,7 @@ def changed(tmp_path):
     """Copies a fixture with other keys and other tensors."""
 
     def changed(name, tensors=None, **keys):
-        return Folder(copied(FIXTURES / name, tmp_path, tensors, **keys))
+        return copied(FIXTURES / name, tmp_path, tensors, **keys)
 
     return changed
 
@@ -74,7 +77,7 @@ def changed(tmp_path):
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("llama", {"model_type": GONE, "pretraining_tp": 1}),
+        ("llama", {"pretraining_tp": 1}),
         ("gpt2", {"n_ctx": 16, "reorder_and_upcast_attn": True}),
         (
             "gemma3_text",
@@ -101,7 +104,7 @@ def changed(tmp_path):
     ],
 )
 def test_older_keys(changed, name, keys):
-    model, _ = decoder_of(changed(name, **keys))
+    model = load(changed(name, **keys)).model
     check(model, name, "float32")
 
 
@@ -110,7 +113,7 @@ def test_a_decoder_without_a_causal_mask(changed):
     full = {"use_sliding_window": False, "layer_types": GONE}
     folder = changed("qwen2", is_causal=False, **full)
     model = kp.load_hugging_face(
-        folder.path, from_ids=True, encoder_only=True, verbose=False
+        folder, from_ids=True, encoder_only=True, verbose=False
     )
     ids, _ = expected_of("qwen2")
     found = ops.convert_to_numpy(model(ids)) * (ids != -1)[..., None]
@@ -119,7 +122,7 @@ def test_a_decoder_without_a_causal_mask(changed):
     difference = np.abs(found - expected).max() / np.abs(expected).max()
     assert difference <= TOLERANCES["float32"]
     with pytest.raises(ValueError, match=r"'is_causal'.* modules\.json"):
-        decoder_of(folder)
+        load(folder)
 
 
 def test_a_head_that_is_stored_though_it_is_tied(changed):
@@ -130,11 +133,11 @@ def test_a_head_that_is_stored_though_it_is_tied(changed):
         return {k.removeprefix("transformer."): x for k, x in tensors.items()}
 
     folder = changed("gpt2", lambda tensors: stored(unprefixed(tensors)))
-    check(decoder_of(folder)[0], "gpt2", "float32")
-    file = folder.path / "model.safetensors"
+    check(load(folder).model, "gpt2", "float32")
+    file = folder / "model.safetensors"
     save_file(stored(load_file(file), 2), file)
     with pytest.raises(ValueError, match=r"'lm_head\.weight' differs"):
-        decoder_of(Folder(folder.path))
+        load(folder)
 
 
 @pytest.mark.parametrize("name", ENCODERS)

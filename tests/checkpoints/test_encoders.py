@@ -16,11 +16,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.checkpoints import (
-    filled,
-    hugging_face,
-    model_types,
-)
+from keras_posenc.checkpoints import loading as pipeline
 from keras_posenc.generation.search import vocabulary_of
 from tests.checkpoints.folders import add_modules
 from tests.checkpoints.public import (
@@ -115,8 +111,7 @@ def loading(tmp_path_factory):
             return str(error)
 
     with pytest.MonkeyPatch.context() as patched:
-        for module in (filled, hugging_face, model_types):
-            patched.setattr(module, "Tensors", Drawn)
+        patched.setattr(pipeline, "Tensors", Drawn)
         yield loading
 
 

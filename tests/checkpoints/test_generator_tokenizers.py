@@ -76,18 +76,6 @@ def test_ids_and_texts(made, name):
     assert checksums([text.decode() for text in back]) == case["texts"]
 
 
-@pytest.mark.parametrize("end", [128_001, [128_001, 128_009]])
-def test_the_smaller_tokenizer_of_another_model(made, tmp_path, end):
-    """A table may have more rows, but none that the config names."""
-    for found in ([999, 1], None):
-        write(tmp_path, {"config.json": {"eos_token_id": found}})
-        made("smollm2", size=128_256)
-    write(tmp_path, {"config.json": {"eos_token_id": end}})
-    message = r"eos_token_id=.*128001.*, and the last token .* the id \d+: its"
-    with pytest.raises(ValueError, match=message):
-        made("smollm2", size=128_256)
-
-
 @pytest.mark.parametrize("name", ["smollm2", "gemma", "t5"])
 def test_settled_ids_keep_their_text(made, name):
     """... and all are settled where a text ends with a character that has one.
@@ -183,7 +171,7 @@ class TestRefusals:
         [
             ("gemma", {"pre_tokenizer": {"type": "Punctuation"}}, "pre_token"),
             ("llama2", {"normalizer": None}, "pre_tokenizer=None"),
-            ("qwen2", {"decoder": {"type": "Fuse"}}, "'type': 'Fuse' is not"),
+            ("qwen2", {"decoder": {"type": "Fuse"}}, "decoder={'type': 'Fuse'"),
         ],
     )
     def test_settings(self, made, name, changes, match):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.checkpoints.bicubic import resized
+from keras_posenc.checkpoints.families.vit import resized
 from keras_posenc.transformer._from_embeddings import (
     encoded_from_embeddings,
     looked_up,

@@ -64,9 +64,6 @@ LLAMA3 = {"rope_type": "llama3", "factor": 2.0}
     ("name", "keys", "words"),
     [
         ("bert", {"model_type": "xlnet"}, "'xlnet' is not supported, only alb"),
-        ("bert", {"model_type": "pegasus"}, "'pegasus' is an encoder and a de"),
-        ("bert", {"model_type": "olmo"}, "'olmo' is a decoder"),
-        ("bert", {"model_type": "deberta"}, "'deberta' is DeBERTa of version "),
         ("bert", {"model_type": []}, "must be a string"),
         ("bert", {"surprise": 3}, "ignore_keys=['surprise'] passes"),
         ("bert", {"num_experts": 8}, "a mixture of experts"),
@@ -275,17 +272,11 @@ class TestTensors:
         (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:size])
         refused(lambda: load(folder), SHARD, "not a complete safetensors file")
 
-    @pytest.mark.parametrize(
-        ("start", "word"),
-        [
-            (b"version https://git-lfs.github.com/spec/v1\n", "`git lfs pull`"),
-            (b"GGUF\x03\0\0\0", "a GGUF file"),
-        ],
-    )
-    def test_another_file_in_its_place(self, copy, start, word):
+    def test_pointer_in_its_place(self, copy):
         path = copy() / WEIGHTS
-        path.write_bytes(start + bytes(100))
-        refused(lambda: load(path.parent), WEIGHTS, word, "again: `hf download")
+        path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+        words = WEIGHTS, "`git lfs pull`", "again: `hf download"
+        refused(lambda: load(path.parent), *words)
 
     def test_files_that_are_missing(self, copy):
         folder = copy("bert_sharded")
@@ -333,7 +324,6 @@ class TestTensors:
             ("a\\b", ValueError, "which would lie outside"),
             ("", ValueError, "which would lie outside"),
             ("a" * 5000, FileNotFoundError, "aaa"),
-            (SHARD, ValueError, "differ in these tensors: "),
             (3, ValueError, "`weight_map`"),
         ],
     )
@@ -344,8 +334,6 @@ class TestTensors:
 
     def test_index_of_no_tensors(self, copy):
         folder = copy("bert_sharded")
-        changed(folder / INDEX, ["weight_map", "nothing"], SHARD)
-        refused(lambda: load(folder), INDEX, "these tensors: nothing")
         for found, said in (({}, "is empty"), (3, "is 3")):
             changed(folder / INDEX, ["weight_map"], found)
             refused(lambda: load(folder), f"to files, and it {said}")
@@ -397,9 +385,6 @@ def test_other_folders(tmp_path):
     (tmp_path / "model.keras").touch()
     words = "keras.saving.load_model loads it"
     refused(lambda: load(tmp_path / "model.keras"), words)
-    (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "saved_model.pb").touch()
-    refused(lambda: load(tmp_path), str(tmp_path), "is a SavedModel")
 
 
 ADDED = {"content": "[PAD]", "id": 0}
@@ -430,24 +415,27 @@ class TestTokenizer:
         [
             ("model", GONE, "'model'"),
             ("model type", "WordLevel", "only WordPiece, Unigram and BPE"),
-            ("model type", "BPE", "a tokenizer.json of type BPE"),
+            ("model type", "BPE", "normalizer={'type'"),
             ("model vocab", {"a": 0, "b": 0}, "ids of the vocabulary"),
             ("model vocab more", 48, "49 tokens, and config.json says voc"),
-            ("model vocab [PAD]", True, "'added_tokens', '0'"),
+            ("model vocab [PAD]", True, "added_tokens={'id': 0"),
             ("model unk_token", "nothing", "Missing: nothing"),
             ("model continuing_subword_prefix", "@@", "'@@'"),
             ("normalizer type", "NFC", "'NFC'"),
             ("normalizer clean_text", False, "'clean_text'"),
             ("pre_tokenizer type", "Whitespace", "'Whitespace'"),
-            ("post_processor type", "Sequence", "'post_processor'"),
+            ("post_processor type", "Sequence", "'processors'"),
             (
                 "post_processor special_tokens [SEP] ids",
                 [4],
-                "'post_processor': a text must be between one token and "
-                "another, each with its id",
+                "post_processor={",
             ),
             ("added_tokens", [{"content": "x", "id": -1}], "ids of the voc"),
-            ("added_tokens", [{"content": "[PAD]", "id": 3}], "another one"),
+            (
+                "added_tokens",
+                [{"content": "[PAD]", "id": 3}],
+                "added_tokens={'id': 3",
+            ),
             ("normalizer", {"normalizers": [{"type": "NFC"}] * 2}, "'type'"),
             ("added_tokens", [ADDED | {"single_word": True}], "'single_word'"),
             ("truncation", {"direction": "Left"}, "'direction'"),
@@ -473,7 +461,7 @@ class TestTokenizer:
             ({"padding_side": "left"}, "'padding_side'"),
             (
                 {"added_tokens_decoder": {"3": {"content": "[CLS]"}}},
-                "'[CLS]' with the id 3, which vocab.txt has not",
+                "added_tokens={'id': 3, 'content': '[CLS]'",
             ),
         ],
     )

@@ -2,9 +2,7 @@
 
 import functools
 import json
-import re
 import shutil
-import warnings
 from pathlib import Path
 
 import keras
@@ -20,7 +18,6 @@ pytestmark = [
     # By `eager` below, of a dataset, which stays a graph.
     pytest.mark.filterwarnings("ignore:Even though the `tf.config"),
     pytest.mark.filterwarnings("ignore:Cut to 24 tokens"),
-    pytest.mark.filterwarnings("ignore:.* does not say that its vectors may"),
 ]
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SAID = json.loads((FIXTURES / "sentences" / "variants.json").read_text())
@@ -230,30 +227,6 @@ class TestTruncation:
     def test_refused(self, folders, dim):
         with pytest.raises(ValueError, match="`truncate_dim` must be"):
             load(folders["lasttoken"], truncate_dim=dim)
-
-    def test_untrained(self, folders, tmp_path):
-        folder = write(tmp_path / "trained", VARIANTS["lasttoken"])
-        config = json.loads((folder / "config.json").read_text())
-        config["matryoshka_dimensions"] = [8, 4]
-        (folder / "config.json").write_text(json.dumps(config))
-        with pytest.warns(UserWarning, match=r"vectors of 8, 4 numbers \('mat"):
-            load(folder, truncate_dim=5)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            load(folder, truncate_dim=4)
-
-    def test_not_known_to_be_trained(self, tmp_path):
-        """The warning ends as it says."""
-        folder = write(tmp_path / "untold", VARIANTS["lasttoken"])
-        with pytest.warns(UserWarning, match="does not say that its") as caught:
-            load(folder, truncate_dim=5)
-        (added,) = re.findall("add '(.*?)'", str(caught[0].message))
-        path = folder / "config_sentence_transformers.json"
-        said = json.loads(path.read_text())
-        path.write_text(json.dumps(said | json.loads(f"{{{added}}}")))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            load(folder, truncate_dim=5)
 
 
 class TestOutput:

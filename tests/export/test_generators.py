@@ -6,7 +6,8 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.probes.compare import resolve_ties, retrace_of
-from keras_posenc.export.probes.reference import Memory, runner_of
+from keras_posenc.export.probes.graphs import Graphs
+from keras_posenc.export.probes.reference import runner_of
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from tests.generation.toy import SIZES, shaken, swapped, twins
 
@@ -56,7 +57,7 @@ def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
         (*by_ids, *by_texts), asked.values(), strict=True
     ):
         retrace = retrace_of(signature)
-        wanted = runner_of(signature, Memory())(inputs)
+        wanted = runner_of(signature, Graphs(signature.innermost))(inputs)
         name = "ids" if "ids" in wanted else "text"
         got = dict(wanted)
         got[name] = otherwise(wanted[name], pair)

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import re
 from pathlib import Path
 
 import keras
@@ -16,6 +17,7 @@ import pytest
 from ai_edge_quantizer.recipe import dynamic_wi8_afp32
 
 import keras_posenc as kp
+from keras_posenc.export.benchmark import timings
 from keras_posenc.export.formats import (
     litertlm,
     litertlm_engine,
@@ -171,13 +173,16 @@ def package(tmp_path_factory):
 
 
 def test_the_engine_does_what_the_model_does(package):
-    found = package.report.engine
     assert package.report.passed
-    assert found.texts > 400
-    assert found.continuations == found.equal == 3
-    assert found.log_probabilities > 20
-    assert found.largest_difference <= 1e-4
-    assert found.turns == 2
+    found = re.search(
+        r"in LiteRT-LM's engine: (\d+) texts tokenized equally; 3 of 3 "
+        r"continuations equal; (\d+) log-probabilities within (\S+) \(allowed "
+        r".*\); 2 turns of a chat",
+        str(package.report),
+    )
+    assert int(found[1]) > 400
+    assert int(found[2]) > 20
+    assert float(found[3]) <= 1e-4
     # Not a copy of the weights, as the engine writes one by default.
     names = {each.name for each in package.path.parent.iterdir()}
     assert names == {
@@ -299,7 +304,8 @@ def test_quantized_packages_are_measured(
     rounded, tmp_path, quantization, limits
 ):
     report = rounded(tmp_path, quantization, **limits)
-    assert report.engine.turns >= 1
+    report.require_success()
+    assert re.search("; [1-9] turns? of a chat", str(report))
     found = report.likelihoods_of
     assert {*found} == {"prefill_8", "prefill_32"}
     for each in found.values():
@@ -398,20 +404,15 @@ def test_the_command_inspects_and_chats(package, capfd):
 
 def test_bench_times_prompts_and_tokens(package):
     lengths = [9, 40, ROOM]  # the last one leaves no room for a reply
-    found = kp.benchmark_export(
-        package.path, lengths=lengths, threads=[1], repeats=1, verbose=False
-    )
-    assert [
-        (each.signature, each.shapes, each.tokens) for each in found.timings
-    ] == [
+    found = [*timings(package.path, None, lengths, [1], 1)]
+    assert [(x["signature"], x["shapes"], x["tokens"]) for x in found] == [
         (name, {"prompt": [length]}, length if name == "prefill" else 32)
         for length in lengths[:2]
         for name in ("prefill", "decode")
     ]
-    assert all(each.tokens_per_second > 0 for each in found.timings)
-    assert "tokens/s" in str(found)
+    assert all(each["median_milliseconds"] > 0 for each in found)
     with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
-        kp.benchmark_export(package.path, lengths=[ROOM])
+        [*timings(package.path, None, [ROOM], [1], 1)]
 
 
 @pytest.mark.parametrize("make", [kp.ByteTokenizer, tokenizer])
@@ -444,7 +445,7 @@ def test_the_engine_adds_no_second_start(package, tmp_path):
     assert parts.start_id is not None
     metadata = litertlm.metadata_of(parts, parts.tokenizer_json())
     path = package.packed(tmp_path / "start.litertlm", metadata=metadata)
-    assert package.run(path, parts).engine.continuations == 3
+    assert package.run(path, parts).passed
     metadata.start_token.token_ids.ids.append(parts.start_id)
     package.packed(path, metadata=metadata)
     with pytest.raises(kp.ExportVerificationError, match="In LiteRT-LM the"):

@@ -2,6 +2,7 @@
 
 import re
 import time
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -10,7 +11,8 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.check import compare
+from keras_posenc.export.check import check_determined, compare
+from keras_posenc.export.notes import notes
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
@@ -98,6 +100,51 @@ def test_height_and_width_are_told_apart(tmp_path, graph_height):
         kp.ExportVerificationError, match=r"\(1, (32, 64|8, 8), 3\)"
     ):
         kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
+
+
+def test_no_image_is_smaller_than_a_crop(tmp_path):
+    """`CenterCrop` enlarges it, but not in a graph of any size."""
+    image = keras.Input((None, None, 3), name="image")
+    model = keras.Model(image, layers.CenterCrop(8, 9)(image))
+    report = export(kp.export_onnx, model, tmp_path / "m.onnx", max_length=20)
+    assert "inputs of 9 to 20 steps" in str(report.report)
+
+
+def test_nan_inside_of_a_maximum_is_tried(tmp_path):
+    """ONNX Runtime's is NaN only where the last number is."""
+    x = keras.Input((5,), name="x")
+    model = keras.Model(x, ops.max(x, axis=-1))
+    report = export(kp.export_onnx, model, tmp_path / "m.onnx").report
+    assert "NaN in: " in str(report)
+
+
+def test_positions_that_were_not_run_are_reported():
+    ids = words()
+    table = kp.PositionEmbedding(40, name="table")
+    model = keras.Model(ids, table(layers.Embedding(9, 4)(ids)))
+    inputs = {"ids": SimpleNamespace(shape=(None, None))}
+    inspection = SimpleNamespace(
+        quantization=None,
+        kind="onnx",
+        signatures={"serving_default": {"inputs": inputs}},
+    )
+    for length, expected in ((16, ["table has 40 positions"]), (40, [])):
+        probes = Probes.fit(resolve_signatures(model), max_length=length)
+        found = notes(compute_reference(probes), inspection)
+        said = [each for each in found if "positions" in each]
+        assert [each[:22] for each in said] == expected
+
+
+def test_a_model_without_a_call(tmp_path):
+    """As keras.io's GANs, which have a `train_step` alone."""
+
+    class Gan(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.generator = keras.Sequential([keras.Input((4,))], name="made")
+
+    with pytest.raises(ValueError, match=r"no `call`.*model\.generator.*made"):
+        export(kp.export_litert, Gan(), tmp_path / "m.tflite")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
@@ -283,12 +330,14 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     mixed, plain = make.classifier("mixed_bfloat16"), make.classifier()
     path = tmp_path / "m.tflite"
     report = export(kp.export_litert, mixed, path).report
-    assert report.in_float32
-    assert "compared with the model in float32" in report.details()
-    assert kp.verify_export(path, mixed, max_length=2).in_float32
-    assert not export(kp.export_litert, plain, path).report.in_float32
+    said = "compared with the model in float32"
+    assert said in report.details()
+    assert said in kp.verify_export(path, mixed, max_length=2).details()
+    report = export(kp.export_litert, plain, path).report
+    assert said not in report.details()
     path = export(kp.export_saved_model, mixed, tmp_path / "s").path
-    assert not kp.verify_export(path, mixed, max_length=2).in_float32
+    report = kp.verify_export(path, mixed, max_length=2)
+    assert said not in report.details()
 
 
 @pytest.mark.parametrize(
@@ -296,6 +345,14 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
     [
         (
             lambda m: kp.verify_export("m.tflite", "m"),
+            "`model` must be a keras.Model",
+        ),
+        (
+            lambda m: kp.export_saved_model("m.keras", "m"),
+            r"must be a keras.Model.*keras.saving.load_model\('m.keras'\)",
+        ),
+        (
+            lambda m: kp.export_litert(layers.Dense(2), "m.tflite"),
             "`model` must be a keras.Model",
         ),
         (lambda m: kp.export_litert(m, 3), "`path` must be a path. Received"),
@@ -445,6 +502,45 @@ def test_rounding_of_an_ill_conditioned_model_is_measured():
     assert "rounding alone" in reference.notes[-1]
     for wrong in ((first, 0, 0.1), (first, 1, 2e-4), (whole, 0, 1.0)):
         assert differing(*wrong) > reference.tolerance
+
+
+@pytest.mark.parametrize("bound", [0.5, -9.0])
+def test_examples_that_rounding_decides_are_not_compared(bound):
+    """1e6 + x less 1e6, above a bound; below it x."""
+    x = keras.Input((1,), name="x")
+    large = layers.Dense(1, name="large")(x)
+    values = [x, large]
+    model = keras.Model(
+        x,
+        layers.Lambda(
+            lambda x: ops.where(x[0] > bound, x[1] - 1e6, x[0]),
+            output_shape=(1,),
+        )(values),
+    )
+    model.get_layer("large").set_weights([np.ones((1, 1)), np.array([1e6])])
+    reference = compute_reference(Probes.fit(resolve_signatures(model)))
+
+    def compared(is_wrong):
+        cases = []
+        for probe in reference.probes:
+            ((name, value),) = probe.outputs.items()
+            wrong = value + is_wrong(probe.inputs["x"])
+            response = {"outputs": {name: wrong}, "milliseconds": 1.0}
+            if not probe.extremes:
+                cases.append(compare(probe, response, reference))
+        return cases
+
+    cases = compared(lambda x: x > bound)
+    assert all(case.is_right(reference) for case in cases)
+    assert 0 < sum(case.undetermined for case in cases)
+    if bound < 0:
+        with pytest.raises(kp.ExportVerificationError, match="samples"):
+            check_determined(cases, reference)
+        return
+    check_determined(cases, reference)
+    assert "not compared" in reference.notes[-1]
+    cases = compared(lambda x: x < bound)
+    assert not all(case.is_right(reference) for case in cases)
 
 
 def test_models_that_refuse_moved_inputs_are_exported(tmp_path):

@@ -116,10 +116,10 @@ def test_scores_are_as_large_as_the_logits_that_they_are_made_of():
     """... whatever they are themselves: rounding goes by the larger."""
     model = translator(embeddings="separate")
     made = generator(model)
-    before = dict(made.output_scales)
+    before = made.output_scales()
     model.head.kernel.assign(16 * model.head.kernel)
     for each in (made, made.from_ids, made.scorer, made.scorer_from_ids):
-        for name, size in each.output_scales.items():
+        for name, size in each.output_scales().items():
             assert size == pytest.approx(16 * before[name], rel=1e-3)
 
 

@@ -162,7 +162,8 @@ def test_saved_models_answer_texts_ids_and_pairs(beams, tmp_path):
     )
     np.testing.assert_allclose(pairs["score"], expected["score"], atol=1e-5)
     card = (artifact.path / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "2 beams, length penalty 0.6; at most 6 tokens; start id 2;" in card
+    assert "Generates with max_length=6, beams=2, " in card
+    assert "length_penalty=0.6, start_id=2, " in card
     assert (
         "| log-likelihood of all tokens together, divided by the length" in card
     )

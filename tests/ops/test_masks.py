@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 import keras_posenc as kp
-from keras_posenc.ops.masks import combine_masks
-from keras_posenc.ops.sides import Side
+from keras_posenc.ops.masks import Side, combine_masks
 
 # combine_masks
 

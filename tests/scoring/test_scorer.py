@@ -194,7 +194,7 @@ def test_answers_that_are_not_one_for_each_row(tmp_path):
     twice = """(string[N] text) => (string[M] out) {
         out = Concat<axis = 0>(text, text) }"""
     scorer = _written(tmp_path, twice)
-    with pytest.raises(kp.ExportError, match=r"of shape \(2,\) for 1 rows"):
+    with pytest.raises(kp.ExportError, match=r"of shape \(6,\) for 3 rows"):
         scorer(pa.table({"text": ["a", "b", "c"]}))
     constant = """(string[N] text) => (float[3] out) {
         out = Constant<value_floats = [1.0, 2.0, 3.0]>() }"""

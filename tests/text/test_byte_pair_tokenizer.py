@@ -167,14 +167,14 @@ class TestRefusals:
                 "padding={",
             ),
             ({"model.dropout": 0.1}, "model.dropout=0.1"),
-            ({"model.byte_fallback": True}, "model.byte_fallback=True"),
+            ({"model.byte_fallback": True}, "model.vocab='no byte <0x00>'"),
             ({"model.end_of_word_suffix": "</w>"}, "end_of_word_suffix='</w>'"),
             ({"normalizer": {"type": "NFKC"}}, "normalizer={'type': 'NFKC'"),
             ({"pre_tokenizer": {"type": "Digits"}}, "pre_tokenizer={'type'"),
             ({"pre_tokenizer.use_regex": False}, "pre_tokenizer={'type'"),
             (
                 {"added_tokens.0": {"content": "a"}},
-                "not a complete tokenizer.json .*'single_word'",
+                "not a complete tokenizer.json.*'id'",
             ),
         ],
     )

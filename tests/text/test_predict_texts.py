@@ -100,7 +100,6 @@ def test_labels_that_do_not_fit(two_outputs, labels, reason):
     [
         ("a text", "give a single one as [text]. Received: str"),
         (["a", None], "Received at index 1: NoneType"),
-        (["\udc80"], "without lone surrogates"),
     ],
 )
 def test_texts_that_are_none(text_model, texts, reason):

@@ -179,7 +179,7 @@ class TestRefusals:
     def test_a_token_between_pieces_of_spaces(self, file):
         said = sentencepiece_json("model")
         said["added_tokens"][-1]["normalized"] = True
-        with pytest.raises(ValueError, match=r"Received: added_tokens=.*mask"):
+        with pytest.raises(ValueError, match=r"added_tokens=.*mask"):
             SentencepieceTokenizer.from_tokenizer_json(file(said))
 
     @pytest.mark.parametrize(
@@ -192,6 +192,5 @@ class TestRefusals:
     )
     def test_what_a_file_says_and_is_not_known(self, file, key, value):
         path = file({**sentencepiece_json(), key: value})
-        match = f"of type Unigram, .* Received: {key}="
-        with pytest.raises(ValueError, match=match):
+        with pytest.raises(ValueError, match=f"{key}="):
             SentencepieceTokenizer.from_tokenizer_json(path)

@@ -300,8 +300,12 @@ def test_refuses(vocabulary, arguments, match):
     ("corpus", "size", "match"),
     [
         ("a text", 7, "Received one string: 'a text'"),
-        ([1, 2], 7, "first element of type int"),
-        (tf.data.Dataset.from_tensors({"a": "b"}), 7, "elements: {'a'"),
+        ([1, 2], 7, "an element of type int"),
+        (
+            tf.data.Dataset.from_tensors({"a": "b"}),
+            7,
+            "element of type dict",
+        ),
         (["", " \n"], 7, r"at least one word\. Received none"),
         (["ab ba"], 7, "none for vocabulary_size=7"),
         (["a"], 5, r"at least 6, .*vocabulary_size=5"),

@@ -12,7 +12,7 @@ _BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0."
 class Albert(Bert):
     """[Lan et al., 2019](https://arxiv.org/abs/1909.11942)."""
 
-    types = {"albert": "Albert"}
+    types = ("albert",)
     prefix = "albert."
     names = {
         **Bert.names,
@@ -26,22 +26,13 @@ class Albert(Bert):
         "feed_forward_output": _BLOCK + "ffn_output",
         "feed_forward_norm": _BLOCK + "full_layer_layer_norm",
     }
-    unused = (
-        r"(albert\.)?embeddings\.position_ids",
-        r"(albert\.)?pooler\.(weight|bias)",
-        r"(predictions|sop_classifier)\..*",
-    )
     pooler = Pooler("albert.pooler", "tanh")
-
+    # Read by no library.
+    ignored = "net_structure_type gap_size num_memory_blocks down_scale_factor"
+    fixed = {"num_hidden_groups": 1, "inner_group_num": 1}
     usual_activation = "gelu_new"
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("num_hidden_groups", 1)
-        config.expect("inner_group_num", 1)
-        config.take("net_structure_type", 0)  # read by no library, nor these
-        config.take("gap_size", 0)
-        config.take("num_memory_blocks", 0)
-        config.take("down_scale_factor", 1)
         return {
             **super().options(config),
             "embedding_dim": config.size("embedding_size", 128),

@@ -12,7 +12,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class Bart(EncoderDecoder):
     """[Lewis et al., 2019](https://arxiv.org/abs/1910.13461)."""
 
-    types = {"bart": "Bart"}
+    types = ("bart",)
     names = {
         "position": "embed_positions",
         "embedding_norm": "layernorm_embedding",
@@ -35,7 +35,6 @@ class Bart(EncoderDecoder):
         "classification_head.dense", "tanh", pooling="last"
     )
     classifier = "classification_head.out_proj"
-    first_position = 2
     # What other keys say of the norms: nothing else is supported.
     norm_at = "after"
     embedding_norm = True
@@ -58,8 +57,6 @@ class Bart(EncoderDecoder):
         config.expect("decoder_attention_heads", heads)
         config.expect("decoder_ffn_dim", width)
         vocabulary = config.size("vocab_size")
-        if self.start_id is None:
-            self.start_id = self.usual_start_id
         return {
             "vocabulary_size": vocabulary,
             "d_model": config.size("d_model"),
@@ -80,6 +77,9 @@ class Bart(EncoderDecoder):
             "input_position": self.position(config),
         }
 
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        return {**super().said(config, options), "first_position": 2}
+
     def usual_pad_id(self, vocabulary: int) -> int:
         """Returns the id of padding where the config has none."""
         return 1
@@ -95,7 +95,7 @@ class Bart(EncoderDecoder):
 class MBart(Bart):
     """[Liu et al., 2020](https://arxiv.org/abs/2001.08210)."""
 
-    types = {"mbart": "MBart"}
+    types = ("mbart",)
     names = {**Bart.names, "final_norm": "layer_norm"}
     norm_at = "before"
     has_final_norms = True

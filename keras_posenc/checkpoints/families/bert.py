@@ -18,7 +18,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class Bert(Family):
     """[Devlin et al., 2018](https://arxiv.org/abs/1810.04805)."""
 
-    types = {"bert": "Bert"}
+    types = ("bert",)
     prefix = "bert."
     names = {
         "embedding": "embeddings.word_embeddings",
@@ -34,10 +34,13 @@ class Bert(Family):
         "feed_forward_output": "encoder.layer.{}.output.dense",
         "feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
     }
+    # Of all descendants: computed from others, or of heads of training.
     unused: Sequence[str] = (
-        r"(bert\.)?embeddings\.position_ids",
-        r"(bert\.)?pooler\.dense\.(weight|bias)",
-        r"cls\..*",
+        r"(\w+\.)?embeddings\.position_ids",
+        r"(\w+\.)?pooler(\.dense)?\.(weight|bias)",
+        r"(cls|(generator_)?lm_head|sop_classifier)\..*",
+        r"((discriminator|generator|lm|mask)_)?predictions\..*",
+        r"vocab_(transform|layer_norm|projector)\..*",
     )
     pooler: Pooler | None = Pooler("bert.pooler.dense", "tanh")
     # Defaults where the config has no such key.
@@ -53,8 +56,11 @@ class Bert(Family):
             "embedding_norm": True,
         }
 
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        types = config.values.get("type_vocab_size", self.usual_types)
+        return {"types": types}
+
     def describe(self, model: Any) -> dict[str, Any]:
-        self.token_types = 2
         return {
             **{key: getattr(model, name) for name, key in SIZES.items()},
             "hidden_act": name_of(model.activation),
@@ -62,7 +68,7 @@ class Bert(Family):
             "hidden_dropout_prob": model.dropout,
             "attention_probs_dropout_prob": model.dropout,
             "pad_token_id": model.pad_id,
-            "type_vocab_size": self.token_types,
+            "type_vocab_size": self.usual_types,
             "max_position_embeddings": getattr(
                 model.input_position, "sequence_length", 1
             ),
@@ -70,9 +76,7 @@ class Bert(Family):
 
     def sizes(self, config: Config) -> dict[str, Any]:
         """Returns the options that all descendants of BERT have in common."""
-        self.token_types = config.index(
-            "type_vocab_size", 2**31, self.usual_types
-        )
+        config.index("type_vocab_size", 2**31, self.usual_types)
         config.expect("position_embedding_type", "absolute")
         sizes = said_sizes(config)
         if "embedding_projection" not in self.names:

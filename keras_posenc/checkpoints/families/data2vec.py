@@ -6,10 +6,5 @@ from keras_posenc.checkpoints.families.roberta import Roberta
 class Data2VecText(Roberta):
     """[Baevski et al., 2022](https://arxiv.org/abs/2202.03555)."""
 
-    types = {"data2vec-text": "Data2VecText"}
+    types = ("data2vec-text",)
     prefix = "data2vec_text."
-    unused = (
-        r"(data2vec_text\.)?embeddings\.position_ids",
-        r"(data2vec_text\.)?pooler\.dense\.(weight|bias)",
-        r"lm_head\..*",
-    )

@@ -7,9 +7,9 @@ import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.family import ACTIVATIONS, Parts, Pooler
+from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
 from keras_posenc.checks import check_integer
-from keras_posenc.positional.disentangled_bias import DisentangledBias
+from keras_posenc.positional.biases import DisentangledBias
 
 # Three scores are added: content-content, content-position, position-content.
 _SHARE = 3**-0.5
@@ -19,7 +19,7 @@ _FARTHEST = 2**20
 class Deberta(Bert):
     """[He et al., 2021](https://arxiv.org/abs/2111.09543)."""
 
-    types = {"deberta-v2": "DebertaV2"}
+    types = ("deberta-v2",)
     prefix = "deberta."
     names = {
         "embedding": "embeddings.word_embeddings",
@@ -35,8 +35,8 @@ class Deberta(Bert):
         "key": "encoder.layer.{}.attention.self.key_proj",
         "value": "encoder.layer.{}.attention.self.value_proj",
     }
-    unused = (r"(lm|mask)_predictions\..*", r"cls\..*", r"lm_head\..*")
-
+    ignored = "legacy"  # of masked language modelling only
+    fixed = dict.fromkeys(("type_vocab_size", "conv_kernel_size", "z_steps"), 0)
     usual_epsilon = 1e-7
 
     def options(self, config: Config) -> dict[str, Any]:
@@ -49,10 +49,6 @@ class Deberta(Bert):
             kinds = kinds.split("|")
         if kinds not in (["c2p", "p2c"], ["p2c", "c2p"]):
             raise config.wrong("pos_att_type", "it must be p2c and c2p")
-        config.expect("type_vocab_size", 0)
-        config.expect("conv_kernel_size", 0)
-        config.expect("z_steps", 0)
-        config.take("legacy", None)  # of masked language modelling only
         longest = config.checked("max_relative_positions", check_integer, -1)
         trained = config.size("max_position_embeddings")
         sizes = self.sizes(config)
@@ -60,8 +56,6 @@ class Deberta(Bert):
             "attention_head_size", sizes["d_model"] // sizes["num_heads"]
         )
         config.expect("pooler_hidden_size", sizes["d_model"])
-        act = config.choose("pooler_hidden_act", ACTIVATIONS, "gelu")
-        self.pooler = Pooler("pooler.dense", act)
         position = {
             "num_buckets": config.size("position_buckets"),
             "max_distance": longest if longest > 0 else trained,
@@ -80,7 +74,14 @@ class Deberta(Bert):
             ],
         }
 
-    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        act = config.choose("pooler_hidden_act", ACTIVATIONS, "gelu")
+        return {
+            "pooler": Pooler("pooler.dense", act),
+            "factors": {"query": _SHARE},
+        }
+
+    def fill_embeddings(self, model: Any, parts: Any) -> None:
         super().fill_embeddings(model, parts)
         buckets = model.attention_position[0].num_buckets
         norm = keras.layers.LayerNormalization(
@@ -89,12 +90,9 @@ class Deberta(Bert):
         norm.build((None, model.d_model))
         parts.norm(norm, "distance_norm")
         table = parts.take("distances", (2 * buckets, model.d_model))
-        self._distances = keras.ops.convert_to_numpy(norm(table))
+        parts.distances = keras.ops.convert_to_numpy(norm(table))
 
-    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
-        return {"query": _SHARE}
-
-    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
+    def fill_block(self, block: Any, parts: Any, number: int) -> None:
         super().fill_block(block, parts, number)
         attention, position = block.attention, block.attention_position
         # The projection of distances does not depend on the input: done once.
@@ -104,7 +102,7 @@ class Deberta(Bert):
             for weight in (projection.kernel, projection.bias)
         )
         query, key, _ = (
-            (self._distances @ part + offset).reshape(
+            (parts.distances @ part + offset).reshape(
                 position.key_embeddings.shape
             )
             for part, offset in zip(

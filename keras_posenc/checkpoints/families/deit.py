@@ -6,7 +6,7 @@ from keras_posenc.checkpoints.families.vit import ViT
 class DeiT(ViT):
     """[Touvron et al., 2020](https://arxiv.org/abs/2012.12877)."""
 
-    types = {"deit": "DeiT"}
+    types = ("deit",)
     prefix = "deit."
     names = {
         **ViT.names,

@@ -1,5 +1,6 @@
 """DINOv2: ViT whose blocks scale the output of each sublayer."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -9,7 +10,7 @@ from keras_posenc.checkpoints.families.vit import ViT
 class DinoV2(ViT):
     """[Oquab et al., 2023](https://arxiv.org/abs/2304.07193)."""
 
-    types = {"dinov2": "Dinov2"}
+    types = ("dinov2",)
     prefix = "dinov2."
     names = {
         **ViT.names,
@@ -21,20 +22,13 @@ class DinoV2(ViT):
         "feed_forward_scale": "encoder.layer.{}.layer_scale2.lambda1",
     }
     pooling: str | list[str] | None = ["first", "mean_after_first"]
+    ignored = """
+        apply_layernorm drop_path_rate layerscale_value out_features
+        out_indices reshape_hidden_states stage_names use_mask_token
+    """
+    fixed: Mapping[str, Any] = {"use_swiglu_ffn": False}
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("use_swiglu_ffn", False)
-        for key in (  # of training, and of use as a backbone
-            "apply_layernorm",
-            "drop_path_rate",
-            "layerscale_value",
-            "out_features",
-            "out_indices",
-            "reshape_hidden_states",
-            "stage_names",
-            "use_mask_token",
-        ):
-            config.take(key, None)
         sizes = self.sizes(config)
         ratio = config.positive("mlp_ratio", 4)
         return {

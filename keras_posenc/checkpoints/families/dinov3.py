@@ -1,6 +1,7 @@
 """DINOv3: rotary positions of rows and columns, and register tokens."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from keras_posenc.checkpoints.family import (
     said_sizes,
 )
 from keras_posenc.checks import check_count, check_max_wavelength
-from keras_posenc.positional.grid_positions import GridPositions
+from keras_posenc.positional.grids import GridPositions
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 # Which parts have biases, by the keys that say so.
@@ -30,7 +31,7 @@ _BIASES = {
 class DinoV3(DinoV2):
     """[Siméoni et al., 2025](https://arxiv.org/abs/2508.10104)."""
 
-    types = {"dinov3_vit": "DINOv3ViT"}
+    types = ("dinov3_vit",)
     prefix = "dinov3_vit."
     pooling = None  # transformers has no classifier of it
     names = {
@@ -50,26 +51,10 @@ class DinoV3(DinoV2):
         "feed_forward_scale": "layer.{}.layer_scale2.lambda1",
         "final_norm": "norm",
     }
+    ignored = f"{DinoV2.ignored} image_size return_class_token"
+    fixed: Mapping[str, Any] = {}
 
     def options(self, config: Config) -> dict[str, Any]:
-        for key in (  # of training, of use as a backbone, and of no table
-            "apply_layernorm",
-            "drop_path_rate",
-            "image_size",
-            "layerscale_value",
-            "out_features",
-            "out_indices",
-            "reshape_hidden_states",
-            "return_class_token",
-            "stage_names",
-        ):
-            config.take(key, None)
-        self.without_bias = frozenset(
-            part
-            for key, parts in _BIASES.items()
-            if not config.expect(key, key != "key_bias", key == "key_bias")
-            for part in parts
-        )
         patch_size = config.size("patch_size", 16)
         tokens = 1 + config.checked("num_register_tokens", check_count, 0)
         draws = {
@@ -113,6 +98,15 @@ class DinoV3(DinoV2):
             "norm_epsilon": config.positive("layer_norm_eps", 1e-5),
             "dropout": 0.0,
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        without = frozenset(
+            part
+            for key, parts in _BIASES.items()
+            if not config.expect(key, key != "key_bias", key == "key_bias")
+            for part in parts
+        )
+        return {"without_bias": without}
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         self.fill_patches(model, parts)

@@ -10,7 +10,7 @@ from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
 class DistilBert(Bert):
     """[Sanh et al., 2019](https://arxiv.org/abs/1910.01108)."""
 
-    types = {"distilbert": "DistilBert"}
+    types = ("distilbert",)
     prefix = "distilbert."
     names = {
         "embedding": "embeddings.word_embeddings",
@@ -25,14 +25,10 @@ class DistilBert(Bert):
         "feed_forward_output": "transformer.layer.{}.ffn.lin2",
         "feed_forward_norm": "transformer.layer.{}.output_layer_norm",
     }
-    unused = (
-        r"(distilbert\.)?embeddings\.position_ids",
-        r"vocab_(transform|layer_norm|projector)\..*",
-    )
     pooler = Pooler("pre_classifier", "relu")
+    ignored = "sinusoidal_pos_embds"  # the table is stored anyway
 
     def sizes(self, config: Config) -> dict[str, Any]:
-        config.take("sinusoidal_pos_embds", False)  # the table is stored anyway
         vocabulary_size = config.size("vocab_size")
         return {
             "vocabulary_size": vocabulary_size,

@@ -1,6 +1,5 @@
 """ELECTRA: BERT with embeddings that may be narrower than the encoder."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -11,17 +10,12 @@ from keras_posenc.checkpoints.family import Pooler
 class Electra(Bert):
     """[Clark et al., 2020](https://arxiv.org/abs/2003.10555)."""
 
-    types = {"electra": "Electra"}
+    types = ("electra",)
     prefix = "electra."
     names = {
         **Bert.names,
         "embedding_projection": "embeddings_project",
     }
-    unused: Sequence[str] = (
-        r"(electra\.)?embeddings\.position_ids",
-        r"(discriminator|generator)_predictions\..*",
-        r"generator_lm_head\..*",
-    )
     pooler = Pooler("classifier.dense", "gelu")
     classifier = "classifier.out_proj"
 

@@ -18,7 +18,7 @@ class Esm(Bert):
     For sequences without `<mask>`: ESM replaces its embedding by zeros.
     """
 
-    types = {"esm": "Esm"}
+    types = ("esm",)
     prefix = "esm."
     names = {
         "embedding": "embeddings.word_embeddings",
@@ -32,24 +32,20 @@ class Esm(Bert):
         "final_norm": "encoder.emb_layer_norm_after",
     }
     unused = (
+        *Bert.unused,
         r".*rotary_embeddings\.inv_freq",
-        r"(esm\.)?(contact_head|pooler)\..*",
-        r"(esm\.)?embeddings\.position_(ids|embeddings\.weight)",
-        r"lm_head\..*",
+        r"(esm\.)?contact_head\..*",
+        r"(esm\.)?embeddings\.position_embeddings\.weight",
     )
     pooler = Pooler("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
-
+    ignored = "esmfold_config vocab_list max_position_embeddings"
+    fixed = {"is_folding_model": False}
     usual_pad_id = REQUIRED
 
     def options(self, config: Config) -> dict[str, Any]:
         config.require("position_embedding_type", "rotary")
         config.expect("emb_layer_norm_before", False, None)
-        config.expect("is_folding_model", False)
-        for key in ("esmfold_config", "vocab_list", "max_position_embeddings"):
-            config.take(key, None)
-        if config.expect("token_dropout", False, True):
-            self.embedding_scale = _KEPT
         return {
             **self.sizes(config),
             "input_position": None,
@@ -58,3 +54,7 @@ class Esm(Bert):
             ),
             "norm_at": "before",
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        drops = config.expect("token_dropout", False, True)
+        return {"embedding_scale": _KEPT if drops else 1.0}

@@ -14,28 +14,16 @@ _POOLINGS = {"bos": "first", "mean": "mean", "late": "late"}
 class EuroBert(Family):
     """[Boizard et al., 2025](https://arxiv.org/abs/2503.05500)."""
 
-    types = {"eurobert": "EuroBert"}
+    types = ("eurobert",)
     prefix = "model."
     names = Llama.names
     unused = (r"lm_head\..*",)
     pooler = Pooler("dense", "gelu")
+    # Of the Hub's own code, for training and the tokenizer.
+    ignored = "bos_token eos_token hidden_dropout mask_token pad_token"
+    fixed = {"attention_bias": False, "mlp_bias": False}
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("attention_bias", False)
-        config.expect("mlp_bias", False)
-        for key in (  # of the Hub's own code, for training and the tokenizer
-            "bos_token",
-            "eos_token",
-            "hidden_dropout",
-            "mask_token",
-            "pad_token",
-        ):
-            config.take(key, None)
-        config.rename("clf_pooling", "classifier_pooling")
-        self.pooler = replace(
-            self.pooler,
-            pooling=config.choose("classifier_pooling", _POOLINGS, "late"),
-        )
         width, heads = (
             config.size(key) for key in ("hidden_size", "num_attention_heads")
         )
@@ -59,3 +47,8 @@ class EuroBert(Family):
             "input_position": None,
             "attention_position": rotary_of(config, 10000.0),
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        config.rename("clf_pooling", "classifier_pooling")
+        pooling = config.choose("classifier_pooling", _POOLINGS, "late")
+        return {"pooler": replace(self.pooler, pooling=pooling)}

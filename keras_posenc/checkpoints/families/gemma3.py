@@ -3,8 +3,13 @@
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.decoder_family import WHOLE, WINDOW, windows_of
-from keras_posenc.checkpoints.families.llama import Llama
+from keras_posenc.checkpoints.decoder_family import (
+    WHOLE,
+    WINDOW,
+    kinds_of,
+    windows_of,
+)
+from keras_posenc.checkpoints.families.llama import Llama, biases
 from keras_posenc.checkpoints.rotary import rotary_by_kind
 
 # For each kind of block: the key of its base in older configs, and the base.
@@ -17,7 +22,7 @@ _ROTARY = {
 class Gemma3(Llama):
     """[Kamath et al., 2025](https://arxiv.org/abs/2503.19786)."""
 
-    types = {"gemma3_text": "Gemma3Text"}
+    types = ("gemma3_text",)
     names = Llama.names | {
         "query_norm": "layers.{}.self_attn.q_norm",
         "key_norm": "layers.{}.self_attn.k_norm",
@@ -26,48 +31,40 @@ class Gemma3(Llama):
         "feed_forward_output_norm": "layers.{}.post_feedforward_layernorm",
     }
     norm_offset = 1.0
+    scales_inputs = True
     is_usually_tied = True
     usual_head_dim = 256
     usual_activation = "gelu_pytorch_tanh"
     activation_key = "hidden_activation"
+    ignored = "_sliding_window_pattern"  # repeats `layer_types`
+    fixed = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
 
     def own_options(self, config: Config) -> dict[str, Any]:
-        for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-            config.expect(key, None)
-        self.is_causal = not config.expect(
+        is_causal = not config.expect(
             "use_bidirectional_attention", False, None, True
         )
         attention = config.expect("attention_bias", False, True)
         options = self.shared_options(config)
-        scalar = config.positive("query_pre_attn_scalar", 256)
-        self.query_scale = (options["head_dim"] / scalar) ** 0.5
-        kinds = self.kinds(config, options["num_layers"])
+        every = config.size("sliding_window_pattern", 6)
+        numbers = range(1, options["num_layers"] + 1)
+        usual = [WINDOW if number % every else WHOLE for number in numbers]
+        kinds = kinds_of(config, usual)
         rotary = rotary_by_kind(config, _ROTARY)
         # Its window counts the token itself; on both sides it is half.
         size = config.size("sliding_window", 4096)
-        window = size - 1 if self.is_causal else size // 2
+        window = size - 1 if is_causal else size // 2
         return {
             **options,
-            **self.biases(attention, attention, False),
+            **biases(attention, attention, False),
             "query_key_norm": True,
             "norm_at": "before output",
-            "scale_inputs": True,
+            "use_causal_mask": is_causal,
             "attention_position": [rotary[kind] for kind in kinds],
-            "attention_window": windows_of(config, kinds, window),
+            "attention_window": windows_of(kinds, window),
         }
 
-    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
-        return {"query_norm": self.query_scale}
-
-    def kinds(self, config: Config, count: int) -> list[str]:
-        """Returns the kind of each block."""
-        every = config.size("sliding_window_pattern", 6)
-        written = config.take("layer_types", None, list, type(None))
-        config.take("_sliding_window_pattern", None)  # repeats `layer_types`
-        if written is None:
-            return [
-                WINDOW if number % every else WHOLE
-                for number in range(1, count + 1)
-            ]
-        windows_of(config, written, 1)  # checks them
-        return written
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        scalar = config.positive("query_pre_attn_scalar", 256)
+        factor = (options["head_dim"] / scalar) ** 0.5
+        found = super().said(config, options)
+        return {**found, "factors": {"query_norm": factor}}

@@ -11,7 +11,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class GPT2(DecoderFamily):
     """[Radford et al., 2019](https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf)."""
 
-    types = {"gpt2": "GPT2"}
+    types = ("gpt2",)
     prefix = "transformer."
     names = {
         "embedding": "wte",
@@ -27,12 +27,13 @@ class GPT2(DecoderFamily):
     # Causal masks, in files of older versions.
     unused = (r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",)
     has_our_kernels = True  # of a layer `Conv1D`
+    ignored = "reorder_and_upcast_attn summary_proj_to_labels"
+    fixed = {
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+    }
 
     def own_options(self, config: Config) -> dict[str, Any]:
-        config.take("reorder_and_upcast_attn", None)  # of the order of products
-        config.take("summary_proj_to_labels", None)
-        config.expect("scale_attn_weights", True)
-        config.expect("scale_attn_by_inverse_layer_idx", False)
         width, positions = config.size("n_embd"), config.size("n_positions")
         config.expect("n_ctx", positions)  # repeated
         is_tied = config.take("tie_word_embeddings", True, bool)
@@ -53,5 +54,4 @@ class GPT2(DecoderFamily):
                 positions, skip_masked=True, name="position_embedding"
             ),
             "embeddings": "tied" if is_tied else "separate",
-            "scale_inputs": False,
         }

@@ -1,6 +1,5 @@
 """GTE v1.5: gated feed-forward layers and rotary positions."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
@@ -12,7 +11,7 @@ from keras_posenc.checkpoints.rotary import rotary_of
 class Gte(Bert):
     """[Zhang et al., 2024](https://arxiv.org/abs/2407.19669)."""
 
-    types = {"gte": "Gte"}
+    types = ("gte",)
     prefix = "gte."
     prefix_of_hub = "new."
     names = {
@@ -27,27 +26,19 @@ class Gte(Bert):
         "feed_forward_norm": "encoder.layer.{}.mlp_ln",
     }
     without_bias = frozenset({"intermediate_gate"})
-    unused: Sequence[str] = (
-        r"(\w+\.)?pooler\.dense\.(weight|bias)",
-        r"lm_head\..*",
-    )
     pooler = Pooler("{prefix}pooler.dense", "tanh")
-
+    ignored = "logn_attention_clip1 unpad_inputs use_memory_efficient_attention"
+    fixed = {
+        "layer_norm_type": "layer_norm",
+        "logn_attention_scale": False,
+        "pack_qkv": True,
+        "position_embedding_type": "rope",
+    }
     usual_pad_id: Any = 1
     usual_types = 1
     usual_base: Any = 160000.0
 
     def options(self, config: Config) -> dict[str, Any]:
-        for key in (  # choose between equal implementations
-            "logn_attention_clip1",
-            "unpad_inputs",
-            "use_memory_efficient_attention",
-        ):
-            config.take(key, None)
-        config.expect("layer_norm_type", "layer_norm")
-        config.expect("logn_attention_scale", False)
-        config.expect("pack_qkv", True)
-        config.expect("position_embedding_type", "rope")
         sizes = self.sizes(config)
         return {
             **sizes,
@@ -69,7 +60,7 @@ class New(Gte):
     Under the names that the custom code on the Hub uses.
     """
 
-    types = {"new": "New"}
+    types = ("new",)
 
     # A head for weights of tokens, in encoders of texts.
     unused = (*Gte.unused, r"classifier\.(weight|bias)")

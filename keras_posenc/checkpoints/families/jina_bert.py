@@ -1,12 +1,12 @@
 """JinaBERT (Jina v2): BERT with linear biases (ALiBi), mostly gated."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.family import Reading
 from keras_posenc.checkpoints.tensors import Tensors
-from keras_posenc.positional.alibi_bias import AlibiBias
+from keras_posenc.positional.biases import AlibiBias
 
 _NAMES = {part: name for part, name in Bert.names.items() if part != "position"}
 _GATED_NAMES = {
@@ -27,14 +27,10 @@ class JinaBert(Bert):
     """
 
     names = _NAMES
+    ignored = "emb_pooler max_position_embeddings"
 
     def options(self, config: Config) -> dict[str, Any]:
         config.require("position_embedding_type", "alibi")
-        for key in (  # of a method that pools, and of training
-            "emb_pooler",
-            "max_position_embeddings",
-        ):
-            config.take(key, None)
         gate = config.choose("feed_forward_type", _GATES, "original")
         options = {
             **self.sizes(config),
@@ -44,14 +40,17 @@ class JinaBert(Bert):
         }
         if gate is None:
             return options
-        self.names = _GATED_NAMES
-        self.without_bias = frozenset({"gate_intermediate"})
         return {**options, "activation": gate, "use_gate": True}
 
-    def check(
-        self, options: Mapping[str, Any], tensors: Tensors, path: Any
-    ) -> None:
-        super().check(options, tensors, path)
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        found = super().said(config, options)
+        if "use_gate" in options:
+            found["names"] = _GATED_NAMES
+            found["without_bias"] = frozenset({"gate_intermediate"})
+        return found
+
+    def check(self, reading: Reading, tensors: Tensors, path: Any) -> None:
+        super().check(reading, tensors, path)
         if any(".layer_norm_q." in name for name in tensors.names):
             raise ValueError(
                 f"'{path}' is of a model that normalizes queries and keys (as "

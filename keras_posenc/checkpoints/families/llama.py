@@ -1,5 +1,6 @@
 """Llama, also of SmolLM2 and TinyLlama; and Mistral."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -9,10 +10,21 @@ from keras_posenc.checkpoints.rotary import rotary_of
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
+def biases(query_key_value: bool, output: bool, rest: bool) -> dict[str, bool]:
+    """Returns the options of the projections that have biases.
+
+    A projection of a block has one or, in `without_bias`, zeros.
+    """
+    return {
+        "use_bias": output or rest,
+        "query_key_value_bias": query_key_value,
+    }
+
+
 class Llama(DecoderFamily):
     """[Touvron et al., 2023](https://arxiv.org/abs/2302.13971)."""
 
-    types = {"llama": "Llama"}
+    types = ("llama",)
     prefix = "model."
     names = {
         "embedding": "embed_tokens",
@@ -36,14 +48,14 @@ class Llama(DecoderFamily):
     usual_base = 10000.0
     usual_epsilon = 1e-6
     activation_key = "hidden_act"
+    ignored = "is_llama_config"  # of SmolLM2's training
+    fixed: Mapping[str, Any] = {"rope_interleaved": False}
 
     def own_options(self, config: Config) -> dict[str, Any]:
         attention = config.expect("attention_bias", False, True)
-        config.take("is_llama_config", None)  # of SmolLM2's training
-        config.expect("rope_interleaved", False)
         return {
             **self.shared_options(config),
-            **self.biases(
+            **biases(
                 attention, attention, config.expect("mlp_bias", False, True)
             ),
             "attention_position": self.rotary(config),
@@ -73,14 +85,22 @@ class Llama(DecoderFamily):
             "dropout": 0.0,
             "input_position": None,
             "embeddings": "tied" if is_tied else "separate",
-            "scale_inputs": False,
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        without: set[str] = set()
+        if not config.values.get("attention_bias"):
+            without |= {"attention_output"}
+        if not config.values.get("mlp_bias"):
+            without |= {"intermediate", "gate", "feed_forward_output"}
+        found = super().said(config, options)
+        return {**found, "without_bias": frozenset(without)}
 
 
 class Mistral(Llama):
     """[Jiang et al., 2023](https://arxiv.org/abs/2310.06825)."""
 
-    types = {"mistral": "Mistral"}
+    types = ("mistral",)
     usual_window: int | None = 4096
 
     def own_options(self, config: Config) -> dict[str, Any]:
@@ -92,7 +112,7 @@ class Mistral(Llama):
             config.take("sliding_window", None)
         return {
             **self.shared_options(config),
-            **self.biases(False, False, False),
+            **biases(False, False, False),
             "attention_position": self.rotary(config),
             "attention_window": window,
         }

@@ -10,7 +10,7 @@ from keras_posenc.positional.positional_encoding import PositionalEncoding
 class Marian(Bart):
     """[Junczys-Dowmunt et al., 2018](https://arxiv.org/abs/1804.00344)."""
 
-    types = {"marian": "Marian"}
+    types = ("marian",)
     names = {
         part: name
         for part, name in Bart.names.items()

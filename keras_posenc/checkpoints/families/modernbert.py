@@ -4,6 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import (
+    WHOLE,
+    WINDOW,
+    kinds_of,
+    windows_of,
+)
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
@@ -14,11 +20,10 @@ from keras_posenc.checkpoints.family import (
 )
 from keras_posenc.checkpoints.rotary import rotary_by_kind
 
-_WHOLE, _WINDOW = "full_attention", "sliding_attention"
 # For each kind of block: the key of its base in older configs, and the base.
 _ROTARY = {
-    _WHOLE: ("global_rope_theta", 160000.0),
-    _WINDOW: ("local_rope_theta", 10000.0),
+    WHOLE: ("global_rope_theta", 160000.0),
+    WINDOW: ("local_rope_theta", 10000.0),
 }
 _POOLINGS = {"cls": "first", "mean": "mean"}
 # Without these keys transformers uses defaults beyond the vocabulary.
@@ -28,7 +33,7 @@ _TOKENS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")
 class ModernBert(Family):
     """[Warner et al., 2024](https://arxiv.org/abs/2412.13663)."""
 
-    types = {"modernbert": "ModernBert"}
+    types = ("modernbert",)
     prefix = "model."
     names = {
         "embedding": "embeddings.tok_embeddings",
@@ -52,44 +57,23 @@ class ModernBert(Family):
     )
     unused = (r"head\..*", r"decoder\..*")
     pooler = Pooler("head.dense", "gelu", norm="head.norm", of_tokens=True)
+    ignored = "decoder_bias reference_compile repad_logits_with_grad"
+    fixed = {
+        **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), False),
+        "rope_scaling": None,
+    }
 
     def options(self, config: Config) -> dict[str, Any]:
-        for key in ("attention_bias", "mlp_bias", "norm_bias"):
-            config.expect(key, False)
-        for key in (  # of the head, and choices between equal implementations
-            "decoder_bias",
-            "reference_compile",
-            "repad_logits_with_grad",
-        ):
-            config.take(key, None)
         config.expect("position_embedding_type", "absolute", "sans_pos")
-        config.expect("rope_scaling", None)
         sizes = said_sizes(config)
         count = sizes["num_layers"]
         every = config.size("global_attn_every_n_layers", 3)
-        kinds = config.take(
-            "layer_types",
-            [_WINDOW if i % every else _WHOLE for i in range(count)],
-            list,
-        )
-        if len(kinds) != count or set(map(str, kinds)) - {_WHOLE, _WINDOW}:
-            raise config.wrong(
-                "layer_types",
-                f"it must say {_WHOLE} or {_WINDOW} of each of {count} blocks",
-            )
+        usual = [WINDOW if i % every else WHOLE for i in range(count)]
+        kinds = kinds_of(config, usual)
         window = config.size("local_attention", 128) // 2
         rotary = rotary_by_kind(config, _ROTARY)
         epsilon = config.positive(
             "norm_eps", config.positive("layer_norm_eps", 1e-5)
-        )
-        self.pooler = replace(
-            self.pooler,
-            activation=config.choose(
-                "classifier_activation", ACTIVATIONS, "gelu"
-            ),
-            pooling=config.choose("classifier_pooling", _POOLINGS, "cls"),
-            use_bias=config.expect("classifier_bias", False, True),
-            norm_epsilon=epsilon,
         )
         return {
             **sizes,
@@ -105,19 +89,29 @@ class ModernBert(Family):
             "embedding_norm": True,
             "input_position": None,
             "attention_position": [rotary[kind] for kind in kinds],
-            "attention_window": [
-                window if kind == _WINDOW else None for kind in kinds
-            ],
+            "attention_window": windows_of(kinds, window),
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        pooler = replace(
+            self.pooler,
+            activation=config.choose(
+                "classifier_activation", ACTIVATIONS, "gelu"
+            ),
+            pooling=config.choose("classifier_pooling", _POOLINGS, "cls"),
+            use_bias=config.expect("classifier_bias", False, True),
+            norm_epsilon=options["norm_epsilon"],
+        )
+        return {"pooler": pooler}
 
     def describe(self, model: Any) -> dict[str, Any]:
         blocks = model.encoder.blocks
         kinds = [
-            _WINDOW if block.attention_window else _WHOLE for block in blocks
+            WINDOW if block.attention_window else WHOLE for block in blocks
         ]
         # The first block of each kind has the options of that kind.
         first = dict(zip(reversed(kinds), reversed(blocks), strict=True))
-        window = getattr(first.get(_WINDOW), "attention_window", 64)
+        window = getattr(first.get(WINDOW), "attention_window", 64)
         bases = {
             kind: getattr(
                 getattr(first.get(kind), "attention_position", None),

@@ -5,7 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.roberta import Roberta
 from keras_posenc.checkpoints.family import Parts
-from keras_posenc.positional.relative_position_bias import RelativePositionBias
+from keras_posenc.positional.biases import RelativePositionBias
 
 _BUCKETS = 32
 
@@ -13,7 +13,7 @@ _BUCKETS = 32
 class MPNet(Roberta):
     """[Song et al., 2020](https://arxiv.org/abs/2004.09297)."""
 
-    types = {"mpnet": "MPNet"}
+    types = ("mpnet",)
     prefix = "mpnet."
     names = {
         "embedding": "embeddings.word_embeddings",
@@ -29,22 +29,17 @@ class MPNet(Roberta):
         "feed_forward_output": "encoder.layer.{}.output.dense",
         "feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
     }
-    unused = (
-        r"(mpnet\.)?embeddings\.position_ids",
-        r"(mpnet\.)?pooler\.dense\.(weight|bias)",
-        r"lm_head\..*",
-    )
+    fixed = {"relative_attention_num_buckets": _BUCKETS}
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("relative_attention_num_buckets", _BUCKETS)
         options = super().options(config)
         options["attention_position"] = RelativePositionBias(
             _BUCKETS, max_distance=128, name="relative_position_bias"
         )
         return options
 
-    def after(self, pad_id: int, config: Config) -> Any:
-        return super().after(1, config)  # whatever pad_token_id is
+    def first(self, options: dict[str, Any]) -> int:
+        return 2  # whatever pad_token_id is
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         super().fill_embeddings(model, parts)

@@ -17,13 +17,19 @@ _NAMES_OF_HUB = {
     "resid_pdrop": "hidden_dropout_prob",
     "rotary_emb_base": "rope_theta",
 }
+# Of training, and choices between equal implementations.
+_IGNORED_OF_HUB = """
+    dense_seq_output fused_bias_fc fused_dropout_add_ln n_positions
+    parallel_block_tied_norm reorder_and_upcast_attn summary_proj_to_labels
+    use_flash_attn use_xentropy
+"""
 _ACTIVATIONS_OF_HUB = {"swiglu": "silu", "geglu": "gelu"}
 
 
 class NomicBert(Bert):
     """[Nussbaum et al., 2024](https://arxiv.org/abs/2402.01613)."""
 
-    types = {"nomic_bert": "NomicBert"}
+    types = ("nomic_bert",)
     prefix = "nomic_bert."
     prefix_of_hub = "bert."
     names = {
@@ -38,7 +44,6 @@ class NomicBert(Bert):
         "feed_forward_output": "encoder.layers.{}.mlp.fc2",
         "feed_forward_norm": "encoder.layers.{}.norm2",
     }
-    unused = (r"cls\..*", r"(\w+\.)?pooler\.dense\.(weight|bias)")
     pooler = Pooler("{prefix}pooler.dense", "tanh")
     usual_activation = "silu"
 
@@ -88,17 +93,7 @@ class NomicBert(Bert):
             config.expect(key, False)
         config.expect("scale_attn_weights", True)
         config.expect("rotary_emb_scale_base", None)
-        for key in (  # of training, and choices between equal implementations
-            "dense_seq_output",
-            "fused_bias_fc",
-            "fused_dropout_add_ln",
-            "n_positions",
-            "parallel_block_tied_norm",
-            "reorder_and_upcast_attn",
-            "summary_proj_to_labels",
-            "use_flash_attn",
-            "use_xentropy",
-        ):
+        for key in _IGNORED_OF_HUB.split():
             config.take(key, None)
         trained = config.size("max_trained_positions", 2048)
         if config.values.get("rotary_scaling_factor") is None:

@@ -9,7 +9,7 @@ from keras_posenc.checkpoints.families.llama import Llama
 class Olmo2(Llama):
     """[OLMo et al., 2024](https://arxiv.org/abs/2501.00656)."""
 
-    types = {"olmo2": "Olmo2"}
+    types = ("olmo2",)
     names = Llama.names | {
         "query_norm": "layers.{}.self_attn.q_norm",
         "key_norm": "layers.{}.self_attn.k_norm",

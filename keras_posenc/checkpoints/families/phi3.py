@@ -1,7 +1,5 @@
 """Phi-3 and Phi-4: Llama whose projections are stored together."""
 
-from typing import Any
-
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.llama import Mistral
 from keras_posenc.checkpoints.rotary import rotary_of
@@ -13,7 +11,7 @@ _APART = ("query", "key", "value", "intermediate", "gate")
 class Phi3(Mistral):
     """[Abdin et al., 2024](https://arxiv.org/abs/2404.14219)."""
 
-    types = {"phi3": "Phi3"}
+    types = ("phi3",)
     names = {
         **{
             part: name
@@ -25,13 +23,9 @@ class Phi3(Mistral):
     }
     usual_epsilon = 1e-5
     usual_window = None
-
-    def own_options(self, config: Config) -> dict[str, Any]:
-        for key in ("attention_bias", "lm_head_bias", "mlp_bias"):
-            config.expect(key, False)
-        # Of the scaling "longrope", which is refused.
-        config.take("original_max_position_embeddings", None)
-        return super().own_options(config)
+    # Of the scaling "longrope", which is refused.
+    ignored = "original_max_position_embeddings"
+    fixed = dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False)
 
     def rotary(self, config: Config) -> RotaryEmbedding:
         share = config.positive("partial_rotary_factor", 1.0)

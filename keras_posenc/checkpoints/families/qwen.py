@@ -3,26 +3,31 @@
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.decoder_family import WHOLE, WINDOW, windows_of
-from keras_posenc.checkpoints.families.llama import Llama
+from keras_posenc.checkpoints.decoder_family import (
+    WHOLE,
+    WINDOW,
+    kinds_of,
+    windows_of,
+)
+from keras_posenc.checkpoints.families.llama import Llama, biases
 
 
 class Qwen2(Llama):
     """[Yang et al., 2024](https://arxiv.org/abs/2407.10671)."""
 
-    types = {"qwen2": "Qwen2"}
+    types = ("qwen2",)
+    fixed = {"use_mrope": False}  # positions of images
 
     def own_options(self, config: Config) -> dict[str, Any]:
         return {
             **self.shared_options(config),
-            **self.biases(True, False, False),
+            **biases(True, False, False),
             "attention_position": self.rotary(config),
             "attention_window": self.windows(config),
         }
 
     def windows(self, config: Config) -> list[int | None] | None:
         """Returns how many earlier tokens each block sees; None for all."""
-        config.expect("use_mrope", False)  # positions of images
         is_used = config.expect("use_sliding_window", False, True)
         size = config.size_or("sliding_window", 4096)
         first = config.take("max_window_layers", 28, int)
@@ -30,20 +35,23 @@ class Qwen2(Llama):
             is_used = False
         # It counts the token itself.
         window = size - 1 if is_used else None
-        kinds = config.take("layer_types", None, list, type(None))
-        if kinds is None:
-            count = config.values["num_hidden_layers"]
-            kinds = [
-                WINDOW if window is not None and number >= first else WHOLE
-                for number in range(count)
-            ]
-        return windows_of(config, kinds, window)
+        numbers = range(config.values["num_hidden_layers"])
+        usual = [
+            WINDOW if x >= first and window is not None else WHOLE
+            for x in numbers
+        ]
+        kinds = kinds_of(config, usual)
+        if WINDOW in kinds and window is None:
+            raise config.wrong(
+                "layer_types", f"it says {WINDOW}, and there is no window"
+            )
+        return windows_of(kinds, window)
 
 
 class Qwen3(Qwen2):
     """[Yang et al., 2025](https://arxiv.org/abs/2505.09388)."""
 
-    types = {"qwen3": "Qwen3"}
+    types = ("qwen3",)
     names = Llama.names | {
         "query_norm": "layers.{}.self_attn.q_norm",
         "key_norm": "layers.{}.self_attn.k_norm",
@@ -54,6 +62,6 @@ class Qwen3(Qwen2):
         attention = config.expect("attention_bias", False, True)
         return {
             **super().own_options(config),
-            **self.biases(attention, attention, False),
+            **biases(attention, attention, False),
             "query_key_norm": True,
         }

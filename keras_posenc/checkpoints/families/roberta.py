@@ -5,7 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Pooler
-from keras_posenc.positional._counted_position_embedding import (
+from keras_posenc.positional.position_embedding import (
     CountedPositionEmbedding,
 )
 
@@ -13,26 +13,25 @@ from keras_posenc.positional._counted_position_embedding import (
 class Roberta(Bert):
     """[Liu et al., 2019](https://arxiv.org/abs/1907.11692)."""
 
-    types = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+    types = ("roberta", "xlm-roberta")
     prefix = "roberta."
-    unused = (
-        r"(roberta\.)?embeddings\.position_ids",
-        r"(roberta\.)?pooler\.dense\.(weight|bias)",
-        r"lm_head\..*",
-    )
     pooler = Pooler("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
     usual_pad_id = 1
 
     def options(self, config: Config) -> dict[str, Any]:
         options = self.sizes(config)
-        options["input_position"] = self.after(options["pad_id"], config)
-        return {**options, "embedding_norm": True}
-
-    def after(self, pad_id: int, config: Config) -> Any:
-        """Returns positions that count tokens from `pad_id` + 1, no padding."""
-        self.first_position = pad_id + 1
-        return CountedPositionEmbedding(
-            config.size("max_position_embeddings") - self.first_position,
+        # They count tokens, no padding.
+        options["input_position"] = CountedPositionEmbedding(
+            config.size("max_position_embeddings") - self.first(options),
             name="position_embedding",
         )
+        return {**options, "embedding_norm": True}
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        first = self.first(options)
+        return {**super().said(config, options), "first_position": first}
+
+    def first(self, options: dict[str, Any]) -> int:
+        """Returns the row of the first token's position."""
+        return int(options["pad_id"]) + 1

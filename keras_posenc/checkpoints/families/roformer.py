@@ -11,28 +11,26 @@ from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 class RoFormer(Electra):
     """[Su et al., 2021](https://arxiv.org/abs/2104.09864)."""
 
-    types = {"roformer": "RoFormer"}
+    types = ("roformer",)
     prefix = "roformer."
     names = {
         part: name for part, name in Electra.names.items() if part != "position"
     }
-    unused = (
-        # Sines and cosines: computed here, not loaded.
-        r"(roformer\.)?encoder\.embed_positions\.weight",
-        r"(roformer\.)?embeddings\.position_ids",
-        r"(roformer\.)?pooler\.dense\.(weight|bias)",
-        r"cls\..*",
-    )
+    # Sines and cosines: computed here, not loaded.
+    unused = (*Electra.unused, r"(roformer\.)?encoder\.embed_positions\..*")
+    ignored = "max_position_embeddings"  # there is no table
+    fixed = {"rotary_value": False}
 
     def options(self, config: Config) -> dict[str, Any]:
-        config.expect("rotary_value", False)
         options = super().options(config)
-        self.pooler = Pooler("classifier.dense", options["activation"])
         options["attention_position"] = RotaryEmbedding(
             layout="interleaved", name="rotary_embedding"
         )
         return options
 
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        pooler = Pooler("classifier.dense", options["activation"])
+        return {**super().said(config, options), "pooler": pooler}
+
     def position(self, config: Config) -> Any:
-        config.take("max_position_embeddings", None)  # there is no table
         return None

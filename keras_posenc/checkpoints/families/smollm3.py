@@ -9,14 +9,14 @@ from keras_posenc.checkpoints.families.llama import Llama
 class SmolLM3(Llama):
     """[Bakouch et al., 2025](https://huggingface.co/blog/smollm3)."""
 
-    types = {"smollm3": "SmolLM3"}
+    types = ("smollm3",)
     is_usually_tied = True
     usual_base = 2000000.0
+    # Of windows, which are not used.
+    ignored = "layer_types max_window_layers sliding_window"
+    fixed = {"use_sliding_window": False}
 
     def own_options(self, config: Config) -> dict[str, Any]:
-        config.expect("use_sliding_window", False)
-        for key in ("layer_types", "max_window_layers", "sliding_window"):
-            config.take(key, None)  # of windows, which are not used
         every = config.size("no_rope_layer_interval", 4)
         options = super().own_options(config)
         count = options["num_layers"]

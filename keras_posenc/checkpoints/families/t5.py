@@ -5,7 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
-from keras_posenc.positional.relative_position_bias import RelativePositionBias
+from keras_posenc.positional.biases import RelativePositionBias
 from keras_posenc.text.files import shown
 
 _GATED = "gated-"
@@ -14,7 +14,7 @@ _GATED = "gated-"
 class T5(EncoderDecoder):
     """[Raffel et al., 2019](https://arxiv.org/abs/1910.10683)."""
 
-    types = {"t5": "T5"}
+    types = ("t5",)
     prefix = ""
     names = {
         "bias": "block.0.layer.0.SelfAttention.relative_attention_bias",
@@ -46,14 +46,10 @@ class T5(EncoderDecoder):
     may_tie = True
     # Where the config has no such key.
     usual_activation = "relu"
+    scales_tied = True  # outputs, before logits that are tied
 
     def own_options(self, config: Config) -> dict[str, Any]:
         width, heads = config.size("d_model"), config.size("num_heads")
-        # Named by what T5 v1.1 differs in, in older configs.
-        if config.expect(
-            "scale_decoder_outputs", self.scales_outputs(), False, True
-        ):
-            self.output_scale = width**-0.5
         kind = config.take("feed_forward_proj", self.usual_activation, str)
         is_gated = kind.startswith(_GATED)
         name = kind.removeprefix(_GATED)
@@ -67,10 +63,6 @@ class T5(EncoderDecoder):
             )
         config.expect("is_gated_act", is_gated)
         config.expect("dense_act_fn", name)
-        if is_gated:
-            self.names, self.decoder_names = (
-                _with_gate(names) for names in (self.names, self.decoder_names)
-            )
         layers = config.blocks("num_layers")
         decoder_layers = layers
         if config.values.get("num_decoder_layers") is not None:
@@ -108,9 +100,19 @@ class T5(EncoderDecoder):
             ),
         }
 
-    def scales_outputs(self) -> bool:
-        """Returns whether outputs are scaled, where the config does not say."""
-        return self.is_tied
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        found = super().said(config, options)
+        # T5 does not divide scores by the root of the width of a head.
+        root = options["head_dim"] ** 0.5
+        found["factors"] = {"query": root, "cross_query": root}
+        # Named by what T5 v1.1 differs in, in older configs.
+        usual = found["is_tied"] and self.scales_tied
+        if config.expect("scale_decoder_outputs", usual, False, True):
+            found["output_scale"] = options["d_model"] ** -0.5
+        if options["use_gate"]:
+            found["names"] = _with_gate(self.names)
+            found["decoder_names"] = _with_gate(self.decoder_names)
+        return found
 
     def fill_stack(
         self, stack: Any, position: Any, norm: Any, parts: Parts
@@ -120,20 +122,13 @@ class T5(EncoderDecoder):
         table = stack.attention_position.embeddings
         table.assign(parts.take("bias", table.shape))
 
-    def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
-        # T5 does not divide scores by the root of the width of a head.
-        root = block.attention.head_dim**0.5
-        return {"query": root, "cross_query": root}
-
 
 class MT5(T5):
     """[Xue et al., 2020](https://arxiv.org/abs/2010.11934)."""
 
-    types = {"mt5": "MT5"}
+    types = ("mt5",)
     usual_activation = "gated-gelu"
-
-    def scales_outputs(self) -> bool:
-        return False
+    scales_tied = False
 
 
 def _with_gate(names: Any) -> dict[str, str]:

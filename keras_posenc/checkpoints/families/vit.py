@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.checkpoints.bicubic import resized
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
@@ -26,7 +25,7 @@ class ViT(Family):
         class_tokens: The tensors of the tokens before the patches.
     """
 
-    types = {"vit": "ViT"}
+    types = ("vit",)
     prefix = "vit."
     names = {
         "patches": "embeddings.patch_embeddings.projection",
@@ -46,14 +45,12 @@ class ViT(Family):
         r"(\w+\.)?pooler\.dense\.(weight|bias)",
         r"(\w+\.)?embeddings\.mask_token",
     )
+    ignored = "encoder_stride pooler_act pooler_output_size"
     model = VisionTransformerModel
     class_tokens: Sequence[str] = ("class_token",)
     pooling: str | list[str] | None = "first"
 
     def options(self, config: Config) -> dict[str, Any]:
-        # Of the pooler, and of masked image modelling.
-        for key in ("encoder_stride", "pooler_act", "pooler_output_size"):
-            config.take(key, None)
         return {
             **self.sizes(config),
             "intermediate_dim": config.size("intermediate_size"),
@@ -62,19 +59,21 @@ class ViT(Family):
 
     def sizes(self, config: Config) -> dict[str, Any]:
         """Returns the options that all descendants of ViT have in common."""
-        if not config.expect("qkv_bias", True, False):
-            self.without_bias = frozenset({"query", "key", "value"})
         of_ids = ("vocabulary_size", "intermediate_dim")
-        self.image_size = config.size("image_size", 224)
         return {
             **said_sizes(config, [n for n in SIZES if n not in of_ids]),
-            "image_size": self.image_size,
+            "image_size": config.size("image_size", 224),
             "patch_size": config.size("patch_size", 16),
             "num_channels": config.size("num_channels", 3),
             "num_class_tokens": len(self.class_tokens),
             "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
             "dropout": config.rate("hidden_dropout_prob", 0.0),
         }
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        if config.expect("qkv_bias", True, False):
+            return {}
+        return {"without_bias": frozenset({"query", "key", "value"})}
 
     def fill_patches(self, model: Any, parts: Parts) -> tuple[int, int]:
         """Fills the projection of patches; returns their size and width."""
@@ -88,7 +87,8 @@ class ViT(Family):
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         table = model.embedding.embeddings
         size, width = self.fill_patches(model, parts)
-        first, grid = len(self.class_tokens), self.image_size // size
+        first = len(self.class_tokens)
+        grid = parts.reading.options["image_size"] // size
         rows = parts.take("position", (1, first + grid**2, width), of=None)[0]
         tokens = [
             row + parts.take(part, (1, 1, width), of=None)[0, 0]
@@ -99,3 +99,48 @@ class ViT(Family):
             *(side // size for side in model.image_size),
         )
         table.assign(np.concatenate([tokens, patches.reshape(-1, width)]))
+
+
+# Keys's parameter, as in PyTorch and OpenCV: how far values overshoot.
+_SHARPNESS = -0.75
+
+
+def resized(grid: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Returns a grid of vectors resized by cubic convolution.
+
+    The same as PyTorch's `interpolate` with `mode="bicubic"`,
+    `align_corners=False` and `antialias=False`.
+
+    References:
+        - [Keys, 1981](https://doi.org/10.1109/TASSP.1981.1163711)
+    """
+    rows, columns, _ = grid.shape
+    if (rows, columns) == (height, width):
+        return grid
+    return np.einsum(
+        "hr,wc,rcd->hwd",
+        _weights(rows, height),
+        _weights(columns, width),
+        grid.astype("float64"),
+        optimize=True,
+    ).astype(grid.dtype)
+
+
+def _weights(before: int, after: int) -> np.ndarray:
+    """Returns the weight of each old place for each new, `(after, before)`."""
+    places = (np.arange(after) + 0.5) * before / after - 0.5
+    first = np.floor(places).astype(int)
+    weights = np.zeros((after, before))
+    for step in range(-1, 3):  # the four that are next to a place
+        neighbour = first + step
+        share = _kernel(np.abs(places - neighbour))
+        at = np.clip(neighbour, 0, before - 1)  # repeats the edge
+        np.add.at(weights, (np.arange(after), at), share)
+    return weights
+
+
+def _kernel(distance: np.ndarray) -> np.ndarray:
+    a, x = _SHARPNESS, distance
+    near = ((a + 2) * x - (a + 3)) * x**2 + 1
+    far = a * (((x - 5) * x + 8) * x - 4)
+    return np.where(x <= 1, near, far)

@@ -7,7 +7,12 @@ from typing import Any, ClassVar
 
 import keras
 
+from keras_posenc.export import units
+from keras_posenc.export.check import limits_of
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats.litert_compiled_model import (
+    compare_in_compiled_model,
+)
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litert_quantize import (
     Samples,
@@ -31,7 +36,6 @@ from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
-from keras_posenc.export.units import some
 from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import writing_to
@@ -171,7 +175,7 @@ class LiteRT(Format):
         if kept:
             self.left_out = [
                 *self.left_out,
-                f"{self.quantization} leaves in float32: {some(kept)}. "
+                f"{self.quantization} leaves in float32: {units.some(kept)}. "
                 "Something other than products and lookups reads them, or the "
                 "recipe leaves them out",
             ]
@@ -179,6 +183,19 @@ class LiteRT(Format):
             content = with_metadata(path.read_bytes(), self.task)
             with writing_to(path.parent):
                 path.write_bytes(content)
+
+    def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
+        """Returns the file's outputs, and how `CompiledModel` compares."""
+        response = super().run(reference, found)
+        text = compare_in_compiled_model(
+            found.path,
+            [(each.signature, each.inputs) for each in reference.probes],
+            response["cases"],
+            limits_of(reference, found),
+        )
+        kind = "checks" if text.startswith("equal") else "notes"
+        response[kind] = [f"CompiledModel: {text}"]
+        return response
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
@@ -190,8 +207,12 @@ class LiteRT(Format):
         count, notes = verify_in_mediapipe(
             self.task, report.path, reference, self.texts
         )
+        texts = units.count(count, "text")
+        text = f"MediaPipe gave the model's outputs for {texts}"
         return dataclasses.replace(
-            report, mediapipe=count, notes=[*report.notes, *notes]
+            report,
+            checks=[*report.checks, text],
+            notes=[*report.notes, *notes],
         )
 
 

@@ -16,7 +16,6 @@ from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.tolerance import TOLERANCE
 from keras_posenc.export.regular_files import open_regular
 from keras_posenc.export.report import VerificationReport
-from keras_posenc.export.worker_client import Worker
 from keras_posenc.publish import working_folder, writing_to
 
 _GREEDY = {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
@@ -50,12 +49,10 @@ class LiteRTLM(LiteRT):
                 path, metadata, self.tokenizer, {"prefill_decode": file}
             )
 
-    def run(
-        self, reference: Reference, found: Inspection, runtime: Worker | None
-    ) -> dict[str, Any]:
+    def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
         """Returns the outputs of the LiteRT file."""
         with _unpacked(found) as file:
-            return super().run(reference, file, runtime)
+            return super().run(reference, file)
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
@@ -83,7 +80,7 @@ class LiteRTLM(LiteRT):
             )
         report = dataclasses.replace(
             report,
-            engine=engine,
+            notes=[*report.notes, engine],
             cases=[*report.cases, *cases],
             unverified=[
                 *report.unverified,

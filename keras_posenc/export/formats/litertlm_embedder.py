@@ -16,6 +16,7 @@ import keras
 import numpy as np
 
 from keras_posenc.checks import as_integer
+from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_package import write_package
@@ -34,7 +35,6 @@ from keras_posenc.export.signatures.resolve import (
 )
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
-from keras_posenc.export.worker_client import Worker
 from keras_posenc.publish import working_folder
 
 _LENGTHS = (64, 128, 256, 512)  # by default, as far as a model takes them
@@ -153,9 +153,7 @@ class Embedder(Format):
         }
         return dataclasses.replace(found, signatures={signature.name: sides})
 
-    def run(
-        self, reference: Reference, found: Inspection, runtime: Worker | None
-    ) -> dict[str, Any]:
+    def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
         """Returns the engine's vectors, as `run_model` does."""
         batches = [
             (name, texts)
@@ -175,7 +173,9 @@ class Embedder(Format):
                 "the application must put the prompts of the checkpoint before "
                 f"its texts: {', '.join(found)}"
             )
-        return dataclasses.replace(report, token_ids=len(self.texts))
+        texts = units.count(len(self.texts), "text")
+        text = f"LiteRT-LM's engine made the tokenizer's ids of {texts}"
+        return dataclasses.replace(report, checks=[*report.checks, text])
 
 
 def _metadata(parts: Any, sizes: Sequence[int]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_run import (
     run_in_engine,
@@ -30,7 +31,7 @@ from keras_posenc.export.probes.likelihoods import (
     traced_once,
 )
 from keras_posenc.export.probes.many_texts import many_texts
-from keras_posenc.export.report import CaseReport, EngineReport
+from keras_posenc.export.report import CaseReport
 
 # How special tokens begin that only the packed tokenizer spells.
 _OWN = "<|keras_posenc:"
@@ -114,7 +115,7 @@ class EngineTest:
 
     def run(
         self, path: Path, step: Callable[[str], object]
-    ) -> tuple[EngineReport, list[CaseReport], list[dict[str, Any]]]:
+    ) -> tuple[str, list[CaseReport], list[dict[str, Any]]]:
         """Compares tokens, texts, likelihoods and a chat with the model's.
 
         Returns what the engine did; of a quantized package a case for each
@@ -179,16 +180,17 @@ class EngineTest:
         turns = [_right("chat", each) for each in found["chats"]]
         for each in turns:
             self._check_chat(each, allowed)
-        report = EngineReport(
-            texts=len(texts),
-            continuations=len(states),
-            equal=states.count("equal"),
-            near_ties=states.count("near"),
-            log_probabilities=sum(len(each.ids) for each in targets),
-            largest_difference=largest,
-            allowed_difference=None if self.is_quantized else allowed,
-            turns=sum(map(len, turns)),
-        )
+        scored = sum(len(each.ids) for each in targets)
+        near, spoken = states.count("near"), sum(map(len, turns))
+        limit = "" if self.is_quantized else f" (allowed {allowed:.2g})"
+        parts = [
+            f"{units.count(len(texts), 'text')} tokenized equally",
+            f"{states.count('equal')} of {len(states)} continuations equal"
+            + f", {near} up to a near-tie" * bool(near),
+            f"{scored} log-probabilities within {largest:.2g}{limit}",
+            f"{units.count(spoken, 'turn')} of a chat" if spoken else "no chat",
+        ]
+        report = f"in LiteRT-LM's engine: {'; '.join(parts)}"
         cases = [
             CaseReport(
                 signature=prompt.signature,

@@ -23,7 +23,7 @@ from keras_posenc.export.worker_client import (
     run_in_worker,
 )
 from keras_posenc.publish import working_folder
-from keras_posenc_worker import run_embedding_engine, run_litertlm
+from keras_posenc_worker import run_litertlm
 from keras_posenc_worker.cases import make_case
 
 # Of cases of a language model: the part of a request to the engine, the name of
@@ -71,7 +71,7 @@ def run_in_engine(
     `tokens` are those that it reads and writes, except some hundred.
     """
     limits = limits_of_engine(path, 500 + tokens)
-    found = _run(run_litertlm.__name__, path, request, limits)
+    found = _run(path, request, limits)
     if "error" in found:
         raise ExportVerificationError(
             f"LiteRT-LM's engine does not load '{path}': {found['error']}"
@@ -82,14 +82,14 @@ def run_in_engine(
 def run_in_embedding_engine(path: Path, texts: Sequence[str]) -> dict[str, Any]:
     """Runs `keras_posenc_worker.run_embedding_engine` on a package."""
     limits = limits_of_engine(path, len(texts))
-    return _run(run_embedding_engine.__name__, path, list(texts), limits)
+    return _run(path, {"vectors": list(texts)}, limits)
 
 
-def _run(module: str, path: Path, given: Any, limits: Limits) -> dict[str, Any]:
+def _run(path: Path, request: Any, limits: Limits) -> dict[str, Any]:
     try:
         with named_package(path) as package:
             found: dict[str, Any] = run_in_worker(
-                module, str(package), given, limits=limits
+                run_litertlm.__name__, str(package), request, limits=limits
             )
     except WorkerError as error:
         raise ExportVerificationError(

@@ -16,8 +16,9 @@ from keras_posenc.export.check import compare
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.probes.generate import Probe, texts_beyond
+from keras_posenc.export.probes.graphs import Graphs
 from keras_posenc.export.probes.quality import qualities
-from keras_posenc.export.probes.reference import Memory, Reference, runner_of
+from keras_posenc.export.probes.reference import Reference, runner_of
 from keras_posenc.export.signatures.cut_strings import (
     LIMITS,
     from_ids,
@@ -126,6 +127,12 @@ def _check_output(task: str, signature: Signature, labels: Any) -> None:
         raise ValueError(
             f"`labels` must name each of the {shape[1]} scores. Received: "
             f"{len(labels)} labels"
+            + (
+                ". Of one sigmoid p make two scores: p = model.output; "
+                "keras.Model(model.inputs, keras.layers.Concatenate()"
+                "([1 - p, p]))"
+            )
+            * (shape[1] == 1 and len(labels) == 2)
         )
 
 
@@ -180,7 +187,7 @@ class TextTask:
     @functools.cached_property
     def run(self) -> Callable[[Arrays], Mapping[str, Any]]:
         """Runs the graph of the model itself."""
-        return runner_of(self.text, Memory())
+        return runner_of(self.text, Graphs(self.text.innermost))
 
 
 def resolve_task(
@@ -195,6 +202,8 @@ def resolve_task(
     dict of the shape of `ids`, by default `(1, None)`.
     """
     whole, *_ = resolve_signatures(model)
+    named = {DEFAULT: model} if signatures is None else signatures
+    given = [*as_given(named)]
     cut = from_ids(whole)
     tokenizer = before = None
     if cut is not None and cut.cut_at is not None:
@@ -224,12 +233,7 @@ def resolve_task(
 
     _check_tokenizer(tokenizer, tokenize)
     _check_output(task, whole, labels)
-    signature = _of_bert(
-        {DEFAULT: model} if signatures is None else signatures,
-        model,
-        cut,
-        tokenizer,
-    )
+    signature = _of_bert(given, model, cut, tokenizer)
     return TextTask(
         name=task,
         signature=signature,
@@ -242,13 +246,13 @@ def resolve_task(
 
 
 def _of_bert(
-    signatures: Mapping[str, Any],
+    signatures: Sequence[tuple[str, Any, Mapping[str, Any]]],
     model: keras.Model,
     cut: Signature,
     tokenizer: Any,
 ) -> Signature:
     """Returns the signature of ids, mask and segments, from that of ids."""
-    (name, given, shapes), *others = as_given(signatures)
+    (name, given, shapes), *others = signatures
     if others or given is not model or not {*shapes} <= {IDS}:
         raise ValueError(
             "`signatures` of a task must be one, of the model itself, with no "
@@ -486,7 +490,7 @@ def verify_in_mediapipe(
     wrong += [
         each.text(reference.limits)
         for each in quality.values()
-        if each.too_low(reference.limits)
+        if each.exceeded(reference.limits)
     ]
     if wrong:
         raise ExportVerificationError(

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +28,9 @@ from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.versions import publish_version
+from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.publish import writing_to
+from keras_posenc_worker import run
 from keras_posenc_worker.codec import digest
 
 
@@ -57,6 +58,8 @@ class SavedModel(Format):
         self.signatures = resolve_serving_signatures(
             model, self.given, self.labels
         )
+        if self.verify:
+            keep_spare(run.__name__, "saved_model")
         if found is None:
             check_warmup(self.warmup, self.verify)
             if self.verify:
@@ -103,7 +106,7 @@ class SavedModel(Format):
         assert self.path is not None
         return self.path.resolve().name
 
-    def different_weights(self, response: Future[Any]) -> list[str]:
+    def different_weights(self, response: Mapping[str, Any]) -> list[str]:
         """Returns the variables whose values the file does not store."""
         functions = self.functions
         if functions is None:  # a verification; an export has written them
@@ -113,7 +116,7 @@ class SavedModel(Format):
             (each.name.partition(":")[0], digest(each.numpy()))
             for each in weights_of(functions)
         ]
-        stored = {*response.result().get("weights", [])}
+        stored = {*response.get("weights", [])}
         return [name for name, sum in own if sum not in stored]
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:

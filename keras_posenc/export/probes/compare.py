@@ -10,6 +10,13 @@ import keras
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.quality import (
+    BITS,
+    CLASSES,
+    INTEGERS,
+    VECTORS,
+    add_up_to_1,
+)
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.signature import Signature
@@ -62,14 +69,7 @@ def difference(
     scales: Mapping[str, float],
     examples: Sequence[str] = (),
 ) -> Difference:
-    """Compares outputs by their names.
-
-    Args:
-        wanted: The outputs as they should be.
-        got: Others, under the same names.
-        scales: The size of each output's numbers.
-        examples: What the inputs are in each example, as text.
-    """
+    """Compares outputs by their names."""
     worst, where = 0.0, ""
     for name, right in wanted.items():
         if right.shape != got[name].shape:
@@ -203,6 +203,36 @@ def _rounded_again(signature: Signature) -> Callable[..., Any] | None:
     return retrace
 
 
+def kinds_of(
+    signature: Signature, outputs: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Returns what each output holds: classes, vectors, integers or bits.
+
+    Classes are probabilities: they add up to 1, or a softmax or sigmoid makes
+    them. Other floats are vectors, and so are those that the model rounds to
+    int8. Texts are left out.
+    """
+    kinds, rounded = {}, rounding_layers(signature)
+    for name in outputs[0] if outputs else ():
+        values = [each[name] for each in outputs]
+        if values[0].dtype == object:
+            continue
+        if name in rounded:
+            is_packed = rounded[name].rounded_dtype == "uint8"
+            kinds[name] = BITS if is_packed else VECTORS
+        elif "float" not in values[0].dtype.name:
+            kinds[name] = INTEGERS
+        else:
+            activation = getattr(maker_of(signature, name), "activation", None)
+            is_made = activation in (
+                keras.activations.softmax,
+                keras.activations.sigmoid,
+            )
+            is_class = is_made or add_up_to_1(values)
+            kinds[name] = CLASSES if is_class else VECTORS
+    return kinds
+
+
 def resolve_ties(
     wanted: Outputs,
     got: Outputs,
@@ -214,10 +244,6 @@ def resolve_ties(
 
     They are the wanted outputs, except for examples with another choice that
     the model rates equal: there they are the model's outputs for that choice.
-
-    Returns:
-        Outputs, and the number of examples in which they are not the wanted
-        ones.
     """
     choices = [n for n, value in wanted.items() if not _is_float(value)]
     if retrace is None or any(

@@ -35,14 +35,8 @@ def every_id(
 ) -> Iterator[Inputs]:
     """Yields batches in which each value of each input occurs.
 
-    Args:
-        signature: The signature.
-        values: All ids, or all words of a vocabulary, that an input takes, by
-            its name.
-        counts: Inputs of integers that go to no table: masks and counts.
-        max_length: The longest sequence.
-        invent: Makes inputs of these shapes by name.
-        takes: Returns whether the model accepts some inputs.
+    `values` are all ids, or all words of a vocabulary, that an input takes;
+    `counts` also names inputs of integers that go to no table, as masks do.
     """
     for length in dict.fromkeys((min(_LENGTH, max_length), max_length)):
         rows, batches = _plan(

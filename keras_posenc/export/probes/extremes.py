@@ -54,14 +54,7 @@ def extreme_floats(
     `made_inputs`; the other inputs are usual ones. If the model rejects that,
     each input is filled alone, with those kinds that the model accepts there:
     another input may be a position. First comes an example in which every
-    second float is NaN.
-
-    Args:
-        signature: The signature to make inputs for.
-        lengths: Lengths of its dynamic axes except the batch: the first that
-            the model accepts is used.
-        invent: Makes its usual inputs, of these shapes by name.
-        takes: Returns whether the model accepts some inputs.
+    second float is NaN, but not the last one.
     """
     floats = [
         name
@@ -74,7 +67,9 @@ def extreme_floats(
         return
     inputs = invent(signature.shapes(1, lengths[0]))
     for name in floats:
-        inputs[name].flat[-1::-2] = np.nan
+        # Not the last: some maxima are NaN only where that is.
+        numbers = inputs[name].reshape(-1)
+        numbers[slice(1, -1, 2) if numbers.size > 2 else 0] = np.nan
     yield inputs, [NAN]
     batches = functools.partial(_batches, signature, invent)
     for length in lengths:
@@ -131,11 +126,6 @@ def large_integers(
 
     One input is shifted by each power of two, from a sample, and from where
     float32 or int32 end. Formats may compare integers as float32.
-
-    Args:
-        signature: The signature, of a dynamic batch.
-        sample: Its inputs in a sample.
-        names: The inputs of integers that may have any value.
     """
     first = {name: value[:1].astype(object) for name, value in sample.items()}
     specs = signature.specs

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_posenc.export.probes.generate import (
@@ -17,6 +18,7 @@ from keras_posenc.export.probes.generate import (
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
 
 Takes = Callable[[int], bool]
 
@@ -36,13 +38,6 @@ def sizes_of(
     """Returns the smallest and the largest size of test inputs.
 
     It is the size of each dynamic axis except the batch.
-
-    Args:
-        signature: The signature.
-        most: The largest size to try.
-        is_given: Whether the caller gave this size. Else a smaller one will do.
-        graphs: The graphs of the model.
-        call: Runs the signature.
     """
     if _is_fixed(signature):
         return 1, most
@@ -140,7 +135,19 @@ def _taking(
         except ValueError:
             return math.inf
 
+    # `CenterCrop` enlarges smaller images, but not in a graph of any size.
+    least = max(
+        (
+            max(layer.height, layer.width)
+            for layer in layers_within(signature.model)
+            if isinstance(layer, keras.layers.CenterCrop)
+        ),
+        default=1,
+    )
+
     def fits(size: int) -> bool:
+        if size < least <= most:
+            return False
         found = empty(size)
         return math.isfinite(found) and (not found or found <= empty(most))
 
@@ -161,13 +168,9 @@ def run_texts(inputs: Inputs, call: Call) -> tuple[Inputs, dict[str, Any]]:
     """Runs a model on inputs; invented texts are cut to what it takes.
 
     Only the model's layers know how many tokens a text has, and how many of
-    them have positions. A graph gives NaN for those beyond.
-
-    Returns:
-        The inputs that it takes, and its outputs.
-
-    Raises:
-        ValueError: The model refuses the inputs, with empty texts too.
+    them have positions. A graph gives NaN for those beyond. Returns the inputs
+    that it takes, and its outputs; raises `ValueError` if it refuses empty
+    texts too.
     """
     refusal, first = None, None
     for tried in _shortened(inputs):

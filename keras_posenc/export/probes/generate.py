@@ -73,6 +73,11 @@ class Probe:
         return text
 
     @property
+    def is_nan(self) -> bool:
+        """Whether it was made to see what NaN becomes."""
+        return NAN in self.extremes
+
+    @property
     def size(self) -> int:
         """How many numbers and texts the inputs have."""
         return sum(value.size for value in self.inputs.values())
@@ -82,11 +87,6 @@ class Probe:
         """Number of examples in the batch."""
         first = next(iter(self.inputs.values()), np.zeros(()))
         return len(first) if first.ndim else 1
-
-    @property
-    def is_nan(self) -> bool:
-        """Whether it was made to see what NaN becomes."""
-        return NAN in self.extremes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,20 +136,10 @@ class Probes:
         are_default: bool = False,
         **more: Any,
     ) -> Self:
-        """Checks the arguments of `verify` and the exports, and fits samples.
+        """Checks arguments of `verify` and the exports, and fits samples.
 
-        Args:
-            signatures: The signatures to run.
-            samples: See `verify`.
-            max_length: By default what the signatures allow.
-            fitted: Further samples, by the signature that they were fitted to.
-            are_default: Whether the signatures are the default ones. Then those
-                after the first are left out if the ids that they take are not
-                known.
-            **more: Further attributes.
-
-        Raises:
-            ValueError: Arguments that no model can be run with.
+        `are_default` says that those signatures after the first are left out of
+        which the ids are not known.
         """
         is_given = max_length is not None
         if max_length is None:
@@ -233,17 +223,6 @@ def make_probes(
 
     The same sizes have the same inputs each time. The model must accept samples
     and the longest length; it may reject shorter ones.
-
-    Args:
-        signature: The signature to make inputs for.
-        given: The samples that are its inputs.
-        max_length: The longest sequence.
-        takes: Returns whether the model accepts some inputs.
-        smallest: The smallest length that the model takes.
-
-    Raises:
-        ValueError: The signature takes integers, and neither an `Embedding` nor
-            a vocabulary nor samples limit them.
     """
     probe = functools.partial(Probe, signature.name)
     for inputs in given:
@@ -408,13 +387,7 @@ def _inventor(
     values: Mapping[str, np.ndarray | None],
     limits: Mapping[str, int | None],
 ) -> Invent:
-    """Returns a function that makes inputs of some shapes, by name.
-
-    Args:
-        signature: The signature.
-        values: See `_values`.
-        limits: See `_id_limits`.
-    """
+    """Returns a function that makes inputs of some shapes, by name."""
     texts = texts_beyond(longest_text(signature))
     made = Offers.of(signature.model).made_inputs
 
@@ -433,7 +406,8 @@ def _inventor(
             return _count
         if "int" in spec.dtype:
             return functools.partial(_ids, limit or 2)  # 2 for pairs of tokens
-        return _floats
+        is_image = len(spec.shape) == 4 and spec.shape[-1] in (1, 3, 4)
+        return _images if is_image else _floats
 
     makers = {name: maker(name, x) for name, x in signature.specs.items()}
 
@@ -477,6 +451,16 @@ def _floats(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     values = rng.standard_normal(shape)
     if len(shape) > 2:  # (batch, seq, ...)
         _pad(values)
+    return values
+
+
+def _images(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Returns floats, and pixels from 0 to 255 in each second example.
+
+    A model whose first layer divides by 255 takes others for black images.
+    """
+    values = _floats(rng, shape)
+    values[::2] = rng.integers(0, 256, values[::2].shape)
     return values
 
 
@@ -583,12 +567,6 @@ def _id_limits(
     Only of inputs whose values are not known otherwise. The embedding that an
     input goes to rejects a larger id, however deep in the model it is. An input
     that accepts an id too large for all embeddings goes to none.
-
-    Args:
-        signature: The signature.
-        values: See `_values`.
-        lengths: Lengths to try, of which the model takes at least one.
-        takes: Returns whether the model accepts some inputs.
     """
     integers = [name for name, known in values.items() if known is None]
     sizes = sorted({table.input_dim for table in tables(signature)})

@@ -2,6 +2,9 @@
 
 import dataclasses
 import functools
+import hashlib
+import pickle
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -58,6 +61,8 @@ class Graphs:
         self.signature = signature
         self._traced = traced
         self._of_sizes: dict[Any, Any] = {}
+        self._known: dict[bytes, tuple[dict[str, Any], float]] = {}
+        self.seconds = 0.0
 
     @functools.cached_property
     def of_any_size(self) -> Any:
@@ -87,10 +92,7 @@ class Graphs:
         """Returns how many tensors inside of the model have no numbers.
 
         Only those with an axis of positions count. Shapes of scalars are empty
-        vectors.
-
-        Raises:
-            ValueError: The model does not take inputs of these shapes.
+        vectors. Raises `ValueError` if the model does not take these shapes.
         """
         return sum(
             len(shape.dim) > 2 and any(dim.size == 0 for dim in shape.dim)
@@ -125,17 +127,51 @@ class Graphs:
         return bool(seen)
 
     def __call__(self, inputs: Inputs) -> dict[str, Any]:
-        """Returns the model's outputs.
+        """Returns the model's outputs; raises `ValueError` if it refuses."""
+        shapes = {name: value.shape for name, value in inputs.items()}
+        return self._run(lambda given: self._at(shapes)(**given), inputs)
 
-        Raises:
-            ValueError: The model does not take the inputs.
+    def directly(self, inputs: Inputs) -> dict[str, Any]:
+        """Like a call, in eager code: returns what `model(x)` does."""
+        return self._run(self.signature.call, inputs)
+
+    def _run(
+        self, function: Callable[[dict[str, Any]], Any], inputs: Inputs
+    ) -> dict[str, Any]:
+        import tensorflow as tf
+
+        try:
+            # On the CPU, as the worker: a GPU's products are rounded otherwise.
+            with tf.device("CPU:0"):
+                outputs = function(
+                    {name: tf.constant(x) for name, x in inputs.items()}
+                )
+        except ExportError:  # of a weight that cannot be exported
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"The model itself does not take {describe(inputs)} in "
+                f"signature '{self.signature.name}': {in_words(error)}"
+            ) from error
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    def cached(self, inputs: Inputs) -> dict[str, Any]:
+        """Returns the model's outputs; runs it once for the same inputs.
+
+        `seconds` counts the processor time of all outputs, cached ones too.
         """
+        key = hashlib.sha256(pickle.dumps(inputs)).digest()
+        if key not in self._known:
+            began = time.process_time()
+            outputs = self(inputs)
+            self._known[key] = outputs, time.process_time() - began
+        outputs, seconds = self._known[key]
+        self.seconds += seconds
+        return outputs
 
-        def run(tensors: Mapping[str, Any]) -> Any:
-            shapes = {name: value.shape for name, value in inputs.items()}
-            return self._at(shapes)(**tensors)
-
-        return call(self.signature, run, inputs)
+    def forget(self) -> None:
+        """Forgets all outputs."""
+        self._known.clear()
 
     def _at(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         """Returns the graph function for inputs of some shapes."""
@@ -160,34 +196,6 @@ class Graphs:
                     raise
                 raise ValueError(in_words(error.__cause__)) from error
         return self._of_sizes[key]
-
-
-def call(
-    signature: Signature,
-    run: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    inputs: Inputs,
-) -> dict[str, Any]:
-    """Returns the outputs of a function of a signature's tensors, as arrays.
-
-    Raises:
-        ValueError: It does not take the inputs.
-    """
-    import tensorflow as tf
-
-    try:
-        # On the CPU, as the worker: products of a GPU are rounded differently.
-        with tf.device("CPU:0"):
-            outputs = run(
-                {name: tf.constant(value) for name, value in inputs.items()}
-            )
-    except ExportError:  # of a weight that cannot be exported
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"The model itself does not take {describe(inputs)} in signature "
-            f"'{signature.name}': {in_words(error)}"
-        ) from error
-    return {name: value.numpy() for name, value in outputs.items()}
 
 
 def _nodes(function: Any, add_shapes: bool = False) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.export import units
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.signatures.signature import Signature
 
@@ -79,17 +80,45 @@ class Likelihoods:
         """
         return _perplexity(-self.lost, self.chosen)
 
-    def too_high(self, limits: Mapping[str, float]) -> list[str]:
+    @property
+    def measured(self) -> list[tuple[str, float]]:
+        """The numbers that have a limit, with its name."""
+        found = (
+            ("kl", self.kl, self.drawn),
+            ("perplexity", self.perplexity_ratio, self.tokens),
+            ("perplexity", self.chosen_ratio, self.chosen),
+        )
+        return [(name, value) for name, value, count in found if count]
+
+    def exceeded(self, limits: Mapping[str, float]) -> list[str]:
         """Returns the names of the limits that are exceeded; NaN exceeds."""
-        return [
-            name
-            for name, value, count in (
-                ("kl", self.kl, self.drawn),
-                ("perplexity", self.perplexity_ratio, self.tokens),
-                ("perplexity", self.chosen_ratio, self.chosen),
+        return [name for name, x in self.measured if not x <= limits[name]]
+
+    def text(self, limits: Mapping[str, float]) -> str:
+        """Returns perplexities and KL divergence, with their limits if any."""
+
+        def most(name: str) -> str:
+            return f" (at most {limits[name]:g})" if name in limits else ""
+
+        parts = []
+        if self.tokens:
+            parts.append(
+                f"perplexity {self.file_perplexity:.4g}, and the model's "
+                f"{self.perplexity:.4g}, on "
+                f"{units.count(self.tokens, 'token')}: "
+                f"{self.perplexity_ratio:.4g} times{most('perplexity')}"
             )
-            if count and not value <= limits[name]
-        ]
+        if self.drawn:
+            parts.append(
+                f"KL divergence {self.kl:.2g} nats per token{most('kl')}"
+            )
+        if self.chosen:
+            parts.append(
+                "perplexity of the generated text, under the model "
+                f"{self.chosen_ratio:.4g} times that of its most likely tokens"
+                f"{most('perplexity')}"
+            )
+        return "; ".join(parts) or "no token compared"
 
 
 def _perplexity(total: float, tokens: int) -> float:
@@ -108,12 +137,6 @@ def of_targets(
     divergence of q. The estimate `q/p - 1 - log q/p` has the same mean, is
     never negative, and varies far less (Schulman, "Approximating KL
     divergence", 2020).
-
-    Args:
-        wanted: The model's outputs.
-        got: The file's.
-        is_drawn: Whether the model has sampled the targets.
-        is_token: Bool of the scores' shape: which are of no padding.
     """
     own, other = (
         outputs[TOKEN_SCORE].astype("float64") for outputs in (wanted, got)
@@ -128,12 +151,10 @@ def of_targets(
 
 
 def _divergence(more: np.ndarray, weights: Any = 1.0) -> float:
-    """Returns the sum of the estimates of the KL divergence: see `of_targets`.
+    """Returns the sum of the estimates of the KL divergence.
 
-    Args:
-        more: How much more likely the tokens are under the other one of file
-            and model than under that which sampled them, in nats.
-        weights: How many tokens each number is of.
+    `more` is how much more likely a token is under the other one of file and
+    model than under that which sampled it, in nats.
     """
     more = np.clip(more, -_HIGHEST, _HIGHEST)
     return float(np.sum(weights * (np.expm1(more) - more)))
@@ -145,17 +166,7 @@ def of_choices(
     got: Mapping[str, Any],
     rescore: Rescore,
 ) -> tuple[Likelihoods, str | None]:
-    """Returns how likely the model finds what a file generated.
-
-    Args:
-        inputs: The inputs.
-        wanted: The model's outputs.
-        got: The file's outputs.
-        rescore: See `Offers`.
-
-    Returns:
-        The likelihoods, and what is wrong with the outputs, or None.
-    """
+    """Returns how likely the model finds what a file generated."""
     found = rescore(inputs, got)
     scores = found[TOKEN_SCORE].astype("float64")
     count = len(scores)
@@ -166,9 +177,9 @@ def of_choices(
     if "ids" not in got or "lost" not in found:
         own = _wrong_rows(rescore(inputs, wanted), wanted)
         is_none = np.any([*own.values()], axis=0)
-    error = _first_wrong(_wrong_rows(found, got), is_none)
-    if error is not None:
-        return Likelihoods(), error
+    for problem, rows in _wrong_rows(found, got).items():
+        if np.any(is_wrong := rows & ~is_none):
+            return Likelihoods(), f"sequence {np.argmax(is_wrong)} {problem}"
     real = found["is_token"] & ~is_none[:, np.newaxis]
     sizes = np.sum(real, axis=1)
     drawn, divergence = 0, 0.0
@@ -197,11 +208,9 @@ def of_choices(
 def _wrong_rows(
     found: Mapping[str, Any], got: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Returns what may be wrong with sequences, and bool `(rows,)`: of which.
+    """Returns what may be wrong with sequences, and of which: bool `(rows,)`.
 
-    Args:
-        found: What `rescore` returns of them.
-        got: The outputs that have them.
+    `found` is what `rescore` returns of the outputs `got`.
     """
     problems = {
         "is_text": "is not the text of its own ids",
@@ -217,56 +226,15 @@ def _wrong_rows(
     if "ended" in got:
         differs = got["ended"].reshape(-1) != found["has_end"]
         wrong["has another `ended` than its ids say"] = differs
-    is_token, divisor = found["is_token"], found["divisor"]
-    scores = _wrong_scores(got, is_token, divisor, found["is_divisor"])
-    return {**wrong, **scores}
-
-
-def _wrong_scores(
-    got: Mapping[str, Any],
-    is_token: np.ndarray,
-    divisor: Any = 1.0,
-    is_divisor: Any = True,
-) -> dict[str, np.ndarray]:
-    """Returns as `_wrong_rows` where scores contradict each other.
-
-    Args:
-        got: A file's outputs.
-        is_token: Bool `(rows, tokens)`: where `token_score` is of a token.
-        divisor: What sums of these are divided by, one for each row.
-        is_divisor: Whether it is known.
-    """
-    if TOKEN_SCORE not in got:
-        return {}
-    scores = got[TOKEN_SCORE].astype("float64").reshape(len(is_token), -1)
-    is_extra = np.any((scores != 0) & ~is_token, axis=1)
-    wrong = {f"has a {TOKEN_SCORE} that is not 0 where no token is": is_extra}
-    if "score" in got:
-        score = got["score"].astype("float64").reshape(-1)
-        total = np.sum(scores, axis=1) / divisor
-        is_near = np.isclose(score, total, rtol=1e-3, atol=1e-3)
-        wrong["has a score that is not its tokens'"] = is_divisor & ~is_near
+    if {TOKEN_SCORE, "score"} <= got.keys():
+        scores, score = (
+            got[name].astype("float64") for name in (TOKEN_SCORE, "score")
+        )
+        total = scores.reshape(score.size, -1).sum(axis=1) / found["divisor"]
+        near = np.isclose(score.reshape(-1), total, rtol=1e-3, atol=1e-3)
+        differs = found["is_divisor"] & ~near
+        wrong["has a score that is not its tokens'"] = differs
     return wrong
-
-
-def _first_wrong(
-    wrong: Mapping[str, np.ndarray], is_none: Any = False
-) -> str | None:
-    """Returns what is wrong with the first such sequence, or None."""
-    for problem, rows in wrong.items():
-        if np.any(is_wrong := rows & np.logical_not(is_none)):
-            return f"sequence {np.argmax(is_wrong)} {problem}"
-    return None
-
-
-def wrong_scores(got: Mapping[str, Any], is_token: np.ndarray) -> str | None:
-    """Returns where scores of given targets contradict each other, or None.
-
-    Args:
-        got: A file's outputs.
-        is_token: Bool `(rows, tokens)`: where `token_score` is of a token.
-    """
-    return _first_wrong(_wrong_scores(got, is_token))
 
 
 def rescore_of(signature: Signature) -> Rescore | None:
@@ -295,11 +263,7 @@ def rescore_of(signature: Signature) -> Rescore | None:
 
 
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arrays, computed in one graph for all shapes.
-
-    Args:
-        function: It takes and returns tensors, or dicts of them.
-    """
+    """Returns a function of arrays, computed in one graph for all shapes."""
     import tensorflow as tf
 
     call = tf.function(function, autograph=False)

@@ -46,11 +46,7 @@ _HANGUL = range(0xAC00, 0xAD00)
 
 
 def many_texts(tokens: Sequence[str] = ()) -> list[str]:
-    """Returns the texts, without any NUL, which a C string cannot hold.
-
-    Args:
-        tokens: Special tokens, which texts may spell.
-    """
+    """Returns the texts, without any NUL, which a C string cannot hold."""
     return [*dict.fromkeys(_texts(tokens))]
 
 

@@ -10,12 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_posenc.export import units
-from keras_posenc.export.probes.compare import maker_of, rounding_layers
-from keras_posenc.export.signatures.signature import Signature
 
 CLASSES, VECTORS, INTEGERS, BITS = "classes", "vectors", "integers", "bits"
 
@@ -51,76 +48,49 @@ class Quality:
     agreement: float | None = None
     cosine: float | None = None
 
-    def too_low(self, limits: Mapping[str, float]) -> list[str]:
+    @property
+    def measured(self) -> list[tuple[str, float]]:
+        """The numbers that have a limit, with its name."""
+        values = self.sqnr, self.agreement, self.cosine
+        found = zip(("sqnr", "agreement", "cosine"), values, strict=True)
+        return [(name, value) for name, value in found if value is not None]
+
+    def exceeded(self, limits: Mapping[str, float]) -> list[str]:
         """Returns the names of the numbers that are below their limits."""
         return [
             name
-            for name, value in dataclasses.asdict(self).items()
-            # NaN is no number that is above.
-            if name in limits
-            and value is not None
-            and not value >= limits[name]
+            for name, value in self.measured
+            if name in limits and not value >= limits[name]  # NaN is below
         ]
 
     def text(self, limits: Mapping[str, float]) -> str:
-        """Returns the numbers with their limits."""
+        """Returns the numbers with their limits, if any."""
+
+        def least(name: str, times: int = 1, unit: str = "") -> str:
+            if name not in limits:
+                return ""
+            return f" (at least {times * limits[name]:.4g}{unit})"
+
         parts = []
         if self.sqnr is not None:
-            parts.append(
-                f"SQNR {self.sqnr:.1f} dB (at least {limits['sqnr']:g})"
-            )
+            parts.append(f"SQNR {self.sqnr:.1f} dB{least('sqnr')}")
         if self.agreement is not None:
             what = "classes equal"
             if self.sqnr is None:
                 what = "integers equal, beyond those of a constant file"
             parts.append(
-                f"{100 * self.agreement:.4g}% of {self.rows:,} {what} (at "
-                f"least {100 * limits['agreement']:.4g}%)"
+                f"{100 * self.agreement:.4g}% of {self.rows:,} {what}"
+                f"{least('agreement', 100, '%')}"
             )
         if self.cosine is not None:
             parts.append(
                 f"least cosine {self.cosine:.4f} of "
-                f"{units.count(self.rows, 'vector')} (at least "
-                f"{limits['cosine']:g})"
+                f"{units.count(self.rows, 'vector')}{least('cosine')}"
             )
         return ", ".join(parts)
 
 
-def kinds_of(
-    signature: Signature, outputs: Sequence[Mapping[str, Any]]
-) -> dict[str, str]:
-    """Returns what each output holds: classes, vectors, integers or bits.
-
-    Classes are probabilities: they add up to 1, or a softmax or sigmoid makes
-    them. Other floats are vectors, and so are those that the model rounds to
-    int8. Texts are left out.
-
-    Args:
-        signature: The signature.
-        outputs: The outputs of its model, by name.
-    """
-    kinds, rounded = {}, rounding_layers(signature)
-    for name in outputs[0] if outputs else ():
-        values = [each[name] for each in outputs]
-        if values[0].dtype == object:
-            continue
-        if name in rounded:
-            is_packed = rounded[name].rounded_dtype == "uint8"
-            kinds[name] = BITS if is_packed else VECTORS
-        elif "float" not in values[0].dtype.name:
-            kinds[name] = INTEGERS
-        else:
-            activation = getattr(maker_of(signature, name), "activation", None)
-            is_made = activation in (
-                keras.activations.softmax,
-                keras.activations.sigmoid,
-            )
-            is_class = is_made or _add_up_to_1(values)
-            kinds[name] = CLASSES if is_class else VECTORS
-    return kinds
-
-
-def _add_up_to_1(values: Sequence[np.ndarray]) -> bool:
+def add_up_to_1(values: Sequence[np.ndarray]) -> bool:
     """Returns whether vectors are probabilities; those of zeros may be too."""
     if any(value.ndim < 2 or value.shape[-1] < 2 for value in values):
         return False
@@ -135,13 +105,7 @@ def _add_up_to_1(values: Sequence[np.ndarray]) -> bool:
 def quality_of(
     kind: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> Quality | None:
-    """Returns how near an output is to the model's; None without any number.
-
-    Args:
-        kind: What it holds: see `kinds_of`.
-        pairs: The model's output and the file's, of equal shapes, for each
-            batch.
-    """
+    """Returns how near an output is to the model's; None without any number."""
     if kind == BITS:
         pairs = [(np.unpackbits(x), np.unpackbits(y)) for x, y in pairs]
     if kind in (BITS, INTEGERS):
@@ -210,7 +174,7 @@ def _agreement(wanted: np.ndarray, got: np.ndarray) -> float | None:
     one does.
     """
     own, other = wanted > 0.5, got > 0.5
-    if wanted.shape[-1] > 1 and _add_up_to_1([wanted]):
+    if wanted.shape[-1] > 1 and add_up_to_1([wanted]):
         own, other = wanted.argmax(axis=-1), got.argmax(axis=-1)
     if np.all(own == own[:1]):  # one class whose lead may be less than rounding
         return None
@@ -231,13 +195,7 @@ def qualities(
     kinds: Mapping[str, Mapping[str, str]],
     cases: Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
 ) -> dict[str, Quality]:
-    """Returns the quality of each output, by `signature/output`.
-
-    Args:
-        kinds: By signature, those of its outputs.
-        cases: For each batch, its signature, the model's outputs and the
-            file's. What has another shape is left out.
-    """
+    """Returns the quality of each output, by `signature/output`."""
     pairs: dict[tuple[str, str], list[Any]] = {}
     for signature, wanted, got in cases:
         for name in kinds.get(signature, {}):

@@ -3,14 +3,10 @@
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import math
-import pickle
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
@@ -18,6 +14,7 @@ from keras_posenc.export.probes import fitting, rounding
 from keras_posenc.export.probes.compare import (
     Retrace,
     difference,
+    kinds_of,
     retrace_of,
     scales_of,
 )
@@ -35,7 +32,6 @@ from keras_posenc.export.probes.likelihoods import (
     rescore_of,
     scores_targets,
 )
-from keras_posenc.export.probes.quality import kinds_of
 from keras_posenc.export.probes.repeats import (
     check_repeats,
     difference_in_eager_code,
@@ -57,57 +53,16 @@ PADDING_MATTERS = (
 _PADDING = 4  # ids that are added to see that
 
 
-class Memory:
-    """Cache of models' outputs, for signatures that run one model.
-
-    Args:
-        functions: Graph functions of signatures, by the ids of these.
-
-    Attributes:
-        seconds: Processor time of all outputs, cached ones included.
-    """
-
-    def __init__(self, functions: Mapping[int, Any] | None = None) -> None:
-        self.seconds = 0.0
-        self._functions = functions or {}
-        self._graphs: dict[int, Graphs] = {}
-        self._known: dict[Any, tuple[dict[str, Any], float]] = {}
-
-    def graphs(self, signature: Signature) -> Graphs:
-        """Returns the graphs of the model that a signature runs."""
-        signature = signature.innermost
-        key = id(signature)
-        if key not in self._graphs:
-            self._graphs[key] = Graphs(signature, self._functions.get(key))
-        return self._graphs[key]
-
-    def run(self, signature: Signature, inputs: Inputs) -> dict[str, Any]:
-        """Returns a model's outputs; runs it once for the same inputs."""
-        call = self.graphs(signature)
-        key = id(call), hashlib.sha256(pickle.dumps(inputs)).digest()
-        if key not in self._known:
-            began = time.process_time()
-            outputs = call(inputs)
-            self._known[key] = outputs, time.process_time() - began
-        outputs, seconds = self._known[key]
-        self.seconds += seconds
-        return outputs
-
-    def forget(self) -> None:
-        """Forgets all outputs."""
-        self._known.clear()
-
-
-def runner_of(signature: Signature, memory: Memory) -> Call:
-    """Returns a function that runs the model's graph.
+def runner_of(signature: Signature, graphs: Graphs) -> Call:
+    """Returns a function that runs the model's graph, once for the same inputs.
 
     What a signature adds to its model is computed in NumPy; see `Oracle`.
     """
     oracle = signature.oracle
-    if oracle is not None:
-        run = runner_of(oracle.base, memory)
-        return lambda inputs: oracle.from_base(run(oracle.to_base(inputs)))
-    return functools.partial(memory.run, signature)
+    if oracle is None:
+        return graphs.cached
+    run = runner_of(oracle.base, graphs)
+    return lambda inputs: oracle.from_base(run(oracle.to_base(inputs)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +72,6 @@ class Reference:
     Attributes:
         signatures: The signatures that were run.
         tolerance: The largest difference allowed in a file of float32.
-        in_float32: Whether a model of mixed precision was run in float32.
         quantization: The exported model's mode of quantization, or None.
         limits: The limits of a quantized file, by name: see `limits_of`.
         retraces: How models of choices are run again, by the names of their
@@ -130,14 +84,13 @@ class Reference:
             the model's `output_scales`.
         seconds: Processor time that the outputs took.
         notes: What the test inputs could not cover, as text.
-        eager_differences: Where the model's eager code gives other outputs
-            than its graph, as text.
-        memory: What runs the models once more, where rounding is measured.
+        eager_differences: Where the models' eager code gives other outputs
+            than their graphs, as text.
+        graphs: Those of the models, by the names of the signatures.
     """
 
     signatures: Sequence[Signature]
     tolerance: float = TOLERANCE
-    in_float32: bool = False
     quantization: str | None = None
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
     retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
@@ -150,21 +103,21 @@ class Reference:
     seconds: float = 0.0
     notes: list[str] = dataclasses.field(default_factory=list)
     eager_differences: list[str] = dataclasses.field(default_factory=list)
-    memory: Memory = dataclasses.field(default_factory=Memory)
+    graphs: Mapping[str, Graphs] = dataclasses.field(default_factory=dict)
 
     def rounding_of(self, probe: Probe) -> dict[str, np.ndarray]:
         """Returns how far rounding may move outputs: see `rounding.py`."""
         (signature,) = (
             each for each in self.signatures if each.name == probe.signature
         )
-        call = runner_of(signature, self.memory)
+        graphs = self.graphs[probe.signature]
+        call = runner_of(signature, graphs)
 
         def run(inputs: Inputs) -> dict[str, Any]:
-            self.memory.forget()  # what other weights gave
+            graphs.forget()  # what other weights gave
             return call(inputs)
 
-        with restored(_models(self.signatures)):
-            return rounding.rounding_of(probe, signature.innermost.model, run)
+        return rounding.rounding_of(probe, signature.innermost.model, run)
 
     @functools.cached_property
     def by_likelihood(self) -> set[str]:
@@ -261,31 +214,12 @@ def _spread(values: Sequence[np.ndarray], scale: float) -> float:
     return float(np.max(np.ptp(rows, axis=0) / sizes))
 
 
-def _models(signatures: Sequence[Signature]) -> list[keras.Model]:
-    return [each.model for each in signatures]
-
-
 def compute_reference(
     probes: Probes,
-    in_float32: bool = False,
     quantization: str | None = None,
     functions: Mapping[str, Any] | None = None,
 ) -> Reference:
-    """Runs the model itself; the exported model gets the same inputs later.
-
-    Args:
-        probes: The test inputs.
-        in_float32: Whether the model is in float32 instead of its own mixed
-            precision.
-        quantization: The exported model's mode of quantization, or None.
-        functions: Graph functions of signatures by name, as far as they have
-            been traced and read the model's variables.
-
-    Raises:
-        ValueError: A limit that such a file does not have, or inputs that the
-            model itself rejects.
-        ExportVerificationError: The model's outputs change from run to run.
-    """
+    """Runs the model itself; the exported model gets the same inputs later."""
     signatures, tolerance = probes.signatures, probes.tolerance
     limits = limits_of(quantization, probes.limits, tolerance)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
@@ -295,35 +229,39 @@ def compute_reference(
         return {name: x for name, x in found.items() if x is not None}
 
     retraces = by_name(retrace_of)
-    known = functions or {}
-    memory = Memory(
-        {id(x): known[x.name] for x in signatures if x.name in known}
-    )
+    traced = {id(x): (functions or {}).get(x.name) for x in signatures}
+    models: dict[int, Graphs] = {}
+    for each in signatures:
+        base = each.innermost
+        models.setdefault(id(base), Graphs(base, traced.get(id(base))))
+    graphs = {each.name: models[id(each.innermost)] for each in signatures}
     cases: list[Probe] = []
     notes: list[str] = []
     eager: list[str] = []
-    with restored(_models(signatures)):  # a run may change variables
+    with restored([x.model for x in signatures]):  # a run may change variables
         for each in signatures:
-            cases += _cases(each, probes, memory, notes)
-            cases += _pairs(each, probes, memory, quantization is not None)
-        for signature, inputs in _smallest(signatures, cases, memory):
-            case = inputs, memory.run(signature, inputs)
-            check_repeats(
-                signature.model, *case, memory.graphs(signature), tolerance
-            )
-            if not _is_rounding(signature):
-                found = difference_in_eager_code(signature, *case, tolerance)
+            own = graphs[each.name]
+            cases += _cases(each, probes, own, notes)
+            cases += _pairs(each, probes, own, quantization is not None)
+        for run, inputs in _smallest(signatures, cases, graphs):
+            case = inputs, run.cached(inputs)
+            check_repeats(run, *case, tolerance)
+            if not _is_rounding(run.signature):
+                found = difference_in_eager_code(run, *case, tolerance)
                 eager += filter(None, [found])
+        seconds = 0.0
         scales = _scales(signatures, cases)
         if any(
-            _is_moved(s, cases, scales, memory, tolerance) for s in signatures
+            _is_moved(x, cases, scales[x.name], graphs[x.name], tolerance)
+            for x in signatures
         ):
             notes.append(PADDING_MATTERS)
-    memory.forget()
+    for model in models.values():
+        seconds += model.seconds
+        model.forget()
     return Reference(
         signatures,
         tolerance,
-        in_float32,
         quantization,
         limits,
         retraces,
@@ -331,18 +269,18 @@ def compute_reference(
         probes.in_engine,
         cases,
         scales,
-        memory.seconds,
+        seconds,
         notes,
         eager,
-        memory,
+        graphs,
     )
 
 
 def _is_moved(
     signature: Signature,
     cases: Sequence[Probe],
-    scales: Mapping[str, Mapping[str, float]],
-    memory: Memory,
+    scales: Mapping[str, float],
+    graphs: Graphs,
     tolerance: float,
 ) -> bool:
     """Returns whether padding changes the outputs of a model of lengths.
@@ -365,7 +303,7 @@ def _is_moved(
     probe = min(alone, key=lambda each: each.inputs[IDS].size)
     ids = np.pad(probe.inputs[IDS], ((0, 0), (0, _PADDING)))
     try:
-        run = runner_of(signature, memory)
+        run = runner_of(signature, graphs)
         found = {**run({**probe.inputs, IDS: ids})}
     except ValueError:  # too long for the model
         return False
@@ -378,9 +316,7 @@ def _is_moved(
     for name, value in wanted.items():
         if value.shape != found[name].shape:  # a vector for each token
             wanted[name], found[name] = value[:, :real], found[name][:, :real]
-    apart = difference(
-        wanted, {name: found[name] for name in wanted}, scales[signature.name]
-    )
+    apart = difference(wanted, found, scales)
     return apart.largest_difference > max(tolerance, TOLERANCE)
 
 
@@ -393,7 +329,7 @@ def _scales(
     for signature in signatures:
         own_scales = Offers.of(signature.model).output_scales
         if id(own_scales) not in known:
-            known[id(own_scales)] = dict(own_scales.items())
+            known[id(own_scales)] = dict(own_scales())
         least, own = known[id(own_scales)], signature.own_names
         found = scales_of(
             [
@@ -412,11 +348,11 @@ def _scales(
 def _cases(
     signature: Signature,
     probes: Probes,
-    memory: Memory,
+    graphs: Graphs,
     notes: list[str],
 ) -> Iterator[Probe]:
     """Yields a signature's probes, with the model's outputs."""
-    graphs, call = memory.graphs(signature), runner_of(signature, memory)
+    call = runner_of(signature, graphs)
     given, most = probes.given[signature.name], probes.max_length
     smallest, longest = fitting.sizes_of(
         signature, most, probes.is_given, graphs, call
@@ -490,17 +426,9 @@ def _is_finite(outputs: Mapping[str, Any]) -> bool:
 
 
 def _pairs(
-    signature: Signature, probes: Probes, memory: Memory, is_drawn: bool
+    signature: Signature, probes: Probes, graphs: Graphs, is_drawn: bool
 ) -> Iterator[Probe]:
-    """Yields texts to measure the likelihoods of: see `Offers.drawn_pairs`.
-
-    Args:
-        signature: The signature.
-        probes: The test inputs.
-        memory: What runs the model.
-        is_drawn: Whether the model samples some: for a quantized file. Any
-            other file gives the same log-likelihoods as the model.
-    """
+    """Yields texts to measure the likelihoods of: see `Offers.drawn_pairs`."""
     prompts = [
         inputs[IDS]
         for each in probes.signatures
@@ -510,7 +438,7 @@ def _pairs(
     pairs = Offers.of(signature.model).drawn_pairs
     if pairs is None or not (is_drawn or prompts):
         return
-    call = runner_of(signature, memory)
+    call = runner_of(signature, graphs)
     for inputs, is_own in pairs(prompts, in_graph):
         if is_drawn or not is_own:
             yield Probe(
@@ -523,11 +451,13 @@ def _pairs(
 
 
 def _smallest(
-    signatures: Sequence[Signature], cases: Sequence[Probe], memory: Memory
-) -> list[tuple[Signature, Inputs]]:
-    """Returns each model's signature, with the smallest inputs that it took."""
+    signatures: Sequence[Signature],
+    cases: Sequence[Probe],
+    graphs: Mapping[str, Graphs],
+) -> list[tuple[Graphs, Inputs]]:
+    """Returns each model's graphs, with the smallest inputs that it took."""
     by_name = {each.name: each for each in signatures}
-    found: dict[int, tuple[Signature, Inputs]] = {}
+    found: dict[int, tuple[Graphs, Inputs]] = {}
     for case in sorted(cases, key=lambda x: x.size or math.inf):
         if case.extremes:
             continue
@@ -535,5 +465,6 @@ def _smallest(
         while signature.oracle is not None:
             inputs = signature.oracle.to_base(inputs)
             signature = signature.oracle.base
-        found.setdefault(id(memory.graphs(signature)), (signature, inputs))
+        model = graphs[case.signature]
+        found.setdefault(id(model), (model, inputs))
     return [*found.values()]

@@ -5,9 +5,7 @@ large numbers cancel. Inputs and weights are moved at random by 16 times as
 much; rounding may move outputs four times as far as that does.
 """
 
-import contextlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -15,6 +13,7 @@ import numpy as np
 
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.graphs import Call
+from keras_posenc.export.probes.repeats import restored
 
 _MOVED = 2.0**-20
 _ALLOWED = 4
@@ -22,7 +21,7 @@ _ALLOWED = 4
 # off by n roundings in one direction. Moving the weights by as much measures
 # this, and also rounding where all inputs are zeros.
 _ROUNDING = 2.0**-24
-_DRAWS = 3  # a single one may by chance hardly move an output
+_DRAWS = 8  # a few may by chance hardly move an output
 
 
 def rounding_of(
@@ -33,16 +32,13 @@ def rounding_of(
     Of each number of a vector, in each example; none of integers, and 0 of
     what is not finite. Of extreme numbers each example is taken as a whole:
     infinity where it has another integer or text, or is no longer finite.
-
-    Args:
-        probe: The inputs, and the model's outputs.
-        model: The model whose weights are moved.
-        call: Runs it.
     """
     step = _MOVED
     if probe.extremes:
         sizes = [value.shape[1:-1] for value in probe.inputs.values()]
         step = max(step, max(map(math.prod, sizes)) * _ROUNDING)
+    with restored([model]):
+        outputs = call(probe.inputs)  # of the graph that `call` moves
     others = []
     for seed in range(_DRAWS):
         rng = np.random.default_rng(seed)
@@ -50,7 +46,11 @@ def rounding_of(
             name: _moved(value, _MOVED, rng)
             for name, value in probe.inputs.items()
         }
-        with _moved_weights(model, step, rng):
+        with restored([model]):
+            for variable in model.variables:
+                if "float" in variable.dtype:
+                    value = np.asarray(variable.value.read_value())
+                    variable.assign(_moved(value, step, rng))
             try:
                 others.append(call(inputs))
             except ValueError:  # the model refuses moved inputs
@@ -58,7 +58,7 @@ def rounding_of(
     return {
         name: _ALLOWED
         * np.max([_movement(probe, value, x[name]) for x in others], axis=0)
-        for name, value in probe.outputs.items()
+        for name, value in outputs.items()
         if (probe.extremes or "float" in value.dtype.name)
         and all(x[name].shape == value.shape for x in others)
     }
@@ -81,26 +81,6 @@ def _movement(probe: Probe, value: np.ndarray, moved: np.ndarray) -> np.ndarray:
         apart = np.where(value != moved, np.inf, 0.0)
     last = apart.ndim if probe.extremes else apart.ndim - 1
     return np.max(apart, axis=(*range(1, last),), keepdims=True, initial=0.0)
-
-
-@contextlib.contextmanager
-def _moved_weights(
-    model: keras.Model, step: float, rng: np.random.Generator
-) -> Iterator[None]:
-    """Makes each weight larger or smaller by a share of it."""
-    kept = [
-        (variable, variable.value.read_value())
-        for variable in model.variables
-        if "float" in variable.dtype
-    ]
-    try:
-        for variable, value in kept:
-            array = keras.ops.convert_to_numpy(value)
-            variable.assign(_moved(array, step, rng))
-        yield
-    finally:
-        for variable, value in kept:
-            variable.assign(value)
 
 
 def _moved(value: np.ndarray, step: float, rng: np.random.Generator) -> Any:

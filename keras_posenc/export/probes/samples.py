@@ -13,13 +13,7 @@ Inputs = dict[str, np.ndarray]
 
 
 def describe_example(inputs: Inputs, output: np.ndarray, index: Any) -> str:
-    """Returns the example of a batch that a number of an output belongs to.
-
-    Args:
-        inputs: The batch.
-        output: An output of the model.
-        index: The number's index in it.
-    """
+    """Returns the example of a batch that a number of an output belongs to."""
     found = [
         f"{name}={reprlib.repr(value[index[0] :][:1].tolist()[0])}"
         for name, value in inputs.items()
@@ -93,17 +87,7 @@ def _fitting(signature: Signature, sample: Any) -> list[Inputs]:
 def fit_samples(
     signatures: Sequence[Signature], samples: Any, argument: str = "samples"
 ) -> dict[str, list[Inputs]]:
-    """Returns samples as inputs of each signature, by its name.
-
-    Args:
-        signatures: The signatures.
-        samples: None, an array, a dict of arrays by input name, a text, or a
-            list of these.
-        argument: The name of the argument in messages.
-
-    Raises:
-        ValueError: A sample fits none of the signatures.
-    """
+    """Returns samples as inputs of each signature, by its name."""
     fitted: dict[str, list[Inputs]] = {each.name: [] for each in signatures}
     for sample in as_list(samples):
         found = {each.name: _fitting(each, sample) for each in signatures}
@@ -201,7 +185,7 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
         array = np.asarray(keras.ops.convert_to_numpy(value))
     except Exception:  # any class may be given, and raises its own errors
         array = np.asarray(None)
-    if array.dtype.kind in "OSU":
+    if array.dtype.kind in "OSUc":
         kind = "whole numbers" if "int" in dtype else "numbers"
         raise ValueError(f"must be {kind} in an array. Received: {value!r:.80}")
     if "int" in dtype:
@@ -214,4 +198,9 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
                 f"must be whole numbers from {limits.min} to {limits.max}. "
                 f"Received: {array[~is_right].flat[0]}"
             )
-    return array.astype(dtype)
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    if "float" in dtype and np.isinf(converted).sum() > np.isinf(array).sum():
+        largest = np.nanmax(np.abs(array))
+        raise ValueError(f"must be numbers of {dtype}. Received: {largest:.3g}")
+    return converted

@@ -36,17 +36,7 @@ def limits_of(
     given: Mapping[str, float] | None,
     tolerance: float | None,
 ) -> dict[str, float]:
-    """Returns the limits of a quantized file by name; none for float32.
-
-    Args:
-        quantization: The file's mode, or None.
-        given: The caller's `limits`, or None.
-        tolerance: The caller's `tolerance`, or None.
-
-    Raises:
-        ValueError: A limit that a file of this mode does not have, or that is
-            out of its range.
-    """
+    """Returns the limits of a quantized file by name; none for float32."""
     if quantization is None:
         if given is not None:
             raise ValueError(

@@ -55,9 +55,6 @@ def cut_strings(signature: Signature) -> Signature:
     (of several inputs, their names joined by underscores; those of strings, if
     there are such), followed by the name of its layer if several inputs would
     have the same name. Other numeric inputs stay.
-
-    Raises:
-        ValueError: The model cannot be cut; the message says why.
     """
     model = signature.model
     outputs = output_of(model)
@@ -129,6 +126,7 @@ def cut_strings(signature: Signature) -> Signature:
             found = part(given, mask=masks if pad_ids else None, training=False)
         return named_outputs(model, found)
 
+    made = {n: x for n, x in tensors.items() if x is not sources.get(n)}
     # A Sequential has the batch of its first data for its own.
     is_free = all(spec.shape[0] is None for spec in signature.specs.values())
     return Signature(
@@ -144,7 +142,7 @@ def cut_strings(signature: Signature) -> Signature:
         call,
         cut_at=cuts[0] if is_one else None,
         strings=StringModel(
-            signature, _reader(tensors, sources), _layers(tensors, sources)
+            signature, _reader(tensors, made, sources), [*made]
         ),
     )
 
@@ -202,28 +200,12 @@ def _roots(
     return [name for name, each in sources.items() if id(each) in found]
 
 
-def _layers(
-    tensors: Mapping[str, keras.KerasTensor],
-    sources: Mapping[str, keras.KerasTensor],
-) -> dict[str, str | None]:
-    """Returns the layers of `StringModel`."""
-    return {
-        name: layer.name
-        if isinstance(layer := layer_of(tensor), keras.Layer)
-        and len(read := sources_of(tensor)) == 1
-        and any(read[0] is each for each in sources.values())
-        else None
-        for name, tensor in tensors.items()
-        if tensor is not sources.get(name)
-    }
-
-
 def _reader(
     tensors: Mapping[str, keras.KerasTensor],
+    made: Mapping[str, keras.KerasTensor],
     sources: Mapping[str, keras.KerasTensor],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Returns a function from inputs with strings to those of the cut model."""
-    made = {name: tensors[name] for name in _layers(tensors, sources)}
     needed = [
         name
         for name in sources
@@ -273,9 +255,7 @@ def steps(
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
     """Yields each tensor before the outputs, its operation, and its inputs.
 
-    Args:
-        outputs: Where to begin.
-        beyond_cuts: Whether to continue before strings and lookups.
+    Unless `beyond_cuts`, none before strings and lookups.
     """
     # Follow the history of the tensors: a layer shared by several models has
     # several outputs.

@@ -24,13 +24,6 @@ def encode_signature(signature: Signature) -> Signature | None:
     and output are the contextual and the pooled embeddings. At padded positions
     `contextual` holds whatever the model computes there. If it has a Keras
     mask, this is the output `mask`, bool of `(batch, seq)`.
-
-    Args:
-        signature: The signature of the whole model.
-
-    Returns:
-        A signature of the same inputs; or None if the model is subclassed,
-        takes neither text nor ids, or has no such operation, or several.
     """
     model = signature.model
     if not getattr(model, "inputs", None) or not any(

@@ -19,18 +19,10 @@ def signature_of(
 ) -> Signature:
     """Returns a model's signature.
 
-    Args:
-        name: Name of the signature.
-        model: The model.
-        shapes: Shapes, or `keras.InputSpec`s, of some inputs by name. A model
-            without symbolic inputs, as subclassed ones are, needs a
-            `keras.InputSpec` for each, unless `call` takes only floats: then
-            the inputs have the shapes of the model's first call, with any
-            batch, and plain shapes narrow these.
-
-    Raises:
-        ValueError: A model that is not built, or names or shapes that do not
-            fit it.
+    `shapes` are shapes, or `keras.InputSpec`s, of some inputs by name. A model
+    without symbolic inputs, as subclassed ones are, needs a `keras.InputSpec`
+    for each, unless `call` takes only floats: then the inputs have the shapes
+    of the model's first call, with any batch, and plain shapes narrow these.
     """
     if getattr(model, "inputs", None):
         specs = with_shapes(name, model, _specs(name, model), shapes)
@@ -85,11 +77,12 @@ def _unguessed(
     shape = (None, *spec.shape[1:])
     if "float" in spec.dtype and takes_ids(model, shape):
         sizes = "x".join("?" if size is None else f"{size}" for size in shape)
+        made = input_code(shape, "int32", "ids")
         raise ValueError(
             f"Signature '{name}': model '{model.name}' takes only "
             f"{spec.dtype} of shape {tuple(spec.shape)}, because it was built "
             "from data. Add an input, which keeps the weights: "
-            f"`{_with_input(model, shape, 'int32', 'ids')}` "
+            f"`keras.Sequential([{made}, *model.layers])` "
             f"(--input ids:int32:{sizes})"
         )
     is_half = spec.dtype.endswith("float16")
@@ -135,6 +128,13 @@ def _specs_of_called(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> dict[str, keras.InputSpec]:
     """Returns the specs of a model that only its calls know the inputs of."""
+    if type(model).call is keras.Model.call:
+        inner = [layer.name for layer in model.layers]
+        raise ValueError(
+            f"Model '{model.name}' has no `call`, so it gives no outputs. "
+            "Export the part of it that does, such as `model.generator`, or "
+            f"give it a `call`. Its layers: {', '.join(inner) or 'none'}"
+        )
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' is not built, and so has no weights. Call "
@@ -181,12 +181,8 @@ def _specs_of_called(
 class _Call:
     """Calls a model on tensors by name; equal for equal names.
 
-    Attributes:
-        model: The model.
-        names: The names.
-        arguments: For each argument a name, or a list or dict of names.
-        by_keyword: Whether each argument has the name of its tensor.
-        returned: The structure of the model's outputs, known after a call.
+    `arguments` are names, or lists or dicts of names; `returned` has the
+    structure of the model's outputs after a call.
     """
 
     model: keras.Model
@@ -349,12 +345,7 @@ def output_of(model: keras.Model) -> Any:
 
 
 def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
-    """Returns named outputs in the structure that their model returns.
-
-    Args:
-        structure: The structure of the model's output.
-        outputs: The named outputs, and perhaps more.
-    """
+    """Returns named outputs in the structure that their model returns."""
     count = len(keras.tree.flatten(structure))
     if isinstance(structure, Mapping) or len(outputs) != count:
         return dict(outputs)
@@ -370,13 +361,7 @@ def is_sequential(model: keras.Model) -> bool:
 def check_names(
     signature: str, names: list[str], model: keras.Model | None = None
 ) -> None:
-    """Raises `ValueError` for names that exported inputs cannot have.
-
-    Args:
-        signature: The name of the signature.
-        names: The names.
-        model: The model whose inputs have these names, if there is one.
-    """
+    """Raises `ValueError` for names that exported inputs cannot have."""
     # TensorFlow's signatures have names in lower case inside.
     different = {name.lower() for name in names}
     if all(map(_is_plain, names)) and len(different) == len(names):
@@ -411,18 +396,16 @@ def _with_names(model: keras.Model) -> str:
         return f"keras.Sequential([{made[0]}, *model.layers])"
     packed = keras.tree.pack_sequence_as(model.input, made)
     inputs = str(packed).replace('"', "")  # they are code, not strings
+    outputs = "model(x)"
+    if not isinstance(model.output, dict):
+        names = [*named_outputs(model, model.output)]
+        outputs = (
+            f"{{'{names[0]}': model(x)}}"
+            if len(names) == 1
+            else f"dict(zip({names}, keras.tree.flatten(model(x))))"
+        )
     # Flat, since Keras warns of dicts whose keys are not the input names.
-    return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
-
-
-def _with_input(
-    model: keras.Model, shape: Sequence[int | None], dtype: str, name: str
-) -> str:
-    """Returns the code that gives `model`, of one input, another input."""
-    made = input_code(shape, dtype, name)
-    if is_sequential(model):
-        return f"keras.Sequential([{made}, *model.layers])"
-    return f"keras.Model(x := {made}, model(x))"
+    return f"keras.Model(keras.tree.flatten(x := {inputs}), {outputs})"
 
 
 def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:
@@ -438,9 +421,7 @@ def in_code(
 ) -> str:
     """Returns the `signatures` of a model called `model`, and as options.
 
-    Args:
-        shapes: Shapes by the name of the input, by the name of the signature.
-        dtypes: Dtypes of the inputs, for a model that does not know them.
+    With `dtypes` of the inputs, for a model that does not know them.
     """
 
     def spec(name: str, shape: Sequence[int | None]) -> str:

@@ -31,26 +31,8 @@ def with_labels(
 ) -> list[Signature]:
     """Returns signatures with outputs that name the classes of their scores.
 
-    Scores `(batch, classes)`, or `(batch, seq, classes)` for tokens, get two
-    outputs of strings: `classes`, of the scores' shape and order, as in
-    TensorFlow's Classify signatures; and `label`, without the last dimension:
-    the class of the highest score, the first of several equal ones. If `labels`
-    is a dict they are `<output>_classes` and `<output>_label`.
-
-    One probability, such as a sigmoid's, takes two labels: it is that of the
-    second, which is in `classes`, and `label` is the second where it is at
-    least 0.5.
-
-    Args:
-        signatures: The signatures of one exported model.
-        labels: The names, or a dict of names by output.
-
-    Returns:
-        The signatures, in order; those without scores unchanged.
-
-    Raises:
-        ValueError: Labels that are no distinct strings, or that fit no
-            signature's scores.
+    See `labels` of `export_saved_model`. Of several equal scores the first
+    one's class is the `label`.
     """
     check_labels(labels)
     outputs = [outputs_of(signature) for signature in signatures]
@@ -61,7 +43,10 @@ def with_labels(
         added = []
         for given, names in by_output.items():
             own = given or (next(iter(shapes)) if len(shapes) == 1 else "")
-            if _fit(shapes.get(own), names):
+            shape = shapes.get(own, ())
+            if len(shape) > 1 and (
+                shape[-1] == len(names) or _is_probability(shape, names)
+            ):
                 used.add(given)
                 prefix = f"{given}_" if given else ""
                 _check_addition(signature, shapes, own, prefix)
@@ -69,13 +54,18 @@ def with_labels(
         resolved.append(_labelled(signature, added) if added else signature)
     for given, names in by_output.items():
         if given not in used:
+            texts = [
+                f"{name} of shape {shape}"
+                for shapes in outputs
+                for name, shape in shapes.items()
+            ]
             of = f"'{given}'" if given else "the model's one output"
             raise ValueError(
                 f"`labels` must name each score of {of}, of shape (batch, "
                 f"..., scores). Received: {len(names)} labels for "
-                f"{_describe(outputs)}. Give several outputs a dict of labels "
-                "by output; leave out `labels` (--labels) if the model gives "
-                "vectors, not scores"
+                f"{', '.join(dict.fromkeys(texts))}. Give several outputs a "
+                "dict of labels by output; leave out `labels` (--labels) if "
+                "the model gives vectors, not scores"
             )
     return resolved
 
@@ -128,22 +118,6 @@ def outputs_of(signature: Signature) -> dict[str, Shape]:
     else:
         tensors = trace(signature).structured_outputs
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _describe(outputs: Sequence[Mapping[str, Shape]]) -> str:
-    texts = [
-        f"{name} of shape {shape}"
-        for shapes in outputs
-        for name, shape in shapes.items()
-    ]
-    return ", ".join(dict.fromkeys(texts))
-
-
-def _fit(shape: Shape | None, labels: Sequence[str]) -> bool:
-    """Returns whether an output of a shape has a score for each label."""
-    if shape is None or len(shape) < 2:
-        return False
-    return shape[-1] == len(labels) or _is_probability(shape, labels)
 
 
 def _is_probability(shape: Shape, labels: Sequence[str]) -> bool:

@@ -23,10 +23,6 @@ def with_lengths(signature: Signature) -> Signature:
     """Returns the signature `from_ids`: ids at or past a length become padding.
 
     A length below 0 counts as 0, and a longer one as the length of `ids`.
-
-    Returns:
-        A signature of `ids`, `(batch, seq)`, and `lengths`, int32 `(batch,)`;
-        or the given one if its input is no single sequence of integers.
     """
     name, spec = next(iter(signature.specs.items()))
     if (

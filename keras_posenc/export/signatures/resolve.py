@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -27,40 +26,10 @@ _OFFERED = (
 )
 
 
-def check_model(model: Any) -> None:
-    """Raises `ValueError` for anything but a model, such as its path."""
-    if isinstance(model, keras.Model):
-        return
-    hint = ""
-    if isinstance(model, str | Path):
-        hint = f". Load it: keras.saving.load_model('{model}')"
-    raise ValueError(
-        "`model` must be a keras.Model, of Keras 3. Received: "
-        f"model={model!r}{hint}"
-    )
-
-
 def resolve_signatures(
     model: keras.Model, signatures: Mapping[str, Any] | None = None
 ) -> list[Signature]:
-    """Returns the signatures of an export of `model`.
-
-    Args:
-        model: The model to export.
-        signatures: For each name a model, or a pair of a model and a dict of
-            the shapes (or `keras.InputSpec`s) of its inputs by name. By default
-            those that the model offers (see `offered`), else `serving_default`,
-            and `from_ids` if the model takes strings: the model cut at its
-            first numeric tensor.
-
-    Returns:
-        One `Signature` for each name.
-
-    Raises:
-        ValueError: A model that is not built, or names or shapes that do not
-            fit it.
-    """
-    check_model(model)
+    """Returns the signatures of an export of `model`."""
     if signatures is None and not (signatures := offered(model)):
         default = signature_of(DEFAULT, model, {})
         cut = from_ids(default)
@@ -71,11 +40,7 @@ def resolve_signatures(
 def as_given(
     signatures: Any,
 ) -> Iterator[tuple[str, keras.Model, Mapping[str, Any]]]:
-    """Yields name, model and shapes by input name of each signature.
-
-    Raises:
-        ValueError: The argument is no dict of these.
-    """
+    """Yields name, model and shapes by input name of each signature."""
     if not isinstance(signatures, Mapping) or not signatures:
         raise ValueError(
             "`signatures` must be a dict of a model, or of a pair (model, "
@@ -118,15 +83,10 @@ def resolve_numeric_signatures(
     Like `resolve_signatures`, but a model of strings, or of integers that it
     looks up, is cut after them: see `cut_strings`. Shapes are those of the cut
     model's inputs.
-
-    Raises:
-        ValueError: Also for a signature that cannot be cut.
     """
-    check_model(model)
-    given = signatures
-    if given is None:
-        given = offered_in_numbers(model) or {DEFAULT: model}
-    resolved = [_numeric_signature(*each) for each in as_given(given)]
+    if signatures is None:
+        signatures = offered_in_numbers(model) or {DEFAULT: model}
+    resolved = [_numeric_signature(*each) for each in as_given(signatures)]
     for signature in resolved:
         for name, spec in signature.specs.items():
             if spec.dtype in ("string", "bfloat16"):
@@ -159,11 +119,7 @@ def _numeric_signature(
 
 
 def offered(model: keras.Model) -> dict[str, keras.Model]:
-    """Returns the signatures that a model offers, by name; most have none.
-
-    Raises:
-        ValueError: `offered_signatures` returns no dict with `serving_default`.
-    """
+    """Returns the signatures that a model offers, by name; most have none."""
     offer = Offers.of(model).offered_signatures
     if offer is None:
         return {}
@@ -190,22 +146,7 @@ def resolve_serving_signatures(
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
 ) -> list[Signature]:
-    """Returns the signatures of a server's export of `model`.
-
-    Args:
-        model: The model to export.
-        signatures: As for `resolve_signatures`, if given. By default those that
-            the model offers, `from_ids` with `lengths`; else `serving_default`,
-            the model itself; `from_ids`, from `ids` and `lengths`, if the model
-            takes strings or only a sequence of ids; and `encode`, the
-            embeddings, if it has some. Numbers that a vocabulary looks up are
-            no ids, and looked-up categories no texts: for those, neither is
-            made. Also those that the model adds (`Offers.added_signatures`).
-        labels: The names of a classifier's classes; see `with_labels`.
-
-    Raises:
-        ValueError: As `resolve_signatures` and `with_labels` do.
-    """
+    """Returns the signatures of a server's export of `model`."""
     resolved = resolve_signatures(model, signatures)
     further: list[Signature | None] = []
     if signatures is None:

@@ -84,12 +84,8 @@ class Signature:
     ) -> dict[str, tuple[int, ...]]:
         """Returns the inputs' shapes by name, with sizes for dynamic axes.
 
-        Args:
-            batch: Size of a dynamic batch.
-            length: Size of the other dynamic axes.
-            long: Which of these axes of an input, counted from 0, alone has
-                this size; None for all.
-            others: The size of the others then.
+        These are `length`, but if `long` is given, only of that dynamic axis,
+        counted from 0; then the others are `others`.
         """
         shapes = {}
         for name, spec in self.specs.items():
@@ -110,14 +106,12 @@ class StringModel:
     Attributes:
         signature: The signature of the whole model.
         to_numbers: From its inputs to those of the cut signature, as tensors.
-        layers: For each input of the cut signature that is no input of the
-            whole: the name of the layer that makes it from one of these, or
-            None if several operations are needed.
+        made: The inputs of the cut signature that are no inputs of the whole.
     """
 
     signature: Signature
     to_numbers: Callable[[Mapping[str, Any]], dict[str, Any]]
-    layers: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    made: Sequence[str] = ()
 
     def cut(self, arrays: Arrays) -> Arrays:
         """Returns the inputs of the cut signature, as arrays."""

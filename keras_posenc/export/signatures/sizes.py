@@ -23,12 +23,6 @@ def check_size(
     """Raises `ExportError` if one file cannot hold the weights.
 
     Before the model is run and converted, which takes long.
-
-    Args:
-        signatures: The signatures of the file.
-        format_name: Name of the format.
-        advice: What to do instead, as text.
-        share: Bytes of the file for each byte of weights, at least.
     """
     variables = {
         id(variable): variable

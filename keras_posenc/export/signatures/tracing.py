@@ -15,11 +15,7 @@ from keras_posenc.keras_internals import kept_names
 
 
 def trace(signature: Signature) -> Any:
-    """Returns the signature as a TensorFlow graph function of dynamic shapes.
-
-    Raises:
-        ExportError: The model's code cannot be traced.
-    """
+    """Returns the signature as a TensorFlow graph function of any sizes."""
     import tensorflow as tf
 
     def call(**inputs: Any) -> dict[str, Any]:

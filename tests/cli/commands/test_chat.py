@@ -2,7 +2,6 @@
 
 import builtins
 import io
-import json
 import os
 import re
 import signal
@@ -144,53 +143,20 @@ def test_ctrl_c_stops_the_reply_alone(folder, model, capfd, monkeypatch):
     assert found.err.splitlines()[-1] == "keras-posenc: stopped"
 
 
-class Exported:
-    """In place of an inspected export, which runs in another process."""
-
-    takes_texts, noise_length = True, None
-
-    def run(self, texts, names, *, seed):
-        return {"text": [text.upper() for text in texts], "ended": [False]}
-
-
-def test_an_exported_model(folder, capfd, monkeypatch):
-    monkeypatch.setattr(
-        "keras_posenc_cli.exported_generator.read_generator",
-        lambda path, **options: Exported(),
-    )
-    given = ["chat", str(folder / "exported"), "--prompt", "Hi"]
-    assert main(given) == 2
-    assert "--template FOLDER" in capfd.readouterr().err
-    (folder / "chat_template.jinja").write_text("{{ bos_token }}" + TEMPLATE)
-    given += ["--template", str(folder)]
-    special = {"bos_token": "<s>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(special))
-    assert main(given) == 0
-    found = capfd.readouterr()
-    assert found.out == "<S>USER:HI\n\n"
-    assert "cut off" in found.err
-    # A tokenizer that puts the start token before texts itself.
-    monkeypatch.setattr(
-        "keras_posenc.checkpoints.language_model.start_of", lambda _: "<s>"
-    )
-    assert main(given) == 0
-    assert capfd.readouterr().out == "USER:HI\n\n"
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    assert main(given) == 2
-    assert "puts '<s>' before each text" in capfd.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("file", "options", "message"),
     [
         ("plain.keras", [], "has no chat template"),
         ("texts.keras", [], "is a Generator, .* template. Give the folder of"),
-        ("strict.keras", ["--system", "S"], "--system: .* user: no chats. L"),
-        ("user.keras", ["--system", "S"], "has no place for it. Leave it out"),
+        ("strict.keras", ["--system", "S"], "--system: .* user: no chats"),
+        (
+            "user.keras",
+            ["--system", "S"],
+            "has no place for it. Put its",
+        ),
         ("chats.keras", ["--seed", "1"], "does not sample"),
         ("chats.keras", ["--prompt", " "], "--prompt is empty"),
-        ("chats.keras", ["--template", "x"], "has its own"),
-        ("exported", ["--max-new-tokens", "3"], "has it fixed"),
+        ("exported", [], "must be the folder of a checkpoint, a .keras file"),
         ("missing", [], "does not exist"),
         ("model.gguf", [], "is a GGUF file"),
     ],

@@ -149,6 +149,16 @@ class TestExport:
             each["shapes"] for each in json.loads(result.out)["timings"]
         ] == [{"ids": [1, length]} for length in (3, 4, 5)]
 
+    def test_the_recipe_that_auto_found(self, cli, tmp_path, monkeypatch):
+        np.savez(tmp_path / "some.npz", ids=np.arange(12).reshape(2, 6))
+        out, recipe = tmp_path / "m.tflite", [{"regex": ".*", "bits": 8}]
+        found = SimpleNamespace(path=out, report=None, quantization=recipe)
+        monkeypatch.setattr(kp, "quantize", lambda *_, **__: found)
+        line = ("export", "litert", "model.keras", "--out", out)
+        line += ("--quantization", "auto", "--samples", tmp_path / "some.npz")
+        assert json.dumps(recipe) in cli(*line).out
+        assert json.loads(cli(*line, "--json").out)["recipe"] == recipe
+
     def test_onnx_file(self, cli, tmp_path, export):
         pytest.importorskip("tf2onnx")
         path = tmp_path / "m.onnx"

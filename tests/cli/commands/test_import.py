@@ -112,7 +112,7 @@ class TestImport:
             result = run(command, checkpoint)
             assert result.code == 2
             command = "import tiny --ignore-keys 'my note' surprise"
-            assert f"keras-posenc {command} writes a" in result.err
+            assert f"keras-posenc {command} passes over" in result.err
         result = run(*shlex.split(command))
         assert result.code == 0, result.err
         result = run("import", checkpoint, "--ignore-keys", "hidden_act")

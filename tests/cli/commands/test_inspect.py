@@ -142,6 +142,5 @@ class TestInspect:
         line, how = result.out.splitlines()
         assert ": Keras Generator 'generator" in line
         assert how == (
-            "By beam search: 3 beams, length penalty 0; at most 7 tokens; "
-            "start id 2; end ids 3, 4."
+            "Generates with max_length=7, beams=3, start_id=2, end_ids=(3, 4)."
         )

@@ -276,7 +276,7 @@ def judge(kind, path, cases):
     return "same outputs" if same else "other outputs"
 
 
-def run_here(name, *arguments, limits, show=None):
+def run_here(name, *arguments, limits):
     """Like `run_in_worker`, in this process, which is a mutant's own."""
     return importlib.import_module(name).main(*arguments)
 
@@ -284,11 +284,16 @@ def run_here(name, *arguments, limits, show=None):
 class WorkerHere(contextlib.nullcontext):
     """Like `Worker`, in this process."""
 
+    uses = 0
+
     def __init__(self, module):
         self.enter_result = self
         self.module = module
 
     def call(self, *arguments):
+        pass
+
+    def end(self):
         pass
 
     def run(self, *arguments, **named):

@@ -126,6 +126,37 @@ def saved_and_more(graph):
     saves(graph)[1].node_def.add(name="print", op="PrintV2")
 
 
+def called_by_an_attribute_of_an_attribute(graph, name):
+    node = graph.graph_def.node.add(name="a", op="PartitionedCall")
+    node.attr["f"].func.name = "caller"
+    node.attr["f"].func.attr["g"].func.name = name
+    function = graph.graph_def.library.function.add()
+    function.signature.name = "caller"
+    call = function.node_def.add(name="call", op="PartitionedCall")
+    call.attr["f"].placeholder = "g"
+
+
+def saved_by_an_attribute_of_an_attribute(graph):
+    name = saves(graph)[1].signature.name
+    called_by_an_attribute_of_an_attribute(graph, name)
+
+
+def saved_by_a_default(graph):
+    function = graph.graph_def.library.function.add()
+    function.signature.name = "by_default"
+    given = function.signature.attr.add(name="g", type="func")
+    given.default_value.func.name = saves(graph)[1].signature.name
+
+
+def saved_by_an_optimizer(graph):
+    saves(graph)[1].attr["api_implements"].s = b"anything"
+
+
+def saved_by_a_collection(graph):
+    name = saves(graph)[0].name.encode()
+    graph.collection_def["variables"].bytes_list.value.append(name)
+
+
 def restored_from_another_path(graph):
     add_path(graph.graph_def.node)
     restores(graph)[0].input[0] = "path"
@@ -176,22 +207,43 @@ def assigned_a_second_time(graph):
     again.name, again.input[0], again.input[1] = "again", "Variable:0", "path"
 
 
+def assigned_in_part(graph):
+    add_path(graph.graph_def.node)
+    graph.graph_def.node.add(
+        name="again",
+        op="ResourceStridedSliceAssign",
+        input=["Variable:0", "path", "path", "path", "path"],
+    )
+
+
 def assigned_by_another_handle(graph):
     handle = only(graph.graph_def.node, op="VarHandleOp", name="Variable")
     graph.graph_def.node.add().CopyFrom(handle)
     graph.graph_def.node[-1].name = "other"
 
 
-def passed_to_its_initializer(graph):
-    add_path(graph.graph_def.node)
-    function = next(
-        f.signature.name
+def initializer(graph):
+    return next(
+        f
         for f in graph.graph_def.library.function
         if any(n.op.startswith("InitializeTable") for n in f.node_def)
     )
+
+
+def passed_to_its_initializer(graph):
+    add_path(graph.graph_def.node)
     for node in graph.graph_def.node:
-        if node.attr["f"].func.name == function:
+        if node.attr["f"].func.name == initializer(graph).signature.name:
             node.input[0] = "path"
+
+
+def passed_by_an_attribute_of_an_attribute(graph):
+    name = initializer(graph).signature.name
+    called_by_an_attribute_of_an_attribute(graph, name)
+
+
+def passed_by_an_optimizer(graph):
+    initializer(graph).attr["api_implements"].s = b"anything"
 
 
 def bound_in_python(graph):
@@ -219,6 +271,10 @@ FORGERIES = {
         saved_by_python,
         saved_by_a_client,
         saved_by_the_initializer,
+        saved_by_an_attribute_of_an_attribute,
+        saved_by_a_default,
+        saved_by_an_optimizer,
+        saved_by_a_collection,
         saved_by_another_node,
         saved_as_it_is_restored,
         saved_to_another_path,
@@ -235,8 +291,11 @@ FORGERIES = {
     ("InitializeTableFromTextFileV2",): [
         assigned_to_its_variable,
         assigned_a_second_time,
+        assigned_in_part,
         assigned_by_another_handle,
         passed_to_its_initializer,
+        passed_by_an_attribute_of_an_attribute,
+        passed_by_an_optimizer,
         bound_in_python,
         constant_in_its_place,
         sent_by_a_client,

@@ -200,18 +200,6 @@ def test_litert_file_that_writes_to_a_file(printing):
     assert kp.inspect_export(printing).unsafe_operators == ["FlexPrintV2"]
 
 
-def test_litert_file_that_calls_an_operator_otherwise(printing, tmp_path):
-    """What a runtime runs is in the operator's options."""
-    path, content = tmp_path / "model.tflite", printing.read_bytes()
-    for forged, found in (
-        (content.replace(b"FlexPrintV2", b"FlexReverse"), "FlexPrintV2"),
-        (content.replace(b"\x12\x07PrintV2", b"\x12\x07Reverse"), "Flex"),
-    ):
-        assert forged != content
-        path.write_bytes(forged)
-        assert kp.inspect_export(path).unsafe_operators == [found]
-
-
 # ---- Names that a terminal would obey
 
 # A title, a bell, markup of rich that closes nothing, a line and right to left.

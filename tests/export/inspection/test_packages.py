@@ -61,7 +61,6 @@ def test_who_takes_no_packages(package, capfd):
     with pytest.raises(ValueError, match="Scoring takes no LiteRT-LM"):
         kp.Scorer(package)
     for command, words in (
-        (["generate", str(package), "a"], "generate takes no LiteRT-LM"),
         (["export", "litert", str(package), "--out", "x.tflite"], "must be a"),
         (["bench", str(package), "--signature", "a"], "must be None, or a"),
     ):

@@ -196,6 +196,41 @@ def test_sizes_are_known_before_a_run(tmp_path, build):
     )
 
 
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint32")
+
+
+def test_compiled_model_that_differs_is_reported(tmp_path):
+    """The file is right, and LiteRT's recommended runtime cannot run it."""
+    x = keras.Input((None, 8), name="x")
+    half = layers.Lambda(lambda x: x[:, : tf.shape(x)[1] // 2 + 1])
+    report = kp.export_litert(
+        keras.Model(x, half(x)),
+        tmp_path / "m.tflite",
+        max_length=5,
+        verbose=False,
+    ).report
+    assert report.passed
+    (line,) = str(report).splitlines()[1:]
+    assert line.startswith("CompiledModel: different: ")
+    assert "`signatures={'serving_default': (model, {'x': (" in line
+
+
+def test_compiled_model_takes_each_dtype(tmp_path):
+    """Its Python interface has no name for some of them."""
+    ids = {name: np.array([[1], [0]], name) for name in DTYPES}
+    inputs = {n: keras.Input((1,), dtype=n, name=n) for n in DTYPES}
+    floats = {f"{n}s": ops.cast(x, "float32") for n, x in inputs.items()}
+    wide = ops.cast(inputs["int32"], "int64")
+    report = kp.export_litert(
+        keras.Model(inputs, {**floats, "wide": wide}),
+        tmp_path / "m.tflite",
+        samples=ids,
+        verbose=False,
+    ).report
+    assert "CompiledModel: equal" in report.details()
+    assert "CompiledModel" not in str(report)
+
+
 # ---- Models of any kind
 
 
@@ -211,6 +246,7 @@ def test_models_of_any_kind(make, tmp_path):
     ).report
     assert report.passed
     assert report.foreign_operators == []
+    assert "CompiledModel: equal" in report.details()
     interpreter, compiled = kp.verify_export(report.path).runtimes
     assert interpreter.errors == compiled.errors == []
     assert {case.signature for case in report.cases} == set(signatures)

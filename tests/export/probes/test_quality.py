@@ -6,7 +6,8 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.probes.quality import kinds_of, quality_of
+from keras_posenc.export.probes.compare import kinds_of
+from keras_posenc.export.probes.quality import quality_of
 from keras_posenc.export.probes.tolerance import limits_of
 from keras_posenc.export.signatures.resolve import resolve_signatures
 
@@ -103,7 +104,7 @@ def test_classes_and_labels_agree():
     assert quality_of("integers", [(rare, 0 * rare)]).agreement == 0
     assert quality_of("vectors", [(np.zeros((0, 3)), np.zeros((0, 3)))]) is None
     lost = quality_of("vectors", [(scores, np.zeros_like(scores))])
-    assert lost.too_low({"sqnr": 6.0, "cosine": 0.7}) == ["sqnr", "cosine"]
+    assert lost.exceeded({"sqnr": 6.0, "cosine": 0.7}) == ["sqnr", "cosine"]
 
 
 @pytest.mark.parametrize("hidden", [-1e9, np.finfo("float32").min, -np.inf])
@@ -113,16 +114,16 @@ def test_masked_numbers_hide_nothing(hidden):
     logits[:, [0, 4]] = hidden
     noise = np.where(logits == hidden, hidden, rng.normal(0, 50, logits.shape))
     found = quality_of("vectors", [(logits, noise)])
-    assert found.too_low({"sqnr": 4.0, "cosine": 0.7}) == ["sqnr", "cosine"]
+    assert found.exceeded({"sqnr": 4.0, "cosine": 0.7}) == ["sqnr", "cosine"]
     near = np.where(logits == hidden, hidden, logits + 1e-3)
     assert quality_of("vectors", [(logits, near)]).sqnr > 60
     # Large numbers of a regression hide nothing either.
     found = quality_of(
         "vectors", [(1e9 * rng.normal(size=(9, 1)), np.ones((9, 1)))]
     )
-    assert found.too_low({"sqnr": 4.0}) == ["sqnr"]
+    assert found.exceeded({"sqnr": 4.0}) == ["sqnr"]
     near[0, 0] = 0.0  # no longer hidden
-    assert quality_of("vectors", [(logits, near)]).too_low({"sqnr": 4.0})
+    assert quality_of("vectors", [(logits, near)]).exceeded({"sqnr": 4.0})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.export.probes.compare import kinds_of
 from keras_posenc.export.probes.generate import Probes
-from keras_posenc.export.probes.quality import kinds_of, quality_of
+from keras_posenc.export.probes.quality import quality_of
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 

@@ -46,7 +46,6 @@ def counting_in_python():
 LAYERS = {
     "lstm": stateful,
     "counting": Counting,
-    "drifting": lambda: Counting(1e-9),
     "noisy": Noisy,
 }
 
@@ -72,7 +71,7 @@ def refused(run):
         "noisy",
         *(
             pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("lstm", "counting", "drifting")
+            for kind in ("lstm", "counting")
         ),
     ],
 )

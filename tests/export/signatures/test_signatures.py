@@ -574,8 +574,6 @@ def nesting(nest):
 @pytest.mark.parametrize(
     ("make_model", "shapes", "message"),
     [
-        (lambda: "model.keras", None, r"`model` must be a keras\.Model"),
-        (lambda: layers.Dense(2), None, r"`model` must be a keras\.Model"),
         (subclass, {"ids": (None, 3)}, r"a keras\.InputSpec for each"),
         (
             subclass,

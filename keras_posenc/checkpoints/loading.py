@@ -1,0 +1,168 @@
+"""From a folder to a model: one way for encoders, decoders and both."""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_posenc.checkpoints import families as _families
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
+from keras_posenc.checkpoints.families.jina_bert import JinaBert
+from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.folder import CONFIG, MODULES, Folder
+from keras_posenc.checkpoints.heads import SEQUENCE
+from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.keras_internals import layers_within
+from keras_posenc.text.files import shown
+from keras_posenc.transformer.transformer import Transformer
+from keras_posenc.transformer.transformer_decoder_model import (
+    TransformerDecoderModel,
+)
+
+# The families by `model_type`, of the files of `families/`.
+TYPES: dict[str, type[Family]] = {
+    kind: value
+    for module in pkgutil.iter_modules(_families.__path__)
+    for value in vars(
+        importlib.import_module(f"{_families.__name__}.{module.name}")
+    ).values()
+    if isinstance(value, type) and issubclass(value, Family)
+    for kind in vars(value).get("types", ())
+}
+# Families under the type of another one, by `position_embedding_type`.
+VARIANTS: dict[tuple[str, str], type[Family]] = {("bert", "alibi"): JinaBert}
+
+
+def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
+    """Returns a checkpoint's `model_type`, and a new object of its family."""
+    path = folder.path / CONFIG
+    config = Config(values, path)
+    kind = config.take("model_type", None, str, type(None))
+    types = ", ".join(sorted(TYPES))
+    if kind is None:
+        kind = _by_tensors(Tensors(folder))
+        if kind is None:
+            raise ValueError(
+                f"'{path}' has no key 'model_type', and the names of the "
+                "tensors do not tell it. Write the type into the file, such as "
+                f'"model_type": "bert", if the model is of one of these: '
+                f"{types}"
+            )
+    if kind not in TYPES:
+        raise config.wrong(
+            "model_type", f"'{kind}' is not supported, only {types}"
+        )
+    variant = kind, str(values.get("position_embedding_type"))
+    return kind, VARIANTS.get(variant, TYPES[kind])()
+
+
+def _by_tensors(tensors: Tensors) -> str | None:
+    """Returns the type of the one family whose prefix tensors have."""
+    found = [
+        kind
+        for kind, family in TYPES.items()
+        if not issubclass(family, DecoderFamily | EncoderDecoder)
+        and family.prefix not in ("", "model.")  # which others have too
+        and any(name.startswith(family.prefix) for name in tensors.names)
+    ]
+    if len({TYPES[kind].prefix for kind in found}) != 1:
+        return None
+    # Of types that are read alike, the one that the others derive from.
+    return min(found, key=lambda kind: len(TYPES[kind].__mro__))
+
+
+# The initializers of models, by default.
+_INITIALIZERS = {
+    "kernel_initializer": "glorot_uniform",
+    "embeddings_initializer": "uniform",
+}
+_GENERATING = ("ForCausalLM", "LMHeadModel", "Model")
+
+
+class _Awaited(keras.initializers.Zeros):
+    """Zeros, until the checkpoint's numbers are assigned."""
+
+
+class Loading:
+    """A checkpoint on its way to a model: `read`, then `filled`, then `finish`.
+
+    Attributes:
+        values: Its config.json.
+        kind: Its `model_type`.
+        family: Its family, as it is read: whole, or a part of it.
+        generates: Whether it generates text.
+        tensors: Its tensors, from `read` on.
+        reading: What its config says, from `read` on.
+    """
+
+    def __init__(self, folder: Folder, encoder_only: bool = False) -> None:
+        self.folder = folder
+        self.values: Mapping[str, Any] = folder.mapping(CONFIG)
+        self.kind, self.family = family_of(self.values, folder)
+        names = self.values.get("architectures")
+        name = str(names[0]) if isinstance(names, list) and names else ""
+        if isinstance(self.family, EncoderDecoder):
+            if encoder_only or name.endswith("EncoderModel"):
+                self.family = self.family.as_encoder()
+            elif name.endswith(SEQUENCE):
+                self.family = self.family.as_classifier()
+        elif isinstance(self.family, DecoderFamily):
+            if encoder_only or folder.has(MODULES):
+                self.family = self.family.as_encoder()
+            elif names and not name.endswith(_GENERATING):
+                raise ValueError(
+                    f"'{self.path}', key 'architectures': {shown(names)} is "
+                    "not supported: a decoder must be one that generates "
+                    'text, such as ["LlamaForCausalLM"]'
+                )
+        models = (Transformer, TransformerDecoderModel)
+        self.generates = self.family.model in models
+
+    @property
+    def path(self) -> Any:
+        """The path of the config."""
+        return self.folder.path / CONFIG
+
+    def read(self, ignore_keys: Sequence[str]) -> None:
+        """Reads the config, of which the tensors must be."""
+        self.tensors = Tensors(self.folder)
+        # Blocks may share their tensors, but at most a few do.
+        config = Config(self.values, self.path, 4 * len(self.tensors.names))
+        config.refuse_features()
+        reading = self.family.read(config)
+        config.finish(ignore_keys)
+        self.family.check(reading, self.tensors, self.path)
+        self.reading = self.family.settle(reading, self.tensors)
+
+    def filled(self, **options: Any) -> Any:
+        """Returns the model with these options, and the checkpoint's weights.
+
+        Random weights, which are slow to draw, are not made. Layers get their
+        usual initializers back, for models that are made from their configs.
+        """
+        awaited = dict.fromkeys(_INITIALIZERS, _Awaited())
+        try:
+            model = self.family.model(**options, **awaited)
+        except ValueError as error:
+            raise ValueError(
+                f"'{self.path}' makes no model: {error}"
+            ) from error
+        for layer in layers_within(model):
+            for key, usual in _INITIALIZERS.items():
+                if isinstance(getattr(layer, key, None), _Awaited):
+                    setattr(layer, key, keras.initializers.get(usual))
+        self.family.fill(model, self.tensors, self.reading)
+        return model
+
+    def finish(self, *unused: str) -> dict[str, Any]:
+        """Returns where the model is from; all other tensors must be used."""
+        self.tensors.finish([*self.family.unused, *unused])
+        return {
+            "model_type": self.kind,
+            "revision": self.folder.revision,
+            "sha256": self.tensors.digests(),
+        }

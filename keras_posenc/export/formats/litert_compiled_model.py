@@ -1,0 +1,104 @@
+"""Runs a LiteRT file in LiteRT's `CompiledModel` as well.
+
+It may end its process where the `Interpreter` is right: in one of its own.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_posenc.export.errors import ExportVerificationError
+from keras_posenc.export.signatures.from_model import in_code
+from keras_posenc.export.worker_client import Limits, run_model
+
+_Case = tuple[str, Mapping[str, Any]]
+
+_SECONDS = 0.2  # of runs, as the Interpreter took them
+_TIMEOUT = 60  # seconds by the clock; it has hung, too
+# Shares of the largest number, by dtype.
+_ROUNDING = {"float16": 2**-9, "bfloat16": 2**-6}
+_SHARE = 1e-4  # of other dtypes
+
+
+def compare_in_compiled_model(
+    path: Path,
+    cases: Sequence[_Case],
+    found: Sequence[Mapping[str, Any]],
+    limits: Limits,
+) -> str:
+    """Returns "equal", "different" or "not run", and what else is known.
+
+    Some `cases`, which are signatures and inputs, are run again; `found` is
+    what the Interpreter gave for each.
+    """
+    left, chosen = 1e3 * _SECONDS, list[int]()
+    for index, (_, inputs) in enumerate(cases):
+        took = found[index].get("milliseconds", 0.0)
+        if "error" in found[index] or not all(
+            np.size(value) for value in inputs.values()
+        ):
+            continue
+        if took <= left or not chosen:
+            chosen.append(index)
+            left -= took
+    if not chosen:
+        return "not run: there is no case that the Interpreter runs"
+    limits = dataclasses.replace(limits, timeout=min(limits.timeout, _TIMEOUT))
+    some = [cases[index] for index in chosen]
+    try:
+        response = run_model("litert_compiled", path, some, limits, times=1)
+    except ExportVerificationError as error:
+        if "No module named" in str(error):
+            return "not run: this ai-edge-litert has none"
+        if "did not respond within" in str(error):
+            return f"not run: it took more than {limits.timeout} s"
+        reason = f"its process {error.__cause__}" if error.__cause__ else error
+        return _different(str(reason), some[0], cases)
+    largest = 0.0
+    for index, case in zip(chosen, response["cases"], strict=True):
+        if "error" in case:
+            reason = " ".join(case["error"].split())
+            return _different(reason, cases[index], cases)
+        for name, known in found[index]["outputs"].items():
+            value = case["outputs"].get(name)
+            if value is None or value.shape != known.shape:
+                reason = f"no {name} of its shape"
+                return _different(reason, cases[index], cases)
+            difference = _difference(value, known)
+            if difference > _ROUNDING.get(known.dtype.name, _SHARE):
+                reason = f"{name} is off by {difference:.2g}"
+                return _different(reason, cases[index], cases)
+            largest = max(largest, difference)
+    return f"equal to the Interpreter, largest difference {largest:.2g}"
+
+
+def _different(reason: str, case: _Case, cases: Sequence[_Case]) -> str:
+    shapes = [
+        {name: value.shape for name, value in inputs.items()}
+        for signature, inputs in cases
+        if signature == case[0]
+    ]
+    text = (
+        f"different: {reason}. Use LiteRT's Interpreter, whose outputs are the "
+        "model's"
+    )
+    if all(each == shapes[0] for each in shapes):  # the file has fixed sizes
+        return text
+    largest = max(shapes, key=lambda each: sum(map(math.prod, each.values())))
+    return (
+        f"{text}; or export fixed sizes, if some are known only during a run: "
+        f"{in_code({case[0]: largest})}"
+    )
+
+
+def _difference(value: Any, known: Any) -> float:
+    """Returns the largest difference, as a share of the largest number."""
+    value, known = np.float64(value), np.float64(known)
+    differs = ~((value == known) | (np.isnan(value) & np.isnan(known)))
+    largest = np.max(np.abs(known), initial=0, where=np.isfinite(known))
+    found = np.abs(value[differs] - known[differs]) / (largest or 1.0)
+    return float(np.max(np.nan_to_num(found, nan=np.inf), initial=0.0))

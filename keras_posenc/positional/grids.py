@@ -1,0 +1,467 @@
+"""Images and other grids: their encodings, and positions of patches."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_posenc.checks import as_integer, check_positive, check_positive_int
+from keras_posenc.ops.broadcasting import spread
+from keras_posenc.ops.initializers import add_weight_of
+from keras_posenc.ops.named import ConfiguredLayer, keep_arguments, or_none
+from keras_posenc.ops.plain_export import kept_table, rows_of
+from keras_posenc.ops.sinusoids import Sinusoids
+from keras_posenc.ops.tables import resized_table, rows_at
+from keras_posenc.positional._merged_encoding import MergedEncoding
+
+GRIDS = {
+    1: ("batch", "length", "dim"),
+    2: ("batch", "height", "width", "dim"),
+    3: ("batch", "height", "width", "depth", "dim"),
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class AxialPositionalEncoding(MergedEncoding):
+    """Adds an encoding of each cell's position in a grid to the inputs.
+
+    The columns are split evenly among the axes, an even number for each (the
+    last axis has the rest). Each axis fills its columns with the encoding of
+    its coordinate: the sinusoid, exact as in `PositionalEncoding`, for grids
+    of any size; or learned rows, for grids up to `grid_shape`.
+
+    With the defaults this equals tatp22's `PositionalEncoding1D`, `2D` and
+    `3D`. With `layout="halves"` and a width divisible by 4 it is the table of
+    MoCo v3 and MAE; these have the columns for the width of the image first:
+    `last_axis_first=True`. For the table of Big Vision's ViT
+    (`posemb_sincos_2d`), whose exponents run from 0 to 1 *inclusive* over
+    `n = dim / 4` frequencies, also give `max_wavelength = 10000 ** (n / (n -
+    1))`.
+
+    Args:
+        num_axes: 1 (sequences), 2 (images) or 3 (volumes).
+        grid_shape: None for the sinusoid; for learned tables, the largest
+            size of each axis, `num_axes` integers.
+        max_wavelength: The base of the geometric progression of wavelengths;
+            a finite number of at least 1. Not with `grid_shape`.
+        layout: `"interleaved"` or `"halves"`, within each axis's columns. Not
+            with `grid_shape`.
+        last_axis_first: Whether the columns of the last axis come first.
+        merge_mode: `"add"` to the inputs, `"concat"` after them, or None for
+            the encoding alone.
+        encoding_dim: Width of a concatenated encoding; by default the inputs'
+            own. Only with `merge_mode="concat"`.
+        dropout: Rate of the dropout after the merge, in [0, 1).
+        embeddings_initializer: Initializer of learned tables.
+        embeddings_regularizer: Regularizer of the tables, or None.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, height, width, dim)` for two
+            axes, `(batch, height, width, depth, dim)` for three, `(batch,
+            length, dim)` for one. Sizes may be dynamic, and differ between
+            calls.
+        training: Whether dropout is active.
+
+    Returns:
+        The inputs' shape, in the layer's compute dtype; wider by
+        `encoding_dim` with `merge_mode="concat"`. A mask passes through. Cells
+        beyond a learned table raise `ValueError` if the sizes are static, and
+        are NaN if they are dynamic.
+
+    Raises:
+        ValueError: An invalid argument; inputs of another rank, not of a float
+            dtype, or of unknown width; a width that leaves no column for the
+            last axis.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None, None, 3)),
+    ...     keras.layers.Conv2D(64, 16, strides=16),
+    ...     kp.AxialPositionalEncoding(2),
+    ...     keras.layers.Reshape((-1, 64)),
+    ...     kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128),
+    ... ])
+    >>> model.output_shape
+    (None, None, 64)
+
+    References:
+        - [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929),
+          appendix D.4 (learned, the axes' halves concatenated)
+        - [He et al., 2021](https://arxiv.org/abs/2111.06377) (MAE)
+        - [Wang and Liu, 2019](https://arxiv.org/abs/1908.11415)
+        - [positional-encodings](https://github.com/tatp22/multidim-positional-encoding)
+    """
+
+    def __init__(
+        self,
+        num_axes: int = 2,
+        *,
+        grid_shape: Sequence[int] | None = None,
+        max_wavelength: float = 10000,
+        layout: str = "interleaved",
+        last_axis_first: bool = False,
+        merge_mode: str | None = "add",
+        encoding_dim: int | None = None,
+        dropout: float = 0.0,
+        embeddings_initializer: Any = "glorot_uniform",
+        embeddings_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.keep(locals())
+        self.num_axes = _check_num_axes(num_axes)
+        self.axes = GRIDS[self.num_axes]
+        self.grid_shape = _check_grid_shape(grid_shape, self.num_axes)
+        if self.grid_shape is not None:
+            for name, value, default in (
+                ("max_wavelength", self.max_wavelength, 10000),
+                ("layout", layout, "interleaved"),
+            ):
+                if value != default:
+                    raise ValueError(
+                        f"`{name}` is an option of the sinusoid, and cannot be "
+                        f"used with grid_shape. Received: {name}={value!r}, "
+                        f"grid_shape={self.grid_shape}"
+                    )
+
+    def build_encoding(self, input_shape: tuple[Any, ...]) -> None:
+        widths = self._widths(input_shape[-1])
+        self.embeddings = []
+        if self.grid_shape is None:
+            return
+        for axis, size in enumerate(self.grid_shape):
+            name = f"{self.axes[axis + 1]}_embeddings"
+            table = add_weight_of(self, name, (size, widths[axis]))
+            self.embeddings.append(table)
+
+    def call(self, inputs: Any, *, training: bool | None = None) -> Any:
+        self.check_inputs(inputs)
+        self._check_sizes(inputs.shape)
+        sizes = ops.shape(inputs)[1:-1]
+        if self.grid_shape is None:
+            encodings = self._sinusoids(sizes, inputs.shape[-1])
+        else:
+            encodings = [
+                rows_at(
+                    ops.convert_to_tensor(table),
+                    ops.arange(size, dtype="int32"),
+                )
+                for table, size in zip(self.embeddings, sizes, strict=True)
+            ]
+        encoding = _joined(encodings, self.last_axis_first)
+        return self.merge(inputs, encoding, training)
+
+    def compute_output_spec(
+        self, inputs: Any, *, training: bool | None = None
+    ) -> Any:
+        self.check_inputs(inputs)
+        self._check_sizes(inputs.shape)
+        self._widths(inputs.shape[-1])
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+        )
+
+    def resized(self, grid_shape: Sequence[int]) -> "AxialPositionalEncoding":
+        """Returns a layer with tables of other lengths, from this one's.
+
+        Each table is interpolated linearly between its first and last row, as
+        by `PositionEmbedding.resized`.
+
+        Args:
+            grid_shape: The new largest size of each axis.
+
+        Returns:
+            A new `AxialPositionalEncoding`, built if this one is.
+
+        Raises:
+            ValueError: `grid_shape` is invalid, or this layer has no tables:
+                then it takes any size already.
+        """
+        if self.grid_shape is None:
+            raise ValueError(
+                "`resized` is for learned tables; the sinusoid takes any size "
+                "already"
+            )
+        sizes = _check_grid_shape(grid_shape, self.num_axes)
+        layer = type(self).from_config(
+            {**self.get_config(), "grid_shape": sizes}
+        )
+        if self.built:
+            layer.build(self.get_build_config()["input_shape"])
+            for old, new in zip(self.embeddings, layer.embeddings, strict=True):
+                table = ops.convert_to_numpy(ops.cast(old, "float32"))
+                new.assign(resized_table(table, new.shape[0]))
+        return layer
+
+    def _widths(self, dim: int) -> list[int]:
+        """Returns the columns of each axis, in the order of the axes."""
+        dim = self.encoding_width(dim)
+        width = _axis_width(dim, self.num_axes)
+        left = dim - (self.num_axes - 1) * width
+        if left <= 0:
+            raise ValueError(
+                f"A width of {dim} leaves no column for the last of "
+                f"{self.num_axes} axes, since each of the others takes {width}."
+                f" Give a multiple of {2 * self.num_axes}. "
+                f"Received: width {dim}"
+            )
+        widths = [width] * (self.num_axes - 1) + [left]
+        return widths[::-1] if self.last_axis_first else widths
+
+    def _sinusoids(self, sizes: Any, dim: int) -> list[Any]:
+        sinusoids = Sinusoids(
+            _axis_width(self.encoding_width(dim), self.num_axes),
+            max_wavelength=self.max_wavelength,
+            layout=self.layout,
+            dtype=self.exact_dtype(),
+        )
+        return [
+            sinusoids.range(0, size)[:, :width]
+            for size, width in zip(sizes, self._widths(dim), strict=True)
+        ]
+
+    def _check_sizes(self, shape: Any) -> None:
+        if self.grid_shape is None:
+            return
+        sizes = tuple(shape)[1:-1]
+        for size, largest in zip(sizes, self.grid_shape, strict=True):
+            if size is not None and size > largest:
+                raise ValueError(
+                    f"{type(self).__name__} '{self.name}' learned only grids "
+                    f"up to grid_shape={self.grid_shape}. Use `resized` to "
+                    "make a layer for larger grids. Received: inputs with a "
+                    f"grid of {sizes}"
+                )
+
+
+def _check_num_axes(value: Any) -> int:
+    if as_integer(value) not in GRIDS:
+        raise ValueError(
+            f"`num_axes` must be 1, 2 or 3. Received: num_axes={value!r}"
+        )
+    return int(value)
+
+
+def _check_grid_shape(value: Any, num_axes: int) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    try:
+        sizes = tuple(check_positive_int("grid_shape", size) for size in value)
+    except (TypeError, ValueError):
+        sizes = ()
+    if len(sizes) == num_axes:
+        return sizes
+    raise ValueError(
+        f"`grid_shape` must be None or {num_axes} positive integers, one for "
+        f"each of num_axes={num_axes}. Received: grid_shape={value!r}"
+    )
+
+
+def _axis_width(dim: int, num_axes: int) -> int:
+    """Returns the columns of each axis: even, for pairs of sine and cosine."""
+    return 2 * -(-dim // (2 * num_axes))
+
+
+def _joined(encodings: Sequence[Any], reverse: bool) -> Any:
+    """Joins `(size, width)` of each axis to `(*sizes, sum of the widths)`.
+
+    Cell `(i, j, ...)` holds row `i` of the first encoding, row `j` of the
+    second, and so on; in reverse the columns of the last axis come first.
+    """
+    sizes = [ops.shape(encoding)[0] for encoding in encodings]
+    planes = []
+    for axis, encoding in enumerate(encodings):
+        others = [other for other in range(len(sizes)) if other != axis]
+        # (size, width) -> (1, ..., size, ..., 1, width)
+        plane = ops.expand_dims(encoding, others) if others else encoding
+        planes.append(spread(plane, sizes))
+    return ops.concatenate(planes[::-1] if reverse else planes, axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+class GridPositions(ConfiguredLayer, keras.Layer):
+    """Positions of patches: their row and column, for images of any size.
+
+    Give the result as `positions` to layers with an `attention_position` that
+    takes vectors, such as `RotaryEmbedding(axes=2)`. Patches are in the order
+    of `PatchEmbedding`, row by row, after the class tokens, whose positions
+    are 0: they are not rotated.
+
+    By default positions are whole numbers, 0, 1, 2 ... on each axis. With
+    `extent` they are the centres of the patches on an image that reaches from
+    `-extent` to `extent` on each axis, whatever its size: those of DINOv3 with
+    `extent=2 * math.pi`. In training these can be changed at random: one draw
+    for each call, common to all images.
+
+    Args:
+        patch_size: Height and width of a patch, in cells of the inputs; 1 for
+            inputs that are a grid of vectors.
+        num_class_tokens: Number of tokens before the patches, registers
+            included.
+        extent: None, or half the size of an image, above 0.
+        shift: In training, a number in `[-shift, shift] * extent` is added, on
+            each axis another one; None for 0.
+        jitter: In training, positions are then multiplied by a log-uniform
+            number in `[1 / jitter, jitter]`, on each axis another one; at
+            least 1, None for 1.
+        rescale: In training, positions are then multiplied by such a number in
+            `[1 / rescale, rescale]`, common to all axes.
+        seed: Seed of the draws, an integer; random by default.
+        **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Tensor `(batch, height, width, channels)`, or with any other
+            number of axes between the first and the last one. Only its sizes
+            are used, which may be dynamic; patches that do not fit are left
+            out.
+        training: Whether to draw.
+
+    Returns:
+        `(1, num_class_tokens + patches, axes)`, the same for all images: int32
+        or, with `extent`, float32, in any compute dtype.
+
+    Raises:
+        ValueError: An invalid argument; a draw without `extent`; inputs
+            without an axis between the first and the last.
+
+    Example:
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> import keras_posenc as kp
+    >>> positions = kp.GridPositions(8, num_class_tokens=1)
+    >>> ops.convert_to_numpy(positions(np.ones((2, 16, 24, 3))))[0].tolist()
+    [[0, 0], [0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+
+    References:
+        - [Siméoni et al., 2025](https://arxiv.org/abs/2508.10104) (DINOv3)
+    """
+
+    def __init__(
+        self,
+        patch_size: int = 1,
+        *,
+        num_class_tokens: int = 0,
+        extent: float | None = None,
+        shift: float | None = None,
+        jitter: float | None = None,
+        rescale: float | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        keep_arguments(self, locals())
+        self.extent = or_none(check_positive)("extent", extent)
+        self.shift = or_none(check_positive)("shift", shift)
+        self.jitter = or_none(_check_factor)("jitter", jitter)
+        self.rescale = or_none(_check_factor)("rescale", rescale)
+        self.seed = seed
+        self.draws = {
+            name: value
+            for name in ("shift", "jitter", "rescale")
+            if (value := getattr(self, name)) is not None
+        }
+        if self.draws and self.extent is None:
+            raise ValueError(
+                "`shift`, `jitter` and `rescale` change positions that are not "
+                "whole numbers: give `extent` too, such as extent=1.0. "
+                f"Received: extent=None, {self.draws}"
+            )
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.autocast = False  # the inputs are not used
+
+    def build(self, input_shape: Any) -> None:
+        self.compute_output_shape(input_shape)
+
+    def call(self, inputs: Any, *, training: bool | None = None) -> Any:
+        *_, axes = self.compute_output_shape(inputs.shape)
+        sizes = [
+            size // self.patch_size for size in ops.shape(inputs)[1 : axes + 1]
+        ]
+        draws = self._drawn(axes) if training and self.draws else None
+        columns = []
+        for axis, size in enumerate(sizes):
+            place = self._places(size)
+            if draws is not None:
+                place = (place + draws[0][axis]) * draws[1][axis]
+            others = [other for other in range(axes) if other != axis]
+            # (size,) -> (1, ..., size, ..., 1) -> (patches,)
+            place = ops.expand_dims(place, others) if others else place
+            place = place + ops.zeros(sizes, place.dtype)
+            columns.append(ops.reshape(place, (-1,)))
+        positions = ops.stack(columns, axis=-1)
+        if self.num_class_tokens:
+            positions = ops.pad(positions, ((self.num_class_tokens, 0), (0, 0)))
+        return ops.expand_dims(positions, 0)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        sizes = tuple(input_shape)[1:-1]
+        if not sizes:
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' takes images of shape "
+                "(batch, height, width, channels), or another number of axes "
+                "between the first and the last. "
+                f"Received: inputs of shape {tuple(input_shape)}"
+            )
+        count = None
+        if None not in sizes:
+            count = self.num_class_tokens + math.prod(
+                size // self.patch_size for size in sizes
+            )
+        return (1, count, len(sizes))
+
+    def compute_output_spec(
+        self, inputs: Any, *, training: bool | None = None
+    ) -> Any:
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape),
+            dtype="int32" if self.extent is None else "float32",
+        )
+
+    def _places(self, size: Any) -> Any:
+        """Returns the positions on an axis of so many patches: `(size,)`."""
+        index = ops.arange(size, dtype="int32")
+        if self.extent is None:
+            return index
+        # As bits: converters to float16 would round a constant.
+        table = ops.convert_to_tensor(
+            kept_table(np.array([[self.extent]], "float32"))
+        )
+        # (size, 1) -> (size,)
+        extent = ops.squeeze(rows_of(table, ops.minimum(index, 0)), -1)
+        # In integers as long as possible: from -1 + 1 / size to 1 - 1 / size.
+        centre = ops.cast(2 * index + 1 - size, "float32")
+        return centre / ops.cast(size, "float32") * extent
+
+    def _drawn(self, axes: int) -> tuple[list[Any], list[Any]]:
+        """Draws what is added, and what is multiplied by, for each axis."""
+
+        def uniform(bound: float | None, count: int) -> Any:
+            if bound is None:
+                return ops.zeros(count)
+            return keras.random.uniform(
+                (count,), -bound, bound, "float32", seed=self.seed_generator
+            )
+
+        def log(factor: float | None) -> float | None:
+            return None if factor is None else math.log(factor)
+
+        added = uniform(self.shift, axes) * self.extent
+        factor = ops.exp(
+            uniform(log(self.jitter), axes) + uniform(log(self.rescale), 1)
+        )
+        return [added[i] for i in range(axes)], [factor[i] for i in range(axes)]
+
+
+def _check_factor(name: str, value: Any) -> float:
+    factor = check_positive(name, value)
+    if factor < 1:
+        raise ValueError(
+            f"`{name}` must be at least 1. Received: {name}={value!r}"
+        )
+    return factor

@@ -1,0 +1,519 @@
+"""Multi-head attention: of a sequence to itself, and to another one."""
+
+from typing import Any, Unpack
+
+import keras
+from keras import ops
+
+from keras_posenc.checks import check_positive_int
+from keras_posenc.ops.arguments import check_sequence_shape
+from keras_posenc.ops.attention import swap_heads
+from keras_posenc.ops.distances import arithmetic_dtype
+from keras_posenc.ops.masks import Side
+from keras_posenc.ops.named import keep_arguments, or_none
+from keras_posenc.positional.attention_kinds import check_attention_position
+from keras_posenc.positional.attention_position import AttentionPosition
+from keras_posenc.transformer._attending import (
+    attend_between,
+    check_causal,
+    places_of,
+    rotated,
+    steps_of,
+)
+from keras_posenc.transformer._attention_layer import (
+    AttentionLayer,
+    DecodingLayer,
+    check_cross_attention_position,
+)
+from keras_posenc.transformer._context import Context, Memory, Packing
+from keras_posenc.transformer._options import (
+    AttentionOptions,
+    for_keras,
+    keep_options,
+    with_options,
+)
+from keras_posenc.transformer._sublayers import (
+    make_dense,
+    make_norm,
+    normalized_heads,
+    project,
+)
+
+
+class _MultiHead(AttentionLayer):
+    """Base of both attentions: their options, and all but the projections."""
+
+    hidden_arguments = AttentionLayer.hidden_arguments | {"check"}
+
+    def __init__(
+        self,
+        num_heads: int,
+        attention_position: Any,
+        check: Any,
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        super().__init__(**for_keras(options))
+        keep_options(self, AttentionOptions, options)
+        self.attention_position = check(attention_position, self.dtype_policy)
+        self.num_heads = check_positive_int("num_heads", num_heads)
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_heads
+        if self.num_heads % self.num_key_value_heads:
+            raise ValueError(
+                "`num_key_value_heads` must divide `num_heads`. Received: "
+                f"num_key_value_heads={self.num_key_value_heads}, "
+                f"num_heads={num_heads}"
+            )
+        self.query_norm = self.key_norm = None
+        if self.query_key_norm:
+            self.query_norm, self.key_norm = (
+                make_norm("rms", self.norm_epsilon, self.dtype_policy, name)
+                for name in ("query_norm", "key_norm")
+            )
+        self.dropout_layer = keras.layers.Dropout(
+            self.dropout, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def _head_width(self, dim: int) -> int:
+        """Returns the width of one head, on inputs of width `dim`."""
+        if self.head_dim is not None:
+            return int(self.head_dim)
+        if dim % self.num_heads:
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}': `num_heads` must divide "
+                "the width of the inputs, unless `head_dim` is given. Received:"
+                f" num_heads={self.num_heads}, inputs of width {dim}"
+            )
+        return int(dim) // int(self.num_heads)
+
+    def _project_to(
+        self, name: str, heads: int, input_shape: tuple[Any, ...], head_dim: int
+    ) -> None:
+        """Makes a projection to heads, once the width is known."""
+        layer = make_dense(
+            self, heads * head_dim, name, use_bias=self.query_key_value_bias
+        )
+        setattr(self, name, layer)
+        layer.build(input_shape)
+
+    def _build_rest(self, input_shape: Any, keys: Any, *tokens: Any) -> None:
+        """Builds all that comes after the projections to heads."""
+        batch, seq, dim = input_shape
+        head_dim = self._head_width(dim)
+        self.output_projection = make_dense(self, dim, "output_projection")
+        self.output_projection.build((batch, seq, self.num_heads * head_dim))
+        for norm, heads in (
+            (self.query_norm, self.num_heads),
+            (self.key_norm, self.num_key_value_heads),
+        ):
+            if norm is not None:
+                several = heads if self.query_key_norm == "all" else 1
+                norm.build((None, None, several * head_dim))
+        position = self.attention_position
+        if position is not None and not position.built:
+            position.build((batch, self.num_heads, seq, head_dim), *tokens)
+        self.dropout_layer.build((batch, self.num_heads, seq, keys))
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(AttentionOptions, dropout=0.0)
+class SelfAttention(_MultiHead):
+    """Every token attends to the tokens of its own sequence.
+
+    Queries, keys and values come from one projection; the scores are scaled by
+    `1 / sqrt(head_dim)`. A padded token is never attended to and is
+    replaced by zeros: NaN in padding reaches no token and no gradient. NaN in a
+    token can make its whole row NaN, earlier tokens under a causal mask too,
+    but no other row. The outputs of a row that is all padding are finite.
+
+    Args:
+        num_heads: Number of heads; divides the width of the inputs, unless
+            `head_dim` is given.
+        attention_position: An `AttentionPosition`, the name of a kind, such as
+            `"rotary"`, `"alibi"` or `"t5"`, or None.
+        attention_window: How many tokens a token sees on either side of
+            itself, counted in the row; None for all.
+        **options: As for `AttentionOptions`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        positions: Positions of the tokens, for `attention_position`: `(seq,)`
+            or `(batch, seq)`, integers or floats; 0, 1, 2 ... by default, from
+            0 again in each segment of `segment_ids`. Positions of padding do
+            not matter; a token at position NaN gives NaN. Without an
+            `attention_position` they have no effect.
+        start_index: Where counting starts instead of 0, in each segment too:
+            an integer or `(batch,)` integers. Not together with `positions`.
+        segment_ids: Integers `(batch, seq)`: a token of a packed row attends
+            to its own segment only. 0 is a segment like others: without a
+            mask, NaN in padding makes the whole row NaN.
+        padding_mask: Bool `(batch, seq)`, True for a token.
+        attention_mask: Bool `(batch, seq, seq)`: which query (second axis) may
+            attend to which key (third axis). A query that may attend to
+            nothing attends to all tokens equally, padding included, whose
+            values are zeros.
+        use_causal_mask: Whether a token sees only itself and earlier ones.
+        return_attention_scores: Whether to return the weights as well.
+        mask: The same as `padding_mask`; by default the mask that the inputs
+            carry. With both, real tokens are those of both.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype; with
+        `return_attention_scores` a pair of it and the weights
+        `(batch, num_heads, seq, seq)`, after their softmax.
+
+    Raises:
+        ValueError: An invalid argument, such as a width that
+            `num_heads` does not divide, without a `head_dim`.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> attention = kp.SelfAttention(num_heads=4, num_key_value_heads=2)
+    >>> tuple(attention(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
+          heads)
+        - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150) (windows)
+        - [Henry et al., 2020](https://arxiv.org/abs/2010.04245) (norms of
+          queries and keys)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        attention_position: AttentionPosition | str | None = None,
+        attention_window: int | None = None,
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        super().__init__(
+            num_heads, attention_position, check_attention_position, **options
+        )
+        self.attention_window = or_none(check_positive_int)(
+            "attention_window", attention_window
+        )
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        shape = tuple(input_shape)
+        heads = self.num_heads + 2 * self.num_key_value_heads
+        head_dim = self._head_width(shape[-1])
+        self._project_to("query_key_value", heads, shape, head_dim)
+        position = self.attention_position
+        has_steps = position is not None and position.steps is not None
+        self._build_rest(shape, shape[1], *([shape] if has_steps else []))
+
+    def attend(
+        self,
+        x: Any,
+        context: Context,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> Any:
+        query, key, value = self._project(x, context)
+        position = self.attention_position
+        check_causal(position, context)
+        steps = steps_of(position, x, context, self.num_heads)
+        context = context.within(self.attention_window)
+        return attend_between(
+            self,
+            rotated(position, query, context.queries),
+            rotated(position, key, context.keys, "rotate_keys"),
+            value,
+            context,
+            places=places_of(steps, context.queries, context.keys),
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+
+    def empty_cache(self, batch: Any, length: Any) -> dict[str, Any]:
+        """Makes buffers for the keys and values of some tokens, all zeros."""
+        head_dim = self._head_width(self.output_projection.units)
+        shape = (batch, self.num_key_value_heads, length, head_dim)
+        zeros = ops.zeros(shape, self.compute_dtype)
+        cache = {"key": zeros, "value": zeros}
+        position = self.attention_position
+        if position is not None and position.widening > 1:
+            wide = (*shape[:-1], head_dim * position.widening)
+            cache["key"] = ops.zeros(wide, self.compute_dtype)
+        if position is not None and position.steps is not None:
+            # Not in a low precision: sums over a long text need more.
+            cache["steps"] = ops.zeros(
+                (batch, self.num_heads, length, 1), arithmetic_dtype(zeros)
+            )
+        return cache
+
+    def attend_cached(
+        self, x: Any, context: Context, cache: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Computes the outputs of further tokens, and extends the cache.
+
+        The context has the new tokens as queries, all slots as keys; keys are
+        cached as rotated.
+        """
+        query, key, value = self._project(x, context)
+        position, slots = self.attention_position, context.slots
+        assert slots is not None
+        new = {
+            "key": rotated(position, key, context.queries, "rotate_keys"),
+            "value": value,
+        }
+        steps = steps_of(position, x, context, self.num_heads)
+        if steps is not None:
+            new["steps"] = steps
+        context = context.within(self.attention_window)
+        cache = {
+            name: slots.write(cache[name], each, axis=2)
+            for name, each in new.items()
+        }
+        outputs = attend_between(
+            self,
+            rotated(position, query, context.queries),
+            cache["key"],
+            cache["value"],
+            context,
+            places=places_of(cache.get("steps"), context.queries, context.keys),
+            return_attention_scores=False,
+            training=False,
+        )
+        return outputs, cache
+
+    def _project(self, x: Any, context: Context) -> tuple[Any, Any, Any]:
+        """Projects inputs to three of (batch, their heads, seq, head_dim)."""
+        head_dim = self._head_width(x.shape[-1])
+        heads, kv_heads = self.num_heads, self.num_key_value_heads
+        projected = ops.reshape(
+            context.unpack(project(self.query_key_value, x)),
+            (
+                context.batch,
+                context.queries.length,
+                heads + 2 * kv_heads,
+                head_dim,
+            ),
+        )
+        query, key, value = ops.split(
+            swap_heads(projected),
+            # In equal parts, which mobile runtimes are fast at.
+            3 if heads == kv_heads else [heads, heads + kv_heads],
+            axis=1,
+        )
+        query = normalized_heads(self.query_norm, query)
+        key = normalized_heads(self.key_norm, key)
+        return query * head_dim**-0.5, key, value
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(AttentionOptions, dropout=0.0)
+class CrossAttention(_MultiHead, DecodingLayer):
+    """Every token attends to the tokens of a memory, such as encoder outputs.
+
+    Queries come from the inputs, keys and values from the memory, which has a
+    length of its own. Padding of the memory is never attended to and is
+    replaced by zeros. A memory that is all padding gives finite outputs.
+
+    Args:
+        num_heads: Number of heads; divides the width of the inputs, unless
+            `head_dim` is given.
+        attention_position: An `AttentionPosition`, which gets the positions of
+            queries in the inputs and of keys in the memory; the name of a
+            kind, such as `"rotary"`; or None. Not allowed are those that
+            depend on the length of a row (a `RotaryEmbedding` of the type
+            `"dynamic"` or `"longrope"`), those that count keys by the position
+            of the query (`ScalableSoftmax`, `AttentionTemperature`), and those
+            that distinguish earlier keys from later ones
+            (`bidirectional=False`).
+        memory_dim: Width of the memory; by default that of the inputs.
+        **options: As for `AttentionOptions`.
+
+    Call arguments:
+        inputs: Float tensor of shape `(batch, seq, dim)`.
+        memory: Float tensor of shape `(batch, source, memory_dim)`.
+        positions: Positions of the tokens of the inputs, as in `SelfAttention`.
+        start_index: Where their counting starts, as in `SelfAttention`.
+        segment_ids: Integers `(batch, seq)`, of packed rows.
+        memory_positions: Positions of the tokens of the memory, `(source,)` or
+            `(batch, source)`; 0, 1, 2 ... by default.
+        memory_segment_ids: Integers `(batch, source)`: a token attends to
+            tokens with its own segment's id. Without them, to all.
+        memory_mask: Bool `(batch, source)`, True for a token; by default the
+            mask that the memory carries.
+        attention_mask: Bool `(batch, seq, source)`: which query may attend to
+            which key. A query that may attend to nothing attends to all keys
+            equally.
+        mask: Bool `(batch, seq)`, which tokens of the inputs are real; by
+            default the mask that they carry. Padding is replaced by zeros.
+        padding_mask: The same as `mask`. With both, real tokens are those of
+            both.
+        return_attention_scores: Whether to return the weights as well.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype; with
+        `return_attention_scores` a pair of it and the weights
+        `(batch, num_heads, seq, source)`, after their softmax.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> attention = kp.CrossAttention(num_heads=4)
+    >>> queries = np.ones((2, 3, 16), "float32")
+    >>> memory = np.ones((2, 10, 16), "float32")
+    >>> tuple(attention(queries, memory=memory).shape)
+    (2, 3, 16)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        attention_position: AttentionPosition | str | None = None,
+        memory_dim: int | None = None,
+        **options: Unpack[AttentionOptions],
+    ) -> None:
+        super().__init__(
+            num_heads,
+            attention_position,
+            check_cross_attention_position,
+            **options,
+        )
+        self.cross_attention_position = self.attention_position
+        keep_arguments(self, locals())
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        shape = tuple(input_shape)
+        head_dim = self._head_width(shape[-1])
+        self._project_to("query", self.num_heads, shape, head_dim)
+        memory = (shape[0], None, self.memory_dim or shape[-1])
+        heads = 2 * self.num_key_value_heads
+        self._project_to("key_value", heads, memory, head_dim)
+        self._build_rest(shape, None)
+
+    # Unlike a block, it needs a memory, and cannot be causal.
+    def call(  # type: ignore[override]
+        self,
+        inputs: Any,
+        *,
+        memory: Any,
+        positions: Any = None,
+        start_index: Any = 0,
+        segment_ids: Any = None,
+        padding_mask: Any = None,
+        memory_positions: Any = None,
+        memory_segment_ids: Any = None,
+        memory_mask: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
+        return super().call(
+            inputs,
+            memory=memory,
+            positions=positions,
+            start_index=start_index,
+            segment_ids=segment_ids,
+            padding_mask=padding_mask,
+            use_causal_mask=False,
+            memory_positions=memory_positions,
+            memory_segment_ids=memory_segment_ids,
+            memory_mask=memory_mask,
+            memory_attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            mask=mask,
+            training=training,
+        )
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        *,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        **call: Any,
+    ) -> Any:
+        outputs = super().compute_output_spec(
+            inputs,
+            memory_attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            **call,
+        )
+        if not return_attention_scores:
+            return outputs
+        outputs, _, weights = outputs
+        return outputs, weights
+
+    def attend(
+        self,
+        x: Any,
+        context: Context,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> Any:
+        memory = context.memory
+        assert memory is not None
+        return self.read(
+            x,
+            memory,
+            self.remember(memory.x, memory.context.keys, memory.packing),
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+
+    def remember(
+        self, memory: Any, keys: Side, packing: Packing | None = None
+    ) -> dict[str, Any]:
+        """Computes the rotated keys and values of a memory, once for all steps.
+
+        Each is `(batch, key_value_heads, source, head_dim)`; keys are wider if
+        their position widens them.
+        """
+        projected = project(self.key_value, memory)
+        batch, source = ops.shape(memory)[:2]
+        if packing is not None:
+            projected = packing.unpack(projected)
+            # Not `memory`'s shape: tf2onnx 1.17 would read that of packed rows.
+            batch, source = packing.shape
+        head_dim = self._head_width(self.output_projection.units)
+        projected = ops.reshape(
+            projected, (batch, source, 2 * self.num_key_value_heads, head_dim)
+        )
+        key, value = ops.split(swap_heads(projected), 2, axis=1)
+        key = normalized_heads(self.key_norm, key)
+        key = rotated(self.attention_position, key, keys, "rotate_keys")
+        return {"key": key, "value": value}
+
+    def read(
+        self,
+        x: Any,
+        memory: Memory,
+        remembered: dict[str, Any],
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> Any:
+        """Attends with queries `(batch, query, dim)` to a remembered memory."""
+        context = memory.context
+        shape = context.batch, context.queries.length, self.num_heads
+        head_dim = self._head_width(x.shape[-1])
+        query = ops.reshape(
+            context.unpack(project(self.query, x)), (*shape, head_dim)
+        )
+        query = normalized_heads(self.query_norm, swap_heads(query))
+        query = query * head_dim**-0.5
+        return attend_between(
+            self,
+            rotated(self.attention_position, query, context.queries),
+            remembered["key"],
+            remembered["value"],
+            context,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
