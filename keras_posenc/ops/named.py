@@ -181,7 +181,7 @@ def _parameters(kind: type) -> list[inspect.Parameter]:
     return rest
 
 
-def refuse_unknown(kind: type[NamedOptions], given: dict[str, Any]) -> None:
+def refuse_unknown(kind: Any, given: dict[str, Any]) -> None:
     """Raises `ValueError` for a name that no constructor of a class takes."""
     known: set[str] = set()
     hidden: frozenset[str] = frozenset()
@@ -224,7 +224,8 @@ def _call_names(kind: type) -> tuple[list[str], float]:
 
 def _refuse_unnamed(layer: Any, args: tuple[Any, ...]) -> None:
     """Raises `TypeError` for call arguments without their names."""
-    names, most = _call_names(type(layer))
+    kind: Any = type(layer)
+    names, most = _call_names(kind)
     if len(args) <= most:
         return
     inputs = getattr(layer, "inputs", None) or []

@@ -57,26 +57,27 @@ def check_attention_position(
     raise ValueError(
         f"`{name}` must be an AttentionPosition, such as "
         f"keras_posenc.RotaryEmbedding(), the name of one ({names}) or None. "
-        f"Received: {name}={value!r}{advice_for(value)}"
+        f"Received: {name}={value!r}{advice_for(name, value)}"
     )
 
 
-def advice_for(value: Any) -> str:
+def advice_for(name: str, value: Any) -> str:
     """Says where in a model a value belongs that is no position there."""
     kind = value if isinstance(value, type) else type(value)
     if kind is value and issubclass(kind, keras.Layer):
         return f", a class. Give a layer: {kind.__name__}(...)"
+    name = name.replace("input", "attention")
     if issubclass(kind, AttentionPosition):
-        return ". It belongs inside attention: give it as `attention_position`"
+        return f". It belongs inside attention: give it as `{name}`"
     if issubclass(kind, TokenEncoding):
         return ". It belongs in the inputs: put it after the Embedding layer"
     if not isinstance(value, str):
         return ""
-    names = {name: name for name in ATTENTION_KINDS}
-    for name, known in ATTENTION_KINDS.items():
-        names[getattr(known, "__name__", "")] = name
+    names = {each: each for each in ATTENTION_KINDS}
+    for each, known in ATTENTION_KINDS.items():
+        names[getattr(known, "__name__", "")] = each
     for each in misspelt(value, names):
-        return f". Did you mean attention_position={names[each]!r}?"
+        return f". Did you mean {name}={names[each]!r}?"
     if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
         return (
             ", which must be given as a layer: "

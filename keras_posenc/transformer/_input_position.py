@@ -42,7 +42,7 @@ def check_input_position(
         return value
     raise ValueError(
         f"`{name}` must be a layer, 'sinusoidal' or None. "
-        f"Received: {name}={value!r}{advice_for(value)}"
+        f"Received: {name}={value!r}{advice_for(name, value)}"
     )
 
 

@@ -45,6 +45,8 @@ class _MultiHead(AttentionLayer):
 
     hidden_arguments = AttentionLayer.hidden_arguments | {"check"}
 
+    num_key_value_heads: Any
+
     def __init__(
         self,
         num_heads: int,

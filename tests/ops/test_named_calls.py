@@ -125,9 +125,12 @@ def test_kinds_of_positions_by_name(name, tmp_path):
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("rotarry", ". Did you mean attention_position='rotary'?"),
-        ("RotaryEmbedding", ". Did you mean attention_position='rotary'?"),
-        ("T5", ". Did you mean attention_position='t5'?"),
+        ("rotarry", "Did you mean cross_attention_position='rotary'?"),
+        (
+            "RotaryEmbedding",
+            ". Did you mean cross_attention_position='rotary'?",
+        ),
+        ("T5", "Did you mean cross_attention_position='t5'?"),
         ("shaw", ".RelativePositionEmbedding(max_distance=16)"),
         ("sinusoidal", "keras_posenc.PositionalEncoding() before this one"),
         (kp.AlibiBias, ", a class. Give a layer: AlibiBias(...)"),

@@ -64,8 +64,8 @@ def given(shape, dtype="float32"):
         (
             model,
             {"input_position": kp.AlibiBias(name="bias")},
-            "inside attention: give it as `attention_position`. "
-            "Received: input_position=<AlibiBias name=bias",
+            "built=False>. It belongs inside attention: give it as "
+            "`attention_position`",
         ),
         (
             model,
