@@ -39,46 +39,10 @@ PLAIN = (*("-m", "not slow"), *("-p", "no:randomly"), "-q")
 SECONDS = 20  # that the tests of a fault take together, at most
 BROKEN = 99  # the exit status of a process that could not ask
 OTHERS = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-    ast.In: "not in",
-    ast.NotIn: "in",
-    ast.Add: "-",
-    ast.Sub: "+",
-    ast.Mult: "/",
-    ast.Div: "*",
-    ast.FloorDiv: "*",
-    ast.Mod: "//",
-    ast.Pow: "*",
-    ast.And: "or",
-    ast.Or: "and",
-}
-SIGNS = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.And: "and",
-    ast.Or: "or",
+    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="},
+    **{"is": "is not", "is not": "is", "in": "not in", "not in": "in"},
+    **{"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "//"},
+    **{"**": "*", "and": "or", "or": "and"},
 }
 
 
@@ -153,26 +117,31 @@ def functions_of(
 def changes(
     function: ast.FunctionDef, lines: list[bytes]
 ) -> Iterator[tuple[int, int, int, str]]:
+    """Yields lines, where in them something changes, and to what."""
     for node in computing(function.body):
         match node:
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                yield from between(left, op, right, lines)
-            case ast.BinOp(left=left, op=op, right=right):
-                yield from between(left, op, right, lines)
-            case ast.BoolOp(op=op, values=values):
-                yield from between(values[0], op, values[1], lines)
+            case (
+                ast.Compare(left=left, ops=[_], comparators=[right])
+                | ast.BinOp(left=left, right=right)
+                | ast.BoolOp(values=[left, right, *_])
+            ):
+                yield from between(left, right, lines)
             case ast.UnaryOp(op=ast.Not()):
                 start = node.col_offset
                 yield node.lineno, start, start + len("not"), ""
-            case ast.Constant(value=bool(value)):
-                yield of_whole(node, str(not value))
-            case ast.Constant(value=int() | float() as number):
-                yield of_whole(node, repr(number + 1))
+            case ast.Constant(value=bool() | int() | float() as value):
+                other = not value if isinstance(value, bool) else value + 1
+                yield (
+                    node.lineno,
+                    node.col_offset,
+                    node.end_col_offset,
+                    f"{other!r}",
+                )
             case ast.If(test=test) | ast.IfExp(test=test):
                 if test.lineno == test.end_lineno:
                     start, end = test.col_offset, test.end_col_offset
                     text = lines[test.lineno - 1][start:end].decode()
-                    yield test.lineno, start, end or 0, f"(not ({text}))"
+                    yield test.lineno, start, end, f"(not ({text}))"
 
 
 def computing(nodes: list[Any]) -> Iterator[ast.AST]:
@@ -192,24 +161,15 @@ def computing(nodes: list[Any]) -> Iterator[ast.AST]:
 
 
 def between(
-    left: ast.AST, op: ast.AST, right: ast.AST, lines: list[bytes]
+    left: Any, right: Any, lines: list[bytes]
 ) -> Iterator[tuple[int, int, int, str]]:
     """Yields the change of an operator that is alone between two sides."""
-    if type(op) not in OTHERS:
-        return
-    sign = SIGNS[type(op)].encode()
-    line = left.end_lineno  # type: ignore[attr-defined]
-    start = left.end_col_offset  # type: ignore[attr-defined]
-    if line != right.lineno:  # type: ignore[attr-defined]
-        return
-    gap = lines[line - 1][start : right.col_offset]  # type: ignore[attr-defined]
-    if gap.strip(b" ()") == sign:
+    line, start = left.end_lineno, left.end_col_offset
+    gap = lines[line - 1][start : right.col_offset].decode()
+    sign = gap.strip(" ()")
+    if line == right.lineno and sign in OTHERS:
         start += gap.index(sign)
-        yield line, start, start + len(sign), OTHERS[type(op)]
-
-
-def of_whole(node: ast.Constant, new: str) -> tuple[int, int, int, str]:
-    return node.lineno, node.col_offset, node.end_col_offset or 0, new
+        yield line, start, start + len(sign), OTHERS[sign]
 
 
 # ---- Which tests run which lines

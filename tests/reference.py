@@ -27,9 +27,8 @@ def get_angles(
 ) -> FloatArray:
     """Angle of column `i`: position / max_wavelength^(2 (i // 2) / d_model).
 
-    `position` and `i` broadcast against each other; radians, float64 with its
-    rounding (`positional_encoding` is more exact far out).
-    Vaswani et al., Attention Is All You Need (2017), section 3.5.
+    Radians, float64 with its rounding (`positional_encoding` is more exact far
+    out). Vaswani et al., Attention Is All You Need (2017), section 3.5.
     """
     # A float32 width would otherwise pull the whole quotient to float32.
     exponent = 2 * (np.asarray(i) // 2) / float(d_model)
@@ -45,10 +44,10 @@ def positional_encoding(
 ) -> FloatArray:
     """Sinusoidal encoding, within 3e-15 for positions up to 2**24.
 
+    Of the positions 0 to position - 1, or of an array of real positions: shape
+    positions.shape + (d_model,). Even columns are sines and odd ones cosines
+    ("interleaved"), or all the sines come first ("halves").
     Vaswani et al., Attention Is All You Need (2017), section 3.5.
-
-    Returns:
-        Shape positions.shape + (d_model,).
     """
     if isinstance(position, int | np.integer):
         position = np.arange(position)
@@ -61,11 +60,7 @@ def positional_encoding(
         head, tail = _frequency(column // 2, d_model, max_wavelength)
         coarse = whole * head
         fine = whole * tail + fraction * (head + tail)
-        sin, cos = np.sin(coarse), np.cos(coarse)
-        if column % 2 == 0:
-            encoding[..., column] = sin * np.cos(fine) + cos * np.sin(fine)
-        else:
-            encoding[..., column] = cos * np.cos(fine) - sin * np.sin(fine)
+        encoding[..., column] = _wave(coarse, fine)[column % 2]
     if layout == "halves":
         sines, cosines = encoding[..., 0::2], encoding[..., 1::2]
         encoding = np.concatenate([sines, cosines], axis=-1)
@@ -85,8 +80,14 @@ def phases(
     whole = np.floor(positions)
     # 24 bits of a rate times a whole position are exact in float64.
     head = rates.astype(np.float32).astype(np.float64)
-    coarse = whole * head
     fine = whole * (rates - head) + (positions - whole) * rates
+    return _wave(whole * head, fine)
+
+
+def _wave(
+    coarse: FloatArray, fine: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Sine and cosine of the sum of two angles."""
     sin, cos = np.sin(coarse), np.cos(coarse)
     return (
         sin * np.cos(fine) + cos * np.sin(fine),
@@ -102,22 +103,39 @@ def shift_matrix(
 ) -> FloatArray:
     """The matrix M_k with PE(pos + k) = M_k @ PE(pos) at every position.
 
-    Shape (d_model, d_model), `d_model` even: one 2x2 rotation for each
-    frequency, in blocks on the diagonal (interleaved) or as the same rotations
-    permuted (halves).
+    Shape (d_model, d_model), `d_model` even: a rotation for each frequency.
     Vaswani et al., Attention Is All You Need (2017), section 3.5.
     """
     turn = positional_encoding(np.asarray(k), d_model, max_wavelength)
     matrix = np.zeros((d_model, d_model))
     for pair in range(d_model // 2):
         sin, cos = turn[2 * pair], turn[2 * pair + 1]
-        if layout == "interleaved":
-            s, c = 2 * pair, 2 * pair + 1
-        else:
-            s, c = pair, d_model // 2 + pair
+        s, c = _columns(pair, d_model // 2, layout)
         matrix[s, s], matrix[s, c] = cos, sin
         matrix[c, s], matrix[c, c] = -sin, cos
     return matrix
+
+
+def _columns(pair: int, pairs: int, layout: str) -> tuple[int, int]:
+    """The two columns of a pair of features."""
+    if layout == "interleaved":
+        return 2 * pair, 2 * pair + 1
+    return pair, pairs + pair
+
+
+def _turn(
+    x: FloatArray, sines: FloatArray, cosines: FloatArray, layout: str
+) -> FloatArray:
+    """Turns pair j of the features by column j of the angles, not the rest."""
+    turned = x.copy()
+    pairs = sines.shape[-1]
+    for j in range(pairs):
+        sin, cos = sines[..., j], cosines[..., j]
+        first, second = _columns(j, pairs, layout)
+        a, b = x[..., first], x[..., second]
+        turned[..., first] = a * cos - b * sin
+        turned[..., second] = a * sin + b * cos
+    return turned
 
 
 def rotary_rates(
@@ -214,20 +232,12 @@ def rotary_embedding(
 ) -> FloatArray:
     """Turn pair j of the features by positions * rates[j]; leave the rest.
 
+    `x` (..., seq, dim), `positions` to broadcast to (..., seq), `rates` in
+    radians per position. Pair j is columns 2 j and 2 j + 1 ("interleaved", the
+    paper), or j and pairs + j ("halves").
     Su et al., RoFormer (2021), section 3.2.2.
     """
-    x = np.asarray(x, np.float64)
-    sin, cos = phases(positions, rates)
-    pairs = sin.shape[-1]
-    turned = x.copy()
-    for j in range(pairs):
-        first, second = (j, pairs + j)
-        if layout == "interleaved":
-            first, second = (2 * j, 2 * j + 1)
-        a, b = x[..., first], x[..., second]
-        turned[..., first] = a * cos[..., j] - b * sin[..., j]
-        turned[..., second] = a * sin[..., j] + b * cos[..., j]
-    return turned
+    return _turn(np.asarray(x, np.float64), *phases(positions, rates), layout)
 
 
 def rotate_by_axes(
@@ -240,24 +250,17 @@ def rotate_by_axes(
 ) -> FloatArray:
     """Turn the first pairs of features by the first axis, and so on.
 
-    Heo et al., Rotary Position Embedding for Vision Transformer (2024),
-    equations 7 and 8, for any number of axes: pair t of an axis turns by its
-    position times theta_t, as if its pairs were a head.
+    `x` (..., seq, dim), `positions` to broadcast to (..., seq, axes), each of
+    which has `pairs`. Heo et al., Rotary Position Embedding for Vision
+    Transformer (2024), equations 7 and 8, for any number of axes: pair t of an
+    axis turns by its position times theta_t, as if its pairs were a head.
     """
-    x, positions = (np.asarray(each, np.float64) for each in (x, positions))
-    axes = positions.shape[-1]
-    turned = x.copy()
-    for axis in range(axes):
-        for t in range(pairs):
-            angle = positions[..., axis] * max_wavelength ** (-t / pairs)
-            j = axis * pairs + t
-            first, second = (j, axes * pairs + j)
-            if layout == "interleaved":
-                first, second = (2 * j, 2 * j + 1)
-            a, b = x[..., first], x[..., second]
-            turned[..., first] = a * np.cos(angle) - b * np.sin(angle)
-            turned[..., second] = a * np.sin(angle) + b * np.cos(angle)
-    return turned
+    rates = max_wavelength ** (-np.arange(pairs) / pairs)
+    angles = np.asarray(positions, np.float64)[..., np.newaxis] * rates
+    angles = angles.reshape(*angles.shape[:-2], -1)
+    return _turn(
+        np.asarray(x, np.float64), np.sin(angles), np.cos(angles), layout
+    )
 
 
 def alibi_bias(
@@ -352,9 +355,7 @@ def xpos_scores(
     )
     scores = np.zeros(apart.shape)
     for j in range(dim // 2):
-        a, b = (j, dim // 2 + j)
-        if layout == "interleaved":
-            a, b = (2 * j, 2 * j + 1)
+        a, b = _columns(j, dim // 2, layout)
         sin, cos = (x[..., 0] for x in phases(apart, rates[j : j + 1]))
         same = np.outer(q[:, a], k[:, a]) + np.outer(q[:, b], k[:, b])
         cross = np.outer(q[:, a], k[:, b]) - np.outer(q[:, b], k[:, a])
@@ -404,7 +405,9 @@ def fourier_embedding(
 
     Hua et al., Fourier Position Embedding (2024): frequencies that turn less
     than once in the length of training are zero, and each other pair has a
-    sine and a cosine that are sums of those of all the others.
+    sine and a cosine that are sums of those of all the others. `x` (seq, dim),
+    `positions` (seq,), `coefficients` of sines and of cosines, (2,
+    frequencies, pairs).
     """
     x = np.asarray(x, np.float64)
     half = x.shape[-1] // 2
@@ -446,6 +449,8 @@ def contextual_bias(
 
     Golovneva et al., Contextual Position Encoding (2024), equations 3 to 6,
     with gates of the scaled scores of visible keys, as in the published code.
+    `query` (query, dim), not scaled; `key` (key, dim); `embeddings`
+    (max_position + 1, dim); `visible`, bool (query, key).
     """
     q, k, e = (np.asarray(x, np.float64) for x in (query, key, embeddings))
     seen = np.asarray(visible)
@@ -512,20 +517,15 @@ def index_encoding(
     out (batch, seq, 1).
     """
     index = np.asarray(positions, np.float64)
-    if not normalize:
-        return index[..., np.newaxis]
-    batch, seq = index.shape
-    ids = np.zeros((batch, seq)) if segment_ids is None else segment_ids
-    real = np.ones((batch, seq), bool) if mask is None else np.asarray(mask)
-    shares = np.empty((batch, seq, 1))
-    for row in range(batch):
-        first = 0
-        for run in _runs(np.asarray(ids)[row]):
-            tokens = slice(first, first + run)
-            count = max(int(np.sum(real[row, tokens])), 1)
-            shares[row, tokens, 0] = index[row, tokens] / count
-            first += run
-    return shares
+    if normalize:
+        ids = np.zeros(index.shape) if segment_ids is None else segment_ids
+        real = np.ones(index.shape, bool) if mask is None else np.asarray(mask)
+        starts = np.diff(np.asarray(ids), axis=1, prepend=np.nan) != 0
+        runs = np.cumsum(starts, axis=1)
+        same = runs[:, :, np.newaxis] == runs[:, np.newaxis]
+        around = np.sum(same & real[:, np.newaxis].astype(bool), axis=-1)
+        index = index / np.maximum(around, 1)
+    return index[..., np.newaxis]
 
 
 def resized_table(table: npt.ArrayLike, length: int) -> FloatArray:
@@ -535,13 +535,10 @@ def resized_table(table: npt.ArrayLike, length: int) -> FloatArray:
     that both ends stay; a single row is the first.
     """
     rows = np.asarray(table, np.float64)
-    new = np.empty((length, rows.shape[1]))
-    for column in range(rows.shape[1]):
-        for i in range(length):
-            place = i * (len(rows) - 1) / (length - 1) if length > 1 else 0.0
-            old = np.arange(len(rows))
-            new[i, column] = np.interp(place, old, rows[:, column])
-    return new
+    places = np.linspace(0, len(rows) - 1, length)
+    old = np.arange(len(rows))
+    columns = [np.interp(places, old, column) for column in rows.T]
+    return np.stack(columns, axis=-1)
 
 
 def axial_encoding(
@@ -579,7 +576,8 @@ def time_angles(
     """2 pi frequency (position + fraction), less whole turns.
 
     Computed in rational numbers from every bit that is given, up to the last
-    rounding to float64. `positions` (...), out (..., len(frequencies)).
+    rounding to float64. Frequencies are in turns for each unit of position.
+    `positions` (...), out (..., len(frequencies)).
     Kazemi et al., Time2Vec (2019); Tancik et al., Fourier Features (2020).
     """
     times = np.asarray(positions)
@@ -603,10 +601,10 @@ def scaled_dot_product_attention(
 ) -> tuple[FloatArray, FloatArray]:
     """softmax(query key^T / sqrt(dim) + bias) value, over the allowed keys.
 
+    Gives the output (..., query, value dim) and the weights (..., query, key).
+    `mask` (true = attend) and `bias` broadcast to the weights; a query with no
+    key to attend to weighs all keys alike.
     Vaswani et al., Attention Is All You Need (2017), section 3.2.1.
-
-    Returns:
-        The output (..., query, value dim) and the weights (..., query, key).
     """
     q, k, v = (np.asarray(x, np.float64) for x in (query, key, value))
     scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
@@ -665,8 +663,10 @@ def relative_attention(
 ) -> FloatArray:
     """Attention with relative keys and values, pair by pair.
 
-    Shaw et al., Self-Attention with Relative Position Representations (2018),
-    equations 3 and 4, with clipping as in section 3.2.
+    `query` (not scaled), `key` and `value` are (..., seq, dim), `positions`
+    (..., seq) whole numbers. Embeddings are (2 k + 1, dim), from distance -k
+    (key before query) to k. Shaw et al., Self-Attention with Relative Position
+    Representations (2018), equations 3 and 4, with clipping as in section 3.2.
     """
     q, k, v = (np.asarray(x, np.float64) for x in (query, key, value))
     keys = np.asarray(key_embeddings, np.float64)
@@ -693,10 +693,10 @@ def transformer_xl_bias(
 ) -> FloatArray:
     """Terms b, c and d of the scores, scaled by 1 / sqrt(dim).
 
-    Dai et al., Transformer-XL (2019), section 3.3, pair by pair.
-
-    Returns:
-        Shape (..., heads, query, key).
+    Dai et al., Transformer-XL (2019), section 3.3, pair by pair. Queries (not
+    scaled) and keys are (..., heads, seq, dim), out (..., heads, query, key).
+    `weights` are a `kernel` (width, heads, dim), applied to sines before
+    cosines, and `content_bias` and `position_bias`, (heads, dim).
     """
     q, k = (np.asarray(x, np.float64) for x in (query, key))
     kernel, u, v = (
@@ -725,16 +725,14 @@ def multi_head_attention(
     memory: npt.ArrayLike | None = None,
     seen: list[FloatArray] | None = None,
 ) -> FloatArray:
-    """Multi-head attention, with grouped queries where asked for.
+    """Multi-head attention to the inputs, (..., seq, hidden), or to a memory.
 
-    To the inputs themselves, or to a memory: cross-attention, whose keys and
-    values come from another sequence.
-
+    `weights` are `query`, `key`, `value` and `output` kernels and biases, with
+    the heads side by side; query head h uses the key and value head h //
+    (num_heads // num_key_value_heads). `mask` broadcasts to (..., query, key),
+    true = attend. `seen` takes the attention weights, (..., head, query, key).
     Vaswani et al., Attention Is All You Need (2017), section 3.2.2; Ainslie
     et al., GQA: Training Generalized Multi-Query Transformer Models (2023).
-
-    Returns:
-        Shape (..., seq, columns of the output kernel).
     """
     x = np.asarray(inputs, np.float64)
     read = x if memory is None else np.asarray(memory, np.float64)
@@ -837,8 +835,11 @@ def encoder_block(
     (2017), sections 3.1 and 3.2.3; pre-norm x = x + f(LN(x)) is Xiong et al.,
     On Layer Normalization in the Transformer Architecture (2020).
 
-    Returns:
-        Shape (..., seq, hidden).
+    `weights` are `attention`, `feed_forward` and, where there is a memory,
+    `cross_attention`, as those functions take them, and their norms, such as
+    `attention_norm`, each of `gamma` and `beta`, or of `gamma` alone for RMS
+    normalisation. Masks are as in `multi_head_attention`. The list `own` of
+    `seen` takes the attention weights of the inputs, and `cross` the others.
     """
 
     def attend(y: FloatArray, name: str, kept: str, *given: Any) -> FloatArray:
@@ -892,9 +893,8 @@ def transformer(
     norm_at: str = "after",
     *,
     epsilon: float,
-    activation: str = "relu",
-    num_key_value_heads: int | None = None,
     seen: dict[str, list[FloatArray]] | None = None,
+    **options: Any,
 ) -> FloatArray:
     """Logits of what follows each target token, from ids; 0 is padding.
 
@@ -903,8 +903,11 @@ def transformer(
     blocks, a stack of decoder blocks that read its outputs, and a projection.
     Without dropout; pre-norm stacks end with a norm.
 
-    Returns:
-        Shape (batch, target, ids).
+    Ids are (batch, source) and (batch, target), out (batch, target, ids).
+    `weights` are `source_embeddings` and `target_embeddings`, (ids, d_model);
+    `encoder` and `decoder`, lists of the weights of their blocks; for pre-norm
+    `encoder_norm` and `decoder_norm`; and `logits_kernel`, (d_model, ids).
+    The lists `source`, `target` and `cross` of `seen` take attention weights.
     """
     source, target = np.asarray(source), np.asarray(target)
 
@@ -915,41 +918,23 @@ def transformer(
         encoding = positional_encoding(positions, table.shape[1])
         return np.asarray(table[ids] * math.sqrt(table.shape[1]) + encoding)
 
-    options: dict[str, Any] = {
-        "epsilon": epsilon,
-        "activation": activation,
-        "num_key_value_heads": num_key_value_heads,
-        "seen": seen,
-    }
+    options |= {"epsilon": epsilon, "seen": seen}
     sources, targets = (
         (ids != 0)[:, np.newaxis, :] for ids in (source, target)
     )
     memory = embedded(source, "source_embeddings", np.arange(source.shape[1]))
     for block in weights["encoder"]:
         memory = encoder_block(
-            memory,
-            block,
-            num_heads,
-            norm_at,
-            mask=sources,
-            **options,
+            memory, block, num_heads, norm_at, mask=sources, **options
         )
     if norm_at == "before":
         memory = _normalize(memory, weights["encoder_norm"], epsilon)
+    options |= {"mask": targets, "memory": memory, "memory_mask": sources}
     # Token by token, only real ones are counted, so also at once.
     counted = np.maximum(np.cumsum(target != 0, axis=1) - 1, 0)
     x = embedded(target, "target_embeddings", counted)
     for block in weights["decoder"]:
-        x = decoder_block(
-            x,
-            block,
-            num_heads,
-            norm_at,
-            memory=memory,
-            mask=targets,
-            memory_mask=sources,
-            **options,
-        )
+        x = decoder_block(x, block, num_heads, norm_at, **options)
     if norm_at == "before":
         x = _normalize(x, weights["decoder_norm"], epsilon)
     return _dense(x, weights, "logits")
@@ -1089,17 +1074,6 @@ def _choices(
 
 def _rank(total: float, found: tuple[int, ...], length_penalty: float) -> float:
     return float(total / ((5 + len(found)) / 6) ** length_penalty)
-
-
-def _runs(ids: npt.NDArray) -> list[int]:
-    """Lengths of the contiguous runs of one id, in order."""
-    lengths: list[int] = []
-    for t in range(len(ids)):
-        if t and ids[t] == ids[t - 1]:
-            lengths[-1] += 1
-        else:
-            lengths.append(1)
-    return lengths
 
 
 def _frequency(

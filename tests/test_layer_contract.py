@@ -104,37 +104,27 @@ class AllHooks(kp.AttentionPosition):
 class SelfReader(kp.TransformerDecoder):
     """Whatever says where tokens stand, or which are real, says it twice."""
 
-    def call(
-        self,
-        inputs,
-        *,
-        positions=None,
-        start_index=0,
-        segment_ids=None,
-        padding_mask=None,
-        attention_mask=None,
-        mask=None,
-        training=None,
-    ):
+    def call(self, inputs, *, padding_mask=None, mask=None, **kwargs):
         mask = resolve_mask(mask, inputs)
-        given = [each for each in (mask, padding_mask) if each is not None]
-        tokens = [ops.cast(each, "bool") for each in given]
+        masks = [each for each in (mask, padding_mask) if each is not None]
+        real = [ops.cast(each, "bool") for each in masks]
+        if real:
+            kwargs["memory_mask"] = functools.reduce(ops.logical_and, real)
+        again = {
+            f"memory_{name}": kwargs[name]
+            for name in ("positions", "segment_ids", "attention_mask")
+            if name in kwargs
+        }
         return super().call(
             inputs,
             memory=inputs,
-            positions=positions,
-            start_index=start_index,
-            segment_ids=segment_ids,
             padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            memory_positions=positions,
-            memory_segment_ids=segment_ids,
-            memory_attention_mask=attention_mask,
-            memory_mask=functools.reduce(ops.logical_and, tokens)
-            if tokens
+            memory_mask=functools.reduce(ops.logical_and, real)
+            if real
             else None,
             mask=mask,
-            training=training,
+            **again,
+            **kwargs,
         )
 
     def compute_output_spec(self, inputs, **kwargs):
@@ -168,10 +158,8 @@ class OnGrid(kp.SelfAttention):
         positions=None,
         start_index=0,
         segment_ids=None,
-        padding_mask=None,
-        attention_mask=None,
         mask=None,
-        training=None,
+        **kwargs,
     ):
         row = count_positions(
             positions,
@@ -179,15 +167,9 @@ class OnGrid(kp.SelfAttention):
             segment_ids=segment_ids,
             length=ops.shape(inputs)[1],
         )
-        return super().call(
-            inputs,
-            positions=ops.stack([row, -row], axis=-1),
-            segment_ids=segment_ids,
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            mask=mask,
-            training=training,
-        )
+        kwargs |= {"segment_ids": segment_ids, "mask": mask}
+        kwargs["positions"] = ops.stack([row, -row], axis=-1)
+        return super().call(inputs, **kwargs)
 
     def compute_output_spec(self, inputs, **kwargs):
         kwargs["positions"] = keras.KerasTensor((*inputs.shape[:2], 2))
@@ -1468,16 +1450,11 @@ def grid_network(layer: keras.Layer) -> keras.Model:
     return keras.Model(cells, layer(cells))
 
 
-def test_no_two_tables_of_a_grid_begin_equal(grid_options):
-    layer = kp.AxialPositionalEncoding(**grid_options)
-    shape = (*[None] * (layer.num_axes + 1), GRID_DIM)
-    check_initial_weights(layer, shape)
-
-
 def test_grid_of_any_size(grid_options):
-    """Symbolic, eager and traced shapes, and the same numbers in all."""
+    """Symbolic, eager and compiled shapes, and the same numbers in all."""
     layer = built_grid(grid_options)
     model, x = grid_network(layer), grid_cells(layer.num_axes)
+    model.compile(jit_compile=BACKEND != "torch")
     for sizes in (SIZES, (1, 1, 1), (9, 2, 1)):
         some = x[(slice(None), *map(slice, sizes[: layer.num_axes]))]
         outputs = numpy(layer(some))
@@ -1576,8 +1553,9 @@ def test_learns_at_randomized_positions():
         assert not np.array_equal(one, two)
 
 
-def test_grid_keras_file_round_trip(grid_options, tmp_path):
+def test_grid_of_a_config_and_of_a_file(grid_options, tmp_path):
     layer = built_grid(grid_options)
+    check_initial_weights(layer, (*[None] * (layer.num_axes + 1), GRID_DIM))
     config = json.loads(json.dumps(layer.get_config()))
     assert type(layer).from_config(config).get_config() == layer.get_config()
     model, x = grid_network(layer), grid_cells(layer.num_axes)
@@ -1619,12 +1597,3 @@ def test_grid_gradients(grid_options):
         assert not gradient[rows:].any()
         begin = end
     assert len(by_weights) == (layer.num_axes if layer.grid_shape else 0)
-
-
-@pytest.mark.skipif(BACKEND == "torch", reason="XLA is for TensorFlow and JAX")
-def test_compiled_grid_is_eager(grid_options):
-    model = grid_network(built_grid(grid_options))
-    x = grid_cells(grid_options["num_axes"])
-    expected = numpy(model(x))
-    model.compile(jit_compile=True)
-    near(model.predict_on_batch(x), expected, bound(ON_GRIDS, expected))

@@ -140,7 +140,7 @@ class Family:
         model: The class of the model.
     """
 
-    types: Mapping[str, str]
+    types: Mapping[str, str] | Sequence[str]
     prefix: str = ""
     prefix_of_hub: str = ""  # of the Hub's custom code, where it differs
     model: type[TransformerEncoderModel | VisionTransformerModel] = (

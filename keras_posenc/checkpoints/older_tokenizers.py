@@ -220,7 +220,9 @@ def _of_model(
             "normalized": _is_only_added(folder, settings, how.tokens[-1]),
             **tokens["mask"],
         }
-    names = {name: values.get("content") for name, values in tokens.items()}
+    names: dict[str, Any] = {
+        name: values.get("content") for name, values in tokens.items()
+    }
     first = how.first.format(**names).split()
     more: Sequence[str] = ()
     language = None
@@ -251,7 +253,7 @@ def _of_model(
     return pieces_file(
         vocabulary,
         [_added(ids, each) for each in special.values()],
-        ids.get(names["unk"], model.trainer_spec.unk_id),
+        int(ids.get(names["unk"], model.trainer_spec.unk_id)),
         normalizers=[
             *(PARTS[step] for step in _steps(kind, settings)),
             *rules_of(rules if how.has_rules else b""),

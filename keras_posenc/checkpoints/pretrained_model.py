@@ -351,8 +351,8 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         return made[key]
 
     def _with_prompt(self, prompt: str) -> Self:
-        own = (Prompt, AfterPrompt)
-        layers = [each for each in self.layers if not isinstance(each, own)]
+        of_prompts = (Prompt, AfterPrompt)
+        layers = [x for x in self.layers if not isinstance(x, of_prompts)]
         pooling = layers.index(self.encoder) + 1
         start = 1
         if prompt and not self.include_prompt:

@@ -11,7 +11,7 @@ import pathlib
 import re
 import struct
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Self
 
 from keras_posenc.text.bounds import LONGEST
@@ -261,7 +261,7 @@ class Frame(NamedTuple):
                     known[name]["ids"] == [ids.get(name)]
                     for name in (*before, *after)
                 ):
-                    return cls(*(before or [None]), *after)
+                    return cls(next(iter(before), None), *after)
         raise unsupported("post_processor", processor)
 
     def write(
@@ -275,7 +275,10 @@ class Frame(NamedTuple):
         ]
         between = [(self.end, 0)] * (separators - 1)
         after = [("B", second_type), (self.end, second_type)]
-        templates = {"single": single, "pair": [*single, *between, *after]}
+        templates: dict[str, list[tuple[str | None, int]]] = {
+            "single": [*single],
+            "pair": [*single, *between, *after],
+        }
         return {
             "type": "TemplateProcessing",
             **{
@@ -1089,7 +1092,7 @@ def _merges(pieces: Sequence[Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _divided(piece: str, known: Collection[str]) -> list[tuple[str, str]]:
+def _divided(piece: str, known: Set[str]) -> list[tuple[str, str]]:
     """Returns the pairs of known pieces that a piece can be divided into."""
     pairs = ((piece[:at], piece[at:]) for at in range(1, len(piece)))
     return [pair for pair in pairs if {*pair} <= known]

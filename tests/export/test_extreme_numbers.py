@@ -16,15 +16,11 @@ from keras_posenc.export.probes import generate
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
+from tests.export.files import EXPORTS, run_file
 from tests.export.operators import SHAPES, table
 
 pytestmark = pytest.mark.tensorflow
 
-FORMATS = {
-    "saved_model": (kp.export_saved_model, "model"),
-    "litert": (kp.export_litert, "model.tflite"),
-    "onnx": (kp.export_onnx, "model.onnx"),
-}
 TELLING = [
     "cosine",
     "dense_softplus",
@@ -64,23 +60,6 @@ def extremes(shape):
         "usual": rng.standard_normal(shape),
     }
     return list(rows), np.stack(list(rows.values())).astype("float32")
-
-
-def run(kind, path, x):
-    if kind == "onnx":
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(str(path))
-        names = [each.name for each in session.get_outputs()]
-        return dict(zip(names, session.run(None, {"x": x}), strict=True))
-    if kind == "litert":
-        from ai_edge_litert.interpreter import Interpreter
-
-        interpreter = Interpreter(model_path=str(path))
-        return interpreter.get_signature_runner("serving_default")(x=x)
-    module = tf.saved_model.load(str(path))
-    outputs = module.signatures["serving_default"](x=tf.constant(x))
-    return {name: value.numpy() for name, value in outputs.items()}
 
 
 def differences(wanted, got, moved, names):
@@ -126,7 +105,7 @@ def outcomes(kind, shape, operators, folder):
     """
     if not operators:
         return {}
-    export, file = FORMATS[kind]
+    export, file = EXPORTS[kind]
     names, x = extremes(shape)
     model = model_of(shape, operators)
     artifact, reason = None, ""
@@ -157,7 +136,7 @@ def outcomes(kind, shape, operators, folder):
                 kind, shape, dict(part), folder
             ).items()
         }
-    got = run(kind, artifact.path, x)
+    got = run_file(artifact.path, {"x": x})
     signs = np.random.default_rng(0).choice([-1, 1], x.shape)
     nearby = (x * (1 + ROUNDING * signs)).astype("float32")
     with tf.device("CPU:0"):
@@ -172,7 +151,7 @@ def outcomes(kind, shape, operators, folder):
     return found
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", EXPORTS)
 def test_telling_operators_are_equal(kind, tmp_path):
     shape, operators = table("vectors")
     chosen = {name: operators[name] for name in TELLING}
@@ -182,7 +161,7 @@ def test_telling_operators_are_equal(kind, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", EXPORTS)
 def test_no_operator_is_verified_and_wrong(kind, name, tmp_path):
     shape, operators = table(name)
     found = {}
@@ -348,7 +327,7 @@ def test_images_of_bytes_need_no_samples(tmp_path, dtype):
     for probe in expected(model).probes:
         assert probe.inputs["x"].min() == limits.min
         assert probe.inputs["x"].max() == limits.max
-    for export, name in FORMATS.values():
+    for export, name in EXPORTS.values():
         assert export(model, tmp_path / name, verbose=False).report.passed
 
 

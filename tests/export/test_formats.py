@@ -9,14 +9,10 @@ import tensorflow as tf
 
 import keras_posenc as kp
 from keras_posenc.export.formats.saved_model import SavedModel
+from tests.export.files import EXPORTS, run_file
 
 pytestmark = pytest.mark.tensorflow
 
-EXPORTS = {
-    "saved_model": (kp.export_saved_model, "model"),
-    "litert": (kp.export_litert, "model.tflite"),
-    "onnx": (kp.export_onnx, "model.onnx"),
-}
 # What each runtime says of an id that the embedding does not have.
 UNKNOWN_ID = {
     "saved_model": (tf.errors.InvalidArgumentError, r"is not in \[0, 5"),
@@ -328,17 +324,7 @@ def test_where_the_largest_and_smallest_numbers_are(kind, tmp_path):
     exported = export(model, tmp_path / file, verbose=False)
     assert exported.report.passed
     rows = np.float32([[-0.0, 0.0, -0.0, -1.0], [0.0, -0.0, 3.0, np.inf]])
-    if kind == "onnx":
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(exported.path)
-        names = [each.name for each in session.get_outputs()]
-        found = dict(zip(names, session.run(None, {"x": rows}), strict=True))
-    else:
-        from ai_edge_litert.interpreter import Interpreter
-
-        interpreter = Interpreter(str(exported.path))
-        found = interpreter.get_signature_runner("serving_default")(x=rows)
+    found = run_file(exported.path, {"x": rows})
     for name, want in model.predict(rows, verbose=0).items():
         np.testing.assert_array_equal(found[name], want, name)
 
@@ -379,17 +365,7 @@ def test_operators_written_by_others(kind, tmp_path):
     exported = export(model, tmp_path / file, verbose=False)
     assert exported.report.passed
     near = np.float32([[1e-6, -1e-6, 3e-4, -3e-4, 0.1, -0.1, 0.0, 1e-12]])
-    if kind == "onnx":
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(exported.path)
-        names = [each.name for each in session.get_outputs()]
-        found = dict(zip(names, session.run(None, {"x": near}), strict=True))
-    else:
-        from ai_edge_litert.interpreter import Interpreter
-
-        interpreter = Interpreter(str(exported.path))
-        found = interpreter.get_signature_runner("serving_default")(x=near)
+    found = run_file(exported.path, {"x": near})
     wanted = model.predict(near, verbose=0)
     # LiteRT's converter simplifies the others: they are right to 1.2e-7.
     others = ["expm1", "log1p", "arcsinh"] * (kind == "onnx")

@@ -16,6 +16,7 @@ from keras_posenc.export.notes import notes
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
+from tests.export.files import run_file
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,12 +24,6 @@ pytestmark = pytest.mark.tensorflow
 def export(function, model, path, **options):
     options = {"max_length": 5, "verbose": False, **options}
     return function(model, path, **options)
-
-
-def interpreter(path):
-    from ai_edge_litert.interpreter import Interpreter
-
-    return Interpreter(str(path))
 
 
 def words(name="ids", dtype="int32"):
@@ -461,13 +456,12 @@ def test_ordinary_models_convert_to_litert(make, samples, tmp_path):
 
 def test_mean_of_an_image_of_one_colour_in_onnx(tmp_path):
     """256 roundings in each of two sums, where one has 65,536."""
-    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     image = keras.Input((256, 256, 1), name="image")
     model = keras.Model(image, layers.GlobalAveragePooling2D()(image))
     kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
-    session = ort.InferenceSession(tmp_path / "m.onnx")
     ones = np.full((1, 256, 256, 1), 0.1, "float32")
-    (mean,) = session.run(None, {"image": ones})
+    (mean,) = run_file(tmp_path / "m.onnx", {"image": ones}).values()
     np.testing.assert_allclose(mean, 0.1, rtol=2 * 256 * 2**-24)
 
 
@@ -610,6 +604,5 @@ def test_code_of_a_lookup_makes_what_the_file_takes(
     said = r"must make (\w+) \(.*\) as model\.get_layer\('(\w+)'\) does"
     given, layer = re.search(said, str(report)).groups()
     made = tf.cast(model.get_layer(layer)(values), "float32")
-    run = interpreter(path).get_signature_runner()
-    (found,) = run(**{given: made.numpy()}).values()
+    (found,) = run_file(path, {given: made.numpy()}).values()
     np.testing.assert_allclose(found, model(values), rtol=1e-5)

@@ -12,14 +12,9 @@ import pytest
 from keras import layers, ops
 
 import keras_posenc as kp
+from tests.export.files import EXPORTS
 
 pytestmark = pytest.mark.tensorflow
-
-EXPORTS = {
-    "saved_model": (kp.export_saved_model, "exported"),
-    "litert": (kp.export_litert, "exported.tflite"),
-    "onnx": (kp.export_onnx, "exported.onnx"),
-}
 
 
 def codes(message):

@@ -62,21 +62,25 @@ class Entry:
 
 
 def _used(builder: Callable[..., Any]) -> set[str]:
-    """What a function names of its module, itself included, as text."""
-    module = vars(inspect.getmodule(builder))
-    found = {builder.__name__: inspect.getsource(builder)}
-    left = re.findall(r"\w+", found[builder.__name__])
+    """What a function names of its module and of `parts`, itself included."""
+    found, left = set(), [builder]
     while left:
-        name = left.pop()
-        value = module.get(name)
-        if name in found or value is None:
+        value = left.pop()
+        source = inspect.getsource(value)
+        if source in found:
             continue
-        if isinstance(value, (str, int, float, list, tuple, dict)):
-            found[name] = f"{name} = {value!r}"
-        elif getattr(value, "__module__", None) == builder.__module__:
-            found[name] = inspect.getsource(value)
-            left += re.findall(r"\w+", found[name])
-    return set(found.values())
+        found.add(source)
+        module = vars(inspect.getmodule(value))
+        for name in re.findall(r"\w+", source):
+            used = module.get(name)
+            if isinstance(used, (str, int, float, list, tuple, dict)):
+                found.add(f"{name} = {used!r}")
+            elif getattr(used, "__module__", None) in (
+                builder.__module__,
+                "tests.zoo.parts",
+            ):
+                left.append(used)
+    return found
 
 
 TABLE: dict[str, Entry] = {}
@@ -107,10 +111,33 @@ def model(
     return add
 
 
+def group(
+    name: str, address: str
+) -> Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]:
+    """`model` for one group, whose pages are below one address.
+
+    The page of a model is called as it is, unless one is given.
+    """
+
+    def add(of: str, page: str = "", /, **arguments: Any) -> Any:
+        page = page or f"{of}/"
+        source = page if page.startswith("https:") else address + page
+        return model(f"{name}/{of}", source, **arguments)
+
+    return add
+
+
+def stack(*layers: Any, name: str | None = None) -> Any:
+    """A `keras.Sequential` of these layers."""
+    import keras
+
+    return keras.Sequential([*layers], name=name)
+
+
 def table(only: str | None = None) -> dict[str, Entry]:
     """The entries of all modules, or of one, in the order of their names."""
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.stem not in ("entries", "page", "run", "test_zoo"):
+        if path.stem not in ("entries", "page", "parts", "run", "test_zoo"):
             if only in (None, f"tests.zoo.{path.stem}"):
                 importlib.import_module(f"tests.zoo.{path.stem}")
     return dict(sorted(TABLE.items()))

@@ -1,24 +1,17 @@
 """Models of keras-hub, tiny ones, with random weights."""
 
-from tests.zoo.entries import model, trained
+from tests.zoo.entries import group, model, trained
 
 URL = "https://keras.io/keras_hub/api/models"
-SIZES = {
+WIDTHS = {
     "vocabulary_size": 50,
     "num_layers": 2,
-    "num_heads": 2,
     "hidden_dim": 16,
     "intermediate_dim": 32,
 }
+SIZES = {**WIDTHS, "num_heads": 2}
 TABLE = {**SIZES, "max_sequence_length": 24}
-GROUPED = {
-    "vocabulary_size": 50,
-    "num_layers": 2,
-    "num_query_heads": 4,
-    "num_key_value_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 32,
-}
+GROUPED = {**WIDTHS, "num_query_heads": 4, "num_key_value_heads": 2}
 LINEAR = {
     "num_layers": 4,
     "head_dim": 8,
@@ -30,41 +23,18 @@ LINEAR = {
     "linear_value_head_dim": 4,
     "linear_conv_kernel_dim": 4,
 }
-EXPERTS = {"num_experts": 4, "top_k": 2}
+LOCAL = {**GROUPED, "sliding_window": 8}
+EXPERTS = {**LOCAL, "num_experts": 4, "top_k": 2}
 
 # Of text: the page, arguments of the backbone, and what is built on it.
 TEXT = {
-    "Albert": (
-        "albert",
-        {**TABLE, "embedding_dim": 8},
-        "TextClassifier",
-    ),
+    "Albert": ("albert", {**TABLE, "embedding_dim": 8}, "TextClassifier"),
     "Bart": ("bart", TABLE, "Seq2SeqLM"),
     "Bert": ("bert", TABLE, "TextClassifier"),
     "Bloom": ("bloom", SIZES, "CausalLM"),
     "DebertaV3": ("deberta_v3", TABLE, "TextClassifier"),
-    "FNet": (
-        "f_net",
-        {
-            "vocabulary_size": 50,
-            "num_layers": 2,
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-            "max_sequence_length": 24,
-        },
-        "MaskedLM",
-    ),
-    "Falcon": (
-        "falcon",
-        {
-            "vocabulary_size": 50,
-            "num_layers": 2,
-            "num_attention_heads": 4,
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-        },
-        "CausalLM",
-    ),
+    "FNet": ("f_net", {**WIDTHS, "max_sequence_length": 24}, "MaskedLM"),
+    "Falcon": ("falcon", {**WIDTHS, "num_attention_heads": 4}, "CausalLM"),
     "Gemma": ("gemma", {**GROUPED, "head_dim": 4}, "CausalLM"),
     "Gemma3": (
         "gemma3",
@@ -81,18 +51,10 @@ TEXT = {
     ),
     "GPT2": ("gpt2", TABLE, "CausalLM"),
     "GPTNeoX": ("gpt_neo_x", TABLE, "CausalLM"),
-    "GptOss": (
-        "gpt_oss",
-        {**GROUPED, **EXPERTS, "sliding_window": 8},
-        "CausalLM",
-    ),
+    "GptOss": ("gpt_oss", EXPERTS, "CausalLM"),
     "Llama": ("llama", GROUPED, "CausalLM"),
-    "Mistral": ("mistral", {**GROUPED, "sliding_window": 8}, "CausalLM"),
-    "Mixtral": (
-        "mixtral",
-        {**GROUPED, **EXPERTS, "sliding_window": 8},
-        "CausalLM",
-    ),
+    "Mistral": ("mistral", LOCAL, "CausalLM"),
+    "Mixtral": ("mixtral", EXPERTS, "CausalLM"),
     "Phi3": ("phi3", GROUPED, "CausalLM"),
     "Qwen3": ("qwen3", {**GROUPED, "head_dim": 4}, "CausalLM"),
     "Qwen3_5": ("qwen3_5", {**GROUPED, **LINEAR}, "CausalLM"),
@@ -104,19 +66,14 @@ TEXT = {
             "num_layers": 2,
             "head_size": 4,
             "intermediate_dim": 32,
-            "gate_lora": 8,
-            "mv_lora": 8,
-            "aaa_lora": 8,
-            "decay_lora": 8,
+            **dict.fromkeys(
+                ("gate_lora", "mv_lora", "aaa_lora", "decay_lora"), 8
+            ),
         },
         "CausalLM",
     ),
     "Roberta": ("roberta", TABLE, "TextClassifier"),
-    "RoformerV2": (
-        "roformer_v2",
-        {**SIZES, "head_size": 8},
-        "MaskedLM",
-    ),
+    "RoformerV2": ("roformer_v2", {**SIZES, "head_size": 8}, "MaskedLM"),
     "T5": ("t5", SIZES, "Seq2SeqLM"),
     "XLNet": ("xlnet", SIZES, "Backbone"),
 }
@@ -128,6 +85,7 @@ RESNET = {
     "stackwise_num_blocks": [1, 1, 1, 1],
     "stackwise_num_strides": [1, 2, 2, 2],
     "block_type": "bottleneck_block",
+    "image_shape": (None, None, 3),
 }
 MIT = {
     "layerwise_depths": [2, 2],
@@ -150,6 +108,7 @@ HGNET = {
     "embedding_size": 8,
     "use_learnable_affine_block": True,
     "hidden_act": "relu",
+    "image_shape": (64, 64, 3),
 }
 VIT = {
     "image_shape": (32, 32, 3),
@@ -159,14 +118,20 @@ VIT = {
     "hidden_dim": 16,
 }
 DINO = {
-    "image_shape": (32, 32, 3),
-    "patch_size": 8,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
+    **VIT,
     "intermediate_dim": 32,
     "layer_scale_init_value": 1.0,
     "num_register_tokens": 4,
+}
+VIT_DET = {
+    "hidden_size": 16,
+    "num_layers": 2,
+    "intermediate_dim": 32,
+    "num_heads": 2,
+    "global_attention_layer_indices": [1],
+    "num_output_channels": 8,
+    "window_size": 2,
+    "image_shape": (32, 32, 3),
 }
 
 # Of images, with one input.
@@ -203,16 +168,8 @@ IMAGES = {
     ),
     "DINOV2": ("dinov2", DINO, "Backbone"),
     "DINOV3": ("dinov3", DINO, "Backbone"),
-    "HGNetV2": (
-        "hgnetv2",
-        {**HGNET, "image_shape": (64, 64, 3)},
-        "ImageClassifier",
-    ),
-    "ResNet": (
-        "resnet",
-        {**RESNET, "image_shape": (None, None, 3)},
-        "ImageClassifier",
-    ),
+    "HGNetV2": ("hgnetv2", HGNET, "ImageClassifier"),
+    "ResNet": ("resnet", RESNET, "ImageClassifier"),
     "SwinTransformer": (
         "swin_transformer",
         {
@@ -225,34 +182,23 @@ IMAGES = {
         "ImageClassifier",
     ),
     "ViT": ("vit", {**VIT, "mlp_dim": 32}, "ImageClassifier"),
-    "ViTDet": (
-        "vit_det",
-        {
-            "hidden_size": 16,
-            "num_layers": 2,
-            "intermediate_dim": 32,
-            "num_heads": 2,
-            "global_attention_layer_indices": [1],
-            "patch_size": 8,
-            "num_output_channels": 8,
-            "window_size": 2,
-            "image_shape": (32, 32, 3),
-        },
-        "Backbone",
-    ),
+    "ViTDet": ("vit_det", {**VIT_DET, "patch_size": 8}, "Backbone"),
 }
+
+
+def hub(name, /, *args, **options):
+    """A model of keras-hub, by the name of its class."""
+    import keras_hub
+
+    return getattr(keras_hub.models, name)(*args, **options)
 
 
 def built(name, head, arguments):
     """A backbone or, of one, a task fed with ids or images: no preprocessor."""
-    import keras_hub
-
-    made = trained(getattr(keras_hub.models, f"{name}Backbone")(**arguments))
+    made = trained(hub(f"{name}Backbone", **arguments))
     if head != "Backbone":
         classes = {"num_classes": 3} if head.endswith("Classifier") else {}
-        made = getattr(keras_hub.models, name + head)(
-            backbone=made, preprocessor=None, **classes
-        )
+        made = hub(name + head, backbone=made, preprocessor=None, **classes)
     if name == "RWKV7":  # its own code needs a known length
         shapes = {each.name: (None, 16) for each in made.inputs}
         return made, {"signatures": {"serving_default": (made, shapes)}}
@@ -261,117 +207,87 @@ def built(name, head, arguments):
     return made, {"max_length": longest} if longest else {}
 
 
-for group, rows in (("text", TEXT), ("images", IMAGES)):
+for part, rows in (("text", TEXT), ("images", IMAGES)):
     for each, (page, arguments, head) in rows.items():
         model(
-            f"keras-hub {group}/{each}{head}",
+            f"keras-hub {part}/{each}{head}",
             f"{URL}/{page}/",
             name=each,
             head=head,
             arguments=arguments,
         )(built)
 
-
-def resnet(shape):
-    import keras_hub
-
-    return keras_hub.models.ResNetBackbone(**RESNET, image_shape=shape)
+images = group("keras-hub images", f"{URL}/")
+other = group("keras-hub other", f"{URL}/")
 
 
-def segformer_backbone():
-    import keras_hub
+def resnet(size):
+    return hub("ResNetBackbone", **{**RESNET, "image_shape": (size, size, 3)})
 
-    return keras_hub.models.SegFormerBackbone(
-        image_encoder=keras_hub.models.MiTBackbone(**MIT),
+
+@images("SegFormerImageSegmenter", "segformer/")
+def segformer_segmenter():
+    backbone = hub(
+        "SegFormerBackbone",
+        image_encoder=hub("MiTBackbone", **MIT),
         projection_filters=16,
     )
+    return trained(hub("SegFormerImageSegmenter", backbone, num_classes=4))
 
 
-@model("keras-hub images/SegFormerImageSegmenter", f"{URL}/segformer/")
-def segformer_segmenter():
-    import keras_hub
-
-    return trained(
-        keras_hub.models.SegFormerImageSegmenter(
-            segformer_backbone(), num_classes=4
-        )
-    )
-
-
-def deeplab_backbone():
-    import keras_hub
-
-    return keras_hub.models.DeepLabV3Backbone(
-        image_encoder=resnet((96, 96, 3)),
+@images("DeepLabV3ImageSegmenter", "deeplab_v3/")
+def deeplab_segmenter():
+    backbone = hub(
+        "DeepLabV3Backbone",
+        image_encoder=resnet(96),
         low_level_feature_key="P2",
         spatial_pyramid_pooling_key="P4",
         dilation_rates=[6, 12, 18],
         upsampling_size=4,
         image_shape=(96, 96, 3),
     )
+    return trained(hub("DeepLabV3ImageSegmenter", backbone, num_classes=4))
 
 
-@model("keras-hub images/DeepLabV3ImageSegmenter", f"{URL}/deeplab_v3/")
-def deeplab_segmenter():
-    import keras_hub
-
-    return trained(
-        keras_hub.models.DeepLabV3ImageSegmenter(
-            deeplab_backbone(), num_classes=4
-        )
-    )
-
-
-def retina_backbone():
-    import keras_hub
-
-    return keras_hub.models.RetinaNetBackbone(
-        image_encoder=resnet((128, 128, 3)),
-        min_level=3,
-        max_level=7,
-        use_p5=True,
-        image_shape=(128, 128, 3),
-    )
-
-
-@model("keras-hub images/RetinaNetObjectDetector", f"{URL}/retinanet/")
+@images("RetinaNetObjectDetector", "retinanet/")
 def retina_detector():
     import keras_hub
 
-    anchors = keras_hub.layers.AnchorGenerator(
-        bounding_box_format="yxyx",
-        min_level=3,
-        max_level=7,
-        num_scales=3,
-        aspect_ratios=[0.5, 1.0, 2.0],
-        anchor_size=4.0,
+    levels = {"min_level": 3, "max_level": 7}
+    corners = {"bounding_box_format": "yxyx"}
+    detector = hub(
+        "RetinaNetObjectDetector",
+        anchor_generator=keras_hub.layers.AnchorGenerator(
+            num_scales=3,
+            aspect_ratios=[0.5, 1.0, 2.0],
+            anchor_size=4.0,
+            **levels,
+            **corners,
+        ),
+        backbone=hub(
+            "RetinaNetBackbone",
+            image_encoder=resnet(128),
+            use_p5=True,
+            image_shape=(128, 128, 3),
+            **levels,
+        ),
+        num_classes=4,
+        **corners,
     )
-    return trained(
-        keras_hub.models.RetinaNetObjectDetector(
-            backbone=retina_backbone(),
-            anchor_generator=anchors,
-            num_classes=4,
-            bounding_box_format="yxyx",
-        )
-    )
+    return trained(detector)
 
 
-def depth_backbone():
-    import keras_hub
-
-    encoder = keras_hub.models.DINOV2Backbone(
-        14,
-        4,
-        16,
-        2,
-        64,
-        1.0,
-        0,
+@images("DepthAnythingDepthEstimator", "depth_anything/")
+def depth_estimator():
+    encoder = hub(
+        "DINOV2Backbone",
+        *(14, 4, 16, 2, 64, 1.0, 0),
         image_shape=(126, 126, 3),
         apply_layernorm=True,
         name="image_encoder",
     )
-    return keras_hub.models.DepthAnythingBackbone(
+    backbone = hub(
+        "DepthAnythingBackbone",
         image_encoder=encoder,
         reassemble_factors=[4, 2, 1, 0.5],
         neck_hidden_dims=[16, 16, 16, 16],
@@ -380,57 +296,44 @@ def depth_backbone():
         head_in_index=-1,
         feature_keys=["stage1", "stage2", "stage3", "stage4"],
     )
-
-
-@model("keras-hub images/DepthAnythingDepthEstimator", f"{URL}/depth_anything/")
-def depth_estimator():
-    import keras_hub
-
-    return keras_hub.models.DepthAnythingDepthEstimator(
-        backbone=depth_backbone(),
+    return hub(
+        "DepthAnythingDepthEstimator",
+        backbone=backbone,
         depth_estimation_type="relative",
     )
 
 
 def two_towers(name):
     """CLIP, and those after it: images and texts."""
-    import keras_hub
-
-    models = keras_hub.models
-    vision = getattr(models, f"{name}VisionEncoder")(
-        8, 32, 2, 2, 64, image_shape=(32, 32, 3), name="vision_encoder"
+    vision = hub(
+        f"{name}VisionEncoder",
+        *(8, 32, 2, 2, 64),
+        image_shape=(32, 32, 3),
+        name="vision_encoder",
     )
-    text = getattr(models, f"{name}TextEncoder")(
-        50, 32, 32, 2, 2, 64, max_sequence_length=24, name="text_encoder"
+    text = hub(
+        f"{name}TextEncoder",
+        *(50, 32, 32, 2, 2, 64),
+        max_sequence_length=24,
+        name="text_encoder",
     )
     options = {} if name == "SigLIP" else {"projection_dim": 32}
-    made = getattr(models, f"{name}Backbone")(
-        vision_encoder=vision, text_encoder=text, **options
-    )
-    return made, {"max_length": 24}
+    encoders = {"vision_encoder": vision, "text_encoder": text}
+    return hub(f"{name}Backbone", **encoders, **options), {"max_length": 24}
 
 
-for each, page in (("CLIP", "clip"), ("SigLIP", "siglip")):
-    model(f"keras-hub other/{each}Backbone", f"{URL}/{page}/", name=each)(
-        two_towers
-    )
+for each in ("CLIP", "SigLIP"):
+    other(f"{each}Backbone", f"{each.lower()}/", name=each)(two_towers)
 
 
-def sam_backbone():
+@other("SAMImageSegmenter", "sam/")
+def sam_segmenter():
     import keras_hub
+    import numpy as np
 
-    return keras_hub.models.SAMBackbone(
-        image_encoder=keras_hub.models.ViTDetBackbone(
-            hidden_size=16,
-            num_layers=2,
-            intermediate_dim=32,
-            num_heads=2,
-            global_attention_layer_indices=[1],
-            patch_size=16,
-            num_output_channels=8,
-            window_size=2,
-            image_shape=(32, 32, 3),
-        ),
+    backbone = hub(
+        "SAMBackbone",
+        image_encoder=hub("ViTDetBackbone", **VIT_DET, patch_size=16),
         prompt_encoder=keras_hub.layers.SAMPromptEncoder(
             hidden_size=8,
             image_embedding_size=(2, 2),
@@ -448,51 +351,32 @@ def sam_backbone():
             iou_head_hidden_dim=8,
         ),
     )
-
-
-def sam_prompts():
-    """Two images, each with a point and a box."""
-    import numpy as np
-
+    segmenter = hub("SAMImageSegmenter", backbone)
+    # Two images, each with a point and a box.
     random = np.random.default_rng(0)
-    return {
+    prompts = {
         "images": random.uniform(0, 1, (2, 32, 32, 3)).astype("float32"),
         "points": random.uniform(0, 32, (2, 1, 2)).astype("float32"),
         "labels": np.ones((2, 1), "float32"),
         "boxes": np.float32([[[[4, 4], [20, 24]]], [[[0, 8], [16, 30]]]]),
         "masks": np.zeros((2, 1, 8, 8, 1), "float32"),
     }
-
-
-@model("keras-hub other/SAMImageSegmenter", f"{URL}/sam/")
-def sam_segmenter():
-    import keras_hub
-
-    segmenter = keras_hub.models.SAMImageSegmenter(sam_backbone())
-    prompts = sam_prompts()
     shapes = {name: (None, *x.shape[1:]) for name, x in prompts.items()}
     signatures = {"serving_default": (segmenter, shapes)}
     return segmenter, {"signatures": signatures, "samples": prompts}
 
 
-@model("keras-hub other/WhisperBackbone", f"{URL}/whisper/")
+@other("WhisperBackbone", "whisper/")
 def whisper():
-    import keras_hub
-
-    made = keras_hub.models.WhisperBackbone(
-        **SIZES,
-        num_mels=8,
-        max_encoder_sequence_length=24,
-        max_decoder_sequence_length=24,
-    )
+    lengths = {f"max_{x}coder_sequence_length": 24 for x in ("en", "de")}
+    made = hub("WhisperBackbone", **SIZES, num_mels=8, **lengths)
     return made, {"max_length": 24}
 
 
-@model("keras-hub other/MoonshineBackbone", f"{URL}/moonshine/")
+@other("MoonshineBackbone", "moonshine/")
 def moonshine():
-    import keras_hub
-
-    return keras_hub.models.MoonshineBackbone(
+    return hub(
+        "MoonshineBackbone",
         vocabulary_size=50,
         filter_dim=16,
         encoder_num_layers=2,
@@ -506,17 +390,14 @@ def moonshine():
     )
 
 
-def pali_gemma_backbone():
-    import keras_hub
-
-    return keras_hub.models.PaliGemmaBackbone(
-        vocabulary_size=50,
+@other("PaliGemmaCausalLM", "pali_gemma/")
+def pali_gemma_lm():
+    backbone = hub(
+        "PaliGemmaBackbone",
+        **WIDTHS,
         image_size=16,
-        num_layers=2,
         num_query_heads=2,
         num_key_value_heads=1,
-        hidden_dim=16,
-        intermediate_dim=32,
         head_dim=8,
         vit_patch_size=4,
         vit_num_layers=2,
@@ -524,32 +405,20 @@ def pali_gemma_backbone():
         vit_hidden_dim=16,
         vit_intermediate_dim=32,
     )
+    return hub("PaliGemmaCausalLM", preprocessor=None, backbone=backbone)
 
 
-@model("keras-hub other/PaliGemmaCausalLM", f"{URL}/pali_gemma/")
-def pali_gemma_lm():
-    import keras_hub
-
-    return keras_hub.models.PaliGemmaCausalLM(
-        preprocessor=None, backbone=pali_gemma_backbone()
-    )
-
-
-@model("keras-hub other/PARSeqBackbone", f"{URL}/parseq/")
+@other("PARSeqBackbone", "parseq/")
 def parseq():
-    import keras_hub
-
-    encoder = keras_hub.models.ViTBackbone(
-        image_shape=(16, 32, 3),
-        patch_size=(4, 8),
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=16,
+    encoder = hub(
+        "ViTBackbone",
+        **{**VIT, "image_shape": (16, 32, 3), "patch_size": (4, 8)},
         mlp_dim=32,
         use_class_token=False,
         name="image_encoder",
     )
-    made = keras_hub.models.PARSeqBackbone(
+    made = hub(
+        "PARSeqBackbone",
         image_encoder=encoder,
         vocabulary_size=50,
         max_label_length=12,
@@ -561,11 +430,10 @@ def parseq():
     return made, {"max_length": 12}
 
 
-@model("keras-hub other/FluxBackbone", f"{URL}/flux/")
+@other("FluxBackbone", "flux/")
 def flux():
-    import keras_hub
-
-    return keras_hub.models.FluxBackbone(
+    return hub(
+        "FluxBackbone",
         input_channels=64,
         hidden_size=64,
         mlp_ratio=2.0,

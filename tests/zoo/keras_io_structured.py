@@ -3,16 +3,42 @@
 Built as the examples build them, with fewer columns and narrower layers.
 """
 
-import math
-
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers, ops
 
-from tests.zoo.entries import model
+from tests.zoo.entries import group, stack
 
-TABLES = "https://keras.io/examples/structured_data/"
+
+def census_inputs():
+    return {
+        name: layers.Input(
+            name=name,
+            shape=(),
+            dtype="float32" if name in NUMERIC else "string",
+        )
+        for name in [*NUMERIC, *CATEGORICAL]
+    }
+
+
+def of_census(inputs, outputs):
+    """The model, and its inputs for four people."""
+    samples = {name: np.arange(4, dtype="float32") for name in NUMERIC}
+    for name, vocabulary in CATEGORICAL.items():
+        samples[name] = np.array([vocabulary[i % 2] for i in range(4)])
+    return keras.Model(inputs, outputs), {"samples": samples}
+
+
+def number_of(name, x):
+    """The number of a category, as the examples look it up."""
+    lookup = layers.StringLookup(
+        vocabulary=CATEGORICAL[name], mask_token=None, num_oov_indices=0
+    )
+    return lookup(x)
+
+
+structured = group("structured", "https://keras.io/examples/structured_data/")
 
 # The kinds of columns of the census data that several examples read.
 NUMERIC = ["age", "capital_gains", "weeks_worked_in_year"]
@@ -23,48 +49,22 @@ CATEGORICAL = {
 }
 
 
-def census_samples():
-    samples = {
-        name: np.arange(4, dtype="float32").reshape(4, 1) for name in NUMERIC
-    }
-    for name, vocabulary in CATEGORICAL.items():
-        samples[name] = np.array([[vocabulary[i % 2]] for i in range(4)])
-    return samples
-
-
-def create_model_inputs():
-    inputs = {}
-    for name in [*NUMERIC, *CATEGORICAL]:
-        dtype = "float32" if name in NUMERIC else "string"
-        inputs[name] = layers.Input(name=name, shape=(), dtype=dtype)
-    return inputs
-
-
-def flat_samples():
-    return {name: x[:, 0] for name, x in census_samples().items()}
-
-
-@model(
-    "structured/imbalanced_classification",
-    TABLES + "imbalanced_classification/",
-)
+@structured("imbalanced_classification")
 def imbalanced_classification():
-    return keras.Sequential(
-        [
-            keras.Input((30,)),
-            keras.layers.Dense(256, activation="relu"),
-            keras.layers.Dense(256, activation="relu"),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(256, activation="relu"),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(1, activation="sigmoid"),
-        ]
+    return stack(
+        keras.Input((30,)),
+        layers.Dense(256, activation="relu"),
+        layers.Dense(256, activation="relu"),
+        layers.Dropout(0.3),
+        layers.Dense(256, activation="relu"),
+        layers.Dropout(0.3),
+        layers.Dense(1, activation="sigmoid"),
     )
 
 
-@model(
-    "structured/classification_from_scratch",
-    TABLES + "structured_data_classification_from_scratch/",
+@structured(
+    "classification_from_scratch",
+    "structured_data_classification_from_scratch/",
 )
 def structured_data_classification_from_scratch():
     age = keras.Input(shape=(1,), name="age")
@@ -89,9 +89,8 @@ def structured_data_classification_from_scratch():
     return keras.Model([age, chol, sex, thal], output)
 
 
-@model(
-    "structured/feature_space",
-    TABLES + "structured_data_classification_with_feature_space/",
+@structured(
+    "feature_space", "structured_data_classification_with_feature_space/"
 )
 def feature_space():
     space = keras.utils.FeatureSpace(
@@ -128,127 +127,89 @@ def feature_space():
     return keras.Model(dict_inputs, predictions), {"samples": samples}
 
 
-def encode_inputs(inputs, use_embedding=False, units=16):
+def encode_inputs(inputs, use_embedding=False):
     encoded = []
     for name, x in inputs.items():
         if name not in CATEGORICAL:
             encoded.append(ops.expand_dims(x, -1))
-            continue
-        vocabulary = CATEGORICAL[name]
-        lookup = layers.StringLookup(
-            vocabulary=vocabulary,
-            mask_token=None,
-            num_oov_indices=0 if use_embedding else 1,
-            output_mode="int" if use_embedding else "multi_hot",
-        )
-        if use_embedding:
-            embedding = layers.Embedding(
-                input_dim=len(vocabulary), output_dim=math.ceil(units**0.5)
-            )
-            encoded.append(embedding(lookup(x)))
+        elif use_embedding:
+            embedding = layers.Embedding(len(CATEGORICAL[name]), 4)
+            encoded.append(embedding(number_of(name, x)))
         else:
+            lookup = layers.StringLookup(
+                vocabulary=CATEGORICAL[name],
+                mask_token=None,
+                num_oov_indices=1,
+                output_mode="multi_hot",
+            )
             encoded.append(lookup(ops.expand_dims(x, -1)))
     return layers.concatenate(encoded)
 
 
-@model("structured/wide_and_deep", TABLES + "wide_deep_cross_networks/")
+def scored(inputs, one, deep):
+    """What the examples make of one side and of the deep one."""
+    for units in [32, 32]:
+        deep = layers.BatchNormalization()(layers.Dense(units)(deep))
+        deep = layers.Dropout(0.1)(layers.ReLU()(deep))
+    merged = layers.concatenate([one, deep])
+    return of_census(inputs, layers.Dense(7, activation="softmax")(merged))
+
+
+@structured("wide_and_deep", "wide_deep_cross_networks/")
 def wide_and_deep():
-    inputs = create_model_inputs()
+    inputs = census_inputs()
     wide = layers.BatchNormalization()(encode_inputs(inputs))
-    deep = encode_inputs(inputs, use_embedding=True)
-    for units in [32, 32]:
-        deep = layers.Dense(units)(deep)
-        deep = layers.BatchNormalization()(deep)
-        deep = layers.ReLU()(deep)
-        deep = layers.Dropout(0.1)(deep)
-    merged = layers.concatenate([wide, deep])
-    outputs = layers.Dense(units=7, activation="softmax")(merged)
-    return keras.Model(inputs=inputs, outputs=outputs), {
-        "samples": flat_samples()
-    }
+    return scored(inputs, wide, encode_inputs(inputs, use_embedding=True))
 
 
-@model("structured/deep_and_cross", TABLES + "wide_deep_cross_networks/")
+@structured("deep_and_cross", "wide_deep_cross_networks/")
 def deep_and_cross():
-    inputs = create_model_inputs()
-    x0 = encode_inputs(inputs, use_embedding=True)
-    cross = x0
+    inputs = census_inputs()
+    x0 = cross = encode_inputs(inputs, use_embedding=True)
     for _ in range(2):
-        units = cross.shape[-1]
-        cross = x0 * layers.Dense(units)(cross) + cross
-    cross = layers.BatchNormalization()(cross)
-    deep = x0
-    for units in [32, 32]:
-        deep = layers.Dense(units)(deep)
-        deep = layers.BatchNormalization()(deep)
-        deep = layers.ReLU()(deep)
-        deep = layers.Dropout(0.1)(deep)
-    merged = layers.concatenate([cross, deep])
-    outputs = layers.Dense(units=7, activation="softmax")(merged)
-    return keras.Model(inputs=inputs, outputs=outputs), {
-        "samples": flat_samples()
-    }
+        cross = x0 * layers.Dense(cross.shape[-1])(cross) + cross
+    return scored(inputs, layers.BatchNormalization()(cross), x0)
 
 
-@model("structured/tabtransformer", TABLES + "tabtransformer/")
+@structured("tabtransformer")
 def tabtransformer():
     width = 16
-    inputs = create_model_inputs()
-    categorical, numerical = [], []
-    for name, x in inputs.items():
-        if name not in CATEGORICAL:
-            numerical.append(ops.expand_dims(x, -1))
-            continue
-        vocabulary = CATEGORICAL[name]
-        lookup = layers.StringLookup(
-            vocabulary=vocabulary,
-            mask_token=None,
-            num_oov_indices=0,
-            output_mode="int",
-        )
-        categorical.append(layers.Embedding(len(vocabulary), width)(lookup(x)))
-    encoded = ops.stack(categorical, axis=1)
-    numerical = layers.concatenate(numerical)
-    columns = encoded.shape[1]
-    encoded = encoded + layers.Embedding(columns, width)(
-        ops.arange(start=0, stop=columns, step=1)
+    inputs = census_inputs()
+    categorical = [
+        layers.Embedding(len(CATEGORICAL[name]), width)(number_of(name, x))
+        for name, x in inputs.items()
+        if name in CATEGORICAL
+    ]
+    numerical = layers.concatenate(
+        [ops.expand_dims(inputs[name], -1) for name in NUMERIC]
     )
+    x = ops.stack(categorical, axis=1)
+    x = x + layers.Embedding(x.shape[1], width)(ops.arange(x.shape[1]))
     for block in range(2):
         attention = layers.MultiHeadAttention(
-            num_heads=4,
-            key_dim=width,
-            dropout=0.2,
-            name=f"multihead_attention_{block}",
-        )(encoded, encoded)
-        x = layers.Add(name=f"skip_connection1_{block}")([attention, encoded])
+            4, width, dropout=0.2, name=f"multihead_attention_{block}"
+        )(x, x)
+        x = layers.Add(name=f"skip_connection1_{block}")([attention, x])
         x = layers.LayerNormalization(
             name=f"layer_norm1_{block}", epsilon=1e-6
         )(x)
-        forward = keras.Sequential(
-            [
-                layers.LayerNormalization(epsilon=1e-6),
-                layers.Dense(width, activation=keras.activations.gelu),
-                layers.Dropout(0.2),
-            ],
+        forward = stack(
+            layers.LayerNormalization(epsilon=1e-6),
+            layers.Dense(width, activation="gelu"),
+            layers.Dropout(0.2),
             name=f"feedforward_{block}",
         )(x)
         x = layers.Add(name=f"skip_connection2_{block}")([forward, x])
-        encoded = layers.LayerNormalization(
+        x = layers.LayerNormalization(
             name=f"layer_norm2_{block}", epsilon=1e-6
         )(x)
-    features = layers.Flatten()(encoded)
     numerical = layers.LayerNormalization(epsilon=1e-6)(numerical)
-    features = layers.concatenate([features, numerical])
+    x = layers.concatenate([layers.Flatten()(x), numerical])
     for units in (32, 16):
-        features = layers.BatchNormalization()(features)
-        features = layers.Dense(units, activation=keras.activations.selu)(
-            features
-        )
-        features = layers.Dropout(0.2)(features)
-    outputs = layers.Dense(1, activation="sigmoid", name="sigmoid")(features)
-    return keras.Model(inputs=inputs, outputs=outputs), {
-        "samples": flat_samples()
-    }
+        x = layers.BatchNormalization()(x)
+        x = layers.Dropout(0.2)(layers.Dense(units, activation="selu")(x))
+    outputs = layers.Dense(1, activation="sigmoid", name="sigmoid")(x)
+    return of_census(inputs, outputs)
 
 
 class GatedLinearUnit(layers.Layer):
@@ -279,12 +240,11 @@ class GatedResidualNetwork(layers.Layer):
         return self.layer_norm(inputs + self.gated_linear_unit(x))
 
 
-@model("structured/grn_vsn", TABLES + "classification_with_grn_and_vsn/")
+@structured("grn_vsn", "classification_with_grn_and_vsn/")
 def classification_with_grn_and_vsn():
     class VariableSelection(layers.Layer):
         def __init__(self, num_features, units, dropout_rate):
             super().__init__()
-            self.units = units
             self.grns = [
                 GatedResidualNetwork(units, dropout_rate)
                 for _ in range(num_features)
@@ -293,69 +253,47 @@ def classification_with_grn_and_vsn():
             self.softmax = layers.Dense(num_features, activation="softmax")
 
         def call(self, inputs):
-            concat_inputs = list(inputs.values())
-            v = layers.concatenate(concat_inputs)
-            v = self.grn_concat(v)
+            columns = list(inputs.values())
+            v = self.grn_concat(layers.concatenate(columns))
             v = ops.expand_dims(self.softmax(v), axis=-1)
-            x = [
-                grn(column)
-                for grn, column in zip(self.grns, concat_inputs, strict=True)
-            ]
-            x = ops.stack(x, axis=1)
-            return ops.squeeze(
-                ops.matmul(ops.transpose(v, axes=[0, 2, 1]), x), axis=1
-            )
+            x = [grn(c) for grn, c in zip(self.grns, columns, strict=True)]
+            x = ops.matmul(ops.transpose(v, axes=[0, 2, 1]), ops.stack(x, 1))
+            return ops.squeeze(x, axis=1)
 
-    inputs = create_model_inputs()
+    inputs = census_inputs()
     encoded = {}
     for name, x in inputs.items():
         if name in CATEGORICAL:
-            lookup = layers.StringLookup(
-                vocabulary=CATEGORICAL[name],
-                mask_token=None,
-                num_oov_indices=0,
-            )
             embedding = layers.Embedding(len(CATEGORICAL[name]), 16)
-            encoded[name] = embedding(lookup(x))
+            encoded[name] = embedding(number_of(name, x))
         else:
             encoded[name] = layers.Dense(16)(ops.expand_dims(x, -1))
     features = VariableSelection(len(encoded), 16, 0.15)(encoded)
-    outputs = layers.Dense(units=1, activation="sigmoid")(features)
-    return keras.Model(inputs=inputs, outputs=outputs), {
-        "samples": flat_samples()
-    }
+    return of_census(inputs, layers.Dense(1, activation="sigmoid")(features))
 
 
-@model(
-    "structured/collaborative_filtering_movielens",
-    TABLES + "collaborative_filtering_for_movielens/",
+@structured(
+    "collaborative_filtering_movielens",
+    "collaborative_filtering_for_movielens/",
 )
 def collaborative_filtering_movielens():
     class RecommenderNet(keras.Model):
-        def __init__(self, num_users, num_movies, embedding_size, **kwargs):
-            super().__init__(**kwargs)
-            self.user_embedding = layers.Embedding(
-                num_users,
-                embedding_size,
-                embeddings_initializer="he_normal",
-                embeddings_regularizer=keras.regularizers.l2(1e-6),
-            )
-            self.user_bias = layers.Embedding(num_users, 1)
-            self.movie_embedding = layers.Embedding(
-                num_movies,
-                embedding_size,
-                embeddings_initializer="he_normal",
-                embeddings_regularizer=keras.regularizers.l2(1e-6),
-            )
-            self.movie_bias = layers.Embedding(num_movies, 1)
+        def __init__(self, users, movies, width):
+            super().__init__()
+            options = {
+                "embeddings_initializer": "he_normal",
+                "embeddings_regularizer": keras.regularizers.l2(1e-6),
+            }
+            self.user_embedding = layers.Embedding(users, width, **options)
+            self.user_bias = layers.Embedding(users, 1)
+            self.movie_embedding = layers.Embedding(movies, width, **options)
+            self.movie_bias = layers.Embedding(movies, 1)
 
         def call(self, inputs):
-            user_vector = self.user_embedding(inputs[:, 0])
-            user_bias = self.user_bias(inputs[:, 0])
-            movie_vector = self.movie_embedding(inputs[:, 1])
-            movie_bias = self.movie_bias(inputs[:, 1])
-            dot = ops.tensordot(user_vector, movie_vector, 2)
-            return ops.nn.sigmoid(dot + user_bias + movie_bias)
+            user, movie = inputs[:, 0], inputs[:, 1]
+            vectors = self.user_embedding(user), self.movie_embedding(movie)
+            bias = self.user_bias(user) + self.movie_bias(movie)
+            return ops.nn.sigmoid(ops.tensordot(*vectors, 2) + bias)
 
     net = RecommenderNet(60, 90, 50)
     pairs = np.array([[1, 2], [3, 4]], "int64")

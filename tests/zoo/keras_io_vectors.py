@@ -7,99 +7,73 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from tests.zoo.entries import model
-from tests.zoo.keras_io_vision import Patches, mlp
+from tests.zoo.entries import group
+from tests.zoo.parts import normalized
 
-IO = "https://keras.io/examples/vision/"
+vision = group("vision", "https://keras.io/examples/vision/")
 
 
-@model("vision/siamese_contrastive", IO + "siamese_contrastive/")
+@vision("siamese_contrastive")
 def siamese_contrastive():
     def euclidean_distance(vects):
         x, y = vects
         total = ops.sum(ops.square(x - y), axis=1, keepdims=True)
         return ops.sqrt(ops.maximum(total, keras.backend.epsilon()))
 
-    inputs = keras.layers.Input((28, 28, 1))
-    x = keras.layers.BatchNormalization()(inputs)
-    x = keras.layers.Conv2D(4, (5, 5), activation="tanh")(x)
-    x = keras.layers.AveragePooling2D(pool_size=(2, 2))(x)
-    x = keras.layers.Conv2D(16, (5, 5), activation="tanh")(x)
-    x = keras.layers.AveragePooling2D(pool_size=(2, 2))(x)
-    x = keras.layers.Flatten()(x)
-    x = keras.layers.BatchNormalization()(x)
-    x = keras.layers.Dense(10, activation="tanh")(x)
-    embedding_network = keras.Model(inputs, x)
-    input_1 = keras.layers.Input((28, 28, 1))
-    input_2 = keras.layers.Input((28, 28, 1))
-    tower_1 = embedding_network(input_1)
-    tower_2 = embedding_network(input_2)
-    merged = keras.layers.Lambda(euclidean_distance, output_shape=(1,))(
-        [tower_1, tower_2]
+    inputs = layers.Input((28, 28, 1))
+    x = layers.BatchNormalization()(inputs)
+    for filters in (4, 16):
+        x = layers.Conv2D(filters, (5, 5), activation="tanh")(x)
+        x = layers.AveragePooling2D(pool_size=(2, 2))(x)
+    x = layers.BatchNormalization()(layers.Flatten()(x))
+    embed = keras.Model(inputs, layers.Dense(10, activation="tanh")(x))
+    pair = [layers.Input((28, 28, 1)), layers.Input((28, 28, 1))]
+    merged = layers.Lambda(euclidean_distance, output_shape=(1,))(
+        [embed(each) for each in pair]
     )
-    normal = keras.layers.BatchNormalization()(merged)
-    output = keras.layers.Dense(1, activation="sigmoid")(normal)
-    return keras.Model(inputs=[input_1, input_2], outputs=output)
+    normal = layers.BatchNormalization()(merged)
+    return keras.Model(pair, layers.Dense(1, activation="sigmoid")(normal))
 
 
-@model("vision/metric_learning", IO + "metric_learning/")
+@vision("metric_learning")
 def metric_learning():
     class EmbeddingModel(keras.Model):
         pass
 
-    inputs = layers.Input(shape=(32, 32, 3))
-    x = layers.Conv2D(16, 3, strides=2, activation="relu")(inputs)
-    x = layers.Conv2D(32, 3, strides=2, activation="relu")(x)
-    x = layers.Conv2D(64, 3, strides=2, activation="relu")(x)
-    x = layers.GlobalAveragePooling2D()(x)
-    embeddings = layers.Dense(units=8, activation=None)(x)
-    embeddings = layers.UnitNormalization()(embeddings)
-    return EmbeddingModel(inputs, embeddings)
+    inputs = x = layers.Input(shape=(32, 32, 3))
+    for filters in (16, 32, 64):
+        x = layers.Conv2D(filters, 3, strides=2, activation="relu")(x)
+    x = layers.Dense(units=8)(layers.GlobalAveragePooling2D()(x))
+    return EmbeddingModel(inputs, layers.UnitNormalization()(x))
 
 
-def transformer_blocks(x, blocks, heads, width, units):
-    for _ in range(blocks):
-        x1 = layers.LayerNormalization(epsilon=1e-6)(x)
-        attention = layers.MultiHeadAttention(
-            num_heads=heads, key_dim=width, dropout=0.1
-        )(x1, x1)
-        x2 = layers.Add()([attention, x])
-        x3 = layers.LayerNormalization(epsilon=1e-6)(x2)
-        x = layers.Add()([mlp(x3, units, 0.1), x2])
-    return x
-
-
-@model("vision/unet_oxford_pets", IO + "oxford_pets_image_segmentation/")
+@vision("unet_oxford_pets", "oxford_pets_image_segmentation/")
 def unet_oxford_pets():
     inputs = keras.Input(shape=(64, 64, 3))
-    x = layers.Conv2D(8, 3, strides=2, padding="same")(inputs)
-    x = layers.BatchNormalization()(x)
-    x = layers.Activation("relu")(x)
+    x = normalized(inputs, layers.Conv2D(8, 3, strides=2, padding="same"))
     previous = x
-    for filters in [16, 32]:
-        for _ in range(2):
-            x = layers.Activation("relu")(x)
-            x = layers.SeparableConv2D(filters, 3, padding="same")(x)
-            x = layers.BatchNormalization()(x)
-        x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
-        skip = layers.Conv2D(filters, 1, strides=2, padding="same")(previous)
-        x = layers.add([x, skip])
-        previous = x
-    for filters in [32, 16, 8]:
-        for _ in range(2):
-            x = layers.Activation("relu")(x)
-            x = layers.Conv2DTranspose(filters, 3, padding="same")(x)
-            x = layers.BatchNormalization()(x)
-        x = layers.UpSampling2D(2)(x)
-        skip = layers.UpSampling2D(2)(previous)
-        skip = layers.Conv2D(filters, 1, padding="same")(skip)
-        x = layers.add([x, skip])
-        previous = x
+    for layer, sizes in (
+        (layers.SeparableConv2D, [16, 32]),
+        (layers.Conv2DTranspose, [32, 16, 8]),
+    ):
+        for filters in sizes:
+            for _ in range(2):
+                x = layers.Activation("relu")(x)
+                x = layer(filters, 3, padding="same")(x)
+                x = layers.BatchNormalization()(x)
+            strides = 2
+            if layer is layers.SeparableConv2D:
+                x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
+            else:
+                x = layers.UpSampling2D(2)(x)
+                previous, strides = layers.UpSampling2D(2)(previous), 1
+            skip = layers.Conv2D(filters, 1, strides=strides, padding="same")
+            previous = x = layers.add([x, skip(previous)])
     outputs = layers.Conv2D(3, 3, activation="softmax", padding="same")(x)
     return keras.Model(inputs, outputs)
 
 
-@model("vision/keypoint_detection", IO + "keypoint_detection/")
+@vision("keypoint_detection")
 def keypoint_detection():
     backbone = keras.applications.MobileNetV2(
         weights=None, include_top=False, alpha=0.35, input_shape=(64, 64, 3)
@@ -107,45 +81,15 @@ def keypoint_detection():
     backbone.trainable = False
     inputs = layers.Input((64, 64, 3))
     x = keras.applications.mobilenet_v2.preprocess_input(inputs)
-    x = backbone(x)
-    x = layers.Dropout(0.3)(x)
-    x = layers.SeparableConv2D(24, kernel_size=2, strides=1, activation="relu")(
-        x
-    )
-    outputs = layers.SeparableConv2D(
-        24, kernel_size=1, strides=1, activation="sigmoid"
-    )(x)
-    return keras.Model(inputs, outputs, name="keypoint_detector")
+    x = layers.Dropout(0.3)(backbone(x))
+    for size, activation in ((2, "relu"), (1, "sigmoid")):
+        x = layers.SeparableConv2D(24, size, activation=activation)(x)
+    return keras.Model(inputs, x, name="keypoint_detector")
 
 
-@model(
-    "vision/object_detection_vit",
-    IO + "object_detection_using_vision_transformer/",
-)
-def object_detection_vit():
-    class PatchEncoderOfDetector(layers.Layer):
-        def __init__(self, num_patches, projection_dim):
-            super().__init__()
-            self.num_patches = num_patches
-            self.projection = layers.Dense(units=projection_dim)
-            self.position_embedding = layers.Embedding(
-                input_dim=num_patches, output_dim=projection_dim
-            )
-
-        def call(self, patch):
-            positions = ops.expand_dims(
-                ops.arange(start=0, stop=self.num_patches, step=1), axis=0
-            )
-            projected = self.projection(patch)
-            return projected + self.position_embedding(positions)
-
-    inputs = keras.Input(shape=(64, 64, 3))
-    x = PatchEncoderOfDetector(16, 32)(Patches(16)(inputs))
-    x = transformer_blocks(x, 2, 4, 32, [64, 32])
-    x = layers.LayerNormalization(epsilon=1e-6)(x)
-    x = layers.Dropout(0.3)(layers.Flatten()(x))
-    features = mlp(x, [64, 32], dropout_rate=0.3)
-    return keras.Model(inputs, layers.Dense(4)(features))
+def points(x, layer):
+    x = layers.BatchNormalization(momentum=0.0)(layer(x))
+    return layers.Activation("relu")(x)
 
 
 class OrthogonalRegularizer(keras.regularizers.Regularizer):
@@ -161,26 +105,14 @@ class OrthogonalRegularizer(keras.regularizers.Regularizer):
         return ops.sum(self.l2reg * ops.square(xxt - self.eye))
 
 
-def point_conv(x, filters, name=None):
-    x = layers.Conv1D(filters, kernel_size=1, padding="valid", name=name)(x)
-    x = layers.BatchNormalization(momentum=0.0)(x)
-    return layers.Activation("relu")(x)
-
-
-def point_dense(x, filters):
-    x = layers.Dense(filters)(x)
-    x = layers.BatchNormalization(momentum=0.0)(x)
-    return layers.Activation("relu")(x)
-
-
 def tnet(inputs, num_features):
     bias = keras.initializers.Constant(np.eye(num_features).flatten())
-    x = point_conv(inputs, 16)
-    x = point_conv(x, 16)
-    x = point_conv(x, 64)
+    x = inputs
+    for filters in (16, 16, 64):
+        x = points(x, layers.Conv1D(filters, 1))
     x = layers.GlobalMaxPooling1D()(x)
-    x = point_dense(x, 32)
-    x = point_dense(x, 16)
+    for units in (32, 16):
+        x = points(x, layers.Dense(units))
     x = layers.Dense(
         num_features * num_features,
         kernel_initializer="zeros",
@@ -191,26 +123,23 @@ def tnet(inputs, num_features):
     return layers.Dot(axes=(2, 1))([inputs, transform])
 
 
-@model("vision/pointnet", IO + "pointnet/")
+@vision("pointnet")
 def pointnet():
     inputs = keras.Input(shape=(128, 3))
     x = tnet(inputs, 3)
-    x = point_conv(x, 16)
-    x = point_conv(x, 16)
+    for filters in (16, 16):
+        x = points(x, layers.Conv1D(filters, 1))
     x = tnet(x, 16)
-    x = point_conv(x, 16)
-    x = point_conv(x, 32)
-    x = point_conv(x, 64)
+    for filters in (16, 32, 64):
+        x = points(x, layers.Conv1D(filters, 1))
     x = layers.GlobalMaxPooling1D()(x)
-    x = point_dense(x, 32)
-    x = layers.Dropout(0.3)(x)
-    x = point_dense(x, 16)
-    x = layers.Dropout(0.3)(x)
+    for units in (32, 16):
+        x = layers.Dropout(0.3)(points(x, layers.Dense(units)))
     outputs = layers.Dense(10, activation="softmax")(x)
-    return keras.Model(inputs=inputs, outputs=outputs, name="pointnet")
+    return keras.Model(inputs, outputs, name="pointnet")
 
 
-@model("vision/grad_cam", IO + "grad_cam/")
+@vision("grad_cam")
 def grad_cam():
     classifier = keras.applications.MobileNetV2(
         weights=None, alpha=0.35, input_shape=(64, 64, 3), classes=10

@@ -7,33 +7,24 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from tests.zoo.entries import model
+from tests.zoo.entries import group, stack
+from tests.zoo.parts import WithPositions, dense, normalized, transformer_blocks
 
-IO = "https://keras.io/examples/vision/"
-
-
-def mlp(x, hidden_units, dropout_rate):
-    for units in hidden_units:
-        x = layers.Dense(units, activation=keras.activations.gelu)(x)
-        x = layers.Dropout(dropout_rate)(x)
-    return x
+vision = group("vision", "https://keras.io/examples/vision/")
 
 
-def augmentation(size, adapt=True, **flip):
+def augmentation(size):
     """The augmentation of the examples of Transformers on CIFAR-100."""
-    steps = keras.Sequential(
-        [
-            layers.Normalization(),
-            layers.Resizing(size, size),
-            layers.RandomFlip("horizontal", **flip),
-            layers.RandomRotation(factor=0.02),
-            layers.RandomZoom(height_factor=0.2, width_factor=0.2),
-        ],
+    steps = stack(
+        layers.Normalization(),
+        layers.Resizing(size, size),
+        layers.RandomFlip("horizontal"),
+        layers.RandomRotation(factor=0.02),
+        layers.RandomZoom(height_factor=0.2, width_factor=0.2),
         name="data_augmentation",
     )
-    if adapt:
-        pictures = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3))
-        steps.layers[0].adapt(pictures.astype("float32"))
+    pictures = np.random.default_rng(0).integers(0, 256, (8, 32, 32, 3))
+    steps.layers[0].adapt(pictures.astype("float32"))
     return steps
 
 
@@ -45,109 +36,82 @@ class Patches(layers.Layer):
         self.patch_size = patch_size
 
     def call(self, images):
-        shape = ops.shape(images)
-        batch, height, width, channels = shape
-        rows = height // self.patch_size
-        columns = width // self.patch_size
-        patches = keras.ops.image.extract_patches(images, size=self.patch_size)
-        return ops.reshape(
-            patches,
-            (batch, rows * columns, self.patch_size**2 * channels),
-        )
+        batch, height, width, channels = ops.shape(images)
+        size = self.patch_size
+        patches = ops.image.extract_patches(images, size=size)
+        count = (height // size) * (width // size)
+        return ops.reshape(patches, (batch, count, size**2 * channels))
 
     def get_config(self):
         return {**super().get_config(), "patch_size": self.patch_size}
 
 
-class PatchEncoder(layers.Layer):
-    def __init__(self, num_patches, projection_dim, **kwargs):
-        super().__init__(**kwargs)
-        self.num_patches = num_patches
-        self.projection = layers.Dense(units=projection_dim)
-        self.position_embedding = layers.Embedding(
-            input_dim=num_patches, output_dim=projection_dim
-        )
-
-    def call(self, patch):
-        positions = ops.expand_dims(
-            ops.arange(start=0, stop=self.num_patches, step=1), axis=0
-        )
-        return self.projection(patch) + self.position_embedding(positions)
+def patch_encoder(count, width):
+    return WithPositions(layers.Dense(width), count, width)
 
 
-@model("vision/mnist_convnet", IO + "mnist_convnet/")
+@vision("mnist_convnet")
 def mnist_convnet():
-    return keras.Sequential(
-        [
-            keras.Input(shape=(28, 28, 1)),
-            layers.Conv2D(32, kernel_size=(3, 3), activation="relu"),
-            layers.MaxPooling2D(pool_size=(2, 2)),
-            layers.Conv2D(64, kernel_size=(3, 3), activation="relu"),
-            layers.MaxPooling2D(pool_size=(2, 2)),
-            layers.Flatten(),
-            layers.Dropout(0.5),
-            layers.Dense(10, activation="softmax"),
-        ]
+    return stack(
+        keras.Input(shape=(28, 28, 1)),
+        layers.Conv2D(32, kernel_size=(3, 3), activation="relu"),
+        layers.MaxPooling2D(pool_size=(2, 2)),
+        layers.Conv2D(64, kernel_size=(3, 3), activation="relu"),
+        layers.MaxPooling2D(pool_size=(2, 2)),
+        layers.Flatten(),
+        layers.Dropout(0.5),
+        layers.Dense(10, activation="softmax"),
     )
 
 
-@model(
-    "vision/image_classification_from_scratch",
-    IO + "image_classification_from_scratch/",
-)
+@vision("image_classification_from_scratch")
 def image_classification_from_scratch():
     inputs = keras.Input(shape=(60, 60, 3))
     x = layers.Rescaling(1.0 / 255)(inputs)
-    x = layers.Conv2D(16, 3, strides=2, padding="same")(x)
-    x = layers.BatchNormalization()(x)
-    x = layers.Activation("relu")(x)
+    x = normalized(x, layers.Conv2D(16, 3, strides=2, padding="same"))
     previous = x
     for size in [16, 32, 48]:
         x = layers.Activation("relu")(x)
-        x = layers.SeparableConv2D(size, 3, padding="same")(x)
-        x = layers.BatchNormalization()(x)
-        x = layers.Activation("relu")(x)
+        x = normalized(x, layers.SeparableConv2D(size, 3, padding="same"))
         x = layers.SeparableConv2D(size, 3, padding="same")(x)
         x = layers.BatchNormalization()(x)
         x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
         residual = layers.Conv2D(size, 1, strides=2, padding="same")(previous)
-        x = layers.add([x, residual])
-        previous = x
-    x = layers.SeparableConv2D(64, 3, padding="same")(x)
-    x = layers.BatchNormalization()(x)
-    x = layers.Activation("relu")(x)
-    x = layers.GlobalAveragePooling2D()(x)
-    x = layers.Dropout(0.25)(x)
-    outputs = layers.Dense(1, activation=None)(x)
-    return keras.Model(inputs, outputs)
+        previous = x = layers.add([x, residual])
+    x = normalized(x, layers.SeparableConv2D(64, 3, padding="same"))
+    x = layers.Dropout(0.25)(layers.GlobalAveragePooling2D()(x))
+    return keras.Model(inputs, layers.Dense(1)(x))
 
 
-@model(
-    "vision/vision_transformer",
-    IO + "image_classification_with_vision_transformer/",
-)
+def gelu_mlp(dropout, *units):
+    return lambda x: dense(x, *units, dropout=dropout, activation="gelu")
+
+
+def head_of_patches(inputs, x, dropout, units, classes):
+    """The end of the examples that read all patches of a picture."""
+    x = layers.LayerNormalization(epsilon=1e-6)(x)
+    x = layers.Dropout(dropout)(layers.Flatten()(x))
+    x = gelu_mlp(dropout, *units)(x)
+    return keras.Model(inputs, layers.Dense(classes)(x))
+
+
+@vision("vision_transformer", "image_classification_with_vision_transformer/")
 def vision_transformer():
     inputs = keras.Input(shape=(32, 32, 3))
-    augmented = augmentation(36)(inputs)
-    patches = Patches(6)(augmented)
-    encoded = PatchEncoder(36, 32)(patches)
-    for _ in range(2):
-        x1 = layers.LayerNormalization(epsilon=1e-6)(encoded)
-        attention = layers.MultiHeadAttention(
-            num_heads=4, key_dim=32, dropout=0.1
-        )(x1, x1)
-        x2 = layers.Add()([attention, encoded])
-        x3 = layers.LayerNormalization(epsilon=1e-6)(x2)
-        x3 = mlp(x3, [64, 32], 0.1)
-        encoded = layers.Add()([x3, x2])
-    x = layers.LayerNormalization(epsilon=1e-6)(encoded)
-    x = layers.Flatten()(x)
-    x = layers.Dropout(0.5)(x)
-    features = mlp(x, [128, 64], 0.5)
-    return keras.Model(inputs, layers.Dense(100)(features))
+    x = patch_encoder(36, 32)(Patches(6)(augmentation(36)(inputs)))
+    x = transformer_blocks(x, 2, 4, 32, gelu_mlp(0.1, 64, 32))
+    return head_of_patches(inputs, x, 0.5, (128, 64), 100)
 
 
-@model("vision/convmixer", IO + "convmixer/")
+@vision("object_detection_vit", "object_detection_using_vision_transformer/")
+def object_detection_vit():
+    inputs = keras.Input(shape=(64, 64, 3))
+    x = patch_encoder(16, 32)(Patches(16)(inputs))
+    x = transformer_blocks(x, 2, 4, 32, gelu_mlp(0.1, 64, 32))
+    return head_of_patches(inputs, x, 0.3, (64, 32), 4)
+
+
+@vision("convmixer")
 def convmixer():
     def activation_block(x):
         return layers.BatchNormalization()(layers.Activation("gelu")(x))
@@ -165,136 +129,96 @@ def convmixer():
 
 
 class MLPMixerLayer(layers.Layer):
-    def __init__(self, num_patches, hidden_units, dropout_rate, **kwargs):
-        super().__init__(**kwargs)
-        self.mlp1 = keras.Sequential(
-            [
-                layers.Dense(units=num_patches, activation="gelu"),
-                layers.Dense(units=num_patches),
-                layers.Dropout(rate=dropout_rate),
-            ]
-        )
-        self.mlp2 = keras.Sequential(
-            [
-                layers.Dense(units=num_patches, activation="gelu"),
-                layers.Dense(units=hidden_units),
-                layers.Dropout(rate=dropout_rate),
-            ]
+    def __init__(self, num_patches, hidden_units, dropout_rate):
+        super().__init__()
+        self.mlp1, self.mlp2 = (
+            stack(
+                layers.Dense(num_patches, activation="gelu"),
+                layers.Dense(units),
+                layers.Dropout(dropout_rate),
+            )
+            for units in (num_patches, hidden_units)
         )
         self.normalize = layers.LayerNormalization(epsilon=1e-6)
 
-    def build(self, input_shape):
-        return super().build(input_shape)
-
     def call(self, inputs):
-        x = self.normalize(inputs)
-        channels = ops.transpose(x, axes=(0, 2, 1))
-        tokens = ops.transpose(self.mlp1(channels), axes=(0, 2, 1))
-        x = tokens + inputs
+        channels = ops.transpose(self.normalize(inputs), axes=(0, 2, 1))
+        x = ops.transpose(self.mlp1(channels), axes=(0, 2, 1)) + inputs
         return x + self.mlp2(self.normalize(x))
 
 
 class gMLPLayer(layers.Layer):
-    def __init__(self, num_patches, embedding_dim, dropout_rate, **kwargs):
-        super().__init__(**kwargs)
-        self.channel_projection1 = keras.Sequential(
-            [
-                layers.Dense(units=embedding_dim * 2, activation="gelu"),
-                layers.Dropout(rate=dropout_rate),
-            ]
+    def __init__(self, num_patches, embedding_dim, dropout_rate):
+        super().__init__()
+        self.channel_projection1 = stack(
+            layers.Dense(embedding_dim * 2, activation="gelu"),
+            layers.Dropout(dropout_rate),
         )
-        self.channel_projection2 = layers.Dense(units=embedding_dim)
+        self.channel_projection2 = layers.Dense(embedding_dim)
         self.spatial_projection = layers.Dense(
-            units=num_patches, bias_initializer="Ones"
+            num_patches, bias_initializer="Ones"
         )
         self.normalize1 = layers.LayerNormalization(epsilon=1e-6)
         self.normalize2 = layers.LayerNormalization(epsilon=1e-6)
 
     def spatial_gating_unit(self, x):
         u, v = ops.split(x, indices_or_sections=2, axis=2)
-        v = self.normalize2(v)
-        v = ops.transpose(v, axes=(0, 2, 1))
-        v = self.spatial_projection(v)
-        return u * ops.transpose(v, axes=(0, 2, 1))
+        v = ops.transpose(self.normalize2(v), axes=(0, 2, 1))
+        return u * ops.transpose(self.spatial_projection(v), axes=(0, 2, 1))
 
     def call(self, inputs):
         x = self.channel_projection1(self.normalize1(inputs))
-        x = self.channel_projection2(self.spatial_gating_unit(x))
-        return inputs + x
+        return inputs + self.channel_projection2(self.spatial_gating_unit(x))
 
 
-def mixer_classifier(blocks, positional_encoding=False):
-    """The frame that the example puts around its three kinds of blocks."""
+def mixer_classifier(layer):
+    """The frame that the example puts around its kinds of blocks."""
+    blocks = stack(*(layer(16, 32, 0.2) for _ in range(2)))
     inputs = layers.Input(shape=(32, 32, 3))
     patches = Patches(8)(augmentation(32)(inputs))
-    x = layers.Dense(units=32)(patches)
-    if positional_encoding:
-        positions = ops.arange(start=0, stop=16, step=1)
-        x = x + layers.Embedding(16, 32)(positions)
-    x = blocks(x)
-    x = layers.GlobalAveragePooling1D()(x)
-    x = layers.Dropout(rate=0.2)(x)
+    x = blocks(layers.Dense(units=32)(patches))
+    x = layers.Dropout(rate=0.2)(layers.GlobalAveragePooling1D()(x))
     return keras.Model(inputs, layers.Dense(100)(x))
 
 
-@model("vision/mlp_mixer", IO + "mlp_image_classification/")
+@vision("mlp_mixer", "mlp_image_classification/")
 def mlp_mixer():
-    blocks = [MLPMixerLayer(16, 32, 0.2) for _ in range(2)]
-    return mixer_classifier(keras.Sequential(blocks))
+    return mixer_classifier(MLPMixerLayer)
 
 
-@model("vision/gmlp", IO + "mlp_image_classification/")
+@vision("gmlp", "mlp_image_classification/")
 def gmlp():
-    blocks = [gMLPLayer(16, 32, 0.2) for _ in range(2)]
-    return mixer_classifier(keras.Sequential(blocks))
+    return mixer_classifier(gMLPLayer)
 
 
-class Involution(keras.layers.Layer):
-    def __init__(
-        self, channel, group_number, kernel_size, stride, reduction_ratio, name
-    ):
+class Involution(layers.Layer):
+    def __init__(self, channel, kernel_size, reduction_ratio, name):
         super().__init__(name=name)
         self.channel = channel
-        self.group_number = group_number
         self.kernel_size = kernel_size
-        self.stride = stride
         self.reduction_ratio = reduction_ratio
 
     def build(self, input_shape):
-        _, height, width, channels = input_shape
-        height = height // self.stride
-        width = width // self.stride
-        self.stride_layer = (
-            keras.layers.AveragePooling2D(self.stride, self.stride, "same")
-            if self.stride > 1
-            else (lambda x: x)
+        _, *grid, channels = input_shape
+        squared = self.kernel_size**2
+        self.kernel_gen = stack(
+            layers.Conv2D(self.channel // self.reduction_ratio, 1),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.Conv2D(squared, 1),
         )
-        self.kernel_gen = keras.Sequential(
-            [
-                keras.layers.Conv2D(self.channel // self.reduction_ratio, 1),
-                keras.layers.BatchNormalization(),
-                keras.layers.ReLU(),
-                keras.layers.Conv2D(
-                    self.kernel_size * self.kernel_size * self.group_number, 1
-                ),
-            ]
+        self.kernel_reshape = layers.Reshape((*grid, squared, 1, 1))
+        self.input_patches_reshape = layers.Reshape(
+            (*grid, squared, channels, 1)
         )
-        squared = self.kernel_size * self.kernel_size
-        group = channels // self.group_number
-        self.kernel_reshape = keras.layers.Reshape(
-            (height, width, squared, 1, self.group_number)
-        )
-        self.input_patches_reshape = keras.layers.Reshape(
-            (height, width, squared, group, self.group_number)
-        )
-        self.output_reshape = keras.layers.Reshape((height, width, channels))
+        self.output_reshape = layers.Reshape((*grid, channels))
 
     def call(self, x):
-        kernel = self.kernel_reshape(self.kernel_gen(self.stride_layer(x)))
+        kernel = self.kernel_reshape(self.kernel_gen(x))
         patches = ops.image.extract_patches(
             images=x,
             size=(self.kernel_size, self.kernel_size),
-            strides=self.stride,
+            strides=1,
             dilation_rate=1,
             padding="same",
         )
@@ -303,93 +227,73 @@ class Involution(keras.layers.Layer):
         return self.output_reshape(output), kernel
 
 
-@model("vision/involution", IO + "involution/")
+@vision("involution")
 def involution():
-    inputs = keras.Input(shape=(32, 32, 3))
-    x, _ = Involution(3, 1, 3, 1, 2, name="inv_1")(inputs)
-    x = keras.layers.ReLU()(x)
-    x = keras.layers.MaxPooling2D((2, 2))(x)
-    x, _ = Involution(3, 1, 3, 1, 2, name="inv_2")(x)
-    x = keras.layers.ReLU()(x)
-    x = keras.layers.MaxPooling2D((2, 2))(x)
-    x, _ = Involution(3, 1, 3, 1, 2, name="inv_3")(x)
-    x = keras.layers.ReLU()(x)
-    x = keras.layers.Flatten()(x)
-    x = keras.layers.Dense(64, activation="relu")(x)
-    outputs = keras.layers.Dense(10)(x)
-    return keras.Model(inputs=[inputs], outputs=[outputs], name="inv_model")
+    inputs = x = keras.Input(shape=(32, 32, 3))
+    for number in (1, 2, 3):
+        x, _ = Involution(3, 3, 2, name=f"inv_{number}")(x)
+        x = layers.ReLU()(x)
+        if number < 3:
+            x = layers.MaxPooling2D((2, 2))(x)
+    x = dense(layers.Flatten()(x), 64)
+    return keras.Model([inputs], [layers.Dense(10)(x)], name="inv_model")
 
 
 class Perceiver(keras.Model):
     def __init__(self, size=32, patch=4, latents=16, width=32, classes=100):
         super().__init__()
+        count = (size // patch) ** 2
         self.data_augmentation = augmentation(size)
         self.patches = Patches(patch)
-        self.patch_encoder = PatchEncoder((size // patch) ** 2, width)
+        self.patch_encoder = patch_encoder(count, width)
         self.latent_array = self.add_weight(
-            shape=(latents, width),
-            initializer="random_normal",
-            trainable=True,
-            name="latents",
+            shape=(latents, width), initializer="random_normal", name="latents"
         )
         self.cross_attention = self.cross_attention_module(
-            latents, (size // patch) ** 2, width
+            latents, count, width
         )
-        self.transformer = self.transformer_module(latents, width)
+        inputs = layers.Input(shape=(latents, width))
+        x = transformer_blocks(inputs, 2, 4, width, self.feed_forward(width))
+        self.transformer = keras.Model(inputs, x)
         self.global_average_pooling = layers.GlobalAveragePooling1D()
         self.classification_head = layers.Dense(classes)
 
     @staticmethod
     def feed_forward(width):
-        return keras.Sequential(
-            [layers.Dense(width, activation="gelu"), layers.Dense(width)]
-        )
+        """A function with new layers for each call."""
+        return lambda x: stack(
+            layers.Dense(width, activation="gelu"), layers.Dense(width)
+        )(x)
 
     def cross_attention_module(self, latents, data, width):
         inputs = {
             "latent_array": layers.Input(shape=(latents, width)),
             "data_array": layers.Input(shape=(data, width)),
         }
-        latent = layers.LayerNormalization(epsilon=1e-6)(inputs["latent_array"])
-        array = layers.LayerNormalization(epsilon=1e-6)(inputs["data_array"])
-        query = layers.Dense(width)(latent)
-        key = layers.Dense(width)(array)
-        value = layers.Dense(width)(array)
+        latent, array = (
+            layers.LayerNormalization(epsilon=1e-6)(x) for x in inputs.values()
+        )
         attended = layers.Attention(use_scale=True, dropout=0.1)(
-            [query, key, value], return_attention_scores=False
+            [layers.Dense(width)(x) for x in (latent, array, array)],
+            return_attention_scores=False,
         )
         attended = layers.Add()([attended, latent])
         attended = layers.LayerNormalization(epsilon=1e-6)(attended)
         outputs = self.feed_forward(width)(attended)
         return keras.Model(inputs, layers.Add()([outputs, attended]))
 
-    def transformer_module(self, latents, width):
-        inputs = layers.Input(shape=(latents, width))
-        x = inputs
-        for _ in range(2):
-            x1 = layers.LayerNormalization(epsilon=1e-6)(x)
-            attention = layers.MultiHeadAttention(4, width, dropout=0.1)
-            x2 = layers.Add()([attention(x1, x1), x])
-            x3 = layers.LayerNormalization(epsilon=1e-6)(x2)
-            x = layers.Add()([self.feed_forward(width)(x3), x2])
-        return keras.Model(inputs, x)
-
     def call(self, inputs):
         encoded = self.patch_encoder(
             self.patches(self.data_augmentation(inputs))
         )
-        arrays = {
-            "latent_array": ops.expand_dims(self.latent_array, 0),
-            "data_array": encoded,
-        }
+        latent = ops.expand_dims(self.latent_array, 0)
         for _ in range(2):
-            latent = self.cross_attention(arrays)
-            arrays["latent_array"] = self.transformer(latent)
-        pooled = self.global_average_pooling(arrays["latent_array"])
-        return self.classification_head(pooled)
+            arrays = {"latent_array": latent, "data_array": encoded}
+            latent = self.transformer(self.cross_attention(arrays))
+        return self.classification_head(self.global_average_pooling(latent))
 
 
-@model("vision/perceiver", IO + "perceiver_image_classification/")
+@vision("perceiver", "perceiver_image_classification/")
 def perceiver():
     classifier = Perceiver()
     classifier(np.zeros((2, 32, 32, 3), "float32"))

@@ -13,22 +13,21 @@ model is no longer verified in a format that docs/zoo.json says it is.
 """
 
 import argparse
-import concurrent.futures
 import contextlib
 import fnmatch
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import platform
 import queue
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,6 @@ def main() -> int:
     # Before TensorFlow is loaded; processes that are started have them too.
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     args = parse()
-    if args.child:
-        run_child()
-        return 0
     entries = [
         entry
         for name, entry in table().items()
@@ -57,13 +53,13 @@ def main() -> int:
         print(*(f"{x.name}  {x.source}" for x in entries), sep="\n")
     elif args.page:
         results = load()
-        if found := kept(table()):
+        found = {name: read(entry) for name, entry in table().items()}
+        if found := {name: result for name, result in found.items() if result}:
             results["models"] |= found
             results |= surroundings()
         write_page(table(), results)
     else:
         args.build.mkdir(parents=True, exist_ok=True)
-        args.idle = queue.SimpleQueue()
         run_all(entries, args)
         return report_lost(entries, args)
     return 0
@@ -84,7 +80,6 @@ def parse() -> argparse.Namespace:
     add("--build", type=Path, default=BUILD, help="where results are kept")
     add("--list", action="store_true", help="list the models, and end")
     add("--page", action="store_true", help="write the page, and end")
-    add("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -109,28 +104,21 @@ def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
         if again:
             pending[entry] = again
     print(f"{len(entries)} models, {len(pending)} to run", flush=True)
-    known, spent, lock = load()["models"], [], threading.Lock()
+    idle: queue.SimpleQueue[Child] = queue.SimpleQueue()
+    done = iter(range(1, len(pending) + 1))
 
     def run(entry: Entry) -> None:
-        start = time.monotonic()
-        result = run_one(entry, pending[entry], args)
-        with lock:
-            spent.append(time.monotonic() - start)
-            waiting = list(pending)[len(spent) :]
-            mean = sum(spent) / len(spent)
-            left = sum(
-                known.get(x.name, {}).get("seconds", mean) for x in waiting
-            )
-            print(
-                f"[{len(spent)}/{len(pending)}] {line(entry, result)} "
-                f"({spent[-1]:.0f} s; {left / args.jobs / 60:.0f} min left)",
-                flush=True,
-            )
+        result = run_one(entry, pending[entry], idle, args)
+        print(
+            f"[{next(done)}/{len(pending)}] {line(entry, result)} "
+            f"({result['seconds']:.0f} s)",
+            flush=True,
+        )
 
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+    with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(run, pending))
-    while not args.idle.empty():
-        args.idle.get().end()
+    while not idle.empty():
+        idle.get().end()
 
 
 def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
@@ -161,20 +149,23 @@ def line(entry: Entry, result: Mapping[str, Any]) -> str:
 
 
 def run_one(
-    entry: Entry, again: list[str], args: argparse.Namespace
+    entry: Entry,
+    again: list[str],
+    idle: queue.SimpleQueue,
+    args: argparse.Namespace,
 ) -> dict[str, Any]:
     """Runs a model in a process, and returns all results that there are."""
     start = time.monotonic()
     cells = read(entry, args.build).get("formats", {})
     try:
-        process = args.idle.get_nowait()
+        child = idle.get_nowait()
     except queue.Empty:
-        process = Process(args.memory)
-    cells |= process.run(entry, again, args.timeout)
-    if process.left:
-        args.idle.put(process)
+        child = Child(args.memory)
+    cells |= child.run(entry, again, args.timeout)
+    if child.left:
+        idle.put(child)
     else:
-        process.end()
+        child.end()
     result = {
         "name": entry.name,
         "digest": entry.digest,
@@ -188,87 +179,62 @@ def run_one(
     return result
 
 
-class Process:
-    """Exports one model after another, and is replaced after a crash.
+class Child:
+    """A process that exports one model after another, until one crashes.
 
     To load TensorFlow takes longer than to export a small model three times.
     """
 
     def __init__(self, memory: float) -> None:
-        limit = int(memory * 2**30)
         self.left = MODELS_PER_PROCESS
-        self.log = tempfile.TemporaryFile("w+", errors="replace")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.zoo.run", "--child"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(
-                resource.RLIMIT_DATA, (limit, limit)
-            ),
+        self.log = tempfile.NamedTemporaryFile("w+", errors="replace")
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(
+            target=serve, args=(theirs, self.log.name, int(memory * 2**30))
         )
-        self._cells()  # it is ready
+        self.process.start()
+        theirs.close()
 
     def run(
         self, entry: Entry, chosen: list[str], timeout: float
     ) -> dict[str, Any]:
         """The results of a model in each format; of a crash too."""
-        timer = threading.Timer(timeout, self._kill)
-        timer.start()
-        request = [entry.builder.__module__, entry.name, chosen]
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # `_cells` sees that it has ended
-        cells, is_done = self._cells()
-        is_late = not timer.is_alive()
-        timer.cancel()
-        self.left -= 1
-        if is_done:
-            return cells
-        self.left = 0
-        self.log.seek(0)
-        why = f"no result after {timeout:g} s"
-        if not is_late:
-            code = self.process.wait()
-            why = f"exit status {code}: {self.log.read()[-2000:].strip()}"
-        for name in chosen:
-            if cells.get(name, {"state": "running"})["state"] == "running":
-                cells[name] = {"state": "crashed", "error": why}
-        return cells
-
-    def _cells(self) -> tuple[dict[str, Any], bool]:
-        """What it says of a model, and whether it has come to the end of it."""
         cells: dict[str, Any] = {}
-        for text in self.process.stdout:
-            if text.startswith("RESULT "):
-                cells |= json.loads(text.removeprefix("RESULT "))
-            if text == "DONE\n":
-                return cells, True
-        return cells, False
-
-    def _kill(self) -> None:
-        """Ends it with those that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        why = f"no result after {timeout:g} s"
+        try:
+            self.pipe.recv()  # it is ready
+            end = time.monotonic() + timeout
+            self.pipe.send([entry.builder.__module__, entry.name, chosen])
+            while self.pipe.poll(max(0, end - time.monotonic())):
+                cells |= self.pipe.recv()
+                if len(cells) == len(chosen):
+                    self.left -= 1
+                    return cells
+        except (EOFError, OSError):
+            self.process.join()
+            text = self.log.read()[-2000:].strip()
+            why = f"exit status {self.process.exitcode}: {text}"
+        self.left = 0
+        crashed = {"state": "crashed", "error": why}
+        return {name: cells.get(name, crashed) for name in chosen}
 
     def end(self) -> None:
-        """Lets it end."""
-        self.process.stdin.close()
-        self.process.stdout.close()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._kill()
+        """Lets it end, or ends it with the processes that it started."""
+        self.pipe.close()
+        self.process.join(30 if self.left else 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.join()
         self.log.close()
 
 
-def run_child() -> None:
-    """Exports the models that are asked for, a line each."""
+def serve(pipe: Any, log: str, memory: int) -> None:
+    """Exports the models that are asked for, and sends each format's result."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    with Path(log).open("a") as file:
+        os.dup2(file.fileno(), 2)
     import keras
 
     # Whether the disk has what was written shows after a power failure alone.
@@ -277,25 +243,19 @@ def run_child() -> None:
     first = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
     for name in FORMATS:
         export(first, name, {})
-    print("DONE", flush=True)
-    for text in sys.stdin:
-        module, name, chosen = json.loads(text)
-        keras.backend.clear_session()
-        run_model(table(module)[name], chosen)
-        print("DONE", flush=True)
-
-
-def run_model(entry: Entry, chosen: list[str]) -> None:
-    """Builds and exports a model; each format's result is a line."""
-    try:
-        model, arguments = entry.build()
-    except Exception as error:
-        failed = {"state": "not built", "error": message(error)}
-        say(dict.fromkeys(chosen, failed))
-        return
-    for name in chosen:
-        say({name: {"state": "running"}})
-        say({name: export(model, name, arguments)})
+    with contextlib.suppress(EOFError):
+        while True:
+            pipe.send("ready")
+            module, name, chosen = pipe.recv()
+            keras.backend.clear_session()
+            try:
+                model, arguments = table(module)[name].build()
+            except Exception as error:
+                failed = {"state": "not built", "error": message(error)}
+                pipe.send(dict.fromkeys(chosen, failed))
+                continue
+            for each in chosen:
+                pipe.send({each: export(model, each, arguments)})
 
 
 def export(
@@ -340,10 +300,6 @@ def message(error: Exception, folder: str = "") -> str:
     return (text.replace(f"{folder}{os.sep}", "") if folder else text)[:3000]
 
 
-def say(cells: Mapping[str, Any]) -> None:
-    print("\nRESULT " + json.dumps(cells), flush=True)
-
-
 def result_path(entry: Entry, build: Path = BUILD) -> Path:
     return build / f"{entry.name.replace('/', '.')}.json"
 
@@ -355,12 +311,6 @@ def read(entry: Entry, build: Path = BUILD) -> dict[str, Any]:
         return {}
     result = json.loads(path.read_text(encoding="utf-8"))
     return result if result["digest"] == entry.digest else {}
-
-
-def kept(entries: Mapping[str, Entry]) -> dict[str, Any]:
-    """All results in build/zoo, by name."""
-    results = {name: read(entry) for name, entry in entries.items()}
-    return {name: result for name, result in results.items() if result}
 
 
 def surroundings() -> dict[str, str]:

@@ -8,27 +8,26 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from tests.zoo.entries import model, with_inputs
+from tests.zoo.entries import group, stack, with_inputs
 
 keras = tf.keras
-IO = "https://www.tensorflow.org/tutorials/"
+SERIES = "structured_data/time_series"
+tensorflow = group("tensorflow", "https://www.tensorflow.org/tutorials/")
 
 
-@model("tensorflow/beginner", IO + "quickstart/beginner")
+@tensorflow("beginner", "quickstart/beginner")
 def beginner():
-    trained = tf.keras.models.Sequential(
-        [
-            layers.Input((28, 28)),
-            layers.Flatten(),
-            layers.Dense(128, activation="relu"),
-            layers.Dropout(0.2),
-            layers.Dense(10),
-        ]
+    trained = stack(
+        layers.Input((28, 28)),
+        layers.Flatten(),
+        layers.Dense(128, activation="relu"),
+        layers.Dropout(0.2),
+        layers.Dense(10),
     )
-    return tf.keras.Sequential([trained, layers.Softmax()])
+    return stack(trained, layers.Softmax())
 
 
-@model("tensorflow/advanced", IO + "quickstart/advanced")
+@tensorflow("advanced", "quickstart/advanced")
 def advanced():
     class MyModel(keras.Model):
         def __init__(self):
@@ -41,282 +40,232 @@ def advanced():
         def call(self, x):
             return self.d2(self.d1(self.flatten(self.conv1(x))))
 
-    network = MyModel()
-    network(np.zeros((2, 28, 28, 1), "float32"))
+    return called(MyModel(), (28, 28, 1))
+
+
+def called(network, shape):
+    """The network, built by a call on two examples."""
+    network(np.zeros((2, *shape), "float32"))
     return network
 
 
-@model("tensorflow/regression", IO + "keras/regression")
+@tensorflow("regression", "keras/regression")
 def regression():
     rng = np.random.default_rng(0)
     normalizer = layers.Normalization(axis=-1)
     normalizer.adapt(rng.normal(50, 20, (20, 9)).astype("float32"))
-    network = keras.Sequential(
-        [
-            normalizer,
-            layers.Dense(64, activation="relu"),
-            layers.Dense(64, activation="relu"),
-            layers.Dense(1),
-        ]
+    network = stack(
+        normalizer,
+        layers.Dense(64, activation="relu"),
+        layers.Dense(64, activation="relu"),
+        layers.Dense(1),
     )
     network.build((None, 9))
     return network
 
 
 def downsample(filters, size, apply_batchnorm):
-    initializer = tf.random_normal_initializer(0.0, 0.02)
-    result = tf.keras.Sequential()
-    result.add(
-        layers.Conv2D(
-            filters,
-            size,
-            strides=2,
-            padding="same",
-            kernel_initializer=initializer,
-            use_bias=False,
-        )
+    norm = [layers.BatchNormalization()] if apply_batchnorm else []
+    return stack(
+        halved(layers.Conv2D, filters, size, use_bias=False),
+        *norm,
+        layers.LeakyReLU(),
     )
-    if apply_batchnorm:
-        result.add(layers.BatchNormalization())
-    result.add(layers.LeakyReLU())
-    return result
 
 
 def upsample(filters, size):
-    initializer = tf.random_normal_initializer(0.0, 0.02)
-    result = tf.keras.Sequential()
-    result.add(
-        layers.Conv2DTranspose(
-            filters,
-            size,
-            strides=2,
-            padding="same",
-            kernel_initializer=initializer,
-            use_bias=False,
-        )
+    return stack(
+        halved(layers.Conv2DTranspose, filters, size, use_bias=False),
+        layers.BatchNormalization(),
+        layers.Dropout(0.5),
+        layers.ReLU(),
     )
-    result.add(layers.BatchNormalization())
-    result.add(layers.Dropout(0.5))
-    result.add(layers.ReLU())
-    return result
 
 
-@model("tensorflow/data_augmentation", IO + "images/data_augmentation")
+def halved(layer, filters, size, **options):
+    return layer(
+        filters,
+        size,
+        strides=2,
+        padding="same",
+        kernel_initializer=tf.random_normal_initializer(0.0, 0.02),
+        **options,
+    )
+
+
+@tensorflow("data_augmentation", "images/data_augmentation")
 def data_augmentation():
-    def random_invert_img(x, p=0.5):
-        if tf.random.uniform([]) < p:
-            x = 255 - x
-        return x
-
     class RandomInvert(layers.Layer):
         def __init__(self, factor=0.5, **kwargs):
             super().__init__(**kwargs)
             self.factor = factor
 
         def call(self, x, training=False):
-            return random_invert_img(x, self.factor) if training else x
+            if training and tf.random.uniform([]) < self.factor:
+                x = 255 - x
+            return x
 
-    return tf.keras.Sequential(
-        [
-            layers.Input((48, 48, 3)),
-            layers.Resizing(36, 36),
-            layers.Rescaling(1.0 / 255),
-            layers.RandomFlip("horizontal_and_vertical"),
-            layers.RandomRotation(0.2),
-            RandomInvert(),
-            layers.Conv2D(16, 3, padding="same", activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Flatten(),
-            layers.Dense(5),
-        ]
+    return stack(
+        layers.Input((48, 48, 3)),
+        layers.Resizing(36, 36),
+        layers.Rescaling(1.0 / 255),
+        layers.RandomFlip("horizontal_and_vertical"),
+        layers.RandomRotation(0.2),
+        RandomInvert(),
+        layers.Conv2D(16, 3, padding="same", activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Flatten(),
+        layers.Dense(5),
     )
 
 
-class ResidualWrapper(tf.keras.Model):
-    def __init__(self, wrapped):
-        super().__init__()
-        self.model = wrapped
-
-    def call(self, inputs, *args, **kwargs):
-        return inputs + self.model(inputs, *args, **kwargs)
-
-
-SERIES = IO + "structured_data/time_series"
-
-
-@model("tensorflow/time_series_baseline", SERIES)
+@tensorflow("time_series_baseline", SERIES)
 def time_series_baseline():
-    class Baseline(tf.keras.Model):
-        def __init__(self, label_index=None):
+    class Baseline(keras.Model):
+        def __init__(self, label_index):
             super().__init__()
             self.label_index = label_index
 
         def call(self, inputs):
-            if self.label_index is None:
-                return inputs
             result = inputs[:, :, self.label_index]
             return result[:, :, tf.newaxis]
 
-    baseline = Baseline(label_index=1)
-    baseline(np.zeros((2, 24, 19), "float32"))
-    return baseline
+    return called(Baseline(label_index=1), (24, 19))
 
 
-@model("tensorflow/time_series_conv", SERIES)
+@tensorflow("time_series_conv", SERIES)
 def time_series_conv():
-    network = tf.keras.Sequential(
-        [
-            layers.Conv1D(filters=32, kernel_size=(3,), activation="relu"),
-            layers.Dense(units=32, activation="relu"),
-            layers.Dense(units=1),
-        ]
+    network = stack(
+        layers.Conv1D(filters=32, kernel_size=(3,), activation="relu"),
+        layers.Dense(units=32, activation="relu"),
+        layers.Dense(units=1),
     )
-    network(np.zeros((2, 26, 19), "float32"))
-    return network
+    return called(network, (26, 19))
 
 
-@model("tensorflow/time_series_residual_lstm", SERIES)
+@tensorflow("time_series_residual_lstm", SERIES)
 def time_series_residual_lstm():
+    class ResidualWrapper(keras.Model):
+        def __init__(self, wrapped):
+            super().__init__()
+            self.model = wrapped
+
+        def call(self, inputs, *args, **kwargs):
+            return inputs + self.model(inputs, *args, **kwargs)
+
     network = ResidualWrapper(
-        tf.keras.Sequential(
-            [
-                layers.LSTM(32, return_sequences=True),
-                layers.Dense(19, kernel_initializer=tf.initializers.zeros()),
-            ]
+        stack(
+            layers.LSTM(32, return_sequences=True),
+            layers.Dense(19, kernel_initializer=tf.initializers.zeros()),
         )
     )
-    network(np.zeros((2, 24, 19), "float32"))
+    called(network, (24, 19))
     return network, with_inputs(network, (24, 19), "float32")
 
 
-@model("tensorflow/time_series_feedback", SERIES)
+@tensorflow("time_series_feedback", SERIES)
 def time_series_feedback():
-    class FeedBack(tf.keras.Model):
+    class FeedBack(keras.Model):
         def __init__(self, units, out_steps):
             super().__init__()
             self.out_steps = out_steps
-            self.units = units
             self.lstm_cell = layers.LSTMCell(units)
             self.lstm_rnn = layers.RNN(self.lstm_cell, return_state=True)
             self.dense = layers.Dense(19)
 
-        def warmup(self, inputs):
-            x, *state = self.lstm_rnn(inputs)
-            return self.dense(x), state
-
         def call(self, inputs, training=None):
-            predictions = []
-            prediction, state = self.warmup(inputs)
-            predictions.append(prediction)
+            x, *state = self.lstm_rnn(inputs)
+            predictions = [self.dense(x)]
             for _ in range(1, self.out_steps):
                 x, state = self.lstm_cell(
-                    prediction, states=state, training=training
+                    predictions[-1], states=state, training=training
                 )
-                prediction = self.dense(x)
-                predictions.append(prediction)
-            predictions = tf.stack(predictions)
-            return tf.transpose(predictions, [1, 0, 2])
+                predictions.append(self.dense(x))
+            return tf.transpose(tf.stack(predictions), [1, 0, 2])
 
-    network = FeedBack(units=32, out_steps=8)
-    network(np.zeros((2, 24, 19), "float32"))
-    return network
+    return called(FeedBack(units=32, out_steps=8), (24, 19))
 
 
-@model("tensorflow/simple_audio", IO + "audio/simple_audio")
+@tensorflow("simple_audio", "audio/simple_audio")
 def simple_audio():
     rng = np.random.default_rng(0)
     norm_layer = layers.Normalization()
     norm_layer.adapt(rng.gamma(1.0, 2.0, (4, 124, 129, 1)).astype("float32"))
-    return keras.models.Sequential(
-        [
-            layers.Input(shape=(124, 129, 1)),
-            layers.Resizing(32, 32),
-            norm_layer,
-            layers.Conv2D(32, 3, activation="relu"),
-            layers.Conv2D(64, 3, activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Dropout(0.25),
-            layers.Flatten(),
-            layers.Dense(64, activation="relu"),
-            layers.Dropout(0.5),
-            layers.Dense(8),
-        ]
+    return stack(
+        layers.Input(shape=(124, 129, 1)),
+        layers.Resizing(32, 32),
+        norm_layer,
+        layers.Conv2D(32, 3, activation="relu"),
+        layers.Conv2D(64, 3, activation="relu"),
+        layers.MaxPooling2D(),
+        layers.Dropout(0.25),
+        layers.Flatten(),
+        layers.Dense(64, activation="relu"),
+        layers.Dropout(0.5),
+        layers.Dense(8),
     )
 
 
-@model("tensorflow/pix2pix_generator", IO + "generative/pix2pix")
+@tensorflow("pix2pix_generator", "generative/pix2pix")
 def pix2pix_generator():
-    inputs = layers.Input(shape=[64, 64, 3])
-    x = inputs
+    inputs = x = layers.Input(shape=[64, 64, 3])
     skips = []
     for i, filters in enumerate((16, 24, 32, 32)):
         x = downsample(filters, 4, apply_batchnorm=i > 0)(x)
         skips.append(x)
     for filters, skip in zip((32, 24, 16), skips[-2::-1], strict=True):
-        x = upsample(filters, 4)(x)
-        x = layers.Concatenate()([x, skip])
-    x = layers.Conv2DTranspose(
-        3,
-        4,
-        strides=2,
-        padding="same",
-        kernel_initializer=tf.random_normal_initializer(0.0, 0.02),
-        activation="tanh",
-    )(x)
-    return tf.keras.Model(inputs=inputs, outputs=x)
+        x = layers.Concatenate()([upsample(filters, 4)(x), skip])
+    x = halved(layers.Conv2DTranspose, 3, 4, activation="tanh")(x)
+    return keras.Model(inputs=inputs, outputs=x)
 
 
-class Autoencoder(keras.Model):
-    def __init__(self, encoder, decoder):
-        super().__init__()
-        self.encoder = tf.keras.Sequential(encoder)
-        self.decoder = tf.keras.Sequential(decoder)
-
-    def call(self, x):
-        return self.decoder(self.encoder(x))
-
-
-@model("tensorflow/autoencoder_basic", IO + "generative/autoencoder")
+@tensorflow("autoencoder_basic", "generative/autoencoder")
 def autoencoder_basic():
-    network = Autoencoder(
-        [layers.Flatten(), layers.Dense(64, activation="relu")],
-        [layers.Dense(784, activation="sigmoid"), layers.Reshape((28, 28))],
-    )
-    network(np.zeros((2, 28, 28), "float32"))
-    return network
+    class Autoencoder(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.encoder = stack(
+                layers.Flatten(), layers.Dense(64, activation="relu")
+            )
+            self.decoder = stack(
+                layers.Dense(784, activation="sigmoid"),
+                layers.Reshape((28, 28)),
+            )
+
+        def call(self, x):
+            return self.decoder(self.encoder(x))
+
+    return called(Autoencoder(), (28, 28))
 
 
-@model(
-    "tensorflow/two_tower_retrieval",
+@tensorflow(
+    "two_tower_retrieval",
     "https://www.tensorflow.org/recommenders/examples/basic_retrieval",
 )
 def two_tower_retrieval():
-    users = [str(i) for i in range(1, 9)]
-    titles = ["Star Wars (1977)", "Fargo (1996)", "Contact (1997)"]
-    towers = []
-    for vocabulary in (users, titles):
-        towers.append(
-            tf.keras.Sequential(
-                [
-                    layers.StringLookup(vocabulary=vocabulary, mask_token=None),
-                    layers.Embedding(len(vocabulary) + 1, 32),
-                ]
-            )
+    vocabularies = {
+        "user_id": [str(i) for i in range(1, 9)],
+        "movie_title": ["Star Wars (1977)", "Fargo (1996)", "Contact (1997)"],
+    }
+    inputs, vectors = {}, []
+    for name, vocabulary in vocabularies.items():
+        inputs[name] = keras.Input((), dtype=tf.string, name=name)
+        tower = stack(
+            layers.StringLookup(vocabulary=vocabulary, mask_token=None),
+            layers.Embedding(len(vocabulary) + 1, 32),
         )
-    user_id = keras.Input((), dtype=tf.string, name="user_id")
-    movie_title = keras.Input((), dtype=tf.string, name="movie_title")
-    scores = layers.Dot(axes=1)([towers[0](user_id), towers[1](movie_title)])
+        vectors.append(tower(inputs[name]))
     samples = {
         "user_id": np.array(["3", "8", "99"]),
         "movie_title": np.array(["Fargo (1996)", "Contact (1997)", "?"]),
     }
-    inputs = {"user_id": user_id, "movie_title": movie_title}
+    scores = layers.Dot(axes=1)(vectors)
     return keras.Model(inputs, scores), {"samples": samples}
 
 
-@model("tensorflow/custom_layers_resnet", IO + "customization/custom_layers")
+@tensorflow("custom_layers_resnet", "customization/custom_layers")
 def custom_layers_resnet():
-    class ResnetIdentityBlock(tf.keras.Model):
+    class ResnetIdentityBlock(keras.Model):
         def __init__(self, kernel_size, filters):
             super().__init__(name="")
             filters1, filters2, filters3 = filters

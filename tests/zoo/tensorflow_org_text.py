@@ -9,39 +9,37 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from tests.zoo.entries import model, with_inputs
+from tests.zoo.entries import group, stack, with_inputs
 
-TEXT = "https://www.tensorflow.org/text/tutorials/"
+tensorflow = group("tensorflow", "https://www.tensorflow.org/text/tutorials/")
 
 
-@model("tensorflow/text_classification_rnn", TEXT + "text_classification_rnn")
+@tensorflow("text_classification_rnn", "text_classification_rnn")
 def text_classification_rnn():
     encoder = layers.TextVectorization(max_tokens=100)
     encoder.adapt(
         ["The movie was cool.", "The graphics were out of this world."]
     )
-    network = tf.keras.Sequential(
-        [
-            encoder,
-            layers.Embedding(
-                input_dim=len(encoder.get_vocabulary()),
-                output_dim=32,
-                mask_zero=True,
-            ),
-            layers.Bidirectional(layers.LSTM(32, return_sequences=True)),
-            layers.Bidirectional(layers.LSTM(16)),
-            layers.Dense(32, activation="relu"),
-            layers.Dropout(0.5),
-            layers.Dense(1),
-        ]
+    network = stack(
+        encoder,
+        layers.Embedding(
+            input_dim=len(encoder.get_vocabulary()),
+            output_dim=32,
+            mask_zero=True,
+        ),
+        layers.Bidirectional(layers.LSTM(32, return_sequences=True)),
+        layers.Bidirectional(layers.LSTM(16)),
+        layers.Dense(32, activation="relu"),
+        layers.Dropout(0.5),
+        layers.Dense(1),
     )
     network(tf.constant(["The movie was cool."]))
     return network, {"samples": np.array(["The movie was cool.", "world"])}
 
 
-@model("tensorflow/text_generation", TEXT + "text_generation")
+@tensorflow("text_generation", "text_generation")
 def text_generation():
-    class MyModel(tf.keras.Model):
+    class MyModel(keras.Model):
         def __init__(self, vocab_size, embedding_dim, rnn_units):
             super().__init__()
             self.embedding = layers.Embedding(vocab_size, embedding_dim)
@@ -63,9 +61,9 @@ def text_generation():
     return network, with_inputs(network, (None,), "int64")
 
 
-@model("tensorflow/word2vec", TEXT + "word2vec")
+@tensorflow("word2vec", "word2vec")
 def word2vec():
-    class Word2Vec(tf.keras.Model):
+    class Word2Vec(keras.Model):
         def __init__(self, vocab_size, embedding_dim):
             super().__init__()
             self.target_embedding = layers.Embedding(

@@ -1,6 +1,6 @@
 """BERT, also of MiniLM, E5, BGE and the first GTE."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -18,7 +18,7 @@ from keras_posenc.positional.position_embedding import PositionEmbedding
 class Bert(Family):
     """[Devlin et al., 2018](https://arxiv.org/abs/1810.04805)."""
 
-    types = ("bert",)
+    types: Mapping[str, str] | Sequence[str] = ("bert",)
     prefix = "bert."
     names = {
         "embedding": "embeddings.word_embeddings",

@@ -206,23 +206,6 @@ def test_embedder_answers_as_keras(mediapipe, tmp_path):
     )
 
 
-def test_tokens_are_mediapipes_id_for_id(mediapipe, tmp_path):
-    # An embedding that is the ids themselves.
-    tokens = tokenizer(sequence_length=24)
-    text = keras.Input((), dtype="string", name="text")
-    model = keras.Model(text, layers.Rescaling(1.0)(tokens(text)))
-    path = export(
-        model,
-        tmp_path / "ids.tflite",
-        task="text_embedder",
-        signatures={"serving_default": (model, {"ids": (1, 24)})},
-        verify=False,
-    ).path
-    np.testing.assert_array_equal(
-        embed(path, SAME), np.asarray(tokens(SAME)).astype("float32")
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "same", "other"),
     [
@@ -275,19 +258,6 @@ def test_what_an_application_should_know_is_said(
     path = tmp_path / "m.tflite"
     report = str(export(model, path, signatures=signatures).report)
     assert ("scores are not all from 0" in report) == (activation is None)
-
-
-def test_normalize_is_what_the_tokenizer_does(characters, mediapipe_normalize):
-    """Every character; tests/web asks the page the same."""
-    tensorflow_text = pytest.importorskip("tensorflow_text")
-    normalizer = tensorflow_text.FastBertNormalizer(
-        lower_case_nfd_strip_accents=True
-    )
-    found = normalizer.normalize(tf.constant(characters)).numpy()
-    # Between words, which is what the tokenizer makes of it, too.
-    blank = re.compile("[\u1680\u2028\u2029]")
-    for given, text in zip(characters, found, strict=True):
-        assert mediapipe_normalize(given) == blank.sub(" ", text.decode())
 
 
 def between(mark, count=1):

@@ -7,6 +7,7 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export.formats import onnx_convert
+from tests.export.files import run_file
 
 pytestmark = pytest.mark.tensorflow
 
@@ -48,9 +49,8 @@ def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
     ((_, sides),) = kp.inspect_export(path).signatures.items()
     assert list(sides["inputs"]) == ["x"]
     # What is not selected does not matter, an infinity neither.
-    session = onnxruntime.InferenceSession(path)
-    (selected,) = session.run(["c"], {"x": np.array([[0, -1, 2]], "float32")})
-    assert selected.tolist() == [[0.0, 0.0, 0.5]]
+    given = {"x": np.array([[0, -1, 2]], "float32")}
+    assert run_file(path, given)["c"].tolist() == [[0.0, 0.0, 0.5]]
 
 
 def test_quotients_of_negative_integers(onnxruntime, tmp_path):
@@ -79,10 +79,9 @@ def test_quotients_of_negative_integers(onnxruntime, tmp_path):
     kp.export_onnx(
         model, path, samples={name: abs(each) for name, each in given.items()}
     )
-    session = onnxruntime.InferenceSession(path)
+    found = run_file(path, given)
     for name, want in model.predict(given, verbose=0).items():
-        (got,) = session.run([name], given)
-        np.testing.assert_allclose(got, want, rtol=0, atol=2 * 5.8e-7)
+        np.testing.assert_allclose(found[name], want, rtol=0, atol=2 * 5.8e-7)
 
 
 def test_remainders_of_large_floats(onnxruntime, tmp_path):
@@ -93,10 +92,9 @@ def test_remainders_of_large_floats(onnxruntime, tmp_path):
     path = tmp_path / "model.onnx"
     kp.export_onnx(model, path, verify=False, verbose=False)
     numbers = np.float32([[1e9, -1e9, 16_777_217, 7, -7, -6, 6, 0, 2.1, -3.5]])
-    session = onnxruntime.InferenceSession(path)
+    found = run_file(path, {"x": numbers})
     for name, want in model.predict(numbers, verbose=0).items():
-        (got,) = session.run([name], {"x": numbers})
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(found[name], want)
 
 
 def test_ids_without_a_class_and_sums_that_overflow(onnxruntime, tmp_path):
@@ -108,10 +106,9 @@ def test_ids_without_a_class_and_sums_that_overflow(onnxruntime, tmp_path):
     # Verified with large and negative integers too.
     assert kp.export_onnx(model, path, samples={"x": ids}).report.passed
     ids = np.int32([[-1], [-5], [-6], [5], [2**31 - 1], [-(2**31)]])
-    session = onnxruntime.InferenceSession(path)
+    found = run_file(path, {"x": ids})
     for name, want in model.predict(ids, verbose=0).items():
-        (got,) = session.run([name], {"x": ids})
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(found[name], want)
 
 
 def test_integers_that_float32_does_not_have(onnxruntime, tmp_path):
@@ -141,10 +138,9 @@ def test_integers_that_float32_does_not_have(onnxruntime, tmp_path):
     given["ids"] = given["ids"].astype("int32")
     path = tmp_path / "m.onnx"
     kp.export_onnx(model, path, samples=given, verbose=False)
-    session = onnxruntime.InferenceSession(path)
+    found = run_file(path, given)
     for name, want in model.predict(given, verbose=0).items():
-        (got,) = session.run([name], given)
-        assert got.tolist() == want.tolist(), name
+        assert found[name].tolist() == want.tolist(), name
 
 
 def test_output_of_a_subclass_with_the_name_of_an_input(onnxruntime, tmp_path):
