@@ -321,21 +321,16 @@ def check(
     for probe, found in zip(reference.probes, response["cases"], strict=True):
         if probe.is_nan:
             continue
-        case = compare(probe, found, reference)
-        if "python" in found and case.is_right(reference):
+        cases.append(compare(probe, found, reference))
+        if "python" in found and cases[-1].is_right(reference):
             other = {**found, "outputs": found["python"]}
             python = compare(probe, other, reference)
             if not python.is_right(reference):
-                case = _failed(
-                    python,
-                    _Unlike(
-                        "it differs between servers and Python: "
-                        "tf.saved_model.load gives other values: "
-                        f"{python.error or python.where}",
-                        python.where,
-                    ),
+                raise ExportVerificationError(
+                    f"'{inspection.path}' differs between servers and Python: "
+                    f"signature '{probe.signature}': tf.saved_model.load gives "
+                    f"other values: {python.error or python.where}"
                 )
-        cases.append(case)
     check_determined(cases, reference)
     held = {id(probe) for probe in reference.held}
     quality = qualities(

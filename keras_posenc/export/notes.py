@@ -95,13 +95,15 @@ def _cut(signature: Signature, kind: str) -> str:
     """Returns what an application must compute of texts or other values."""
     strings = signature.strings
     assert strings is not None
-    made = {name: signature.specs[name] for name in strings.made}
+    made = {name: signature.specs[name] for name in strings.layers}
     are_ids = all("int" in spec.dtype for spec in made.values())
     what = "what lookups return, not the values"
     if any(x.dtype == "string" for x in strings.signature.specs.values()):
         what = f"{'token ids' if are_ids else 'numbers'}, not strings"
     inputs = ", ".join(
         f"{name} ({spec.dtype} {tuple(spec.shape)})"
+        + f" as model.get_layer('{strings.layers[name]}') does"
+        * (strings.layers[name] is not None)
         for name, spec in made.items()
     )
     text = (

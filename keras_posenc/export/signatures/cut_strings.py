@@ -142,7 +142,9 @@ def cut_strings(signature: Signature) -> Signature:
         call,
         cut_at=cuts[0] if is_one else None,
         strings=StringModel(
-            signature, _reader(tensors, made, sources), [*made]
+            signature,
+            _reader(tensors, made, sources),
+            {name: _maker(tensor, sources) for name, tensor in made.items()},
         ),
     )
 
@@ -198,6 +200,15 @@ def _roots(
     """Returns the names of the inputs that a tensor depends on, in order."""
     found = {id(each) for each, _, _ in steps([tensor])}
     return [name for name, each in sources.items() if id(each) in found]
+
+
+def _maker(
+    tensor: keras.KerasTensor, sources: Mapping[str, keras.KerasTensor]
+) -> str | None:
+    """Returns the layer that makes a tensor from an input; None if several."""
+    layer, read = layer_of(tensor), sources_of(tensor)
+    is_one = len(read) == 1 and any(read[0] is x for x in sources.values())
+    return layer.name if is_one and isinstance(layer, keras.Layer) else None
 
 
 def _reader(

@@ -106,12 +106,14 @@ class StringModel:
     Attributes:
         signature: The signature of the whole model.
         to_numbers: From its inputs to those of the cut signature, as tensors.
-        made: The inputs of the cut signature that are no inputs of the whole.
+        layers: For each input of the cut signature that is no input of the
+            whole: the name of the layer that makes it from one of these, or
+            None if several operations are needed.
     """
 
     signature: Signature
     to_numbers: Callable[[Mapping[str, Any]], dict[str, Any]]
-    made: Sequence[str] = ()
+    layers: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     def cut(self, arrays: Arrays) -> Arrays:
         """Returns the inputs of the cut signature, as arrays."""

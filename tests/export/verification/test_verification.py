@@ -624,7 +624,8 @@ def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
     assert "age of shape (3, 1), kind of shape (3, 3)" in report.details()
     assert (
         "takes numbers, not strings: LiteRT has no tables. The application "
-        "must make kind (float32 (None, 3))"
+        "must make kind (float32 (None, 3)) as "
+        f"model.get_layer('{hot.name}') does"
     ) in str(report)
     assert report.samples_only == []
     actual = run_litert(report.path)(
