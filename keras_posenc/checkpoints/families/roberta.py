@@ -1,5 +1,6 @@
 """RoBERTa and XLM-R, whose positions start at `pad_token_id` + 1."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -13,7 +14,7 @@ from keras_posenc.positional.position_embedding import (
 class Roberta(Bert):
     """[Liu et al., 2019](https://arxiv.org/abs/1907.11692)."""
 
-    types = ("roberta", "xlm-roberta")
+    types: Mapping[str, str] | Sequence[str] = ("roberta", "xlm-roberta")
     prefix = "roberta."
     pooler = Pooler("classifier.dense", "tanh")
     classifier = "classifier.out_proj"
