@@ -40,6 +40,7 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "benchmarks/NOTES.md",
+    "benchmarks/POSITIONS.md",
     "benchmarks/RESULTS.md",
     "docs/**",
     "examples/README.md",
