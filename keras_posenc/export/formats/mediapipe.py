@@ -600,7 +600,7 @@ def _notes(
     yield (
         "MediaPipe lowercases only ASCII letters and keeps accents: other "
         "texts get other ids, unless the application folds them first, see "
-        "docs/limits.md"
+        "docs/guarantees.md"
     )
     if task.name != "text_classifier":
         return
