@@ -136,7 +136,7 @@ test-torch: $(TORCH)/.installed ## ... on PyTorch
 	KERAS_BACKEND=torch $(TORCH)/bin/python -m pytest -n $(JOBS) \
 		-m 'not tensorflow and not slow' $(PYTEST_ARGS) $(PORTABLE)
 
-# TensorFlow, JAX, Orbax and grain side by side, as nothing else needs them.
+# TensorFlow, JAX and Orbax side by side, as nothing else needs them.
 test-hosts: $(HOSTS)/.installed ## Train by processes together, killed and resumed
 	$(HOSTS)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/distribution
 
@@ -294,7 +294,7 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 		pyproject.toml --output-file requirements/oldest.txt >/dev/null
 	$(UV) --generate-hashes --group jax -c requirements/dev.txt \
 		--output-file requirements/jax.txt >/dev/null
-	$(UV) --generate-hashes --extra test --extra hosts --group hosts \
+	$(UV) --generate-hashes --extra test --extra hosts \
 		pyproject.toml -c requirements/dev.txt -c requirements/jax.txt \
 		--output-file requirements/hosts.txt >/dev/null
 	$(UV) --generate-hashes --extra scoring --group spark pyproject.toml \

@@ -85,11 +85,13 @@ def compare(
         or not (is_exact or probe.extremes)
     ):
         return found
-    kept = _without_rounding(got, probe, reference)
+    kept, left_out = _without_rounding(got, probe, reference)
     rounded = _judged(case, probe, kept, reference)
     if not rounded.is_right(reference):
         return found
-    if not probe.extremes:
+    if left_out:
+        rounded = dataclasses.replace(rounded, undetermined=left_out)
+    elif not probe.extremes:
         reference.notes.append(
             f"rounding alone, with {probe}: {found.where} differs by "
             f"{found.largest_difference:.3g}, and the model's own outputs "
@@ -256,13 +258,16 @@ def _is_nan(outputs: Mapping[str, Any]) -> bool:
 
 def _without_rounding(
     got: Mapping[str, np.ndarray], probe: Probe, reference: Reference
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], int]:
     """Returns outputs with the model's where only its rounding differs.
 
-    A model's own numbers may move by at most a hundredth of the output's size,
-    unless they are extreme; beyond that nothing would be compared.
+    Rounding may move a number by at most a hundredth of the output's size,
+    unless the inputs are extreme. Where it moves the model's own numbers
+    further, float32 does not determine them: the outputs of such an example are
+    the model's, and the number of these examples is returned too.
     """
     kept = dict(got)
+    left_out = np.zeros(probe.examples, bool)
     for name, allowed in reference.rounding_of(probe).items():
         value, wanted = got[name], probe.outputs[name]
         near: Any = np.isinf(allowed)
@@ -271,12 +276,21 @@ def _without_rounding(
             apart = distances(wanted, value, scale)
             size = np.maximum(scale, np.abs(wanted.astype("float64")))
             if not probe.extremes:
+                if len(size) == len(left_out):
+                    axes = (*range(1, size.ndim),)
+                    left_out |= allowed.max(
+                        axis=axes
+                    ) > _MOST_ROUNDING * size.max(axis=axes)
                 allowed = np.minimum(allowed, _MOST_ROUNDING * size)
             with np.errstate(invalid="ignore"):  # infinities, left out below
                 near = (apart * size <= allowed) & (apart > reference.tolerance)
             near &= _is_finite(wanted)
         kept[name] = np.where(near, wanted, value)
-    return kept
+    for name, wanted in probe.outputs.items() if left_out.any() else ():
+        if len(wanted) == len(left_out):
+            kept[name] = kept[name].copy()
+            kept[name][left_out] = wanted[left_out]
+    return kept, int(left_out.sum())
 
 
 def _likelihoods(
@@ -333,6 +347,7 @@ def check(
         cases.append(compare(probe, found, reference))
         if "python" in found and cases[-1].is_right(reference):
             _check_python(probe, found, reference, inspection.path)
+    check_determined(cases, reference)
     held = {id(probe) for probe in reference.held}
     quality = qualities(
         reference.kinds,
@@ -379,6 +394,27 @@ def check(
         ],
         compiled_model=response.get("compiled_model", ""),
     )
+
+
+def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
+    """Raises `ExportVerificationError` if rounding decides most outputs."""
+    usual = [case for case in cases if not case.is_extreme]
+    left_out = sum(case.undetermined for case in usual)
+    if not left_out:
+        return
+    examples = sum(case.examples for case in usual)
+    text = (
+        f"in {left_out} of {examples} examples the model's own outputs move by "
+        f"more than {_MOST_ROUNDING:.0%} of their size if its inputs and "
+        "weights move by 4e-06 of them"
+    )
+    if left_out > examples / 2:
+        raise ExportVerificationError(
+            f"Float32 does not determine the model's outputs: {text}. Give "
+            "data that the model is for as `samples` (--samples), and train "
+            "it first; `verify=False` (--no-verify) writes the file unverified"
+        )
+    reference.notes.append(f"rounding alone: {text}: these are not compared")
 
 
 def kept_cases(

@@ -37,6 +37,8 @@ class CaseReport(Difference):
         examples: Number of examples in the batch.
         likelihoods: Of a generator: likelihoods of texts under the model and
             under the file.
+        undetermined: Number of examples that were not compared, as rounding
+            decides the model's own outputs.
     """
 
     signature: str
@@ -49,6 +51,7 @@ class CaseReport(Difference):
     is_extreme: bool = False
     examples: int = 1
     likelihoods: Likelihoods | None = None
+    undetermined: int = 0
 
     def is_right(self, of: "Reference | VerificationReport") -> bool:
         """Whether the difference is within the tolerance.

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.check import compare
+from keras_posenc.export.check import check_determined, compare
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
@@ -445,6 +445,45 @@ def test_rounding_of_an_ill_conditioned_model_is_measured():
     assert "rounding alone" in reference.notes[-1]
     for wrong in ((first, 0, 0.1), (first, 1, 2e-4), (whole, 0, 1.0)):
         assert differing(*wrong) > reference.tolerance
+
+
+@pytest.mark.parametrize("bound", [0.5, -9.0])
+def test_examples_that_rounding_decides_are_not_compared(bound):
+    """1e6 + x less 1e6, above a bound; below it x."""
+    x = keras.Input((1,), name="x")
+    large = layers.Dense(1, name="large")(x)
+    values = [x, large]
+    model = keras.Model(
+        x,
+        layers.Lambda(
+            lambda x: ops.where(x[0] > bound, x[1] - 1e6, x[0]),
+            output_shape=(1,),
+        )(values),
+    )
+    model.get_layer("large").set_weights([np.ones((1, 1)), np.array([1e6])])
+    reference = compute_reference(Probes.fit(resolve_signatures(model)))
+
+    def compared(is_wrong):
+        cases = []
+        for probe in reference.probes:
+            ((name, value),) = probe.outputs.items()
+            wrong = value + is_wrong(probe.inputs["x"])
+            response = {"outputs": {name: wrong}, "milliseconds": 1.0}
+            if not probe.extremes:
+                cases.append(compare(probe, response, reference))
+        return cases
+
+    cases = compared(lambda x: x > bound)
+    assert all(case.is_right(reference) for case in cases)
+    assert 0 < sum(case.undetermined for case in cases)
+    if bound < 0:
+        with pytest.raises(kp.ExportVerificationError, match="samples"):
+            check_determined(cases, reference)
+        return
+    check_determined(cases, reference)
+    assert "not compared" in reference.notes[-1]
+    cases = compared(lambda x: x < bound)
+    assert not all(case.is_right(reference) for case in cases)
 
 
 def test_models_that_refuse_moved_inputs_are_exported(tmp_path):

@@ -438,7 +438,8 @@ def _inventor(
             return _count
         if "int" in spec.dtype:
             return functools.partial(_ids, limit or 2)  # 2 for pairs of tokens
-        return _floats
+        is_image = len(spec.shape) == 4 and spec.shape[-1] in (1, 3, 4)
+        return _images if is_image else _floats
 
     makers = {name: maker(name, x) for name, x in signature.specs.items()}
 
@@ -482,6 +483,16 @@ def _floats(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     values = rng.standard_normal(shape)
     if len(shape) > 2:  # (batch, seq, ...)
         _pad(values)
+    return values
+
+
+def _images(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Returns floats, and pixels from 0 to 255 in each second example.
+
+    A model whose first layer divides by 255 takes others for black images.
+    """
+    values = _floats(rng, shape)
+    values[::2] = rng.integers(0, 256, values[::2].shape)
     return values
 
 

@@ -22,7 +22,7 @@ _ALLOWED = 4
 # off by n roundings in one direction. Moving the weights by as much measures
 # this, and also rounding where all inputs are zeros.
 _ROUNDING = 2.0**-24
-_DRAWS = 3  # a single one may by chance hardly move an output
+_DRAWS = 8  # a few may by chance hardly move an output
 
 
 def rounding_of(
@@ -43,6 +43,7 @@ def rounding_of(
     if probe.extremes:
         sizes = [value.shape[1:-1] for value in probe.inputs.values()]
         step = max(step, max(map(math.prod, sizes)) * _ROUNDING)
+    outputs = call(probe.inputs)  # may be of another graph than the probe's
     others = []
     for seed in range(_DRAWS):
         rng = np.random.default_rng(seed)
@@ -58,7 +59,7 @@ def rounding_of(
     return {
         name: _ALLOWED
         * np.max([_movement(probe, value, x[name]) for x in others], axis=0)
-        for name, value in probe.outputs.items()
+        for name, value in outputs.items()
         if (probe.extremes or "float" in value.dtype.name)
         and all(x[name].shape == value.shape for x in others)
     }
