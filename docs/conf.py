@@ -45,6 +45,7 @@ include_patterns = [
     "docs/**",
     "examples/README.md",
     "export/**",
+    "tests/README.md",
 ]
 exclude_patterns = [
     ".*",
