@@ -48,13 +48,15 @@ def page(entries: Mapping[str, Entry], results: Mapping[str, Any]) -> str:
     )
     text += table(["source", *TITLES.values()], rows)
     for title, part in sorted(groups.items()):
-        whole, rows = [], []
+        whole, rows, left = [], [], []
         for entry in part:
             cells = [cell(models, entry, name) for name in FORMATS]
             link = f"[{entry.name.partition('/')[2]}]({entry.source})"
             if all(each.startswith("verified") for each in cells):
                 weak = any("weak" in each for each in cells)
                 whole.append(link + " (weak check)" * weak)
+            elif set(cells) == {"not run"}:
+                left.append(link)
             else:
                 rows.append([link, *cells])
         text += f"\n## {title}\n"
@@ -62,6 +64,8 @@ def page(entries: Mapping[str, Entry], results: Mapping[str, Any]) -> str:
             text += f"\n{EVERYWHERE}{', '.join(whole)}.\n"
         if rows:
             text += "\n" + table(["model", *TITLES.values()], rows)
+        if left:
+            text += f"\nNot run: {', '.join(left)}.\n"
     return text
 
 
