@@ -275,16 +275,16 @@ def _without_rounding(
             scale = reference.scales[probe.signature][name]
             apart = distances(wanted, value, scale)
             size = np.maximum(scale, np.abs(wanted.astype("float64")))
-            if not probe.extremes:
-                if len(size) == len(left_out):
-                    axes = (*range(1, size.ndim),)
-                    left_out |= allowed.max(
-                        axis=axes
-                    ) > _MOST_ROUNDING * size.max(axis=axes)
-                allowed = np.minimum(allowed, _MOST_ROUNDING * size)
+            most = math.inf if probe.extremes else _MOST_ROUNDING
             with np.errstate(invalid="ignore"):  # infinities, left out below
-                near = (apart * size <= allowed) & (apart > reference.tolerance)
-            near &= _is_finite(wanted)
+                near = apart * size <= np.minimum(allowed, most * size)
+            near &= (apart > reference.tolerance) & _is_finite(wanted)
+            if len(size) == len(left_out) and not probe.extremes:
+                axes = (*range(1, size.ndim),)
+                wrong = np.any(~near & (apart > reference.tolerance), axis=axes)
+                left_out |= wrong & (
+                    allowed.max(axis=axes) > most * size.max(axis=axes)
+                )
         kept[name] = np.where(near, wanted, value)
     for name, wanted in probe.outputs.items() if left_out.any() else ():
         if len(wanted) == len(left_out):

@@ -15,7 +15,7 @@ from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import called_for_training
+from keras_posenc.keras_internals import called_for_training, layers_within
 
 AGAINST_NAN = (
     "Change the model so that it gives a number: GlobalAveragePooling1D "
@@ -50,6 +50,8 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
         yield from _fixed_shapes(signature, inspection)
         if signature.grid_axes or has_many_weights(signature):
             yield from _sizes(signature, reference)
+        else:
+            yield from _positions(signature, reference)
     untried = {each.name: untried_ids(each) for each in reference.signatures}
     if names := [name for name, count in untried.items() if count]:
         yield (
@@ -71,6 +73,27 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
             "called with training=True in the model, which neither "
             f"model.predict nor the file does: {', '.join(drawn)}"
         )
+
+
+def _positions(signature: Signature, reference: Reference) -> Iterator[str]:
+    """Yields the tables of positions of which not every row was run."""
+    if all(None not in spec.shape[1:] for spec in signature.specs.values()):
+        return
+    longest = max(
+        size
+        for probe in reference.probes
+        if probe.signature == signature.name
+        for value in probe.inputs.values()
+        for size in (0, *value.shape[1:])
+    )
+    for layer in layers_within(signature.model):
+        is_table = type(layer).__name__ == "PositionEmbedding"
+        size = layer.sequence_length if is_table else 0
+        if longest < size:
+            yield (
+                f"{layer.name} has {size:,} positions, of which {longest:,} "
+                f"were run: give `max_length={size}` (--max-length {size})"
+            )
 
 
 def _cut(signature: Signature, kind: str) -> str:

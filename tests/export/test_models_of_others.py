@@ -2,6 +2,7 @@
 
 import re
 import time
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export.check import check_determined, compare
+from keras_posenc.export.notes import notes
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
@@ -98,6 +100,51 @@ def test_height_and_width_are_told_apart(tmp_path, graph_height):
         kp.ExportVerificationError, match=r"\(1, (32, 64|8, 8), 3\)"
     ):
         kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
+
+
+def test_no_image_is_smaller_than_a_crop(tmp_path):
+    """`CenterCrop` enlarges it, but not in a graph of any size."""
+    image = keras.Input((None, None, 3), name="image")
+    model = keras.Model(image, layers.CenterCrop(8, 9)(image))
+    report = export(kp.export_onnx, model, tmp_path / "m.onnx", max_length=20)
+    assert "inputs of 9 to 20 steps" in str(report.report)
+
+
+def test_nan_inside_of_a_maximum_is_tried(tmp_path):
+    """ONNX Runtime's is NaN only where the last number is."""
+    x = keras.Input((5,), name="x")
+    model = keras.Model(x, ops.max(x, axis=-1))
+    report = export(kp.export_onnx, model, tmp_path / "m.onnx").report
+    assert "NaN in: " in str(report)
+
+
+def test_positions_that_were_not_run_are_reported():
+    ids = words()
+    table = kp.PositionEmbedding(40, name="table")
+    model = keras.Model(ids, table(layers.Embedding(9, 4)(ids)))
+    inputs = {"ids": SimpleNamespace(shape=(None, None))}
+    inspection = SimpleNamespace(
+        quantization=None,
+        kind="onnx",
+        signatures={"serving_default": {"inputs": inputs}},
+    )
+    for length, expected in ((16, ["table has 40 positions"]), (40, [])):
+        probes = Probes.fit(resolve_signatures(model), max_length=length)
+        found = notes(compute_reference(probes), inspection)
+        said = [each for each in found if "positions" in each]
+        assert [each[:22] for each in said] == expected
+
+
+def test_a_model_without_a_call(tmp_path):
+    """As keras.io's GANs, which have a `train_step` alone."""
+
+    class Gan(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.generator = keras.Sequential([keras.Input((4,))], name="made")
+
+    with pytest.raises(ValueError, match=r"no `call`.*model\.generator.*made"):
+        export(kp.export_litert, Gan(), tmp_path / "m.tflite")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])

@@ -4,6 +4,7 @@ It may end its process where the `Interpreter` is right: in one of its own.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.signatures.from_model import in_code
 from keras_posenc.export.worker_client import Limits, run_model
 
+_Case = tuple[str, Mapping[str, Any]]
+
 _SECONDS = 0.2  # of runs, as the Interpreter took them
 _TIMEOUT = 60  # seconds by the clock; it has hung, too
 # Shares of the largest number, by dtype.
@@ -23,7 +26,7 @@ _SHARE = 1e-4  # of other dtypes
 
 def compare_in_compiled_model(
     path: Path,
-    cases: Sequence[tuple[str, Mapping[str, Any]]],
+    cases: Sequence[_Case],
     found: Sequence[Mapping[str, Any]],
     limits: Limits,
 ) -> str:
@@ -58,30 +61,41 @@ def compare_in_compiled_model(
         if "did not respond within" in str(error):
             return f"not run: it took more than {limits.timeout} s"
         reason = f"its process {error.__cause__}" if error.__cause__ else error
-        return _different(str(reason), *some[0])
+        return _different(str(reason), some[0], cases)
     largest = 0.0
     for index, case in zip(chosen, response["cases"], strict=True):
         if "error" in case:
             reason = " ".join(case["error"].split())
-            return _different(reason, *cases[index])
+            return _different(reason, cases[index], cases)
         for name, known in found[index]["outputs"].items():
             value = case["outputs"].get(name)
             if value is None or value.shape != known.shape:
-                return _different(f"no {name} of its shape", *cases[index])
+                reason = f"no {name} of its shape"
+                return _different(reason, cases[index], cases)
             difference = _difference(value, known)
             if difference > _ROUNDING.get(known.dtype.name, _SHARE):
                 reason = f"{name} is off by {difference:.2g}"
-                return _different(reason, *cases[index])
+                return _different(reason, cases[index], cases)
             largest = max(largest, difference)
     return f"equal to the Interpreter, largest difference {largest:.2g}"
 
 
-def _different(reason: str, signature: str, inputs: Mapping[str, Any]) -> str:
-    own = {name: value.shape for name, value in inputs.items()}
-    return (
+def _different(reason: str, case: _Case, cases: Sequence[_Case]) -> str:
+    shapes = [
+        {name: value.shape for name, value in inputs.items()}
+        for signature, inputs in cases
+        if signature == case[0]
+    ]
+    text = (
         f"different: {reason}. Use LiteRT's Interpreter, whose outputs are the "
-        "model's; or export fixed sizes, if some are known only during a run: "
-        f"{in_code({signature: own})}"
+        "model's"
+    )
+    if all(each == shapes[0] for each in shapes):  # the file has fixed sizes
+        return text
+    largest = max(shapes, key=lambda each: sum(map(math.prod, each.values())))
+    return (
+        f"{text}; or export fixed sizes, if some are known only during a run: "
+        f"{in_code({case[0]: largest})}"
     )
 
 

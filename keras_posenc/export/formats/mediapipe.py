@@ -126,6 +126,12 @@ def _check_output(task: str, signature: Signature, labels: Any) -> None:
         raise ValueError(
             f"`labels` must name each of the {shape[1]} scores. Received: "
             f"{len(labels)} labels"
+            + (
+                ". Of one sigmoid p make two scores: p = model.output; "
+                "keras.Model(model.inputs, keras.layers.Concatenate()"
+                "([1 - p, p]))"
+            )
+            * (shape[1] == 1 and len(labels) == 2)
         )
 
 

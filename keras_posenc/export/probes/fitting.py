@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_posenc.export.probes.generate import (
@@ -17,6 +18,7 @@ from keras_posenc.export.probes.generate import (
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layers_within
 
 Takes = Callable[[int], bool]
 
@@ -140,7 +142,19 @@ def _taking(
         except ValueError:
             return math.inf
 
+    # `CenterCrop` enlarges smaller images, but not in a graph of any size.
+    least = max(
+        (
+            max(layer.height, layer.width)
+            for layer in layers_within(signature.model)
+            if isinstance(layer, keras.layers.CenterCrop)
+        ),
+        default=1,
+    )
+
     def fits(size: int) -> bool:
+        if size < least <= most:
+            return False
         found = empty(size)
         return math.isfinite(found) and (not found or found <= empty(most))
 

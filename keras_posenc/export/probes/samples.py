@@ -201,7 +201,7 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
         array = np.asarray(keras.ops.convert_to_numpy(value))
     except Exception:  # any class may be given, and raises its own errors
         array = np.asarray(None)
-    if array.dtype.kind in "OSU":
+    if array.dtype.kind in "OSUc":
         kind = "whole numbers" if "int" in dtype else "numbers"
         raise ValueError(f"must be {kind} in an array. Received: {value!r:.80}")
     if "int" in dtype:
@@ -214,4 +214,9 @@ def _as_array(value: Any, dtype: str) -> np.ndarray:
                 f"must be whole numbers from {limits.min} to {limits.max}. "
                 f"Received: {array[~is_right].flat[0]}"
             )
-    return array.astype(dtype)
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    if "float" in dtype and np.isinf(converted).sum() > np.isinf(array).sum():
+        largest = np.nanmax(np.abs(array))
+        raise ValueError(f"must be numbers of {dtype}. Received: {largest:.3g}")
+    return converted

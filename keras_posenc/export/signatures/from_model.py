@@ -135,6 +135,13 @@ def _specs_of_called(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> dict[str, keras.InputSpec]:
     """Returns the specs of a model that only its calls know the inputs of."""
+    if type(model).call is keras.Model.call:
+        inner = [layer.name for layer in model.layers]
+        raise ValueError(
+            f"Model '{model.name}' has no `call`, so it gives no outputs. "
+            "Export the part of it that does, such as `model.generator`, or "
+            f"give it a `call`. Its layers: {', '.join(inner) or 'none'}"
+        )
     if not model.built:
         raise ValueError(
             f"Model '{model.name}' is not built, and so has no weights. Call "
@@ -411,8 +418,16 @@ def _with_names(model: keras.Model) -> str:
         return f"keras.Sequential([{made[0]}, *model.layers])"
     packed = keras.tree.pack_sequence_as(model.input, made)
     inputs = str(packed).replace('"', "")  # they are code, not strings
+    outputs = "model(x)"
+    if not isinstance(model.output, dict):
+        names = [*named_outputs(model, model.output)]
+        outputs = (
+            f"{{'{names[0]}': model(x)}}"
+            if len(names) == 1
+            else f"dict(zip({names}, keras.tree.flatten(model(x))))"
+        )
     # Flat, since Keras warns of dicts whose keys are not the input names.
-    return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
+    return f"keras.Model(keras.tree.flatten(x := {inputs}), {outputs})"
 
 
 def _with_input(

@@ -322,3 +322,14 @@ def test_texts_for_an_input_of_one_column(resolve):
     # Texts that do not fit are of the model, whose input is not the file's.
     with pytest.raises(ValueError, match=r"'text' .+ \(None, 1\)\. Received"):
         fit_samples(signatures, {"text": [["one", "two"]]})
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [(np.full((2, 4), 1 + 5j), "numbers"), (np.full((2, 4), -1e300), "1e.300")],
+)
+def test_samples_that_the_dtype_cannot_hold(sample, message):
+    x = keras.Input((4,), name="x")
+    model = keras.Model(x, layers.Dense(2)(x))
+    with pytest.raises(ValueError, match=message):
+        fit_samples(resolve_signatures(model), sample)
