@@ -40,10 +40,12 @@ root_doc = "docs/index"
 include_patterns = [
     "*.md",
     "benchmarks/NOTES.md",
+    "benchmarks/POSITIONS.md",
     "benchmarks/RESULTS.md",
     "docs/**",
     "examples/README.md",
     "export/**",
+    "tests/README.md",
 ]
 exclude_patterns = [
     ".*",

@@ -48,40 +48,30 @@ SYMBOLS, KEYS = 32, 8
 SYMBOL, OTHER, KEY = 128, 128 + SYMBOLS, 128 + 2 * SYMBOLS
 SEPARATOR = KEY + KEYS
 VOCABULARY = SEPARATOR + 1
-# What papers report of longer rows, after "–" what they do not measure. Figures
-# are perplexities at 1, 2, 4 and 8 times the training length, unless stated
-# otherwise: comparable within one source, and in direction with ours.
-LITERATURE = {
-    "none": "14.6, 327, over 1,000 (Wang et al. 2024, table 2)",
-    "sinusoidal": "33, 750, 5,507, 14,039 (Chi et al. 2022, table 3)",
-    "learned": "– (cannot be longer than its table)",
-    "randomized": "11.6, 11.2, 11.5, 15.2 as fine-tuning of Llama (Zhu et al. "
-    "2024, table 1)",
-    "rotary": "24.2, 32.8, 62.4, 111 (Chi et al. 2022, table 3)",
-    "proportional": "loss 3.26, 3.98 at 1 and 4 times, rotary 3.94 (Anson et "
-    "al. 2025, table 1)",
-    "clipped": "– (of a tuned 8B model: Li et al. 2026)",
-    "xpos": "23.3, 22.6, 28.4 without its window (Sun et al. 2022, tables 2 "
-    "and 5)",
-    "pose": "4.84, 4.68, 4.60, 4.60 as fine-tuning of Llama (Zhu et al. 2024, "
-    "table 1)",
-    "scalable": "loss 3.26, 3.27 at 1 and 4 times, rotary 3.94 (Anson et al. "
-    "2025, table 1)",
-    "interleaved": "– (needles at 2 times: Gelberg et al. 2025, table 1)",
-    "alibi": "23.9, 22.4, 22.5, 22.2 (Chi et al. 2022, table 3)",
-    "t5": "23.7, 21.9, 21.7, 22.5 (Chi et al. 2022, table 3)",
-    "shaw": "no gain from longer texts, 27.9 (Dai et al. 2019, table 6)",
-    "transformer-xl": "27.0, and 26.8 with 4 times (Dai et al. 2019, table 6)",
-    "kerple": "23.9, 22.0, 21.6, 21.2 (Chi et al. 2022, table 3)",
-    "fire": "17.1, 19.6, 102, 383 (Veisi et al. 2025, table 1)",
-    "forgetting": "generalizes from 4k to 64k tokens (arXiv 2505.16381, 4.2)",
-    "rotary-forgetting": "– (Lin et al. 2025)",
-    "fourier": "better than rotary, slightly worse than ALiBi (Hua et al. "
-    "2024, 5.2)",
-    "polar": "low up to 10 times, rotary rises steeply (Gopalakrishnan et al. "
-    "2025, figure 2)",
-    "contextual": "about 23.7, 22.5, 22.1 (Golovneva et al. 2024, figure 3)",
-}
+KINDS = (
+    "none",
+    "sinusoidal",
+    "learned",
+    "randomized",
+    "rotary",
+    "proportional",
+    "clipped",
+    "xpos",
+    "pose",
+    "scalable",
+    "interleaved",
+    "alibi",
+    "t5",
+    "shaw",
+    "transformer-xl",
+    "kerple",
+    "fire",
+    "forgetting",
+    "rotary-forgetting",
+    "fourier",
+    "polar",
+    "contextual",
+)
 
 
 class Rows(NamedTuple):
@@ -374,15 +364,15 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=2, metavar="N", help="processes at a time"
     )
-    parser.add_argument("--kinds", nargs="+", choices=LITERATURE)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS)
     parser.add_argument(
         "--quick", action="store_true", help="three kinds, hardly trained"
     )
     # One kind, in a process of its own.
-    parser.add_argument("--learn", choices=LITERATURE, help=argparse.SUPPRESS)
+    parser.add_argument("--learn", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--only", type=int, nargs="+", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--measure", nargs="+", choices=LITERATURE, help=argparse.SUPPRESS
+        "--measure", nargs="+", choices=KINDS, help=argparse.SUPPRESS
     )
     options = parser.parse_args()
     if options.quick:
@@ -426,7 +416,7 @@ def run(
                 f"{path} is of {kept['setting']}, not {setting}: give another "
                 "--out."
             )
-    names = options.kinds or list(LITERATURE)
+    names = options.kinds or list(KINDS)
     runs = kept["runs"]
     left = {
         name: [
@@ -501,9 +491,6 @@ def show(
             [name, *(cell(task, each) for each in by_length(found, task))]
             for name, found in runs.items()
         ]
-        if task == "text":
-            heading.append("literature")
-            rows = [[*row, LITERATURE[row[0]]] for row in rows]
         page += f"{TITLES[task]}\n\n{table(heading, rows)}\n"
     if "none" in runs:
         heading = ["position", "a training step"]

@@ -114,7 +114,7 @@ class _Package:
             makes_vectors = "text_encoder" in (found.package or {})["models"]
             raise UsageError(
                 f"'{options.model}' makes vectors of texts, not replies: use "
-                "it in an application (docs/litertlm_embedders.md)"
+                "it in an application (docs/litertlm.md)"
                 if makes_vectors
                 else f"'{options.model}' has no chat template: its model "
                 "continues texts. LiteRT-LM's Session does that "

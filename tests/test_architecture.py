@@ -1,4 +1,4 @@
-"""Imports between subpackages are those that CONTRIBUTING.md allows."""
+"""Imports between subpackages are those that `MAP` allows."""
 
 import ast
 import importlib

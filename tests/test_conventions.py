@@ -1,4 +1,4 @@
-"""What docs/conventions.md says of names and calls, of everything public."""
+"""What docs/reference/index.md says of names and calls, of everything public."""
 
 import inspect
 

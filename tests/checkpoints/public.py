@@ -14,7 +14,7 @@
 
 What follows `like` also has its `also`, `tokenizer`, `options` and `texts`.
 NumPy alone is needed here: the script that writes `tokenizer_kinds.json` reads
-it too. docs/pretrained.md lists the checkpoints.
+it too. docs/pretrained.md lists those that are refused.
 """
 
 import json

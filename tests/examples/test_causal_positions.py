@@ -18,12 +18,12 @@ def example():
 
 def test_every_kind_sees_the_order_and_nothing_later(example):
     """Of a causal model without positions the last token sees no order."""
-    assert set(example.LITERATURE) == set(example.kinds())
+    assert set(example.KINDS) == set(example.kinds())
     draw = np.random.default_rng(0)
     ids = np.stack([draw.permutation(np.arange(1, 13)) for _ in range(8)])
     ids[:, -1] = 5
     later = np.concatenate([ids, ids[::-1]], axis=1)
-    for name in example.LITERATURE:
+    for name in example.KINDS:
         keras.utils.set_random_seed(0)
         model = example.make_model(name)
         answers = np.array(model(ids))[:, -1]

@@ -18,7 +18,7 @@ def example():
 
 
 def test_every_scheme_is_asked(example):
-    assert set(example.LITERATURE) == {
+    assert set(example.KINDS) == {
         *analysis.SCHEMES,
         "none",
         "randomized",
@@ -30,7 +30,7 @@ def test_every_scheme_can_see_the_order(example):
     ids = np.arange(1, 13, dtype="int32")
     draw = np.random.default_rng(0)
     orders = np.stack([ids, *(draw.permutation(ids) for _ in range(16))])
-    for name in example.LITERATURE:
+    for name in example.KINDS:
         keras.utils.set_random_seed(0)
         answers = np.array(example.make_model(name, 20)(orders))[:, 0]
         # One order alone may be answered like another, by chance.

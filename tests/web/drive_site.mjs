@@ -124,7 +124,7 @@ async function use(width) {
   const pictures = {
     sinusoid: await turned(page, "docs/positional_encodings.html", "sinusoid", slide),
     attention: await turned(page, "docs/positional_encodings.html", "attention", slide),
-    extrapolation: await turned(page, "docs/positional_encodings.html", "extrapolation", (place) =>
+    extrapolation: await turned(page, "benchmarks/POSITIONS.html", "extrapolation", (place) =>
       place.getByLabel("kerple").press("Space")),
   };
   await shoot(page, `pictures-${width}`);

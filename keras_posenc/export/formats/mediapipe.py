@@ -504,7 +504,7 @@ def _notes(task: TextTask, reference: Reference) -> Iterator[str]:
     yield (
         "MediaPipe lowercases only ASCII letters and keeps accents: other "
         "texts get other ids, unless the application folds them first, see "
-        "docs/limits.md"
+        "docs/guarantees.md"
     )
     if task.name != "text_classifier":
         return
