@@ -53,6 +53,14 @@ def timings(
             package = found.package or {}
             is_embedder = "text_encoder" in package.get("models", [])
             kind, known = "embedder" if is_embedder else "generator", ["text"]
+        names = known if signatures is None else signatures
+        if not {*names} <= {*known}:
+            raise ValueError(
+                "`signatures` must be names of the file's own: "
+                f"{', '.join(known) or 'it has none'}. "
+                f"Received: signatures={signatures!r}"
+            )
+        if found.kind == "litertlm":
             if most := package.get("max_tokens", 0):
                 most -= 0 if is_embedder else benchmark.DECODED
                 lengths = [each for each in lengths if each <= most]
@@ -62,13 +70,6 @@ def timings(
                     "the package has room"
                 )
             file = stack.enter_context(named_package(file))
-        names = known if signatures is None else signatures
-        if not {*names} <= {*known}:
-            raise ValueError(
-                "`signatures` must be names of the file's own: "
-                f"{', '.join(known) or 'it has none'}. "
-                f"Received: signatures={signatures!r}"
-            )
         for name in names:
             for count in threads or sorted({1, min(4, os.cpu_count() or 1)}):
                 step(f"Timing {name} on {units.count(count, 'thread')}")
