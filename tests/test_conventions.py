@@ -1,4 +1,4 @@
-"""What docs/reference/index.md says of names and calls, of everything public."""
+"""What docs/reference/index.md says of public names and calls."""
 
 import inspect
 
