@@ -104,25 +104,25 @@ class AllHooks(kp.AttentionPosition):
 class SelfReader(kp.TransformerDecoder):
     """Whatever says where tokens stand, or which are real, says it twice."""
 
-    def call(self, inputs, *, padding_mask=None, mask=None, **kwargs):
+    def call(
+        self, inputs, *, padding_mask=None, mask=None, training=None, **kwargs
+    ):
         mask = resolve_mask(mask, inputs)
         masks = [each for each in (mask, padding_mask) if each is not None]
         real = [ops.cast(each, "bool") for each in masks]
-        if real:
-            kwargs["memory_mask"] = functools.reduce(ops.logical_and, real)
         again = {
             f"memory_{name}": kwargs[name]
             for name in ("positions", "segment_ids", "attention_mask")
             if name in kwargs
         }
+        if real:
+            again["memory_mask"] = functools.reduce(ops.logical_and, real)
         return super().call(
             inputs,
             memory=inputs,
             padding_mask=padding_mask,
-            memory_mask=functools.reduce(ops.logical_and, real)
-            if real
-            else None,
             mask=mask,
+            training=training,
             **again,
             **kwargs,
         )
@@ -159,6 +159,7 @@ class OnGrid(kp.SelfAttention):
         start_index=0,
         segment_ids=None,
         mask=None,
+        training=None,
         **kwargs,
     ):
         row = count_positions(
@@ -169,7 +170,7 @@ class OnGrid(kp.SelfAttention):
         )
         kwargs |= {"segment_ids": segment_ids, "mask": mask}
         kwargs["positions"] = ops.stack([row, -row], axis=-1)
-        return super().call(inputs, **kwargs)
+        return super().call(inputs, training=training, **kwargs)
 
     def compute_output_spec(self, inputs, **kwargs):
         kwargs["positions"] = keras.KerasTensor((*inputs.shape[:2], 2))

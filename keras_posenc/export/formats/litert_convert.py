@@ -76,7 +76,7 @@ def convert(
                 }
             raise _conversion_error(error, signatures, named)
         content = file.read_bytes()
-    model = rounded(read(content), quantization, samples or {})
+    model = rounded(read(content), quantization, samples)
     compute_sizes_ahead(model)
     for signature in signatures if in_order else ():
         outputs = functions[signature.name].structured_outputs

@@ -100,7 +100,9 @@ def resolve_quantization(quantization: Any) -> str | Recipe | None:
 
 
 def rounded(
-    model: Any, quantization: str | Recipe | None, samples: Samples
+    model: Any,
+    quantization: str | Recipe | None,
+    samples: Samples | None = None,
 ) -> Any:
     """Returns an unpacked file of float32 in a mode, or by a recipe."""
     if quantization in ("float16", "int8", "int8-weights"):

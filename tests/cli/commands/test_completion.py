@@ -42,7 +42,7 @@ def test_bash(run, tmp_path):
     ]
     litert = ("export", "litert", "m.keras")
     assert complete(*litert, "--qu") == ["--quantization"]
-    kinds = ["float16", "int8", "int8-weights", "int4", "auto"]
+    kinds = ["float16", "int8", "int8-weights", "int8-static", "int4", "auto"]
     assert complete(*litert, "--quantization", "") == kinds
     onnx = ("export", "onnx", "m.keras", "--quantization", "")
     assert complete(*onnx) == ["int8"]

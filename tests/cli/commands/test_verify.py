@@ -68,7 +68,7 @@ class TestVerify:
             "verify model.tflite model.keras --runtime onnx --labels a,b "
             "--max-length 9 --tolerance 0.5 --allow-op Abc "
             "--limit agreement=0.9 --limit kl=0.2 "
-            "--quantization recipe.json --json"
+            "--json"
         )
         result = cli(*line.split())
         assert result.code == 0, result.err
@@ -76,7 +76,6 @@ class TestVerify:
             "runtimes": ["onnx"],
             "signatures": None,
             "labels": ["a", "b"],
-            "quantization": "recipe.json",
             "samples": None,
             "max_length": 9,
             "tolerance": 0.5,

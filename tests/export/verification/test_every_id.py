@@ -37,10 +37,10 @@ def model():
 def test_rows_that_a_converter_damages(
     model, count, rows, tmp_path, monkeypatch
 ):
-    quantized = litert_convert.modes.quantized
+    rounded = litert_convert.rounded
 
     def damaged(*arguments):
-        file = quantized(*arguments)
+        file = rounded(*arguments)
         for buffer in file.buffers:
             if buffer.data is not None and len(buffer.data) == 16 * count:
                 values = np.array(buffer.data).view("float32")
@@ -48,7 +48,7 @@ def test_rows_that_a_converter_damages(
                 buffer.data = values.view("uint8")
         return file
 
-    monkeypatch.setattr(litert_convert.modes, "quantized", damaged)
+    monkeypatch.setattr(litert_convert, "rounded", damaged)
     with pytest.raises(kp.ExportVerificationError, match="each id: largest"):
         kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
     assert list(tmp_path.iterdir()) == []
