@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.progress import printable
+from keras_posenc.text.files import shown
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 # Formats of weights that can run code when they are loaded.
@@ -30,6 +31,8 @@ _RESUMES = (
     "Is its download complete? `hf download NAME --local-dir FOLDER` resumes "
     "one"
 )
+# Of a dense model of 400 billion weights: some 1,200 tensors in 191 files.
+_MOST_TENSORS, _MOST_FILES = 10_000, 1_000
 _DTYPES = ("F64", "F32", "F16", "BF16")
 _POINTER = b"version https://git-lfs"
 _LARGEST = float(np.finfo("float32").max)
@@ -45,7 +48,14 @@ class Tensors:
         for file in _files_of(folder):
             path = folder.file(file)
             opened = self._files[file] = _opened(path)
-            self._places |= dict.fromkeys(opened.keys(), file)
+            names = opened.keys()
+            _check_count(path, "tensors", len(names), _MOST_TENSORS)
+            for name in self._places.keys() & names:
+                raise ValueError(
+                    f"'{path}' has the tensor {shown(name)}, which "
+                    f"{self._places[name]} has too"
+                )
+            self._places |= dict.fromkeys(names, file)
         self._left = dict(self._places)
         self._not_finite: list[str] = []
 
@@ -150,6 +160,9 @@ def _files_of(folder: Folder) -> list[str]:
     if folder.has(INDEX):
         places = _weight_map(folder)
         files = sorted(set(places.values()))
+        index = folder.path / INDEX
+        _check_count(index, "tensors", len(places), _MOST_TENSORS)
+        _check_count(index, "files", len(files), _MOST_FILES)
         missing = []
         for file in files:
             try:
@@ -174,6 +187,14 @@ def _files_of(folder: Folder) -> list[str]:
     raise FileNotFoundError(
         f"'{folder.path}' has neither {WHOLE} nor {INDEX}. {_RESUMES}"
     )
+
+
+def _check_count(path: Path, kind: str, count: int, most: int) -> None:
+    """Raises `ValueError` for more than any model has, which takes minutes."""
+    if count > most:
+        raise ValueError(
+            f"'{path}' has {count:,} {kind}. At most {most:,} are read"
+        )
 
 
 def refuse_gguf(path: Path) -> None:

@@ -57,7 +57,7 @@ reported as not verified:
   dB: `10 * log10(sum((y - mean(y))**2) / sum((y - file)**2))`. The mean
   is over all examples, and outputs that vary by less than 0.3 of their
   size count as if they varied by that. By default 40 for float16, 20
-  for int8-weights, 10 for int8 and 4 for int4.
+  for int8-weights, 10 for int8, 6 for int8-static and 4 for int4.
 - `"agreement"`: least share of examples with the model's class, for
   outputs that add up to 1 or are made by a softmax or sigmoid; of
   integers, the share that is equal beyond those of a file that always

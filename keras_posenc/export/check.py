@@ -270,7 +270,8 @@ def _without_rounding(
             with np.errstate(invalid="ignore"):  # infinities, left out below
                 near = apart * size <= np.minimum(allowed, most * size)
             near &= (apart > reference.tolerance) & _is_finite(wanted)
-            if len(size) == len(left_out) and not probe.extremes:
+            is_batch = size.ndim and size.size and len(size) == len(left_out)
+            if is_batch and not probe.extremes:
                 axes = (*range(1, size.ndim),)
                 wrong = np.any(~near & (apart > reference.tolerance), axis=axes)
                 left_out |= wrong & (

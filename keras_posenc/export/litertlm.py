@@ -133,6 +133,11 @@ def export_litertlm(  # noqa: D417
     if verify:
         require_engine()
     check_verify(verify, samples)
+    if quantization == "int8-static":
+        raise ValueError(
+            "`quantization` of a package must need no inputs: float16, int8, "
+            "int8-weights, int4 or a recipe. Received: 'int8-static'"
+        )
     texts = texts_of(samples)
     arguments: dict[str, Any] = {
         "path": path,

@@ -83,8 +83,8 @@ def _positions(signature: Signature, reference: Reference) -> Iterator[str]:
     )
     for layer in layers_within(signature.model):
         is_table = type(layer).__name__ == "PositionEmbedding"
-        size = layer.sequence_length if is_table else 0
-        if longest < size:
+        size = getattr(layer, "sequence_length", 0) if is_table else 0
+        if isinstance(size, int) and longest < size:
             yield (
                 f"{layer.name} has {size:,} positions, of which {longest:,} "
                 f"were run: give `max_length={size}` (--max-length {size})"

@@ -103,6 +103,11 @@ class Format:
     writing: ClassVar[str]
     is_conversion: ClassVar[bool] = True
 
+    @property
+    def needs_samples(self) -> bool:
+        """Whether samples are needed for more than the verification."""
+        return False
+
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and checks arguments that depend on them."""
         raise NotImplementedError
@@ -169,7 +174,8 @@ class Format:
 
 def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     """Writes, runs, compares and publishes a file, or a version's folder."""
-    check_verify(format.verify, format.samples)
+    if not format.needs_samples:
+        check_verify(format.verify, format.samples)
     check_operators(format.allow_operators)
     reference = report = None
     with FrozenModel(model, format.given) as format.frozen:

@@ -18,6 +18,7 @@ from keras_posenc.export.probes.quality import (
     INTEGERS,
     VECTORS,
     Quality,
+    add_up_to_1,
     quality_of,
 )
 from keras_posenc.export.record import digests, verified_record
@@ -402,8 +403,7 @@ def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
     scale = min(max(float(largest), 0.01), 1.0)
     kind = INTEGERS
     if all(_is_float(x) and _is_float(y) for x, y in pairs):
-        is_wide = all(x.ndim > 1 and x.shape[-1] > 1 for x, _ in pairs)
-        kind = CLASSES if is_wide else VECTORS
+        kind = CLASSES if add_up_to_1([x for x, _ in pairs]) else VECTORS
     return OutputDifference(
         place,
         max(difference(x, y, scale) for x, y in pairs),

@@ -77,9 +77,12 @@ def check_base(base_path: Path) -> None:
         # Methods of Path raise for too long names.
         if os.path.exists(folder / "saved_model.pb"):
             within = "is" if folder == path else "is in"
+            remedy = f"one of them: give '{folder.parent}'"
+            if not folder.name.isdigit():
+                remedy = "a SavedModel: move that, or give another folder"
             raise ValueError(
                 "`base_path` must be the folder of a model's versions, and "
-                f"'{base_path}' {within} one of them: give '{folder.parent}'"
+                f"'{base_path}' {within} {remedy}"
             )
 
 

@@ -1,5 +1,6 @@
 """Reads files as tables of some rows at a time."""
 
+import contextlib
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ _SIGNS = {
     b"\xfe\xff": "UTF-16",
 }
 # Errors of Arrow for a value without a type, or of another one.
-_UNFIT = (ValueError, TypeError, OverflowError)
+_UNFIT = (ValueError, TypeError, OverflowError, RecursionError)
 # A row by column, or what is wrong with it; and its bytes.
 Rows = Iterator[tuple[Mapping[str, Any] | str, int]]
 
@@ -150,8 +151,14 @@ def _read_parquet(
         _check_names(columns, schema.names)
         names = [name for name in schema.names if name in columns]
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            held = max(1, group.total_byte_size)
-            window = min(window, max(1, _WINDOW * group.num_rows // held))
+            chunks = map(group.column, range(group.num_columns))
+            held = sum(
+                chunk.total_uncompressed_size
+                for chunk in chunks
+                if chunk.path_in_schema.partition(".")[0] in names
+            )
+            rows = _WINDOW * group.num_rows // max(1, held)
+            window = min(window, max(1, rows))
         done = 0
         for batch in file.iter_batches(batch_size=window, columns=names):
             done += batch.num_rows
@@ -167,7 +174,8 @@ def _csv(file: Any) -> tuple[list[str], Rows]:
     # Without `strict`, an open quote would take the rest of the file.
     lines = csv.reader(file, strict=True)
     header = next(lines, [])
-    if not header or len({*header}) < len(header):
+    named = [name for name in header if name]
+    if not named or len({*named}) < len(named):
         raise ValueError("its first line must name its columns, each once")
 
     def rows() -> Rows:
@@ -231,7 +239,12 @@ def _type_of(values: Sequence[Any]) -> Any:
     try:
         found = pa.array(values).type
     except _UNFIT:
-        found = pa.array([next(x for x in values if x is not None)]).type
+        found = pa.null()
+        for value in values:
+            with contextlib.suppress(*_UNFIT):
+                found = pa.array([value]).type
+            if not pa.types.is_null(found):
+                break
     return pa.string() if pa.types.is_null(found) else found
 
 

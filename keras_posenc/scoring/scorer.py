@@ -186,6 +186,7 @@ class Scorer:
             if size is None
         ]
         self._is_alone = False
+        self._is_cut = False  # known once rows of other lengths were run
 
     def __repr__(self) -> str:
         return (
@@ -345,12 +346,26 @@ class Scorer:
                     raise
                 except Exception as error:  # whatever the runtime raises
                     self._check_memory(error)
-                    left = left[1:]
+                    bad = [x for x in ends if not self._takes(run, rows, x)]
+                    if not bad:
+                        return True
+                    left = [x for x in (*left, ends[1]) if x not in bad]
                     continue
                 if not _are_alike(alone, both):
                     return True
                 break
         return False
+
+    def _takes(self, run: Runner, rows: Rows, index: int) -> bool:
+        """Returns whether the model takes a row alone."""
+        try:
+            self._run(run, rows, [index])
+        except ExportError:
+            raise
+        except Exception as error:  # whatever the runtime raises
+            self._check_memory(error)
+            return False
+        return True
 
     def _run_batch(
         self,
@@ -416,7 +431,14 @@ class Scorer:
         if len(batch) == 1 or not self._open or {*(lengths or ())} == {padded}:
             return found
         sizes = {outputs[name].shape[axis + 1] for name, axis in self._open}
-        if lengths is None or sizes != {padded}:
+        if lengths is not None and sizes == {padded} and not self._is_cut:
+            # An axis may be as long by chance.
+            shortest = batch[lengths.index(min(lengths))]
+            alone, _, size = self._run(run, rows, [shortest])
+            self._is_cut = {
+                alone[name].shape[axis + 1] for name, axis in self._open
+            } == {size}
+        if lengths is None or not self._is_cut or sizes != {padded}:
             self._is_alone = True  # no axis tells which part is a row's own
             return None
         for row, length in zip(found, lengths, strict=True):

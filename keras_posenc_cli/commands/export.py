@@ -283,7 +283,8 @@ def run_onnx(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
     """Exports by a public function, with `own` arguments of its kind."""
-    if options.no_verify and options.samples is not None:
+    is_static = own.get("quantization") == "int8-static"
+    if options.no_verify and options.samples is not None and not is_static:
         raise UsageError("--samples cannot be used with --no-verify")
     samples = load_arrays("--samples", options.samples)
     if own.get("version") is not None:
@@ -331,5 +332,6 @@ def _publish(
     is_long = options.details and report is not None
     print(report.details() if is_long else exported)
     if recipe is not None and not isinstance(recipe, str):
-        print(f"as RECIPE.json, for verify: {json.dumps(recipe)}")
+        code = f"quantization={json.dumps(recipe)}"
+        print(f"recipe, for kp.export_litert(..., {code})")
     return EXIT_OK

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow_text")
 
 import keras_posenc as kp  # noqa: E402
+from keras_posenc.checkpoints import tensors  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.text._tokenizer import Tokenizer  # noqa: E402
 from keras_posenc.text.byte_pairs import BYTES  # noqa: E402
@@ -249,6 +250,27 @@ def test_long_pieces_of_pairs():
     tokens = [*BYTES, "<s>", "</s>", "<pad>", "a" * 10**7]
     with pytest.raises(ValueError, match="index 259: 10,000,000 characters"):
         kp.BytePairTokenizer(tokens, merges=[])
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """The bounds of tensors and files, so low that tests are fast."""
+    monkeypatch.setattr(tensors, "_MOST_TENSORS", 100)
+    monkeypatch.setattr(tensors, "_MOST_FILES", 10)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("count", "words"), [(101, "101 tensors"), (11, "11 files")]
+)
+def test_an_index_of_more_than_models_have(folder, count, words):
+    if count == 101:
+        empty = np.zeros(0, "f4")
+        save_file({f"t{n}": empty for n in range(count)}, folder / WEIGHTS)
+        refused(folder, f"{WEIGHTS}' has {words}")
+    files = {f"t{n}": f"{n}.safetensors" for n in range(count)}
+    place(folder, INDEX).write_text(json.dumps({"weight_map": files}))
+    refused(folder, f"{INDEX}' has {words}")
 
 
 def test_tokens_that_texts_can_spell_are_found_at_once():

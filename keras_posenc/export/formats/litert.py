@@ -58,6 +58,11 @@ class LiteRT(Format):
     batches: Samples = dataclasses.field(default_factory=dict)
     writing: ClassVar[str] = "Converting to LiteRT"
 
+    @property
+    def needs_samples(self) -> bool:
+        """Whether samples are needed for more than the verification."""
+        return bool(self.mode == "int8-static")
+
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures, and the task if the file is for one."""
         self.mode = resolve_quantization(self.mode)

@@ -272,8 +272,8 @@ def require_quantizer() -> None:
         import ai_edge_quantizer  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "quantization='int4' and recipes need ai-edge-quantizer: pip "
-            "install 'keras-posenc[quantize]'"
+            "quantization='int4', 'int8-static' and recipes need "
+            "ai-edge-quantizer: pip install 'keras-posenc[quantize]'"
         ) from error
 
 

@@ -211,11 +211,11 @@ def rounded(
 def look_up(model: Any) -> None:
     """Replaces GATHER of rows by EMBEDDING_LOOKUP, which can be quantized.
 
-    It takes ids of int32, of one dimension: a GATHER by others, or by a single
-    id, stays.
+    It takes ids of int32, of one dimension: those of int64 are cast, and a
+    GATHER by a single id stays.
     """
     kinds, weights = kinds_of(model), weights_of(model)
-    integer = litert_schema().TensorType.INT32
+    types = litert_schema().TensorType
     for graph in model.subgraphs:
         edit = Editor(model, graph)
         operators: list[Any] = []
@@ -226,7 +226,7 @@ def look_up(model: Any) -> None:
                 if (
                     table.buffer in weights
                     and len(table.shape) == 2
-                    and ids.type == integer
+                    and ids.type in (types.INT32, types.INT64)
                     and ids.shape is not None
                     and len(ids.shape)
                 ):
@@ -241,6 +241,14 @@ def _by_rows(graph: Any, edit: Editor, operator: Any) -> Iterator[Any]:
     schema = litert_schema()
     index, number = operator.inputs
     (output,) = operator.outputs
+    ids = graph.tensors[number]
+    if ids.type == schema.TensorType.INT64:
+        cast = schema.CastOptionsT()
+        cast.inDataType = schema.TensorType.INT64
+        cast.outDataType = schema.TensorType.INT32
+        wide, types = number, {"type": schema.TensorType.INT32}
+        number = edit.tensor(ids, "/int32", buffer=0, **types)
+        yield edit.operator("CAST", [wide], number, cast)
     table, ids, result = (graph.tensors[x] for x in (index, number, output))
     rank, dim = len(ids.shape), int(table.shape[-1])
 

@@ -80,7 +80,7 @@ def run_in_engine(
 
 
 def run_in_embedding_engine(path: Path, texts: Sequence[str]) -> dict[str, Any]:
-    """Runs `keras_posenc_worker.run_embedding_engine` on a package."""
+    """Runs `keras_posenc_worker.run_litertlm.vectors` on a package."""
     limits = limits_of_engine(path, len(texts))
     return _run(path, {"vectors": list(texts)}, limits)
 

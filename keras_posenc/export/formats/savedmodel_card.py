@@ -135,7 +135,7 @@ def _serving(
             "- **With batching, examples of different lengths give wrong "
             f"outputs in {', '.join(wrong)}**: the server pads each request "
             "with its first element, not with padding. Send examples of one "
-            f"length, or send {advice}."
+            f"length, or {advice}."
         )
     if report is not None and PADDING_MATTERS in report.notes:
         yield (

@@ -73,12 +73,14 @@ def _movement(probe: Probe, value: np.ndarray, moved: np.ndarray) -> np.ndarray:
     if "float" in value.dtype.name:
         value, moved = value.astype("float64"), moved.astype("float64")
         with np.errstate(invalid="ignore"):  # an infinity less itself
-            apart = np.abs(moved - value)
+            apart = np.asarray(np.abs(moved - value))
         apart[~np.isfinite(apart)] = 0.0
         if probe.extremes:
             apart[np.isfinite(value) & ~np.isfinite(moved)] = np.inf
     else:
         apart = np.where(value != moved, np.inf, 0.0)
+    if not apart.ndim:  # an output without axes
+        return apart
     last = apart.ndim if probe.extremes else apart.ndim - 1
     return np.max(apart, axis=(*range(1, last),), keepdims=True, initial=0.0)
 

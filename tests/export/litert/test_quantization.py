@@ -278,6 +278,21 @@ def test_wrong_scales_are_found(files, model, tmp_path):
     assert not kp.verify_export(path, model, max_length=8).passed
 
 
+def test_tables_of_wide_ids_are_quantized(tmp_path):
+    """As those of Keras's TextVectorization, which gives int64."""
+    ids = keras.Input((4,), dtype="int64", name="ids")
+    x = layers.Flatten()(layers.Embedding(500, 16)(ids))
+    path = tmp_path / "m.tflite"
+    kp.export_litert(
+        keras.Model(ids, layers.Dense(2)(x)),
+        path,
+        quantization="int8",
+        samples=np.random.default_rng(0).integers(0, 500, (64, 4)),
+        verbose=False,
+    )
+    assert path.stat().st_size < 3 * 500 * 16
+
+
 def test_static_ranges_are_those_of_the_samples(tmp_path):
     keras.utils.set_random_seed(0)
     image = keras.Input((8, 8, 3), name="image")
