@@ -69,7 +69,8 @@ def cut_strings(signature: Signature) -> Signature:
         if isinstance(layer, keras.Model):
             raise ValueError(
                 f"they become numbers inside model '{layer.name}', which is a "
-                f"layer of '{model.name}'"
+                f"layer of '{model.name}': make the numbers in "
+                f"'{model.name}' itself, and give it a model of numbers"
             )
         if getattr(cut, "ragged", False) or getattr(layer, "_ragged", False):
             raise ValueError(

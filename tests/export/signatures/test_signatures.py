@@ -347,7 +347,8 @@ def text_and_number():
         (
             tokens_in_a_nested_model,
             "they become numbers inside model 'inner', which is a layer of "
-            "'outer'",
+            "'outer': make the numbers in 'outer' itself, and give it a model "
+            "of numbers",
         ),
         (ids_and_strings, "an output is a string"),
         (two_branches, None),
