@@ -133,11 +133,6 @@ def export_litertlm(  # noqa: D417
     if verify:
         require_engine()
     check_verify(verify, samples)
-    if quantization == "int8-static":
-        raise ValueError(
-            "`quantization` of a package must need no inputs: float16, int8, "
-            "int8-weights, int4 or a recipe. Received: 'int8-static'"
-        )
     texts = texts_of(samples)
     arguments: dict[str, Any] = {
         "path": path,
@@ -161,6 +156,11 @@ def export_litertlm(  # noqa: D417
         format = Embedder(parts=embedder, sizes=sizes, **arguments)
         return pipeline.export(model, format, path.parent)
     _refuse({"lengths": lengths}, "text embedders", model)
+    if quantization == "int8-static":
+        raise ValueError(
+            "`quantization` of a package must need no inputs: float16, int8, "
+            "int8-weights, int4 or a recipe. Received: 'int8-static'"
+        )
     find_generator = Offers.of(model).engine_parts
     if find_generator is None:
         raise ValueError(

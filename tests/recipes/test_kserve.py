@@ -475,6 +475,7 @@ def test_soak(form, swaps):
 def test_client_that_leaves_ends_its_work(predictor, monkeypatch):
     """... if it has not begun: a model that runs cannot be stopped."""
     begun, may_end, ran, sent = threading.Event(), threading.Event(), [], []
+    gone = set()
 
     def work(payload):
         ran.append(payload)
@@ -492,6 +493,7 @@ def test_client_that_leaves_ends_its_work(predictor, monkeypatch):
         async def receive():
             if len(messages) == 1:
                 await asyncio.to_thread(begun.wait, 60)
+                gone.add(body)
             return messages.pop()
 
         async def send(message):
@@ -505,6 +507,8 @@ def test_client_that_leaves_ends_its_work(predictor, monkeypatch):
         running = asyncio.create_task(leave(b"running"))
         await asyncio.to_thread(begun.wait, 60)
         await asyncio.wait_for(leave(b"waiting"), 10)
+        while gone != {b"running", b"waiting"}:
+            await asyncio.sleep(0.01)
         for _ in range(100):  # rounds of the loop, in which it is noticed
             await asyncio.sleep(0)
         # Its body counts as long as it is held.
