@@ -1,4 +1,4 @@
-"""From a folder to a model: one way for encoders, decoders and both."""
+"""Loading of a Hugging Face folder as an encoder, a decoder, or both."""
 
 import importlib
 import pkgutil

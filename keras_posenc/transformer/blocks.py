@@ -279,7 +279,7 @@ class Block(AttentionLayer):
         return x
 
     def _parts(self) -> list[tuple[Any, Any, Any]]:
-        """Lists the sublayers, each with the norms beside it."""
+        """Lists the sublayers, each with the norms around it."""
         return [
             (
                 getattr(self, part),
