@@ -24,6 +24,16 @@ GROWTH = (
 POSITIONS = "loop", "tokens before it", "ms"
 SIZES = "short rows", "processor s", "rows / s of it", "peak, GB"
 MEMORY = "work", "format", "seconds", "peak, GB", "of the weights"
+EXPORTING = (
+    "model",
+    "format",
+    "first, s",
+    "Keras's, s",
+    "ratio, less 2 s",
+    "later, s",
+    "Keras's, s",
+    "ratio",
+)
 GPU = (
     "work",
     "of",
@@ -171,6 +181,10 @@ def _memory(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def _exporting(found: dict[str, Any]) -> list[str]:
+    return ["", *_table(EXPORTING, exporting_rows(found["rows"]))]
+
+
 def _gpu(found: dict[str, Any]) -> list[str]:
     return ["", *_table(GPU, gpu_rows(found["rows"]))]
 
@@ -266,6 +280,15 @@ PARTS = {
         ],
         _memory,
     ),
+    "exporting": (
+        "Exporting",
+        [
+            "Verified exports beside Keras's own, which runs nothing. The",
+            "first of a process may take 2 s more, in which a process without",
+            "Keras imports a runtime. Written by `benchmarks/exporting.py`.",
+        ],
+        _exporting,
+    ),
     "gpu": (
         "On a GPU",
         [
@@ -358,6 +381,28 @@ def memory_rows(rows: Sequence[Any]) -> list[list[str]]:
         ]
         for row in rows
     ]
+
+
+def exporting_rows(rows: Sequence[Any]) -> list[list[str]]:
+    found = []
+    for row in rows:
+        first, keras_first, later, keras_later = (
+            row[name]
+            for name in ("first", "Keras's first", "later", "Keras's later")
+        )
+        found.append(
+            [
+                row["work"],
+                row["format"],
+                f"{first:.1f}",
+                f"{keras_first:.1f}",
+                f"{(first - 2) / keras_first:.2f}",
+                f"{later:.1f}",
+                f"{keras_later:.1f}",
+                f"{later / keras_later:.2f}",
+            ]
+        )
+    return found
 
 
 def gpu_rows(rows: Sequence[Any]) -> list[list[str]]:

@@ -1,14 +1,13 @@
 """How long verified exports take, compared with Keras's own, unverified ones.
 
     python benchmarks/exporting.py                  # all models and formats
-    python benchmarks/exporting.py --models LSTM --rounds 3
+    python benchmarks/exporting.py --only LSTM --rounds 3
 
 A first export of a process is measured in processes of its own, one for each
-exporter. Later ones take turns in one process. Printed are medians of rounds in
-seconds, and their ratios.
+exporter. Later ones take turns in one process. A whole run is kept in
+`RESULTS.md` and `results.json`, and takes about ten minutes.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -18,9 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+from _command import facts, parse
+from _report import report
+
+PACKAGES = "tensorflow", "keras", "ai-edge-litert", "tf2onnx", "onnxruntime"
 
 # The name that `Model.export` has for a format, and the file's ending.
 FORMATS = {
@@ -66,6 +70,7 @@ def encoder(vocabulary, width, layers, heads):
                 num_layers=layers,
                 num_heads=heads,
                 intermediate_dim=4 * width,
+                skip_padding=False,  # Keras's ONNX has no branches
             ),
             kp.Pooling1D("mean"),
             keras.layers.Dense(2, activation="softmax", name="scores"),
@@ -136,61 +141,55 @@ def measured(*arguments):
         [sys.executable, __file__, "--measure", json.dumps(arguments)],
         stdout=subprocess.PIPE,
         text=True,
-        check=False,
+        check=True,
     )
-    if process.returncode:
-        return None
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def rows(models, formats, rounds):
-    """Yields a line of the table for each model and format."""
-    for name in models:
-        for kind in formats:
-            ours, theirs = [], []
-            for _ in range(rounds):
-                ours.append(measured(name, kind, "ours"))
-                theirs.append(measured(name, kind, "theirs"))
-            if None in ours or None in theirs:
-                yield f"| {name} | {kind} | failed | | | | | |"
-                continue
-            first, keras_first, later, keras_later = (
-                statistics.median(each[key] for each in found)
-                for found, key in (
-                    (ours, "first"),
-                    (theirs, "first"),
-                    (ours, "ours"),
-                    (ours, "theirs"),
-                )
-            )
-            yield (
-                f"| {name} | {kind} | {first:.1f} | {keras_first:.1f} | "
-                f"{(first - 2) / keras_first:.2f} | {later:.1f} | "
-                f"{keras_later:.1f} | {later / keras_later:.2f} |"
-            )
+def row(name, kind, rounds):
+    """The medians of a model and a format."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(measured(name, kind, "ours"))
+        theirs.append(measured(name, kind, "theirs"))
+    found = {
+        "first": (ours, "first"),
+        "Keras's first": (theirs, "first"),
+        "later": (ours, "ours"),
+        "Keras's later": (ours, "theirs"),
+    }
+    return {
+        "work": name,
+        "format": kind,
+        **{
+            what: statistics.median(each[key] for each in runs)
+            for what, (runs, key) in found.items()
+        },
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--models", nargs="+", default=[*MODELS])
-    parser.add_argument("--formats", nargs="+", default=[*FORMATS])
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(*json.loads(options.measure))))
-        return 0
-    print(
-        "| model | format | first, s | Keras's, s | (first - 2 s) / Keras's | "
-        "later, s | Keras's, s | ratio |\n| --- | --- |" + " ---: |" * 6
-    )
-    for line in rows(options.models, options.formats, options.rounds):
-        print(line, flush=True)
-    return 0
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure(*json.loads(sys.argv[2]))))
+        return
+    options = parse(__doc__, MODELS, rounds=1, peers=())
+    from rich.progress import track
+
+    cells = [
+        (name, kind)
+        for name in MODELS
+        for kind in FORMATS
+        if options.only in name
+    ]
+    rows = []
+    for cell in track(cells):
+        try:
+            rows.append(row(*cell, options.rounds))
+        except subprocess.CalledProcessError:
+            print(*cell, "failed", file=sys.stderr)
+    found = {"machine": facts(options, PACKAGES), "rows": rows}
+    report("exporting", found, options.to)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
