@@ -17,18 +17,20 @@ from keras_posenc_worker.formats import litert_schema
 SMALLEST = 1024  # numbers of a constant; smaller ones stay in float32
 _MOST = 127  # of 8 bits, symmetric
 
-# Operators with kernels: which input these are, the axis of channels that have
-# scales of their own, and the version of the operator that also rounds its
-# other input. Without a version, kernels are restored to float32.
-_KERNELS = {
+# Operators with kernels or tables: which input these are, the axis of channels
+# or rows that have scales of their own, and the version of the operator that
+# takes 8 bits, and rounds its other input. Without a version, kernels are
+# restored to float32.
+_WEIGHTS = {
     "BATCH_MATMUL": (1, None, None),
     "CONV_2D": (1, 0, 5),
     "CONV_3D": (1, None, None),
     "DEPTHWISE_CONV_2D": (1, 3, 6),
+    "EMBEDDING_LOOKUP": (1, 0, 3),
     "FULLY_CONNECTED": (1, 0, 12),
+    "GATHER": (0, 0, None),
     "TRANSPOSE_CONV": (1, 0, None),
 }
-_TABLES = {"EMBEDDING_LOOKUP": 1, "GATHER": 0}  # and which input these are
 
 
 def round_weights(model: Any, mode: str) -> None:
@@ -96,7 +98,7 @@ def _integers(model: Any) -> dict[int, Any]:
     for number, kinds in weights_of(model).items():
         if "GATHER" in kinds:
             continue
-        axes = {0 if x in _TABLES else _KERNELS[x][1] for x in kinds}
+        axes = {_WEIGHTS[kind][1] for kind in kinds}
         axis = axes.pop() if len(axes) == 1 else None
         buffer = model.buffers[number]
         values = buffer.data.view("float32").reshape(shapes[number])
@@ -112,12 +114,13 @@ def _integers(model: Any) -> dict[int, Any]:
 
 def _takes_integers(edit: Editor, kind: str, operator: Any, mode: str) -> bool:
     """Makes an operator take integers, if it can; returns whether."""
-    version = None
-    if kind == "EMBEDDING_LOOKUP" and mode != "float16":
-        version = 3
-    elif kind in _KERNELS and mode == "int8":
-        version = _KERNELS[kind][2]
-    if version is None:
+    version = _WEIGHTS[kind][2]
+    kinds = {
+        "float16": (),
+        "int8-weights": ("EMBEDDING_LOOKUP",),
+        "int8": _WEIGHTS,
+    }
+    if version is None or kind not in kinds[mode]:
         return False
     operator.opcodeIndex = edit.code(kind, version)
     if kind == "FULLY_CONNECTED":
@@ -165,7 +168,7 @@ def place_of(kind: str, operator: Any) -> int | None:
         options = operator.builtinOptions
         if options is not None and (options.axis or options.batchDims):
             return None
-    return _TABLES.get(kind, _KERNELS.get(kind, (None,))[0])
+    return _WEIGHTS[kind][0] if kind in _WEIGHTS else None
 
 
 def _is_weight(data: Any, smallest: int) -> bool:

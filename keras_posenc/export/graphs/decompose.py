@@ -328,12 +328,20 @@ def _one_hot(
 
 
 def _sum(tf: Any, attributes: Any, x: Any, axes: Any) -> Any:
-    """Lets a sum overflow, where ONNX Runtime keeps the largest integer."""
-    if x.dtype != "int32":
+    """Lets a sum overflow, where ONNX Runtime keeps the largest integer.
+
+    It adds integers of 64 bits as floats: so they are added in two parts.
+    """
+
+    def added(x: Any) -> Any:
+        return tf.reduce_sum(x, axes, keepdims=attributes["keep_dims"])
+
+    if x.dtype == "int32":
+        return tf.cast(added(tf.cast(x, "int64")), x.dtype)
+    if x.dtype != "int64":
         return None
-    keeps = attributes["keep_dims"]
-    total = tf.reduce_sum(tf.cast(x, "int64"), axes, keepdims=keeps)
-    return tf.cast(total, x.dtype)
+    high = tf.truncatediv(x, 2**32)
+    return added(high) * 2**32 + added(x - high * 2**32)
 
 
 def _pool_3d(pool: str) -> Callable[..., Any]:

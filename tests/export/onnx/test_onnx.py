@@ -93,6 +93,7 @@ def test_numbers_that_tf2onnx_gets_wrong(onnxruntime, tmp_path):
             "known": ops.less(ids, 16_777_217),
             "one_hot": layers.CategoryEncoding(5, output_mode="one_hot")(one),
             "sum": ops.sum(ops.concatenate([one, one], axis=1), axis=1),
+            "long_sum": ops.sum(NOW * times, axis=1),
         },
     )
     whole = np.arange(-40, 40, dtype="int32").reshape(4, 20)
