@@ -5,7 +5,7 @@ run of a shape on, if sizes are known only during the run: it moves memory that
 its parts share, and parts that have run keep pointers to the old address. With
 a Transformer with grouped heads, converted by `tf.lite.TFLiteConverter`, a
 fifth of all runs was wrong. Our layers leave no size to the run
-(`litert_sizes.py`), but others' may, and so do files of other converters, which
+(`litert_edit.py`), but others' may, and so do files of other converters, which
 `verify` takes. One interpreter that runs all cases allocates again for each
 shape, and so hides the fault.
 """

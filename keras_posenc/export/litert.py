@@ -49,7 +49,8 @@ def export_litert(  # noqa: D417
             folder is made if missing.
         signatures: As for `export_saved_model`. By default `serving_default`,
             with dynamic batch and length; a quantized `Generator` has `score`
-            too, with which its loss is measured. Further signatures share the
+            too, with which its loss is measured, and the `ended` of any one is
+            int32, since LiteRT.js takes no bools. Further signatures share the
             weights.
         quantization: None, for float32; `"float16"`, for weights of half the
             size; `"int8"`, of a quarter, with products in 8 bits;

@@ -8,8 +8,7 @@ import keras
 
 from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import check_model, require_tensorflow_backend
-from keras_posenc.export.formats.onnx import Onnx
-from keras_posenc.export.formats.onnx_convert import require_onnx
+from keras_posenc.export.formats.onnx import Onnx, require_onnx
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.versions import check_file
@@ -52,11 +51,10 @@ def export_onnx(  # noqa: D417
             quantizer: weights of a quarter of the size, and products in 8 bits.
             Each run finds the range of a product's inputs from all of them, so
             an example's outputs depend a little on the others in its batch, and
-            on padding. Tables and the matrices of products are quantized if
-            they are not in a loop, and convolutions are not; the report names
-            what is left. Inputs and outputs stay as they are, and so do
-            positions, norms and scores. The file has operators of the ONNX
-            standard only.
+            on padding. Quantized are the matrices of products outside of
+            loops, and tables if the model has no loop; the report names what is
+            left. Inputs and outputs stay as they are, and so do positions,
+            norms and scores. The file has operators of the ONNX standard only.
 
     Returns:
         An `ExportedModel`: its `path` and its `report`.

@@ -2,16 +2,17 @@
 
 Whole modes are tried first, from the fewest bits to the most. If one passes,
 then each weight of a LiteRT file is exported alone in the modes below it, to
-measure what that loses. Losses of different weights add up. So a sequence of
-files begins with the fewest bits, and gives more to the weight that loses most
-for each byte. The first file of it that passes is published.
+measure what that loses. Losses of different weights add up. So a price of a
+bit gives each weight its mode: that with the lowest sum of loss and price. The
+highest price whose file passes gives the file that is published.
 """
 
-import bisect
 import collections
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ import keras
 from keras_posenc.checks import is_number
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError, ExportVerificationError
+from keras_posenc.export.formats.litert_file import read
 from keras_posenc.export.formats.litert_quantize import BITS, Weight, weights_in
+from keras_posenc.export.inspect import inspect_export
 from keras_posenc.export.litert import export_litert
 from keras_posenc.export.onnx import export_onnx
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.progress import progress
 from keras_posenc.publish import working_folder
 
-_MODES = {".tflite": [*BITS], ".onnx": ["int8", "float32"]}
 _FEW = 64  # samples that measure what a weight loses alone
 
 
@@ -122,191 +124,156 @@ def quantize(
             "`keep` must be a number above 0 and at most 1, such as 0.99. "
             f"Received: keep={keep!r}"
         )
+    formats: dict[str, tuple[Any, list[str]]] = {
+        ".tflite": (export_litert, [*BITS][:-1]),
+        ".onnx": (export_onnx, ["int8"]),
+    }
     suffix = Path(path).suffix
-    if suffix not in _MODES:
+    if suffix not in formats:
         raise ValueError(
             f"`path` must end in '.tflite' or '.onnx'. Received: path='{path}'"
         )
+    function, modes = formats[suffix]
     decibels = math.inf if keep == 1 else -10 * math.log10(1 - keep)
-    own = dict(limits or {})
-    search = _Search(
-        model,
-        export_onnx if suffix == ".onnx" else export_litert,
-        {
-            "agreement": keep,
-            "cosine": keep,
-            "sqnr": round(decibels, 1),
-            "perplexity": 1 / keep,
-            **own,
-        },
-        options,
-    )
-    chosen, held_out = (_taken(samples, slice(n, None, 2)) for n in (0, 1))
-    modes = _MODES[suffix]
-    with working_folder() as folder, progress(verbose) as step:
-        trial = folder / f"trial{suffix}"
+    wanted = {
+        "agreement": keep,
+        "cosine": keep,
+        "sqnr": round(decibels, 1),
+        "perplexity": 1 / keep,
+        **(limits or {}),
+    }
 
-        def passes(mode: str) -> bool:
-            step(f"Trying {mode}")
-            return mode == "float32" or search.passes(mode, trial, chosen)
-
-        least = next(place for place, each in enumerate(modes) if passes(each))
-        candidates = [_Candidate(each) for each in modes[least:]]
-        if least and suffix == ".tflite":
-            mixed = _mixed(search, modes[: least + 1], trial, chosen, step)
-            candidates = [*mixed, *candidates]
-        step("Verifying it on the samples held out")
-        for each in candidates:
-            is_last = each.quantization == "float32"
-            try:
-                exported = search.export(each.quantization, path, held_out)
-            except ExportVerificationError as error:
-                if error.report is None or is_last:
-                    raise
-            else:
-                break
-    report = exported.report
-    if report is not None:  # names what the caller gave
-        report = dataclasses.replace(report, given_limits=[*own])
-    if is_last:
-        return QuantizedModel(exported.path, report)
-    return QuantizedModel(
-        exported.path, report, each.quantization, each.weights
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Candidate:
-    quantization: Any
-    weights: Sequence[WeightBits] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Search:
-    """Exports of one model, with the limits of a quantized file."""
-
-    model: keras.Model
-    function: Any
-    limits: Mapping[str, float]
-    options: Mapping[str, Any]
-
-    def export(
-        self, quantization: Any, path: str | Path, samples: Any, **options: Any
-    ) -> ExportedModel:
-        is_float = quantization == "float32"
-        exported: ExportedModel = self.function(
-            self.model,
+    def export(quantization: Any, path: Any, samples: Any) -> ExportedModel:
+        exported: ExportedModel = function(
+            model,
             path,
-            quantization=None if is_float else quantization,
-            limits=None if is_float else self.limits,
+            quantization=quantization,
+            limits=None if quantization is None else wanted,
             samples=samples,
             verbose=False,
-            **{**self.options, **options},
+            **options,
         )
         return exported
 
-    def report(
-        self, quantization: Any, path: Path, samples: Any
-    ) -> VerificationReport | None:
-        """Returns the report of an export, also if it fails by its outputs."""
-        try:
-            return self.export(quantization, path, samples).report
-        except ExportVerificationError as error:
-            found: Any = error.report
-            return found
-        except ExportError:  # the quantizer lacks the mode
-            return None
+    chosen, held_out = (_taken(samples, slice(n, None, 2)) for n in (0, 1))
+    with working_folder() as folder, progress(verbose) as step:
+        trial = folder / f"trial{suffix}"
 
-    def passes(self, quantization: Any, path: Path, samples: Any) -> bool:
-        return bool(self.report(quantization, path, samples))
+        def tried(quantization: Any, samples: Any) -> VerificationReport | None:
+            """Returns the report of an export, also if its outputs fail."""
+            try:
+                return export(quantization, trial, samples).report
+            except ExportVerificationError as error:
+                report: Any = error.report
+                return report
+            except ExportError:  # the quantizer lacks the mode
+                return None
 
-    def loss(self, quantization: Any, path: Path, samples: Any) -> float:
-        """Returns the error of the outputs, as a share of what they vary."""
-        report = self.report(quantization, path, samples)
-        if report is None:
-            return math.inf
-        losses = [
-            1 - (each.agreement or 0.0)
-            if each.sqnr is None
-            else 10 ** (-each.sqnr / 10)
-            for each in report.quality.values()
-        ]
-        if report.likelihoods is not None:
-            losses.append(report.likelihoods.kl)
-        return math.inf if any(map(math.isnan, losses)) else sum(losses)
+        def passes(quantization: Any, text: str) -> bool:
+            step(f"Trying {text}")
+            return bool(tried(quantization, chosen))
+
+        least = next(
+            (place for place, mode in enumerate(modes) if passes(mode, mode)),
+            len(modes),
+        )
+        files: list[tuple[Any, Sequence[WeightBits]]]
+        files = [(mode, ()) for mode in (*modes[least:], None)]
+        if least and suffix == ".tflite":
+            own = {**options, "verify": False, "verbose": False}
+            function(model, trial, **own)
+            weights = weights_in(read(trial.read_bytes()), model.weights)
+            few = _taken(chosen, slice(_FEW))
+            usual = [*modes, "float32"][least]  # passes for all weights
+            losses = []
+            for number, weight in enumerate(weights, 1):
+                step(f"Measuring weight {number} of {len(weights)}")
+                lost = {
+                    mode: _loss(tried([*weight.recipe(mode)], few))
+                    for mode in modes[:least]
+                    if weight.takes(mode)
+                }
+                lost = {mode: x for mode, x in lost.items() if x < math.inf}
+                lost[usual if weight.takes(usual) else "float32"] = 0.0
+                losses.append(lost)
+            mixed = _mixed(weights, losses)
+            first = bisect_left(
+                range(len(mixed)),
+                True,
+                key=lambda n: passes(
+                    mixed[n][0], f"file {n + 1} of {len(mixed)}, smallest first"
+                ),
+            )
+            left = mixed[first:]
+            # If one fails on the other samples, the next is twice as far.
+            files[:0] = [left[2**n - 1] for n in range(len(left).bit_length())]
+        step("Verifying it on the samples held out")
+        for quantization, stored in files:
+            try:
+                exported = export(quantization, path, held_out)
+            except ExportVerificationError as error:
+                if error.report is None or quantization is None:
+                    raise
+                continue
+            report = exported.report
+            if report is not None:  # names what the caller gave
+                given = [*(limits or {})]
+                report = dataclasses.replace(report, given_limits=given)
+            found = QuantizedModel(exported.path, report, quantization, stored)
+            break
+    if inspect_export(found.path).quantization is None:  # nothing takes it
+        return dataclasses.replace(found, quantization=None, weights=())
+    return found
+
+
+def _loss(report: VerificationReport | None) -> float:
+    """Returns the error of the outputs, as a share of what they vary."""
+    if report is None:
+        return math.inf
+    losses = [
+        1 - (each.agreement or 0.0)
+        if each.sqnr is None
+        else 10 ** (-each.sqnr / 10)
+        for each in report.quality.values()
+    ]
+    if report.likelihoods is not None:
+        losses.append(report.likelihoods.kl)
+    return math.inf if any(map(math.isnan, losses)) else sum(losses)
 
 
 def _mixed(
-    search: _Search,
-    modes: Sequence[str],
-    trial: Path,
-    samples: Any,
-    step: Callable[[str], object],
-) -> list[_Candidate]:
-    """Returns recipes of one mode for each weight, from the smallest file on.
+    weights: Sequence[Weight], losses: Sequence[dict[str, float]]
+) -> list[tuple[Any, Sequence[WeightBits]]]:
+    """Returns recipes and what they store, from the smallest file on.
 
-    The first passes on the samples. The next ones are for the case that it
-    fails on others: each is twice as far along the sequence. Of the modes only
-    the last one passes for all weights.
+    Modes change at some prices of a bit: each file is for one below these.
     """
-    search.export("float32", trial, None, verify=False)
-    weights = weights_in(trial, search.model.weights)
-    few, losses = _taken(samples, slice(_FEW)), list[dict[str, float]]()
-    for number, weight in enumerate(weights, 1):
-        step(f"Measuring weight {number} of {len(weights)}")
-        *lower, usual = modes
-        found = {
-            mode: search.loss([*weight.recipe(mode)], trial, few)
-            for mode in lower
-            if weight.takes(mode)
-        }
-        found = {mode: x for mode, x in found.items() if x < math.inf}
-        # Not measured: it passes, or is float32.
-        found[usual if weight.takes(usual) else "float32"] = 0.0
-        losses.append(found)
-    recipes = []
-    for chosen in _sequence(weights, losses):
-        rows = [*zip(weights, chosen, losses, strict=True)]
-        recipe = [entry for x, mode, _ in rows for entry in x.recipe(mode)]
+    pairs = [*zip(weights, losses, strict=True)]
+    prices = {
+        (found[few] - found[many]) / (BITS[many] - BITS[few]) / weight.numbers
+        for weight, found in pairs
+        for few, many in itertools.combinations(
+            sorted(found, key=BITS.__getitem__), 2
+        )
+    }
+    falling = sorted((0.999 * x for x in prices if x > 0), reverse=True)
+
+    def cheapest(weight: Weight, found: dict[str, float], price: float) -> str:
+        price *= weight.numbers
+        return min(found, key=lambda mode: found[mode] + price * BITS[mode])
+
+    files: dict[tuple[str, ...], tuple[Any, Sequence[WeightBits]]] = {}
+    for price in [2 * max(falling, default=0.0), *falling]:
+        modes = tuple(cheapest(*pair, price) for pair in pairs)
+        rows = [*zip(pairs, modes, strict=True)]
+        recipe = [entry for (x, _), mode in rows for entry in x.recipe(mode)]
+        stored = [
+            WeightBits(x.name, x.numbers, mode, found)
+            for (x, found), mode in rows
+        ]
         if recipe:
-            stored = [
-                WeightBits(x.name, x.numbers, mode, found)
-                for x, mode, found in rows
-            ]
-            recipes.append(_Candidate(recipe, stored))
-
-    def passes(place: int) -> bool:
-        step(f"Trying file {place + 1} of {len(recipes)}, smallest first")
-        return search.passes(recipes[place].quantization, trial, samples)
-
-    left = recipes[bisect.bisect_left(range(len(recipes)), True, key=passes) :]
-    return [left[2**n - 1] for n in range(len(left).bit_length())]
-
-
-def _sequence(
-    weights: Sequence[Weight], losses: Sequence[Mapping[str, float]]
-) -> Iterator[list[str]]:
-    """Yields a mode for each weight, from the smallest file on.
-
-    In each step, one weight gets more bits: that which loses most for each bit.
-    """
-    chosen = [min(found, key=BITS.__getitem__) for found in losses]
-    yield [*chosen]
-
-    def gains() -> Iterator[tuple[float, int, str]]:
-        for place, (weight, found) in enumerate(
-            zip(weights, losses, strict=True)
-        ):
-            for mode in found:
-                more = BITS[mode] - BITS[chosen[place]]
-                if more > 0:
-                    gain = found[chosen[place]] - found[mode]
-                    yield gain / (more * weight.numbers), -place, mode
-
-    while best := max(gains(), default=None):
-        _, place, mode = best
-        chosen[-place] = mode
-        yield [*chosen]
+            files.setdefault(modes, (recipe, stored))
+    return [*files.values()]
 
 
 def _taken(samples: Any, part: slice) -> Any:

@@ -187,9 +187,11 @@ def test_litert_files_have_the_whole_loop(tmp_path):
         expected = made.from_ids(ids)
         found = run(ids=ids)
         np.testing.assert_array_equal(found["ids"], expected["ids"])
+        np.testing.assert_array_equal(found["ended"], expected["ended"])
         np.testing.assert_allclose(
             found["token_score"], expected["token_score"], atol=1e-5
         )
+    assert found["ended"].dtype == "int32"  # LiteRT.js takes no bools
 
 
 def stream(path, ids, ends, *, steps):

@@ -1,7 +1,7 @@
 """The format LiteRT, for the pipeline."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,11 +79,10 @@ class LiteRT(Format):
         if self.task is None:
             self.signatures = resolve_numeric_signatures(model, self.given)
             if self.given is None:
-                self.signatures = [
-                    *self.signatures,
-                    *self._measuring(model, found),
-                ]
+                measuring = self._measuring(model, found)
+                self.signatures = [*self.signatures, *measuring]
                 self._take_one_example(found)
+            self.signatures = [*map(_without_bools, self.signatures)]
         else:
             self.signatures = [self.task.signature]
         if found is None:
@@ -108,6 +107,15 @@ class LiteRT(Format):
 
         Loops in LiteRT need a fixed batch, and apps have one example.
         """
+
+        def is_of_one(signature: Signature) -> bool:
+            """Returns whether a signature of the file takes one alone."""
+            if found is None:
+                return True
+            sides = found.signatures.get(signature.name, {"inputs": {}})
+            shapes = [each.shape for each in sides["inputs"].values()]
+            return all(shape and shape[0] == 1 for shape in shapes)
+
         self.of_one = [
             each.name
             for each in self.signatures
@@ -117,7 +125,7 @@ class LiteRT(Format):
                 for layer in layers_within(each.model)
             )
             and all(spec.shape[:1] == (None,) for spec in each.specs.values())
-            and (found is None or _is_of_one(found, each.name))
+            and is_of_one(each)
         ]
         if self.of_one and self.samples is not None:
             self.samples = [
@@ -164,26 +172,21 @@ class LiteRT(Format):
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
+        in_order = self.task is None
+        kept = convert(self.signatures, self.mode, path, self.batches, in_order)
+        notes = []
         if self.of_one:
-            self.left_out = [
-                *self.left_out,
+            notes.append(
                 f"{', '.join(self.of_one)} takes a batch of 1: loops of "
-                "recurrent layers need a fixed batch in LiteRT",
-            ]
-        kept = convert(
-            self.signatures,
-            self.mode,
-            path,
-            self.batches,
-            in_order=self.task is None,
-        )
+                "recurrent layers need a fixed batch in LiteRT"
+            )
         if kept:
-            self.left_out = [
-                *self.left_out,
+            notes.append(
                 f"{self.quantization} leaves in float32: {units.some(kept)}. "
                 "Something other than products and lookups reads them, or the "
-                "recipe leaves them out",
-            ]
+                "recipe leaves them out"
+            )
+        self.left_out = [*self.left_out, *notes]
         if self.task is not None:
             content = with_metadata(path.read_bytes(), self.task)
             with writing_to(path.parent):
@@ -214,15 +217,17 @@ class LiteRT(Format):
         )
         texts = units.count(count, "text")
         text = f"MediaPipe gave the model's outputs for {texts}"
-        return dataclasses.replace(
-            report,
-            checks=[*report.checks, text],
-            notes=[*report.notes, *notes],
-        )
+        checks = [*report.checks, text]
+        return dataclasses.replace(report, checks=checks).with_notes(*notes)
 
 
-def _is_of_one(found: Inspection, name: str) -> bool:
-    """Returns whether a signature of a file takes a batch of one alone."""
-    sides = found.signatures.get(name, {"inputs": {}})
-    shapes = [each.shape for each in sides["inputs"].values()]
-    return all(shape is not None and shape[:1] == (1,) for shape in shapes)
+def _without_bools(signature: Signature) -> Signature:
+    """Returns `ended` of generators as 0 or 1: LiteRT.js takes no bools."""
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: keras.ops.cast(x, "int32") if name == "ended" else x
+            for name, x in signature.call(tensors).items()
+        }
+
+    return dataclasses.replace(signature, call=call)

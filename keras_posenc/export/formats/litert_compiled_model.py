@@ -38,11 +38,9 @@ def compare_in_compiled_model(
     left, chosen = 1e3 * _SECONDS, list[int]()
     for index, (_, inputs) in enumerate(cases):
         took = found[index].get("milliseconds", 0.0)
-        if "error" in found[index] or not all(
-            np.size(value) for value in inputs.values()
-        ):
-            continue
-        if took <= left or not chosen:
+        runs = "error" not in found[index]
+        runs = runs and all(np.size(value) for value in inputs.values())
+        if runs and (took <= left or not chosen):
             chosen.append(index)
             left -= took
     if not chosen:
@@ -60,19 +58,15 @@ def compare_in_compiled_model(
         return _different(str(reason), some[0], cases)
     largest = 0.0
     for index, case in zip(chosen, response["cases"], strict=True):
-        if "error" in case:
-            reason = " ".join(case["error"].split())
-            return _different(reason, cases[index], cases)
+        reason = case.get("error")
         for name, known in found[index]["outputs"].items():
-            value = case["outputs"].get(name)
-            if value is None or value.shape != known.shape:
-                reason = f"no {name} of its shape"
-                return _different(reason, cases[index], cases)
-            difference = _difference(value, known)
-            if difference > _ROUNDING.get(known.dtype.name, _SHARE):
-                reason = f"{name} is off by {difference:.2g}"
-                return _different(reason, cases[index], cases)
-            largest = max(largest, difference)
+            if reason is None:
+                difference = _difference(case["outputs"].get(name), known)
+                largest = max(largest, difference)
+                if difference > _ROUNDING.get(known.dtype.name, _SHARE):
+                    reason = f"{name} is off by {difference:.2g}"
+        if reason is not None:
+            return _different(" ".join(reason.split()), cases[index], cases)
     return f"equal to the Interpreter, largest difference {largest:.2g}"
 
 
@@ -97,6 +91,8 @@ def _different(reason: str, case: _Case, cases: Sequence[_Case]) -> str:
 
 def _difference(value: Any, known: Any) -> float:
     """Returns the largest difference, as a share of the largest number."""
+    if value is None or value.shape != known.shape:
+        return math.inf
     value, known = np.float64(value), np.float64(known)
     differs = ~((value == known) | (np.isnan(value) & np.isnan(known)))
     largest = np.max(np.abs(known), initial=0, where=np.isfinite(known))

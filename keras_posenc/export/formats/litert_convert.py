@@ -1,13 +1,13 @@
 """Converts signatures to LiteRT with TensorFlow's converter."""
 
-import contextlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.formats.litert_edit import compute_sizes_ahead
 from keras_posenc.export.formats.litert_file import read, variables_in, write
 from keras_posenc.export.formats.litert_operators import REWRITTEN
 from keras_posenc.export.formats.litert_quantize import (
@@ -16,8 +16,11 @@ from keras_posenc.export.formats.litert_quantize import (
     rounded,
 )
 from keras_posenc.export.formats.litert_round import SMALLEST
-from keras_posenc.export.formats.litert_sizes import compute_sizes_ahead
-from keras_posenc.export.graphs.decompose import decompose
+from keras_posenc.export.graphs.decompose import (
+    FUNCTIONS,
+    Functions,
+    decompose,
+)
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.operators import lacking
 from keras_posenc.export.signatures.from_model import of_one_example
@@ -54,26 +57,15 @@ def convert(
     with working_folder() as folder:
         saved_model = folder / "saved_model"
         functions = write_saved_model(signatures, saved_model)
-        with _edited(saved_model) as graphs:
-            for each in graphs:
-                decompose(each.library, REWRITTEN, REWRITTEN)
+        named = _decomposed(saved_model, REWRITTEN)
         names, file = [*functions], folder / "model.tflite"
         error = _run_converter(saved_model, names, file)
+        if error is not None and (needed := {*_needed(error)} & {*FUNCTIONS}):
+            # Only now, since the converter fuses some of these operators.
+            others = {name: FUNCTIONS[name] for name in needed}
+            named = _decomposed(saved_model, others)
+            error = _run_converter(saved_model, names, file)
         if error is not None:
-            # Only then, since the converter fuses some of these operators.
-            needed = _needed(error)
-            with _edited(saved_model) as graphs:
-                found = [decompose(each.library, needed) for each in graphs]
-            if any(found):
-                error = _run_converter(saved_model, names, file)
-        if error is not None:
-            with _edited(saved_model) as graphs:
-                named = {
-                    node.op: node.name
-                    for graph in graphs
-                    for function in graph.library.function
-                    for node in function.node_def
-                }
             raise _conversion_error(error, signatures, named)
         content = file.read_bytes()
     model = rounded(read(content), quantization, samples)
@@ -172,13 +164,20 @@ def _conversion_error(
     return ExportError(f"LiteRT's converter refuses the model: {reason}")
 
 
-@contextlib.contextmanager
-def _edited(saved_model: Path) -> Iterator[list[Any]]:
-    """Yields the graphs of a SavedModel, and writes them at the end."""
+def _decomposed(saved_model: Path, functions: Functions) -> dict[str, str]:
+    """Edits the graphs of a file; returns a node's name for each operator."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     file = saved_model / "saved_model.pb"
     message = saved_model_pb2.SavedModel()
     message.ParseFromString(file.read_bytes())
-    yield [each.graph_def for each in message.meta_graphs]
+    libraries = [each.graph_def.library for each in message.meta_graphs]
+    for library in libraries:
+        decompose(library, functions)
     file.write_bytes(message.SerializeToString())
+    return {
+        node.op: node.name
+        for library in libraries
+        for function in library.function
+        for node in function.node_def
+    }

@@ -11,6 +11,9 @@ from keras_posenc_worker.formats import litert_schema
 _OLDEST = 127  # largest code of the field that older runtimes read
 # Of operators that are added here; the first that takes int8 and float16.
 _VERSIONS = {"DEQUANTIZE": 3, "GATHER": 2}
+# They leave the size of their output to the run if a size of their input is
+# unknown in the file, although it is known before the run.
+_CAUTIOUS = ("SLICE", "TOPK_V2")
 
 
 def kinds_of(model: Any) -> list[str]:
@@ -27,12 +30,7 @@ def kinds_of(model: Any) -> list[str]:
 
 
 class Editor:
-    """Adds tensors to a graph, and makes operators for it.
-
-    Args:
-        model: The file.
-        graph: One of its graphs.
-    """
+    """Adds tensors to a graph, and makes operators for it."""
 
     def __init__(self, model: Any, graph: Any) -> None:
         self._model, self._graph = model, graph
@@ -73,6 +71,27 @@ class Editor:
             )
         return operator
 
+    def shape(self, index: int, output: int) -> Any:
+        """Returns an operator for the sizes of a tensor, as int32."""
+        options = self._schema.ShapeOptionsT()
+        options.outType = self._schema.TensorType.INT32
+        return self.operator("SHAPE", [index], output, options)
+
+    def copied(self, index: int, operators: list[Any]) -> int:
+        """Adds operators that copy a tensor; returns the copy."""
+        tensor = self._graph.tensors[index]
+        sizes = self.tensor(
+            tensor,
+            "/sizes",
+            type=self._schema.TensorType.INT32,
+            shape=[len(tensor.shape)],
+            shapeSignature=None,
+        )
+        copied = self.tensor(tensor, "/copied")
+        operators.append(self.shape(index, sizes))
+        operators.append(self.operator("RESHAPE", [index, sizes], copied))
+        return copied
+
     def code(self, kind: str, version: int) -> int:
         """Returns the index of an operator's code; adds it if missing."""
         number = getattr(self._schema.BuiltinOperator, kind)
@@ -85,3 +104,40 @@ class Editor:
         code.deprecatedBuiltinCode = min(number, _OLDEST)
         codes.append(code)
         return len(codes) - 1
+
+
+def compute_sizes_ahead(model: Any) -> None:
+    """Changes operators of an unpacked file that leave a size to the run.
+
+    As soon as a runtime has the shapes of its inputs, it computes what follows
+    from them by operators of shapes, and allocates memory. A size that is left
+    to the run leaves every tensor after it to the run as well. LiteRT's
+    `CompiledModel` (ai-edge-litert 2.3.0) then gives the outputs too little
+    memory and ends the process, and delegates of GPUs and NPUs take only what
+    is known before. It also has other memory for an output than for an input,
+    so that one tensor cannot be both.
+    """
+    kinds = kinds_of(model)
+    for graph in model.subgraphs:
+        edit, operators = Editor(model, graph), list[Any]()
+        ends = {*graph.inputs, *graph.outputs}
+        for operator in graph.operators:
+            if kinds[operator.opcodeIndex] in _CAUTIOUS:
+                index = operator.inputs[0]
+                if index in ends:  # whose unknown sizes the file has to name
+                    index = edit.copied(index, operators)
+                    operator.inputs = [index, *operator.inputs[1:]]
+                graph.tensors[index].shapeSignature = None
+            operators.append(operator)
+        graph.operators = operators
+    for signature in model.signatureDefs:
+        graph = model.subgraphs[signature.subgraphIndex]
+        edit = Editor(model, graph)
+        for entry in signature.outputs:
+            index = entry.tensorIndex
+            if index in graph.inputs:
+                entry.tensorIndex = edit.copied(index, graph.operators)
+                graph.outputs = [
+                    entry.tensorIndex if x == index else x
+                    for x in graph.outputs
+                ]

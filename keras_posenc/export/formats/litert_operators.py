@@ -1,14 +1,10 @@
-"""Operators that LiteRT or its converter compute differently, as others.
+"""Operators that LiteRT or its converter compute differently, as others."""
 
-Each is a function as in `decompose`: None leaves an operator as it is.
-"""
-
-import functools
 from typing import Any
 
 import numpy as np
 
-from keras_posenc.export.graphs.decompose import einsum
+from keras_posenc.export.graphs.decompose import Functions, einsum
 
 
 def _softplus(tf: Any, _: Any, x: Any) -> Any:
@@ -37,7 +33,7 @@ def _pack(tf: Any, attributes: Any, *parts: Any) -> Any:
     """
     if parts[0].dtype != "int32":
         return None
-    axis = attributes.get("axis") or 0
+    axis = attributes["axis"]
     return tf.concat([tf.expand_dims(part, axis) for part in parts], axis)
 
 
@@ -62,8 +58,7 @@ def _one_hot(
     if ids.dtype != "int64":
         return None
     ids = tf.clip_by_value(ids, -1, tf.int32.max)
-    axis = attributes.get("axis")
-    return tf.one_hot(ids, depth, on, off, -1 if axis is None else axis)
+    return tf.one_hot(ids, depth, on, off, attributes["axis"])
 
 
 def _reshape(tf: Any, attributes: Any, x: Any, shape: Any) -> Any:
@@ -95,8 +90,9 @@ def _slice(tf: Any, attributes: Any, x: Any, *bounds: Any) -> Any:
     """
     strides = attributes["constants"][3]
     names = "begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask"
-    masks = {name: attributes.get(name) or 0 for name in names}
-    added = (attributes.get("new_axis_mask") or 0) & ~masks["ellipsis_mask"]
+    masks = {name: attributes[name] for name in names}
+    ellipsis, dropped = masks["ellipsis_mask"], masks["shrink_axis_mask"]
+    added = attributes["new_axis_mask"] & ~ellipsis
     if not added or strides is None:
         return None
     kept = [place for place in range(strides.size) if not added >> place & 1]
@@ -109,42 +105,31 @@ def _slice(tf: Any, attributes: Any, x: Any, *bounds: Any) -> Any:
             bounds, attributes["constants"][1:], strict=True
         )
     )
-    sliced = tf.raw_ops.StridedSlice(
+    x = tf.raw_ops.StridedSlice(
         input=x, begin=begin, end=end, strides=steps, **masks
     )
-    return functools.reduce(tf.expand_dims, _places(attributes), sliced)
-
-
-def _places(attributes: Any) -> list[int]:
-    """Returns where a slice adds axes to its output, one after the other."""
-    added = attributes["new_axis_mask"]
-    ellipsis = (attributes.get("ellipsis_mask") or 0).bit_length() - 1
-    dropped = attributes.get("shrink_axis_mask") or 0
     axes = [
         place
-        for place in range(attributes["constants"][3].size)
+        for place in range(strides.size)
         if added >> place & 1 or not dropped >> place & 1
     ]
     # An ellipsis is of any number of axes: those after it are counted back.
-    first = [p for p in axes if ellipsis < 0 or p < ellipsis]
-    last = [p for p in axes if 0 <= ellipsis < p][::-1]
-    return [
-        *(axis for axis, p in enumerate(first) if added >> p & 1),
-        *(-1 - axis for axis, p in enumerate(last) if added >> p & 1),
-    ]
+    first = [p for p in axes if not ellipsis or 1 << p < ellipsis]
+    last = [p for p in axes if 0 < ellipsis < 1 << p][::-1]
+    for axis, place in enumerate(first):
+        x = tf.expand_dims(x, axis) if added >> place & 1 else x
+    for axis, place in enumerate(last):
+        x = tf.expand_dims(x, -1 - axis) if added >> place & 1 else x
+    return x
 
 
-# As in `decompose`: with the attribute that has the dtype of each input.
-REWRITTEN = {
-    "BitwiseAnd": (_sign_bit, 2 * [("T", "int32")]),
-    "Einsum": (einsum, [("T", "float32")]),
-    "OneHot": (
-        _one_hot,
-        [("TI", "int64"), ("", "int32"), *2 * [("T", "float32")]],
-    ),
-    "Pack": (_pack, [("T", "int32")]),
-    "Reshape": (_reshape, [("T", "float32"), ("Tshape", "int32")]),
-    "Rsqrt": (_rsqrt, [("T", "float32")]),
-    "Softplus": (_softplus, [("T", "float32")]),
-    "StridedSlice": (_slice, [("T", "float32"), *3 * [("Index", "int32")]]),
+REWRITTEN: Functions = {
+    "BitwiseAnd": _sign_bit,
+    "Einsum": einsum,
+    "OneHot": _one_hot,
+    "Pack": _pack,
+    "Reshape": _reshape,
+    "Rsqrt": _rsqrt,
+    "Softplus": _softplus,
+    "StridedSlice": _slice,
 }

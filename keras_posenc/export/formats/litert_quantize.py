@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +26,9 @@ from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.publish import working_folder
 
 _BLOCK = 32  # numbers of a row that share a scale, in 4 bits
-_BLOCKWISE = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 _STATIC = "activation_tensor_config"
-# 8 bits are too few for positions, norms and scores.
-_STATICALLY = (
-    *("FULLY_CONNECTED", "CONV_2D", "CONV_2D_TRANSPOSE"),
-    "DEPTHWISE_CONV_2D",
-)
 _OF_BITS = {4: "int4", 8: "int8", 16: "float16"}
-_KEYS = ("regex", "operation", "algorithm_key")
+_KEYS = ("regex", "operation", "algorithm_key", "op_config")
 
 # Bits of a number in each mode. "int8-weights" has as many as "int8": one more,
 # so that the faster one is taken if both are good enough. In "int4" a block has
@@ -49,11 +44,16 @@ BITS = {
 _NAMES = {"TRANSPOSE_CONV": "CONV_2D_TRANSPOSE"}
 _CONVOLUTIONS = {"CONV_2D", "CONV_2D_TRANSPOSE", "DEPTHWISE_CONV_2D"}
 _IN_MODE = {
-    "int4": {*_BLOCKWISE},
-    "int8": {*_BLOCKWISE, *_CONVOLUTIONS, "BATCH_MATMUL"},
+    "int4": {"FULLY_CONNECTED", "EMBEDDING_LOOKUP"},
+    "int8": {
+        *("FULLY_CONNECTED", "EMBEDDING_LOOKUP", "BATCH_MATMUL"),
+        *_CONVOLUTIONS,
+    },
     # Not tables, which have no product.
-    "int8-weights": {"FULLY_CONNECTED", *_CONVOLUTIONS, "BATCH_MATMUL"},
-    "float16": {*_BLOCKWISE, *_CONVOLUTIONS},
+    "int8-weights": {"FULLY_CONNECTED", "BATCH_MATMUL", *_CONVOLUTIONS},
+    # 8 bits are too few for positions, norms and scores.
+    "int8-static": {"FULLY_CONNECTED", *_CONVOLUTIONS},
+    "float16": {"FULLY_CONNECTED", "EMBEDDING_LOOKUP", *_CONVOLUTIONS},
 }
 
 Recipe = Sequence[Mapping[str, Any]]
@@ -82,49 +82,18 @@ def resolve_quantization(quantization: Any) -> str | Recipe | None:
             "its dicts, or None; kp.quantize finds a recipe. Received: "
             f"quantization={quantization!r}"
         )
-    if (
-        not isinstance(recipe, list)
-        or not recipe
-        or not all(
-            isinstance(each, Mapping) and {*_KEYS} <= {*each} for each in recipe
-        )
-    ):
-        raise ValueError(
-            "A recipe in `quantization` must be a list of dicts with the keys "
-            f"{', '.join(_KEYS)} and op_config, such as "
-            "`ai_edge_quantizer.recipe.dynamic_wi8_afp32()`. Received: "
-            f"quantization={quantization!r}"
-        )
+    mode_of(recipe)
     require_quantizer()
     return recipe
-
-
-def rounded(
-    model: Any,
-    quantization: str | Recipe | None,
-    samples: Samples | None = None,
-) -> Any:
-    """Returns an unpacked file of float32 in a mode, or by a recipe."""
-    if quantization in ("float16", "int8", "int8-weights"):
-        round_weights(model, quantization)
-    elif quantization == "int4":
-        model = round_to_int4(model)
-    elif quantization == "int8-static":
-        recipe = [entry_of(each, quantization) for each in _STATICALLY]
-        model = round_by_recipe(model, recipe, samples)
-        round_weights(model, "int8")
-    elif quantization is not None:
-        assert not isinstance(quantization, str)
-        model = round_by_recipe(model, quantization)
-    return model
 
 
 def mode_of(quantization: str | Recipe | None) -> str | None:
     """Returns a mode, or the one that rounds as coarsely as a recipe does."""
     if quantization is None or isinstance(quantization, str):
         return quantization
-    configs = [each.get("op_config") or {} for each in quantization]
     try:
+        entries = [{key: each[key] for key in _KEYS} for each in quantization]
+        configs = [each["op_config"] or {} for each in entries]
         is_static = any(config.get(_STATIC) for config in configs)
         bits = {
             int(config["weight_tensor_config"]["num_bits"])
@@ -133,10 +102,10 @@ def mode_of(quantization: str | Recipe | None) -> str | None:
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            "A recipe in `quantization` must have `op_config`, with a "
-            "`weight_tensor_config` of `num_bits`, as those of "
-            "`ai_edge_quantizer.recipe` have. Received: "
-            f"{type(error).__name__}: {error}"
+            "A recipe in `quantization` must be a list of dicts with the keys "
+            f"{', '.join(_KEYS)}, such as "
+            "`ai_edge_quantizer.recipe.dynamic_wi8_afp32()`. Received: "
+            f"quantization={quantization!r}"
         ) from error
     if is_static:
         raise ValueError(
@@ -153,17 +122,52 @@ def mode_of(quantization: str | Recipe | None) -> str | None:
     return _OF_BITS[min(bits)]
 
 
-def round_by_recipe(
+def require_quantizer() -> None:
+    """Raises `ImportError` if ai-edge-quantizer is not installed."""
+    try:
+        import ai_edge_quantizer  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "quantization='int4', 'int8-static' and recipes need "
+            "ai-edge-quantizer: pip install 'keras-posenc[quantize]'"
+        ) from error
+
+
+def rounded(
+    model: Any,
+    quantization: str | Recipe | None,
+    samples: Samples | None = None,
+) -> Any:
+    """Returns an unpacked file of float32 in a mode, or by a recipe.
+
+    In int4, weights without whole blocks, or of other operators, get 8 bits.
+    """
+    if quantization in ("int4", "int8-static"):
+        model = _by_recipe(model, _recipe_of(model, quantization), samples)
+        quantization = "int8"
+    if isinstance(quantization, str):
+        round_weights(model, quantization)
+    elif quantization is not None:
+        model = _by_recipe(model, quantization)
+    return model
+
+
+def _recipe_of(model: Any, mode: Any) -> Recipe:
+    if mode == "int8-static":
+        return [_entry(each, mode) for each in sorted(_IN_MODE[mode])]
+    weights = [each for each in weights_in(model) if each.takes(mode)]
+    return [entry for each in weights for entry in each.recipe(mode)]
+
+
+def _by_recipe(
     model: Any, recipe: Recipe, samples: Samples | None = None
 ) -> Any:
-    """Returns an unpacked file of float32, quantized by a recipe.
-
-    A recipe with ranges of activations finds these by running the samples.
-    """
-    require_quantizer()
+    """Finds ranges of activations, if it needs any, by running the samples."""
     from ai_edge_quantizer import quantizer
 
     look_up(model)
+    if not recipe:
+        return model
     with working_folder() as folder:
         path = folder / "float32.tflite"
         write(model, path)
@@ -173,7 +177,7 @@ def round_by_recipe(
             warnings.catch_warnings(action="ignore"),
         ):
             try:
-                found = quantizer.Quantizer(str(path), list(recipe))
+                found = quantizer.Quantizer(str(path), [*recipe])
                 ranges = None
                 if found.need_calibration:
                     ranges = found.calibrate(dict(samples or {}))
@@ -189,92 +193,36 @@ def round_by_recipe(
     return read(bytes(content))
 
 
-def round_to_int4(model: Any) -> Any:
-    """Returns an unpacked file with weights of 4 bits, in blocks of 32.
-
-    Weights without whole blocks, or of other operators, get 8 bits.
-    """
-    look_up(model)
-    recipe = [entry_of(each, "int4") for each in _BLOCKWISE]
-    recipe += _without_blocks(model)
-    model = round_by_recipe(model, recipe)
-    round_weights(model, "int8")
-    return model
-
-
-def entry_of(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
-    """Returns the entry of a recipe for an operator's weights in a mode.
-
-    Args:
-        operation: The operator, as ai-edge-quantizer calls it.
-        mode: The mode.
-        regex: Which of these operators.
-    """
-    is_float = mode == "float16"
+def _entry(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
+    """Returns the entry of a recipe for some operators' weights in a mode."""
+    is_float, is_static = mode == "float16", mode == "int8-static"
     is_product = mode in ("int4", "int8", "int8-static")
-    activations = {
-        "num_bits": 8,
-        "symmetric": False,
-        "granularity": "TENSORWISE",
-        "dtype": "INT",
-    }
     granularity = "CHANNELWISE"
     if is_float or operation == "BATCH_MATMUL":
         granularity = "TENSORWISE"
     elif mode == "int4":
         granularity = f"BLOCKWISE_{_BLOCK}"
-    return {
-        "regex": regex,
-        "operation": operation,
-        "algorithm_key": "float_casting"
-        if is_float
-        else "min_max_uniform_quantize",
-        "op_config": {
-            **({_STATIC: activations} if mode == "int8-static" else {}),
-            "weight_tensor_config": {
-                "num_bits": {"int4": 4, "float16": 16}.get(mode, 8),
-                "symmetric": True,
-                "granularity": granularity,
-                "dtype": "FLOAT" if is_float else "INT",
-            },
-            "compute_precision": "INTEGER" if is_product else "FLOAT",
-            "explicit_dequantize": not is_product,
-            "skip_checks": False,
-            "min_weight_elements": 0 if mode == "int8-static" else SMALLEST,
-        },
+
+    def numbers(bits: int, is_symmetric: bool, each: str) -> dict[str, Any]:
+        return {
+            "num_bits": bits,
+            "symmetric": is_symmetric,
+            "granularity": each,
+            "dtype": "FLOAT" if is_float else "INT",
+        }
+
+    bits = {"int4": 4, "float16": 16}.get(mode, 8)
+    config = {
+        "weight_tensor_config": numbers(bits, True, granularity),
+        "compute_precision": "INTEGER" if is_product else "FLOAT",
+        "explicit_dequantize": not is_product,
+        "skip_checks": False,
+        "min_weight_elements": 0 if is_static else SMALLEST,
     }
-
-
-def _without_blocks(model: Any) -> Iterator[dict[str, Any]]:
-    """Yields recipes that leave out operators whose weights have no blocks.
-
-    ai-edge-quantizer calls an operator by the name of its output.
-    """
-    kinds = kinds_of(model)
-    for graph in model.subgraphs:
-        for operator in graph.operators:
-            kind = kinds[operator.opcodeIndex]
-            if kind in _BLOCKWISE:
-                weight = graph.tensors[operator.inputs[1]]
-                output = graph.tensors[operator.outputs[0]]
-                if weight.shape[-1] % _BLOCK:
-                    yield {
-                        "regex": re.escape(bytes(output.name).decode()),
-                        "operation": kind,
-                        "algorithm_key": "no_quantize",
-                        "op_config": {},
-                    }
-
-
-def require_quantizer() -> None:
-    """Raises `ImportError` if ai-edge-quantizer is not installed."""
-    try:
-        import ai_edge_quantizer  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "quantization='int4', 'int8-static' and recipes need "
-            "ai-edge-quantizer: pip install 'keras-posenc[quantize]'"
-        ) from error
+    if is_static:
+        config[_STATIC] = numbers(8, False, "TENSORWISE")
+    algorithm = "float_casting" if is_float else "min_max_uniform_quantize"
+    return dict(zip(_KEYS, (regex, operation, algorithm, config), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,21 +231,24 @@ class Weight:
 
     Attributes:
         name: Its path in the model, or else the operator that reads it.
-        numbers: How many numbers it has.
-        width: How many of them are in a row.
+        shape: Its shape in the file.
         operators: The kind and the output of each operator that reads it.
     """
 
     name: str
-    numbers: int
-    width: int
+    shape: tuple[int, ...]
     operators: list[tuple[str, str]]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
 
     def takes(self, mode: str) -> bool:
         """Returns whether its operators have a mode."""
         if mode == "float32":
             return True
-        has_blocks = mode != "int4" or self.width % _BLOCK == 0
+        has_blocks = mode != "int4" or self.shape[-1] % _BLOCK == 0
         return has_blocks and {x for x, _ in self.operators} <= _IN_MODE[mode]
 
     def recipe(self, mode: str) -> Iterator[dict[str, Any]]:
@@ -305,35 +256,28 @@ class Weight:
         for kind, output in self.operators if mode != "float32" else ():
             # ai-edge-quantizer calls an operator by the name of its output, and
             # ends it by a semicolon.
-            yield entry_of(kind, mode, f"^{re.escape(output)};?$")
+            yield _entry(kind, mode, f"^{re.escape(output)};?$")
 
 
-def weights_in(path: Path, variables: Sequence[Any]) -> list[Weight]:
-    """Returns the weights of a file of float32 that a recipe may quantize."""
-    model = read(path.read_bytes())
+def weights_in(model: Any, variables: Sequence[Any] = ()) -> list[Weight]:
+    """Returns the weights of an unpacked file that a recipe may quantize."""
     look_up(model)
-    kinds, weights = kinds_of(model), weights_of(model)
-    names = variables_in(model, variables)
-    readers: dict[int, list[tuple[str, str]]] = {}
-    widths: dict[int, int] = {}
+    kinds, names = kinds_of(model), variables_in(model, variables)
+    found: dict[int, Weight] = {}
+    weights = weights_of(model)
     for graph in model.subgraphs:
         for operator in graph.operators:
             kind = kinds[operator.opcodeIndex]
             place = place_of(kind, operator)
-            if place is not None:
-                tensor = graph.tensors[operator.inputs[place]]
+            if place is None:
+                continue
+            tensor = graph.tensors[operator.inputs[place]]
+            if tensor.buffer in weights:
                 output = graph.tensors[operator.outputs[0]]
-                readers.setdefault(tensor.buffer, []).append(
-                    (_NAMES.get(kind, kind), bytes(output.name).decode())
-                )
-                if tensor.buffer in weights:
-                    widths[tensor.buffer] = int(tensor.shape[-1])
-    return [
-        Weight(
-            names[buffer].path if buffer in names else readers[buffer][0][1],
-            len(model.buffers[buffer].data) // 4,
-            widths[buffer],
-            readers[buffer],
-        )
-        for buffer in sorted(weights)
-    ]
+                reader = _NAMES.get(kind, kind), bytes(output.name).decode()
+                known = names.get(tensor.buffer)
+                name = reader[1] if known is None else known.path
+                shape = tuple(map(int, tensor.shape))
+                each = Weight(name, shape, [])
+                found.setdefault(tensor.buffer, each).operators.append(reader)
+    return [found[buffer] for buffer in sorted(found)]

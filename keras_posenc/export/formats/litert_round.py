@@ -5,7 +5,8 @@ it again if it is a kernel too, as in language models. Here each row of a table
 has a scale, which halves the loss of the table.
 """
 
-from collections.abc import Iterator, Sequence
+import collections
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,38 +16,32 @@ from keras_posenc_worker.formats import litert_schema
 
 SMALLEST = 1024  # numbers of a constant; smaller ones stay in float32
 _MOST = 127  # of 8 bits, symmetric
-_AT_ONCE = 2**22  # numbers that are rounded at a time, to save memory
 
-# Operators with kernels: which input these are, the axis of channels that have
-# scales of their own, and the version of the operator that also rounds its
-# other input. Without a version, kernels are restored to float32.
-_KERNELS = {
+# Operators with kernels or tables: which input these are, the axis of channels
+# or rows that have scales of their own, and the version of the operator that
+# takes 8 bits, and rounds its other input. Without a version, kernels are
+# restored to float32.
+_WEIGHTS = {
     "BATCH_MATMUL": (1, None, None),
     "CONV_2D": (1, 0, 5),
     "CONV_3D": (1, None, None),
     "DEPTHWISE_CONV_2D": (1, 3, 6),
+    "EMBEDDING_LOOKUP": (1, 0, 3),
     "FULLY_CONNECTED": (1, 0, 12),
+    "GATHER": (0, 0, None),
     "TRANSPOSE_CONV": (1, 0, None),
 }
-_TABLES = {"EMBEDDING_LOOKUP": 1, "GATHER": 0}  # and which input these are
 
 
 def round_weights(model: Any, mode: str) -> None:
     """Rounds the weights of an unpacked file.
 
-    Constants that anything except products and lookups reads, such as positions
-    and norms, stay as they are.
-
-    Args:
-        model: The file.
-        mode: `"int8"`: products are computed in 8 bits where the runtime can,
-            with inputs that it rounds vector by vector. `"int8-weights"` or
-            `"float16"`: the runtime restores kernels to float32 once, as it is
-            started.
+    In int8, products are computed in 8 bits where the runtime can, with inputs
+    that it rounds vector by vector. In the other modes it restores kernels to
+    float32 once, as it is started. Constants that anything except products and
+    lookups reads, such as positions and norms, stay as they are.
     """
     is_half = mode == "float16"
-    if not is_half:
-        look_up(model)
     weights = _halves(model) if is_half else _integers(model)
     kinds, types = kinds_of(model), litert_schema().TensorType
     for graph in model.subgraphs:
@@ -97,16 +92,17 @@ def _integers(model: Any) -> dict[int, Any]:
 
     GATHER takes no scale for each row: what it reads stays as it is.
     """
+    look_up(model)
     shapes = {x.buffer: x.shape for g in model.subgraphs for x in g.tensors}
     found = {}
     for number, kinds in weights_of(model).items():
         if "GATHER" in kinds:
             continue
-        axes = {0 if x in _TABLES else _KERNELS[x][1] for x in kinds}
+        axes = {_WEIGHTS[kind][1] for kind in kinds}
         axis = axes.pop() if len(axes) == 1 else None
         buffer = model.buffers[number]
         values = buffer.data.view("float32").reshape(shapes[number])
-        integers, scale = rounded(values, axis)
+        integers, scale = _rounded(values, axis)
         buffer.data = integers.reshape(-1).view("uint8")
         quantization = litert_schema().QuantizationParametersT()
         quantization.scale = scale
@@ -118,12 +114,13 @@ def _integers(model: Any) -> dict[int, Any]:
 
 def _takes_integers(edit: Editor, kind: str, operator: Any, mode: str) -> bool:
     """Makes an operator take integers, if it can; returns whether."""
-    if mode == "float16":
-        return False
-    version = 3 if kind == "EMBEDDING_LOOKUP" else None
-    if kind in _KERNELS and mode == "int8":
-        version = _KERNELS[kind][2]
-    if version is None:
+    version = _WEIGHTS[kind][2]
+    kinds = {
+        "float16": (),
+        "int8-weights": ("EMBEDDING_LOOKUP",),
+        "int8": _WEIGHTS,
+    }
+    if version is None or kind not in kinds[mode]:
         return False
     operator.opcodeIndex = edit.code(kind, version)
     if kind == "FULLY_CONNECTED":
@@ -138,27 +135,24 @@ def weights_of(model: Any, smallest: int = SMALLEST) -> dict[int, set[str]]:
     products and lookups read; by the indices of their buffers.
     """
     schema, kinds = litert_schema(), kinds_of(model)
-    readers: dict[int, set[str]] = {}
-    shapes: dict[int, set[tuple[int, ...]]] = {}
+    readers = collections.defaultdict[int, set[str]](set)
+    shapes = collections.defaultdict[int, set[tuple[int, ...]]](set)
     for graph in model.subgraphs:
         for operator in graph.operators:
             kind = kinds[operator.opcodeIndex]
             weight = place_of(kind, operator)
             for place, index in enumerate(operator.inputs):
                 if index >= 0:
-                    number = graph.tensors[index].buffer
                     own = kind if place == weight else ""
-                    readers.setdefault(number, set()).add(own)
+                    readers[graph.tensors[index].buffer].add(own)
         for tensor in graph.tensors:
             # Zeros of several shapes may be one constant.
-            found = shapes.setdefault(tensor.buffer, set())
-            found.add(
-                tuple(map(int, [] if tensor.shape is None else tensor.shape))
-            )
+            shape = () if tensor.shape is None else tensor.shape
+            shapes[tensor.buffer].add(tuple(map(int, shape)))
             if tensor.type != schema.TensorType.FLOAT32:
-                readers.setdefault(tensor.buffer, set()).add("")
+                readers[tensor.buffer].add("")
         for index in graph.outputs:
-            readers.setdefault(graph.tensors[index].buffer, set()).add("")
+            readers[graph.tensors[index].buffer].add("")
     return {
         number: found
         for number, found in readers.items()
@@ -174,7 +168,7 @@ def place_of(kind: str, operator: Any) -> int | None:
         options = operator.builtinOptions
         if options is not None and (options.axis or options.batchDims):
             return None
-    return _TABLES.get(kind, _KERNELS.get(kind, (None,))[0])
+    return _WEIGHTS[kind][0] if kind in _WEIGHTS else None
 
 
 def _is_weight(data: Any, smallest: int) -> bool:
@@ -185,7 +179,7 @@ def _is_weight(data: Any, smallest: int) -> bool:
     return bool(np.isfinite(values.min()) and np.isfinite(values.max()))
 
 
-def rounded(
+def _rounded(
     values: np.ndarray, axis: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns integers and scales, whose products are the nearest numbers.
@@ -199,13 +193,10 @@ def rounded(
     )
     scale = np.where(most == 0, 1, most / np.float32(_MOST)).astype("float32")
     scale = np.where(scale == 0, most, scale)  # of subnormal numbers
-    integers = np.empty(values.shape, "int8")
-    step = max(_AT_ONCE // max(values[:1].size, 1), 1)
-    for start in range(0, len(values), step):
-        rows = slice(start, start + step)
-        found = values[rows] / (scale[rows] if axis == 0 else scale)
-        integers[rows] = np.clip(np.rint(found), -_MOST, _MOST)
-    return integers, scale.reshape(-1)
+    found = values / scale
+    np.rint(found, out=found)  # without copies: tables are large
+    np.clip(found, -_MOST, _MOST, out=found)
+    return found.astype("int8"), scale.reshape(-1)
 
 
 def look_up(model: Any) -> None:
@@ -239,41 +230,39 @@ def look_up(model: Any) -> None:
 def _by_rows(graph: Any, edit: Editor, operator: Any) -> Iterator[Any]:
     """Yields operators that look ids of any shape up in a table."""
     schema = litert_schema()
-    index, number = operator.inputs
+    types = schema.TensorType
+    table, number = operator.inputs
     (output,) = operator.outputs
     ids = graph.tensors[number]
-    if ids.type == schema.TensorType.INT64:
+    if ids.type == types.INT64:
         cast = schema.CastOptionsT()
-        cast.inDataType = schema.TensorType.INT64
-        cast.outDataType = schema.TensorType.INT32
-        wide, types = number, {"type": schema.TensorType.INT32}
-        number = edit.tensor(ids, "/int32", buffer=0, **types)
+        cast.inDataType, cast.outDataType = types.INT64, types.INT32
+        wide = number
+        number = edit.tensor(ids, "/int32", buffer=0, type=types.INT32)
         yield edit.operator("CAST", [wide], number, cast)
-    table, ids, result = (graph.tensors[x] for x in (index, number, output))
-    rank, dim = len(ids.shape), int(table.shape[-1])
+        ids = graph.tensors[number]
+    rank, dim = len(ids.shape), int(graph.tensors[table].shape[-1])
 
-    def integers(name: str, values: Sequence[int], **changed: Any) -> int:
+    def integers(name: str, count: int, **changed: Any) -> int:
         return edit.tensor(
-            ids,
-            name,
-            **{"shape": [len(values)], "shapeSignature": None, **changed},
+            ids, name, shape=[count], shapeSignature=None, **changed
         )
 
-    def constant(name: str, *values: int) -> int:
-        buffer = edit.buffer(np.asarray(values, "int32"))
-        return integers(name, values, buffer=buffer)
+    def constant(name: str, value: int) -> int:
+        buffer = edit.buffer(np.array([value], "int32"))
+        return integers(name, 1, buffer=buffer)
 
     flat = edit.tensor(ids, "/flat", shape=[1], shapeSignature=[-1])
     yield edit.operator("RESHAPE", [number, constant("/all", -1)], flat)
     rows = edit.tensor(
-        result, "/rows", shape=[1, dim], shapeSignature=[-1, dim]
+        graph.tensors[output],
+        "/rows",
+        shape=[1, dim],
+        shapeSignature=[-1, dim],
     )
-    yield edit.operator("EMBEDDING_LOOKUP", [flat, index], rows)
-    shape = schema.ShapeOptionsT()
-    shape.outType = schema.TensorType.INT32
-    sizes = integers("/sizes", range(rank))
-    yield edit.operator("SHAPE", [number], sizes, shape)
-    whole = integers("/shape", range(rank + 1))
+    yield edit.operator("EMBEDDING_LOOKUP", [flat, table], rows)
+    sizes, whole = integers("/sizes", rank), integers("/shape", rank + 1)
+    yield edit.shape(number, sizes)
     join = schema.ConcatenationOptionsT()
     yield edit.operator(
         "CONCATENATION", [sizes, constant("/dim", dim)], whole, join

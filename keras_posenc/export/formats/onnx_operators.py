@@ -175,29 +175,23 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
 def with_values(
     graph: Any, values: Mapping[str, Any], inputs: Sequence[str]
 ) -> None:
-    """Makes some of a graph's inputs constants, if the graph reads them."""
+    """Makes some of a graph's inputs constants, if the graph reads them.
+
+    The others get the order of `inputs`.
+    """
     from onnx import numpy_helper
 
-    used = {
-        name
-        for each in graphs(graph)
-        for names in (*(node.input for node in each.node), _names(each.output))
-        for name in names
-    }
-    found = {each.name: each for each in graph.input}
-    graph.initializer.extend(
-        numpy_helper.from_array(array_of(value), name)
-        for name, value in values.items()
-        if name in used and name in found
-    )
-    order = [name for name in inputs if name in found]
-    order += [name for name in found if name not in {*order, *values}]
+    used = {x for node in nodes(graph) for x in node.input}
+    used |= {each.name for inner in graphs(graph) for each in inner.output}
+    names = {each.name for each in graph.input}
+    for name, value in values.items():
+        if name in used & names:
+            constant = numpy_helper.from_array(array_of(value), name)
+            graph.initializer.append(constant)
+    given = [each for each in graph.input if each.name not in values]
+    given.sort(key=lambda each: [*inputs, each.name].index(each.name))
     del graph.input[:]
-    graph.input.extend(map(found.get, order))
-
-
-def _names(values: Any) -> list[str]:
-    return [each.name for each in values]
+    graph.input.extend(given)
 
 
 def nodes(graph: Any) -> Iterator[Any]:

@@ -1,21 +1,20 @@
 """Operators that a format lacks, written by others that it has.
 
 Each is a function of TensorFlow, the node's attributes and the tensors that it
-reads, whose graph takes the place of the node.
+reads, whose graph takes the place of the node. None leaves it as it is.
 """
 
+import functools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+Functions = Mapping[str, Callable[..., Any]]
 
-def decompose(
-    library: Any,
-    operators: Collection[str],
-    functions: Mapping[str, Any] | None = None,
-) -> bool:
+
+def decompose(library: Any, functions: Functions) -> None:
     """Puts functions in the place of some operators, in a library of graphs.
 
     Not as calls: converters infer no shapes through these, of which loops need
@@ -23,22 +22,15 @@ def decompose(
 
     Args:
         library: The functions that a `GraphDef` has.
-        operators: The names of operators. Those that are not in this file
-            stay, and those for which a function gives None.
-        functions: Others than those in this file, in the same form.
-
-    Returns:
-        Whether there was such an operator.
+        functions: What replaces an operator, by its name. The attributes that
+            it takes have also the `constants` and `shapes` of the inputs.
     """
-    functions = _FUNCTIONS if functions is None else functions
-    wanted = {*operators} & {*functions}
     made: dict[Any, Any] = {}
-    is_any = False
     for body in library.function:
         siblings = {node.name: node for node in body.node_def}
         found = []
         for node in siblings.values():
-            if node.op in wanted:  # they have no effects to wait for
+            if node.op in functions:  # they have no effects to wait for
                 node.input[:] = [x for x in node.input if not x.startswith("^")]
                 constants = [_constant(each, siblings) for each in node.input]
                 shapes = [_shape(each, siblings) for each in node.input]
@@ -55,14 +47,13 @@ def decompose(
                 *map(tuple, shapes),
             )
             if key not in made:
-                made[key] = _traced(
-                    node, constants, shapes, *functions[node.op]
-                )
+                known = {"constants": constants, "shapes": shapes}
+                made[key] = _traced(node, known, functions[node.op])
             if made[key] is not None:
                 _inline(node, body, made[key].function_def)
                 changed.add(node.name)
 
-        def renamed(tensor: str, changed: Collection[str] = changed) -> str:
+        def renamed(tensor: str, changed: set[str] = changed) -> str:
             name, _, output = tensor.partition(":")
             return f"{name}:output:0" if output and name in changed else tensor
 
@@ -70,10 +61,8 @@ def decompose(
             node.input[:] = map(renamed, node.input)
         for name, tensor in list(body.ret.items()):
             body.ret[name] = renamed(tensor)
-        is_any = is_any or bool(changed)
     for traced in filter(None, made.values()):
         library.function.extend(traced.graph.as_graph_def().library.function)
-    return is_any
 
 
 def _inline(node: Any, body: Any, function: Any) -> None:
@@ -99,25 +88,25 @@ def _inline(node: Any, body: Any, function: Any) -> None:
     node.attr["T"].type = result.type
 
 
-def _traced(
-    node: Any, constants: Any, shapes: Any, function: Any, kinds: Any
-) -> Any:
+def _traced(node: Any, known: Mapping[str, Any], function: Any) -> Any:
     """Returns the function for a node, or None if it stays as it is."""
     import tensorflow as tf
+    from tensorflow.python.framework import op_def_registry
 
-    attributes = {name: _plain(value) for name, value in node.attr.items()}
-    attributes |= {"constants": constants, "shapes": shapes}
+    operator = op_def_registry.get(node.op)
+    # Files leave out attributes that have their default.
+    given = {each.name: each.default_value for each in operator.attr}
+    given |= node.attr
     specs = [
-        # Files leave out attributes that have their default.
-        tf.TensorSpec(
-            None, node.attr[kind].type if kind in node.attr else default
-        )
-        for kind, default in kinds * (attributes.get("N") or 1)
+        tf.TensorSpec(None, each.type or given[each.type_attr].type)
+        for each in operator.input_arg
+        for _ in range(given[each.number_attr].i if each.number_attr else 1)
     ]
+    attributes = {name: _plain(value) for name, value in given.items()}
 
     @tf.function(input_signature=specs, autograph=False)
     def body(*tensors: Any) -> Any:
-        return function(tf, attributes, *tensors)
+        return function(tf, {**attributes, **known}, *tensors)
 
     traced = body.get_concrete_function()
     return traced if traced.outputs else None
@@ -133,7 +122,9 @@ def _constant(name: str, siblings: Mapping[str, Any]) -> Any:
     if node is not None and node.op == "Pack":
         parts = [_constant(each, siblings) for each in node.input]
         if not any(part is None for part in parts):
-            return np.stack(parts, node.attr["axis"].i)
+            # To read an attribute that is missing would add it.
+            has_axis = "axis" in node.attr
+            return np.stack(parts, node.attr["axis"].i if has_axis else 0)
     return None
 
 
@@ -157,32 +148,40 @@ def _plain(value: Any) -> Any:
     return getattr(value, kind) if kind else None
 
 
-def _erf(tf: Any, x: Any) -> Any:
+def _abs(tf: Any, _: Any, x: Any) -> Any:
+    return tf.abs(x) if x.dtype.is_floating else tf.maximum(x, -x)
+
+
+def _sign(tf: Any, _: Any, x: Any) -> Any:
+    if x.dtype.is_floating:
+        return tf.sign(x)
+    return tf.cast(x > 0, x.dtype) - tf.cast(x < 0, x.dtype)
+
+
+def _erf(tf: Any, _: Any, x: Any) -> Any:
     """The rational approximation of Eigen, which TensorFlow uses."""
     x = tf.clip_by_value(x, -4.0, 4.0)
     square = x * x
-    top = bottom = tf.zeros_like(x)
-    for each in (
-        *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06),
-        *(-5.69250639462346e-05, -7.34990630326855e-04, -2.95459980854025e-03),
-        -1.60960333262415e-02,
-    ):
-        top = top * square + each
-    for each in (
-        *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03),
-        *(-7.37332916720468e-03, -1.42647390514189e-02),
-    ):
-        bottom = bottom * square + each
+    top, bottom = (
+        functools.reduce(lambda total, each: total * square + each, parts, 0.0)
+        for parts in (
+            (
+                *(-2.72614225801306e-10, 2.77068142495902e-08),
+                *(-2.10102402082508e-06, -5.69250639462346e-05),
+                *(-7.34990630326855e-04, -2.95459980854025e-03),
+                -1.60960333262415e-02,
+            ),
+            (
+                *(-1.45660718464996e-05, -2.13374055278905e-04),
+                *(-1.68282697438203e-03, -7.37332916720468e-03),
+                -1.42647390514189e-02,
+            ),
+        )
+    )
     return x * top / bottom
 
 
-def _halves(tf: Any, x: Any) -> tuple[Any, Any]:
-    """Returns half of exp(x) and of exp(-x), which overflow as cosh does."""
-    up, down = tf.exp(0.5 * x), tf.exp(-0.5 * x)
-    return 0.5 * up * up, 0.5 * down * down
-
-
-def _expm1(tf: Any, x: Any) -> Any:
+def _expm1(tf: Any, _: Any, x: Any) -> Any:
     """exp(x) - 1, corrected for the rounding of exp(x) (Kahan)."""
     y = tf.exp(x)
     is_small = tf.abs(x) < 0.5
@@ -191,7 +190,7 @@ def _expm1(tf: Any, x: Any) -> Any:
     return tf.where(is_small, near, y - 1.0)
 
 
-def _log1p(tf: Any, x: Any) -> Any:
+def _log1p(tf: Any, _: Any, x: Any) -> Any:
     """log(1 + x), corrected for the rounding of 1 + x (Kahan)."""
     y = x + 1.0
     is_small = tf.abs(x) < 0.5
@@ -200,17 +199,22 @@ def _log1p(tf: Any, x: Any) -> Any:
     return tf.where(is_small, near, tf.math.log(y))
 
 
-def _asinh(tf: Any, x: Any) -> Any:
+def _asinh(tf: Any, attributes: Any, x: Any) -> Any:
     size = tf.abs(x)
     most = tf.minimum(size, 1e9)  # beyond it the square would overflow
     root = tf.sqrt(most * most + 1.0)
-    near = _log1p(tf, most + most * most / (root + 1.0))
+    near = _log1p(tf, attributes, most + most * most / (root + 1.0))
     far = tf.math.log(tf.maximum(size, 1.0)) + math.log(2.0)
     return tf.sign(x) * tf.where(size < 1e9, near, far)
 
 
-def _acosh(tf: Any, x: Any) -> Any:
-    return tf.math.log(x + tf.sqrt(x - 1.0) * tf.sqrt(x + 1.0))
+def _hyperbolic(sign: float) -> Callable[..., Any]:
+    def function(tf: Any, _: Any, x: Any) -> Any:
+        """Half of exp(x) and of exp(-x), which overflow as cosh does."""
+        up, down = tf.exp(0.5 * x), tf.exp(-0.5 * x)
+        return 0.5 * up * up + sign * 0.5 * down * down
+
+    return function
 
 
 def _roll(tf: Any, attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
@@ -218,10 +222,9 @@ def _roll(tf: Any, attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
     _, shifts, axes = attributes["constants"]
     if axes is None:  # the graph computes them
         return None
-    axes = np.reshape(axes, (-1,))
     shift = tf.reshape(shift if shifts is None else shifts, (-1,))
     shift = tf.cast(shift, "int32")
-    for index, each in enumerate(map(int, axes)):
+    for index, each in enumerate(map(int, axes.flat)):
         size = tf.shape(x)[each]
         places = tf.math.floormod(tf.range(size) - shift[index], size)
         x = tf.gather(x, places, axis=each)
@@ -241,7 +244,7 @@ def _bincount(tf: Any, attributes: Any, x: Any, size: Any, weights: Any) -> Any:
     """Counts the ids of each row."""
     found = tf.one_hot(x, tf.cast(size, "int32"), dtype=weights.dtype)
     given = attributes["constants"][2]
-    if attributes.get("binary_output"):
+    if attributes["binary_output"]:
         return tf.maximum(tf.reduce_max(found, axis=-2), 0)
     if given is None or given.size:
         found *= tf.expand_dims(weights, -1)
@@ -252,43 +255,35 @@ def _bound(below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def function(tf: Any, attributes: Any, limits: Any, values: Any) -> Any:
         """Counts the sorted numbers of a row below each value."""
         counted = below(tf.expand_dims(limits, 1), tf.expand_dims(values, 2))
-        dtype = tf.as_dtype(attributes.get("out_type") or tf.int32)
+        dtype = tf.as_dtype(attributes["out_type"])
         return tf.reduce_sum(tf.cast(counted, dtype), axis=-1)
 
     return function
 
 
 def einsum(tf: Any, attributes: Any, x: Any, *others: Any) -> Any:
-    """A product of matrices, whose axes are merged."""
-    count = _summed(attributes)
-    if not count:
-        return None
-    (kernel,) = others
-    shape = attributes["shapes"][1]
-    operands = attributes["equation"].decode().replace(" ", "")
-    kept = tf.shape(x)[: operands.index(",") - count]
-    x = tf.reshape(x, tf.concat([kept, [-1]], 0)) if count > 1 else x
-    x = tf.matmul(x, tf.reshape(kernel, (math.prod(shape[:count]), -1)))
-    return tf.reshape(x, tf.concat([kept, shape[count:]], 0))
+    """A plain product, as a product of matrices, whose axes are merged.
 
-
-def _summed(attributes: Any) -> int:
-    """Returns how many axes are summed over, or 0 if it is no plain product.
-
-    As in "abc,bcde->ade", where the second operand is of a known shape.
+    As "abc,bcde->ade", where the second operand is of a known shape.
     """
     equation = attributes["equation"].decode().replace(" ", "")
     operands, _, result = equation.partition("->")
     left, _, right = operands.partition(",")
-    count = len({*left} & {*right})
-    is_product = (
-        0 < count < len(right) == len(attributes["shapes"][-1])
+    count = len({*left} & {*right})  # of axes that are summed over
+    shape = attributes["shapes"][-1]
+    if not (
+        0 < count < len(right) == len(shape)
         and left[-count:] == right[:count]
         and result == left[:-count] + right[count:]
         and len({*left}) == len(left)
         and len({*right}) == len(right)
-    )
-    return count if is_product else 0
+    ):
+        return None
+    (kernel,) = others
+    kept = tf.shape(x)[: len(left) - count]
+    x = tf.reshape(x, tf.concat([kept, [-1]], 0)) if count > 1 else x
+    x = tf.matmul(x, tf.reshape(kernel, (math.prod(shape[:count]), -1)))
+    return tf.reshape(x, tf.concat([kept, shape[count:]], 0))
 
 
 def _floor_divide(tf: Any, _: Any, x: Any, y: Any) -> Any:
@@ -320,7 +315,7 @@ def _mean(tf: Any, attributes: Any, x: Any, _: Any) -> Any:
     axes = [*map(int, given)]
     for axis in axes:
         x = tf.reduce_mean(x, axis, keepdims=True)
-    return x if attributes.get("keep_dims") else tf.squeeze(x, axes)
+    return x if attributes["keep_dims"] else tf.squeeze(x, axes)
 
 
 def _one_hot(
@@ -329,16 +324,24 @@ def _one_hot(
     """Gives ids below 0 no place, where ONNX counts from the end."""
     ids = tf.cast(ids, "int64")
     ids = tf.where(ids < 0, np.int64(2**31), ids)
-    return tf.one_hot(ids, depth, on, off, axis=attributes.get("axis", -1))
+    return tf.one_hot(ids, depth, on, off, axis=attributes["axis"])
 
 
 def _sum(tf: Any, attributes: Any, x: Any, axes: Any) -> Any:
-    """Lets a sum overflow, where ONNX Runtime keeps the largest integer."""
-    if x.dtype != "int32":
+    """Lets a sum overflow, where ONNX Runtime keeps the largest integer.
+
+    It adds integers of 64 bits as floats: so they are added in two parts.
+    """
+
+    def added(x: Any) -> Any:
+        return tf.reduce_sum(x, axes, keepdims=attributes["keep_dims"])
+
+    if x.dtype == "int32":
+        return tf.cast(added(tf.cast(x, "int64")), x.dtype)
+    if x.dtype != "int64":
         return None
-    keeps = bool(attributes.get("keep_dims"))
-    total = tf.reduce_sum(tf.cast(x, "int64"), axes, keepdims=keeps)
-    return tf.cast(total, x.dtype)
+    high = tf.truncatediv(x, 2**32)
+    return added(high) * 2**32 + added(x - high * 2**32)
 
 
 def _pool_3d(pool: str) -> Callable[..., Any]:
@@ -364,58 +367,36 @@ def _pool_3d(pool: str) -> Callable[..., Any]:
     return function
 
 
-_FLOAT = [("T", "float32")]
-
-
-def _abs(tf: Any, x: Any) -> Any:
-    return tf.abs(x) if x.dtype.is_floating else tf.maximum(x, -x)
-
-
-def _sign(tf: Any, x: Any) -> Any:
-    if x.dtype.is_floating:
-        return tf.sign(x)
-    return tf.cast(x > 0, x.dtype) - tf.cast(x < 0, x.dtype)
-
-
-# Operators of one float, by functions of TensorFlow and of that.
-_OF_ONE: dict[str, Callable[[Any, Any], Any]] = {
+FUNCTIONS: Functions = {
     "Abs": _abs,
-    "Acos": lambda tf, x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x),
-    "Acosh": _acosh,
-    "Asin": lambda tf, x: tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x))),
-    "Asinh": _asinh,
-    "Atan": lambda tf, x: tf.atan2(x, tf.ones_like(x)),
-    "Atanh": lambda tf, x: 0.5 * (_log1p(tf, x) - _log1p(tf, -x)),
-    "Cosh": lambda tf, x: sum(_halves(tf, x)),
-    "EnsureShape": lambda tf, x: tf.identity(x),
-    "Erf": _erf,
-    "Erfc": lambda tf, x: 1.0 - _erf(tf, x),
-    "Expm1": _expm1,
-    "Log1p": _log1p,
-    "Sign": _sign,
-    "Sinh": lambda tf, x: _halves(tf, x)[0] - _halves(tf, x)[1],
-    "Tan": lambda tf, x: tf.sin(x) / tf.cos(x),
-}
-# With the attribute that has the dtype of each input, and its default.
-_FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[str, str]]]] = {
-    **{
-        name: (lambda tf, _, x, compute=compute: compute(tf, x), _FLOAT)
-        for name, compute in _OF_ONE.items()
-    },
-    "AvgPool3D": (_pool_3d("avg_pool2d"), _FLOAT),
-    "Bucketize": (_bucketize, _FLOAT),
-    "DenseBincount": (
-        _bincount,
-        [*2 * [("Tidx", "int32")], ("T", "float32")],
+    "Acos": lambda tf, _, x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x),
+    "Acosh": lambda tf, _, x: tf.math.log(
+        x + tf.sqrt(x - 1.0) * tf.sqrt(x + 1.0)
     ),
-    "Einsum": (einsum, _FLOAT),
-    "FloorDiv": (_floor_divide, 2 * _FLOAT),
-    "FloorMod": (_floor_mod, 2 * _FLOAT),
-    "LowerBound": (_bound(lambda limits, x: limits < x), 2 * _FLOAT),
-    "MaxPool3D": (_pool_3d("max_pool2d"), _FLOAT),
-    "Mean": (_mean, [*_FLOAT, ("Tidx", "int32")]),
-    "OneHot": (_one_hot, [("TI", "int64"), ("", "int32"), *2 * _FLOAT]),
-    "Roll": (_roll, [*_FLOAT, ("Tshift", "int32"), ("Taxis", "int32")]),
-    "Sum": (_sum, [*_FLOAT, ("Tidx", "int32")]),
-    "UpperBound": (_bound(lambda limits, x: limits <= x), 2 * _FLOAT),
+    "Asin": lambda tf, _, x: tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x))),
+    "Asinh": _asinh,
+    "Atan": lambda tf, _, x: tf.atan2(x, tf.ones_like(x)),
+    "Atanh": lambda tf, _, x: 0.5 * (_log1p(tf, _, x) - _log1p(tf, _, -x)),
+    "AvgPool3D": _pool_3d("avg_pool2d"),
+    "Bucketize": _bucketize,
+    "Cosh": _hyperbolic(1.0),
+    "DenseBincount": _bincount,
+    "Einsum": einsum,
+    "EnsureShape": lambda tf, _, x: tf.identity(x),
+    "Erf": _erf,
+    "Erfc": lambda tf, _, x: 1.0 - _erf(tf, _, x),
+    "Expm1": _expm1,
+    "FloorDiv": _floor_divide,
+    "FloorMod": _floor_mod,
+    "Log1p": _log1p,
+    "LowerBound": _bound(lambda limits, x: limits < x),
+    "MaxPool3D": _pool_3d("max_pool2d"),
+    "Mean": _mean,
+    "OneHot": _one_hot,
+    "Roll": _roll,
+    "Sign": _sign,
+    "Sinh": _hyperbolic(-1.0),
+    "Sum": _sum,
+    "Tan": lambda tf, _, x: tf.sin(x) / tf.cos(x),
+    "UpperBound": _bound(lambda limits, x: limits <= x),
 }

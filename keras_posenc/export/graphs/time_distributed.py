@@ -7,8 +7,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.keras_internals import has_static_shapes
-
 
 def over_any_length(layer: Any) -> Callable[..., Any] | None:
     """Returns what to call instead of a layer, or None if that is correct.
@@ -18,11 +16,9 @@ def over_any_length(layer: Any) -> Callable[..., Any] | None:
     length it runs as many steps as the batch has examples, so its SavedModel
     returns one step of each sequence in a batch of one.
 
-    Here the steps are run one by one, as Keras does with a static length. For
-    LiteRT and ONNX, which may not have the loop, the steps of all sequences are
-    one batch, as in Keras 2. A layer whose outputs depend on the other examples
-    of a batch then differs. Verification shows that: the file is compared with
-    the graphs of static lengths, in float32.
+    Here the steps of all sequences are one batch then, as in Keras 2. A layer
+    whose outputs depend on the other examples of a batch differs. Verification
+    shows that: a file is compared with the graphs of static lengths.
     """
     timed = keras.layers.TimeDistributed
     own = getattr(layer, "call", None)
@@ -34,25 +30,11 @@ def over_any_length(layer: Any) -> Callable[..., Any] | None:
     def call(inputs: Any, training: Any = None, mask: Any = None) -> Any:
         if inputs.shape[1] is not None:
             return timed.call(layer, inputs, training=training, mask=mask)
-
-        def step(tensor: Any, mask: Any = None) -> Any:
-            options = {"training": training, "mask": mask}
-            return inner(
-                tensor,
-                **{
-                    name: value
-                    for name, value in options.items()
-                    if name in known and (name != "mask" or value is not None)
-                },
-            )
-
-        tensors = [inputs] if mask is None else [inputs, mask]
-        if not has_static_shapes():
-            # (batch, seq, ...) -> (seq, batch, ...), and back
-            steps = [ops.swapaxes(each, 0, 1) for each in tensors]
-            outputs = ops.vectorized_map(lambda each: step(*each), steps)
-            return ops.swapaxes(outputs, 0, 1)
-        outputs = step(*map(_flat, tensors))
+        options = {"training": training}
+        if mask is not None:
+            options["mask"] = _flat(mask)
+        options = {name: x for name, x in options.items() if name in known}
+        outputs = inner(_flat(inputs), **options)
         # (batch * seq, ...) -> (batch, seq, ...)
         sizes = ops.shape(inputs)[:2] + ops.shape(outputs)[1:]
         return ops.reshape(outputs, sizes)

@@ -102,21 +102,22 @@ class OverBatch(layers.Layer):
         return input_shape
 
 
-@pytest.mark.parametrize("low", [None, "inside", "outside"])
-def test_steps_in_low_precision_are_keras_own(low, tmp_path, run_saved_model):
-    """There a file is compared with the model's graph, not its eager code."""
-    inputs = keras.Input((None, 4), name="x")
-    dtype = {"inside": "mixed_bfloat16"}.get(low, "float32")
-    inner = OverBatch(dtype=dtype)
-    x = layers.TimeDistributed(inner, dtype="float32")(inputs)
-    last = "mixed_bfloat16" if low == "outside" else "float32"
-    model = keras.Model(inputs, layers.Identity(name="y", dtype=last)(x))
-    path = kp.export_saved_model(
-        model, tmp_path / "a", max_length=4, verbose=False
-    ).path
-    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
-    found = run_saved_model(path)({"x": x})["y"].astype("float32")
-    wanted = keras.ops.convert_to_numpy(ops.cast(model(x), "float32"))
-    # bfloat16 rounds inputs of softmax, below 4, its sum and its outputs.
-    bound = 1e-6 if low is None else 2.0**-8 * 8
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=bound)
+@pytest.mark.parametrize(
+    ("dtype", "name", "mode"),
+    [("mixed_bfloat16", "a", None), ("float32", "a.tflite", "float16")],
+)
+def test_layer_over_a_batch_is_refused(dtype, name, mode, tmp_path):
+    """Its own difference is no rounding, of outputs or of weights."""
+    keras.utils.set_random_seed(0)
+    x = keras.Input((None, 32), name="x")
+    y = layers.TimeDistributed(OverBatch(dtype=dtype))(layers.Dense(64)(x))
+    options = {"quantization": mode} if mode else {}
+    with pytest.raises(kp.ExportVerificationError):
+        EXPORTS[name](
+            keras.Model(x, y),
+            tmp_path / name,
+            max_length=4,
+            verbose=False,
+            **options,
+        )
+    assert list(tmp_path.iterdir()) == []

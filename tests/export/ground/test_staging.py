@@ -44,16 +44,35 @@ def test_staged_path_is_hidden_in_the_folder_and_no_version(tmp_path):
         assert not any(path.name.isdigit() for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_any_failure_passes_and_leaves_nothing(tmp_path, contents, error):
-    def fail():
-        with staging_in(tmp_path / "a" / "b") as staged:
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (ValueError("no"), ValueError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (FULL, ExportError),
+    ],
+)
+def test_any_failure_passes_and_leaves_what_others_made(
+    tmp_path, contents, error, raised
+):
+    folder = tmp_path / "a" / "b"
+
+    def fail(own=None):
+        with staging_in(folder) as staged, writing_to(folder):
             stage(staged)
+            if own:
+                (tmp_path / "a" / own).write_text("kept")
             raise error
 
-    with pytest.raises(type(error)):
-        fail()
-    assert contents(tmp_path) == []
+    for own, left in ((None, []), ("theirs", ["a", "a/theirs"])):
+        with pytest.raises(raised) as caught:
+            fail(own)
+        assert contents(tmp_path) == left
+    if error is FULL:
+        assert str(caught.value).endswith("b': No space left on device")
 
 
 def test_a_link_to_a_folder_that_is_not_there_yet(tmp_path, contents):
@@ -62,17 +81,6 @@ def test_a_link_to_a_folder_that_is_not_there_yet(tmp_path, contents):
         staged.write_text("whole")
         publish_file(staged, tmp_path / "link" / "model")
     assert contents(tmp_path / "later") == ["model"]
-
-
-def test_folders_that_others_use_stay(tmp_path, contents):
-    def fail():
-        with staging_in(tmp_path / "a" / "b") as staged:
-            (staged.parent.parent / "theirs").write_text("kept")
-            raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        fail()
-    assert contents(tmp_path) == ["a", "a/theirs"]
 
 
 # ---- Folders that cannot be written to
@@ -97,18 +105,6 @@ def test_folder_that_cannot_be_made(tmp_path, contents, folder, reason):
         pytest.fail(f"staged at {staged}")
     assert str(caught.value) == f"Cannot write to '{folder}': {reason}"
     assert contents(tmp_path) == ["file"]
-
-
-def test_full_disk(tmp_path, contents):
-    def fail():
-        folder = tmp_path / "new"
-        with staging_in(folder) as staged, writing_to(folder):
-            staged.write_text("half")
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(ExportError, match="new': No space left on device"):
-        fail()
-    assert contents(tmp_path) == []
 
 
 # ---- Files

@@ -126,9 +126,13 @@ def test_operator_that_is_allowed_by_name(folder, model):
     assert "no record of an export or a verification fits" in str(report)
 
 
-def test_operators_that_are_no_list(folder, model):
-    with pytest.raises(ValueError, match="`allow_operators` must be a list"):
-        kp.verify_export(folder, model, allow_operators="Timestamp")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [("Timestamp", "must be a list"), (["Timestmp"], r"Received: Timestmp$")],
+)
+def test_operators_that_are_none(folder, model, given, message):
+    with pytest.raises(ValueError, match=f"^`allow_operators` .*{message}"):
+        kp.verify_export(folder, model, allow_operators=given)
 
 
 def test_function_that_is_not_there(folder):

@@ -10,7 +10,7 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.formats.litert_quantize import MODES
+from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc_worker.formats import litert_schema, pack, unpack
 from tests import reference
 
@@ -68,25 +68,22 @@ def files(model, tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize(
-    ("mode", "most"),
-    [
-        ("float16", 0.66),
-        ("int8", 0.53),
-        ("int8-weights", 0.53),
-        ("int8-static", 0.53),
-        ("int4", 0.47),
-    ],
-)
-def test_size(files, mode, most):
-    # The encoding's tables and the graph, which stay as they are, are a third.
-    size = files[mode].path.stat().st_size
-    assert size <= most * files[None].path.stat().st_size
+# The encoding's tables and the graph, which stay as they are, are a third.
+SIZES = {
+    "float16": 0.66,
+    "int8": 0.53,
+    "int8-weights": 0.53,
+    "int8-static": 0.53,
+    "int4": 0.47,
+}
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_encoding_stays_exact(files, mode, run_litert, encoding_bound, near):
-    run = run_litert(files[mode].path)
+    path = files[mode].path
+    most = SIZES[mode] * files[None].path.stat().st_size
+    assert path.stat().st_size <= most
+    run = run_litert(path)
     for length in (1, 64, 65, 700):
         expected = reference.positional_encoding(length, DIM)
         actual = run(ids=np.ones((1, length), "int32"))["encoding"][0]
@@ -315,19 +312,20 @@ def test_static_ranges_are_those_of_the_samples(tmp_path):
         kp.export_litert(model, path, **options)
 
 
-def rounding(bits, granularity="CHANNELWISE", operation="FULLY_CONNECTED"):
+def rounding(bits, granularity="CHANNELWISE"):
     """A part of a recipe of ai-edge-quantizer, in the form of its JSON."""
+    weights = {
+        "num_bits": bits,
+        "symmetric": True,
+        "granularity": granularity,
+        "dtype": "INT",
+    }
     return {
         "regex": ".*",
-        "operation": operation,
+        "operation": "FULLY_CONNECTED",
         "algorithm_key": "min_max_uniform_quantize",
         "op_config": {
-            "weight_tensor_config": {
-                "num_bits": bits,
-                "symmetric": True,
-                "granularity": granularity,
-                "dtype": "INT",
-            },
+            "weight_tensor_config": weights,
             "compute_precision": "INTEGER",
             "explicit_dequantize": False,
         },
@@ -438,21 +436,6 @@ def test_samples_are_what_a_file_is_held_to(of_words, tmp_path):
     ).passed
 
 
-def test_limits_are_of_quantized_files(make, tmp_path):
-    for name, value, quantization in (
-        ("limits", {"agreement": 0.9}, None),
-        ("tolerance", 0.1, "int8"),
-    ):
-        with pytest.raises(ValueError, match=f"^`{name}`"):
-            kp.export_litert(
-                make.embedder(),
-                tmp_path / "m.tflite",
-                quantization=quantization,
-                verbose=False,
-                **{name: value},
-            )
-
-
 def test_samples_that_are_all_alike(of_words):
     model, file = of_words
     samples = {"ids": np.ones((4, 3), "int32")}
@@ -473,42 +456,15 @@ def test_samples_alone_are_compared(of_words):
     assert len(str(report).splitlines()) < 5
 
 
-@pytest.mark.parametrize("mode", ["int8", "float8"])
-def test_models_that_keras_quantized_are_refused(tmp_path, mode):
+def test_models_that_keras_quantized_are_refused(tmp_path):
     x = keras.Input((32,), name="x")
     dense = layers.Dense(4)
     model = keras.Model(x, dense(x))
-    dense.quantize(mode)
+    dense.quantize("int8")
     with pytest.raises(
-        kp.ExportError, match=rf"^Layer 'dense.*' is quantized to {mode}, which"
+        kp.ExportError, match=r"^Layer 'dense.*' is quantized to int8, which"
     ):
         kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
-    assert list(tmp_path.iterdir()) == []
-
-
-class OverBatch(layers.Layer):
-    def call(self, inputs):
-        powers = keras.ops.exp(inputs)
-        return powers / keras.ops.sum(powers, axis=0)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-
-def test_a_graph_that_is_not_the_model_is_refused(tmp_path):
-    """Its own difference is no rounding of weights."""
-    keras.utils.set_random_seed(0)
-    x = keras.Input((None, 32), name="x")
-    over_batch = layers.TimeDistributed(OverBatch())
-    model = keras.Model(x, over_batch(layers.Dense(64)(x)))
-    with pytest.raises(kp.ExportVerificationError, match="too far from the"):
-        kp.export_litert(
-            model,
-            tmp_path / "m.tflite",
-            quantization="float16",
-            max_length=4,
-            verbose=False,
-        )
     assert list(tmp_path.iterdir()) == []
 
 
