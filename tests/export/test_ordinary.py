@@ -143,6 +143,19 @@ def test_odd_inputs_are_right(kind, export):
     assert kp.verify_export(path, model, max_length=9, verbose=False).passed
 
 
+@pytest.mark.parametrize("divisor", [0.7, -0.1, 3.0])
+def test_quotients_are_rounded_down(divisor, export):
+    """... in float32: few quotients are whole in float64, as LiteRT's are."""
+    x = keras.Input((1,), name="x")
+    model = keras.Model(x, ops.floor_divide(x, divisor))
+    path = export(model)
+    multiples = np.arange(-1000, 1001, dtype="float32")[:, None]
+    multiples *= np.float32(divisor)
+    (found,) = run_file(path, {"x": multiples}).values()
+    wanted = model.predict(multiples, verbose=0)
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_numbers_that_are_not_finite_refuse_no_model():
     """The model's own, of an invented image of 0: as in MobileNetV3."""
     image = keras.Input((None, None, 3), name="image")
