@@ -167,3 +167,18 @@ def test_numbers_that_are_not_finite_refuse_no_model():
     for probe in reference.probes:
         response = {"outputs": probe.outputs, "milliseconds": 1.0}
         assert compare(probe, response, reference).is_right(reference)
+
+
+@pytest.mark.parametrize(("margin", "is_right"), [(2.0, True), (30.0, False)])
+def test_rounding_that_a_softmax_hides(margin, is_right):
+    """1e6 + x less 1e6, which moves by up to 4, and x + `margin`."""
+    x = keras.Input((1,), name="x")
+    large = layers.Dense(1, name="large")(x)
+    both = ops.concatenate([large - 1e6, x + margin], axis=-1)
+    model = keras.Model(x, layers.Softmax()(1e4 * both))
+    model.get_layer("large").set_weights([np.ones((1, 1)), np.array([1e6])])
+    reference = compute_reference(Probes.fit(resolve_signatures(model)))
+    probe = next(probe for probe in reference.probes if not probe.extremes)
+    outputs = {name: x[:, ::-1] for name, x in probe.outputs.items()}
+    case = compare(probe, {"outputs": outputs}, reference)
+    assert case.is_right(reference) is is_right
