@@ -182,3 +182,14 @@ def test_rounding_that_a_softmax_hides(margin, is_right):
     outputs = {name: x[:, ::-1] for name, x in probe.outputs.items()}
     case = compare(probe, {"outputs": outputs}, reference)
     assert case.is_right(reference) is is_right
+
+
+def test_sums_of_large_integers(export):
+    """ONNX Runtime adds int64 in float64, and does not overflow."""
+    x = keras.Input((4,), dtype="int64", name="x")
+    model = keras.Model(x, ops.sum(x, axis=-1))
+    now = 1_700_000_000_000
+    samples = np.array([[now, now + 1, 5, -now], [2**62, 2**62, 7, -9]])
+    path = export(model, samples=samples)
+    (found,) = run_file(path, {"x": samples}).values()
+    np.testing.assert_array_equal(found, samples.sum(-1))

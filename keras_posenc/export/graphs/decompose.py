@@ -333,12 +333,21 @@ def _one_hot(
 
 
 def _sum(tf: Any, attributes: Any, x: Any, axes: Any) -> Any:
-    """Lets a sum overflow, where ONNX Runtime keeps the largest integer."""
-    if x.dtype != "int32":
-        return None
+    """Lets a sum overflow, where ONNX Runtime keeps the largest integer.
+
+    It adds int64 in float64, which holds the sums of two halves.
+    """
     keeps = bool(attributes.get("keep_dims"))
-    total = tf.reduce_sum(tf.cast(x, "int64"), axes, keepdims=keeps)
-    return tf.cast(total, x.dtype)
+
+    def total(x: Any) -> Any:
+        return tf.reduce_sum(x, axes, keepdims=keeps)
+
+    if x.dtype == "int32":
+        return tf.cast(total(tf.cast(x, "int64")), x.dtype)
+    if x.dtype != "int64":
+        return None
+    high = tf.truncatediv(x, 2**32)
+    return total(high) * 2**32 + total(x - high * 2**32)
 
 
 def _pool_3d(pool: str) -> Callable[..., Any]:
