@@ -143,6 +143,20 @@ def test_odd_inputs_are_right(kind, export):
     assert kp.verify_export(path, model, max_length=9, verbose=False).passed
 
 
+def test_grouped_convolutions(export):
+    """TensorFlow's CPU computes them by XLA."""
+    x = keras.Input((4, 4, 4, 4), name="x")
+    model = keras.Model(
+        x,
+        {
+            "one": layers.Conv1D(4, 3, groups=2)(ops.reshape(x, (-1, 64, 4))),
+            "two": layers.Conv2D(6, 3, groups=2, strides=2)(x[:, 0]),
+            "three": layers.Conv3D(4, (1, 2, 3), groups=2, padding="same")(x),
+        },
+    )
+    export(model)
+
+
 @pytest.mark.parametrize("divisor", [0.7, -0.1, 3.0])
 def test_quotients_are_rounded_down(divisor, export):
     """... in float32: few quotients are whole in float64, as LiteRT's are."""
@@ -157,10 +171,9 @@ def test_quotients_are_rounded_down(divisor, export):
 
 
 def test_numbers_that_are_not_finite_refuse_no_model():
-    """The model's own, of an invented image of 0: as in MobileNetV3."""
+    """The model's own, of an image of one pixel: as in MobileNetV3."""
     image = keras.Input((None, None, 3), name="image")
-    mean = layers.GlobalAveragePooling2D(name="mean")(image)
-    model = keras.Model(image, layers.Dense(2)(1.0 / ops.relu(mean)))
+    model = keras.Model(image, 1.0 / ops.std(image, axis=(1, 2)))
     reference = compute_reference(Probes.fit(resolve_signatures(model)))
     outputs = [value for x in reference.probes for value in x.outputs.values()]
     assert not all(np.isfinite(value).all() for value in outputs)
