@@ -381,7 +381,7 @@ def check(
 
 
 def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
-    """Raises `ExportVerificationError` if rounding decides most outputs."""
+    """Raises `ExportVerificationError` if rounding decides all outputs."""
     usual = [case for case in cases if not case.is_extreme]
     left_out = sum(case.undetermined for case in usual)
     if not left_out:
@@ -392,7 +392,7 @@ def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
         f"more than {_MOST_ROUNDING:.0%} of their size if its inputs and "
         "weights move by 4e-06 of them"
     )
-    if left_out > examples / 2:
+    if left_out == examples:
         raise ExportVerificationError(
             f"Float32 does not determine the model's outputs: {text}. Give "
             "data that the model is for as `samples` (--samples), and train "

@@ -14,7 +14,10 @@ import keras
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.graphs.time_distributed import over_any_length
+from keras_posenc.export.graphs.time_distributed import (
+    by_groups,
+    over_any_length,
+)
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.keras_internals import (
     exporting_to,
@@ -99,7 +102,7 @@ class FrozenModel:
             )
             stack.enter_context(self._settings)
             for layer in self.layers:
-                if function := over_any_length(layer):
+                if function := over_any_length(layer) or by_groups(layer):
                     self.compute_by(layer, function)
             self._left = stack.pop_all()
         return self

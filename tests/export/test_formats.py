@@ -221,20 +221,6 @@ def test_capital_letters_in_the_name_of_an_input(kind, make, tmp_path):
     assert kp.verify_export(path, model, verbose=False).passed
 
 
-@pytest.mark.parametrize(
-    "names", [("x", "X"), ("my input", "y"), ("Größe", "y"), ("a.b", "y")]
-)
-@pytest.mark.parametrize("kind", EXPORTS)
-def test_names_that_inputs_cannot_have(kind, names, tmp_path):
-    inputs = [keras.Input((3,), name=name) for name in names]
-    model = keras.Model(inputs, keras.layers.Add()(inputs))
-    export, name = EXPORTS[kind]
-    with pytest.raises(ValueError, match="must be of ASCII") as caught:
-        export(model, tmp_path / name, verbose=False)
-    assert "keras.Model(keras.tree.flatten(x := [" in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_ragged_numbers_of_texts(tmp_path, run_saved_model):
     """What is ragged inside stays so; outputs have zeros, as in Keras."""
     words = keras.layers.TextVectorization(ragged=True)

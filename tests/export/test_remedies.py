@@ -240,6 +240,10 @@ def crossed_by_rolls(x):
     return roll(a, -1, -1) * roll(b, -2, -1) - roll(a, -2, -1) * roll(b, -1, -1)
 
 
+def rank(x):
+    return ops.argmin(x[:, 1], axis=-1)
+
+
 # Refused of an input (4, 3): the operation, the format, the words, the remedy.
 LACKING = {
     "slice_update": (
@@ -259,6 +263,20 @@ LACKING = {
         "litert",
         r"roll\(a, -1, -1\)",
         crossed_by_rolls,
+    ),
+    "in_top_k": (
+        lambda x: ops.cast(ops.in_top_k(rank(x), x[:, 0], 2), "float32"),
+        "onnx",
+        r"InTopKV2: keras\.ops\.any\(keras\.ops\.equal",
+        lambda x: ops.cast(
+            ops.any(
+                ops.equal(
+                    ops.top_k(x[:, 0], 2)[1], ops.expand_dims(rank(x), -1)
+                ),
+                -1,
+            ),
+            "float32",
+        ),
     ),
     "median": (
         lambda x: ops.median(x, axis=2),

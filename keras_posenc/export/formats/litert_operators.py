@@ -48,6 +48,16 @@ def _sign_bit(tf: Any, attributes: Any, bits: Any, mask: Any) -> Any:
     return tf.where(bits < 0, mask, 0)
 
 
+def _floor_divide(tf: Any, _: Any, x: Any, y: Any) -> Any:
+    """Divides in float32, as TensorFlow; FLOOR_DIV does so in float64.
+
+    The converter would multiply by the inverse of a constant.
+    """
+    if not x.dtype.is_floating:
+        return None
+    return tf.floor(x / tf.where(tf.abs(x) >= 0.0, y, x))  # NaN stays NaN
+
+
 def _one_hot(
     tf: Any, attributes: Any, ids: Any, depth: Any, on: Any, off: Any
 ) -> Any:
@@ -126,6 +136,7 @@ def _slice(tf: Any, attributes: Any, x: Any, *bounds: Any) -> Any:
 REWRITTEN: Functions = {
     "BitwiseAnd": _sign_bit,
     "Einsum": einsum,
+    "FloorDiv": _floor_divide,
     "OneHot": _one_hot,
     "Pack": _pack,
     "Reshape": _reshape,

@@ -135,8 +135,11 @@ class EngineTest:
             "targets": [each.request for each in targets],
             "chats": [self._chat] if self._chat else [],
         }
-        step("Running it in LiteRT-LM's engine")
         tokens = sum(len(x.prompt.ids) + len(x.ids) for x in targets)
+        step(
+            f"LiteRT-LM's engine reads {len(texts)} texts, continues "
+            f"{len(prompts)} prompts and scores {tokens:,} tokens"
+        )
         found = run_in_engine(path, request, tokens)
         step("Comparing it with the model")
         ids = parts.tokenize(texts)

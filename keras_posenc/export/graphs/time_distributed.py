@@ -1,4 +1,4 @@
-"""`TimeDistributed` over a dynamic length."""
+"""Layers that exports compute in another way than Keras."""
 
 import inspect
 from collections.abc import Callable
@@ -45,3 +45,27 @@ def over_any_length(layer: Any) -> Callable[..., Any] | None:
 def _flat(tensor: Any) -> Any:
     """Reshapes (batch, seq, ...) to (batch * seq, ...)."""
     return ops.reshape(tensor, (-1, *ops.shape(tensor)[2:]))
+
+
+def by_groups(layer: Any) -> Callable[..., Any] | None:
+    """Returns what to call instead of a `Conv3D` with groups, or None.
+
+    LiteRT and tf2onnx have groups in one and two dimensions alone.
+    """
+    if (
+        type(layer) is not keras.layers.Conv3D
+        or layer.groups == 1
+        or layer.data_format != "channels_last"
+    ):
+        return None
+
+    def call(inputs: Any) -> Any:
+        tensors = inputs, layer.kernel
+        groups = [ops.split(each, layer.groups, -1) for each in tensors]
+        parts = map(layer.convolution_op, *groups)
+        outputs = ops.concatenate([*parts], -1)
+        if layer.use_bias:
+            outputs = outputs + layer.bias
+        return keras.activations.get(layer.activation)(outputs)
+
+    return call

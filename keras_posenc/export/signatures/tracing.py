@@ -40,6 +40,8 @@ def trace(signature: Signature) -> Any:
 @contextlib.contextmanager
 def tracing(signature: Signature) -> Iterator[None]:
     """Raises errors of the model's own code as an `ExportError`."""
+    import tensorflow as tf
+
     # Keras leaves the calls of its layers out, and so which layer it was.
     is_filtering = keras.config.is_traceback_filtering_enabled()
     keras.config.disable_traceback_filtering()
@@ -62,9 +64,12 @@ def tracing(signature: Signature) -> Iterator[None]:
             remedy = (
                 f"\nIf an operation needs sizes that are known, give {code}"
             )
+        reason: Any = error
+        if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
+            reason = "its Python code needs a number that only a run knows"
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
-            f"signature '{signature.name}'{_where(error)}: {error}{remedy}"
+            f"signature '{signature.name}'{_where(error)}: {reason}{remedy}"
         ) from error
     finally:
         if is_filtering:
