@@ -26,9 +26,8 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "mutants"
@@ -57,10 +56,10 @@ class Fault(NamedTuple):
     old: str
     new: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.file}:{self.line} {self.old!r} -> {self.new!r}"
 
-    def lines(self) -> list[str]:
+    def lines(self):
         """The lines of the file with the fault in it."""
         text = (ROOT / self.file).read_text("utf-8")
         lines = text.splitlines(keepends=True)
@@ -73,9 +72,9 @@ class Fault(NamedTuple):
 # ---- Drawing
 
 
-def draw(each: int, seed: int, only: str) -> list[Fault]:
+def draw(each, seed, only):
     """Draws so many faults of each part of the package."""
-    parts: dict[str, list[Fault]] = collections.defaultdict(list)
+    parts = collections.defaultdict(list)
     for path in sorted(ROOT.glob("keras_posenc*/**/*.py")):
         file = path.relative_to(ROOT).as_posix()
         parts[part_of(file)] += faults_of(file, path.read_text("utf-8"))
@@ -88,12 +87,12 @@ def draw(each: int, seed: int, only: str) -> list[Fault]:
     return drawn
 
 
-def part_of(file: str) -> str:
+def part_of(file):
     top, *below = file.split("/")
     return below[0] if top == "keras_posenc" and len(below) > 1 else top
 
 
-def faults_of(file: str, text: str) -> list[Fault]:
+def faults_of(file, text):
     lines = [line.encode() for line in text.splitlines()]
     found = []
     for name, function in functions_of(ast.parse(text).body):
@@ -103,9 +102,7 @@ def faults_of(file: str, text: str) -> list[Fault]:
     return found
 
 
-def functions_of(
-    body: list[ast.stmt], above: str = ""
-) -> Iterator[tuple[str, ast.FunctionDef]]:
+def functions_of(body, above=""):
     """Yields the outermost functions, and those of classes."""
     for each in body:
         if isinstance(each, ast.FunctionDef):
@@ -114,9 +111,7 @@ def functions_of(
             yield from functions_of(each.body, f"{above}{each.name}.")
 
 
-def changes(
-    function: ast.FunctionDef, lines: list[bytes]
-) -> Iterator[tuple[int, int, int, str]]:
+def changes(function, lines):
     """Yields lines, where in them something changes, and to what."""
     for node in computing(function.body):
         match node:
@@ -144,7 +139,7 @@ def changes(
                     yield test.lineno, start, end, f"(not ({text}))"
 
 
-def computing(nodes: list[Any]) -> Iterator[ast.AST]:
+def computing(nodes):
     """Yields what computes answers: no messages, types or defaults."""
     for node in nodes:
         if isinstance(
@@ -160,9 +155,7 @@ def computing(nodes: list[Any]) -> Iterator[ast.AST]:
             yield from computing([x for x in several if isinstance(x, ast.AST)])
 
 
-def between(
-    left: Any, right: Any, lines: list[bytes]
-) -> Iterator[tuple[int, int, int, str]]:
+def between(left, right, lines):
     """Yields the change of an operator that is alone between two sides."""
     line, start = left.end_lineno, left.end_col_offset
     gap = lines[line - 1][start : right.col_offset].decode()
@@ -178,14 +171,14 @@ def between(
 class Times:
     """Notes how long each test takes, as a plugin of pytest."""
 
-    def __init__(self) -> None:
-        self.seconds: collections.Counter[str] = collections.Counter()
+    def __init__(self):
+        self.seconds = collections.Counter()
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
+    def pytest_runtest_logreport(self, report):
         self.seconds[report.nodeid] += report.duration
 
 
-def note(tests: list[str]) -> None:
+def note(tests):
     """Runs the tests, and keeps who runs which line, and for how long."""
     import pytest
 
@@ -211,14 +204,14 @@ def note(tests: list[str]) -> None:
 class Notes:
     """The tests that run a line, the shortest first."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         from coverage import CoverageData
 
         self._data = CoverageData(str(FOLDER / "lines"))
         self._data.read()
         self._seconds = json.loads((FOLDER / "seconds.json").read_text())
 
-    def tests_of(self, fault: Fault) -> list[str]:
+    def tests_of(self, fault):
         if fault.file.startswith(WORKER):
             return [test for test in TESTS_OF_WORKER if (ROOT / test).exists()]
         lines = self._data.contexts_by_lineno(str(ROOT / fault.file))
@@ -240,7 +233,7 @@ class Notes:
 # ---- Asking
 
 
-def ask(fault: Fault, tests: list[str]) -> str:
+def ask(fault, tests):
     """Returns "killed", "survived", or "not run"."""
     if not tests:
         return "not run"
@@ -269,7 +262,7 @@ def ask(fault: Fault, tests: list[str]) -> str:
     return "killed"  # it does not end
 
 
-def in_child(fault: Fault, tests: list[str]) -> int:
+def in_child(fault, tests):
     import pytest
 
     with tempfile.TemporaryDirectory() as folder:
@@ -284,7 +277,7 @@ def in_child(fault: Fault, tests: list[str]) -> int:
         )
 
 
-def change(fault: Fault) -> None:
+def change(fault):
     """Gives the function, wherever it is held, the code with the fault."""
     import linecache
 
@@ -305,7 +298,7 @@ def change(fault: Fault) -> None:
             each.__code__ = new
 
 
-def code_of(code: types.CodeType, name: str) -> types.CodeType:
+def code_of(code, name):
     first, _, rest = name.partition(".")
     found = [
         each
@@ -315,7 +308,7 @@ def code_of(code: types.CodeType, name: str) -> types.CodeType:
     return code_of(found, rest) if rest else found
 
 
-def change_worker(fault: Fault, folder: Path) -> None:
+def change_worker(fault, folder):
     """Lets workers be started from a copy of their files with the fault."""
     worker = importlib.import_module(WORKER)
     shutil.copytree(ROOT / WORKER, folder / WORKER)
@@ -323,7 +316,7 @@ def change_worker(fault: Fault, folder: Path) -> None:
     worker.__file__ = str(folder / WORKER / "__init__.py")
 
 
-def main() -> int:
+def main():
     """Returns 1 if more than a share of the faults survives."""
     options = parse()
     faults = draw(options.each, options.seed, options.only)
@@ -336,7 +329,7 @@ def main() -> int:
     notes = Notes()
     for name in ("tensorflow", "keras_posenc"):
         importlib.import_module(name)
-    counts: dict[str, collections.Counter[str]] = {}
+    counts = {}
     for number, fault in enumerate(faults, 1):
         start = time.monotonic()
         found = ask(fault, notes.tests_of(fault))
@@ -356,7 +349,7 @@ def main() -> int:
     return int(total["killed"] < options.least / 100 * total.total())
 
 
-def parse() -> argparse.Namespace:
+def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--each", type=int, default=31, help="faults of each part (31)"

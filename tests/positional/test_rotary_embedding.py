@@ -245,11 +245,7 @@ def test_partial_leaves_the_rest():
 
 @pytest.mark.parametrize(
     ("shape", "sequence_axis", "feature_axis"),
-    [
-        ((2, 4, 9), 2, 1),
-        ((2, 9, 3, 4), 1, -1),
-        ((2, 3, 9, 4), -2, -1),
-    ],
+    [((2, 4, 9), 2, 1), ((2, 9, 3, 4), 1, -1), ((2, 3, 9, 4), -2, -1)],
 )
 def test_axes(shape, sequence_axis, feature_axis, near):
     layer = kp.RotaryEmbedding(
@@ -267,14 +263,6 @@ def test_axes(shape, sequence_axis, feature_axis, near):
     near(np.moveaxis(got, ends, (-2, -1)), want, turned_bound(x, 9 * UNIT))
     spec = layer.compute_output_spec(keras.KerasTensor(shape))
     assert spec.shape == shape
-
-
-def test_segments_start_again(near):
-    layer = kp.RotaryEmbedding()
-    x = np.random.default_rng(8).normal(size=(1, 5, 4)).astype("float32")
-    segment_ids = np.array([[1, 1, 2, 2, 2]])
-    got = layer(x, segment_ids=segment_ids, start_index=3)
-    near(got, numpy(layer(x, positions=[3, 4, 3, 4, 5])), 0)
 
 
 def test_scaling_of_a_config():
