@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import json
 from collections.abc import Callable
 
 import keras
@@ -539,7 +538,11 @@ MORE_OF_THE_SAME = (
     "attention-temperature",
     "attention-rotary-sections",
     "attention-xpos",
+    "attention-kerple",
     "rotary-dynamic",
+    "encoding-alone",
+    "index-add",
+    "pooling-sqrt",
 )
 
 
@@ -731,25 +734,6 @@ def near(actual, expected, tolerance):
 
 
 # ---- Configuration and files
-
-
-def test_config_makes_the_same_layer(entry):
-    extra = {"dropout": 0.25} if entry.dropout else {}
-    layer = entry.make(name="a_name", trainable=False, **extra)
-    config = layer.get_config()
-    twin = type(layer).from_config(json.loads(json.dumps(config)))
-    assert twin.get_config() == config
-    assert twin.name == "a_name"
-    assert not twin.trainable
-    for each in (layer, twin):
-        each.build((None, None, DIM))
-    randomised(layer, 7)
-    twin.set_weights(layer.get_weights())
-    x, extra = sequences(), tensors(entry.together, MASK)
-    np.testing.assert_array_equal(
-        numpy(twin(x, **under(twin, MASK), **extra)),
-        numpy(layer(x, **under(layer, MASK), **extra)),
-    )
 
 
 def test_keras_file_round_trip(entry, tmp_path):
@@ -1270,6 +1254,7 @@ def test_dropout_drops_in_training_alone(entry):
     if not entry.dropout:
         pytest.skip("the layer has no dropout")
     layer, plain = built(entry, dropout=0.5), built(entry, dropout=0.0)
+    assert type(layer).from_config(layer.get_config()).dropout == 0.5
     layer.set_weights(plain.get_weights())
     x = sequences()
     expected = numpy(plain(x, **under(plain, MASK)))
@@ -1318,20 +1303,15 @@ def test_compiled_training_step_is_the_eager_one():
         near(compiled, eager, bound(entry, eager))
 
 
-@pytest.fixture(scope="module")
-def exported(everything, tmp_path_factory):
-    """Where all of them were exported to, by Keras itself."""
-    path = str(tmp_path_factory.mktemp("exported") / "everything")
-    everything.model.export(path, format="tf_saved_model", verbose=False)
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_plain_export_serves_the_same(everything, exported):
+def test_plain_export_serves_the_same(everything, tmp_path):
+    """By Keras itself."""
     import tensorflow as tf
 
-    served = tf.saved_model.load(exported)
+    path = str(tmp_path / "everything")
+    everything.model.export(path, format="tf_saved_model", verbose=False)
+    served = tf.saved_model.load(path)
     everything.check(
         lambda inputs: served.serve(list(inputs.values())),
         (MASK, *masks_of_lengths(1, 65), *NOTHING),
@@ -1340,25 +1320,15 @@ def test_plain_export_serves_the_same(everything, exported):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_runs_in_litert_at_every_length(everything, exported):
-    import tensorflow as tf
+def test_runs_in_litert_and_knows_every_size_before(everything, tmp_path):
     from ai_edge_litert.interpreter import Interpreter
 
-    converter = tf.lite.TFLiteConverter.from_saved_model(
-        exported, signature_keys=["serving_default"]
-    )
-    interpreter = Interpreter(model_content=converter.convert())
-    runner = interpreter.get_signature_runner("serving_default")
+    path = tmp_path / "everything.tflite"
+    kp.export_litert(everything.model, path, verify=False, verbose=False)
+    runner = Interpreter(str(path)).get_signature_runner("serving_default")
     everything.check(
         lambda inputs: runner(**inputs), masks_of_lengths(1, 2, 7, 65)
     )
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow
-def test_litert_knows_every_size_before_a_run(everything, tmp_path):
-    path = tmp_path / "everything.tflite"
-    kp.export_litert(everything.model, path, verify=False, verbose=False)
     check_sizes_before_a_run(
         path,
         [

@@ -115,22 +115,6 @@ def test_fourier_begins_near_a_rotation(near):
 # ---- Both
 
 
-@pytest.mark.parametrize(
-    "make",
-    [kp.positions.PolarEmbedding, lambda: kp.positions.FourierEmbedding(100)],
-)
-def test_out_of_reach_is_nan(make):
-    position = built(make())
-    x = ops.convert_to_tensor(draw(1, HEADS, 2, DIM))
-    for bad in (np.nan, 2.0**24 + 2):
-        for hook in ("rotate", "rotate_keys"):
-            outputs = numpy(
-                position.turned(hook, x, np.array([[1, bad]], "float32"), {})
-            )
-            assert np.isnan(outputs[0, :, 1]).any()
-            assert np.isfinite(outputs[0, :, 0]).all()
-
-
 def test_a_subclass_has_its_own_hook():
     """What a class keeps for other blocks is of its own `rotate` alone."""
 

@@ -153,7 +153,6 @@ STANDINGS = {
     "default": ({}, {}, ROWS),
     "start-negative": ({}, {"start_index": -7}, ROWS - 7),
     "start-np.uint8": ({}, {"start_index": np.uint8(255)}, 255 + ROWS),
-    "start-list": ({}, {"start_index": [3, -4]}, [ROWS + 3, ROWS - 4]),
     "start-batch": (
         {},
         {"start_index": np.array([2**20, -70])},
@@ -172,7 +171,6 @@ STANDINGS = {
         {"positions": np.stack([ROWS, 10 * ROWS + 0.25])},
         [ROWS, 10 * ROWS + 0.25],
     ),
-    "segments-list": ({}, {"segment_ids": IDS.tolist()}, IN_SEGMENT),
     "segments-one-row": ({}, {"segment_ids": IDS[:1]}, IN_SEGMENT[0]),
     "segments-start-batch": (
         {},
@@ -214,19 +212,25 @@ def test_graphs_of_unknown_shapes(jit_compile, near, encoding_bound):
     layer = kp.PositionalEncoding(merge_mode=None)
     signature = [
         tf.TensorSpec((None, None, DIM)),
-        {"start_index": tf.TensorSpec([None], "int32")},
+        {
+            "start_index": tf.TensorSpec([None], "int32"),
+            "segment_ids": tf.TensorSpec([None, None], "int32"),
+        },
     ]
     graph = tf.function(
         lambda inputs, call: layer(inputs, **call),
         jit_compile=jit_compile,
         input_signature=signature,
     )
-    start = {"start_index": np.array([100, -3], "int32")}
+    start = np.array([100, -3], "int32")
     for length in (0, 1, 64, 130):
-        positions = start["start_index"][:, np.newaxis] + np.arange(length)
+        ids = np.stack([np.arange(length) // 70, np.arange(length) % 9 // 5])
+        call = {"start_index": start, "segment_ids": ids.astype("int32")}
+        places = reference.positions_from_segments(ids)
+        positions = start[:, np.newaxis] + places
         want = reference.positional_encoding(positions, DIM)
         bound = encoding_bound(positions, want)
-        near(graph(random_inputs(2, length, DIM), start), want, bound)
+        near(graph(random_inputs(2, length, DIM), call), want, bound)
 
 
 @pytest.mark.parametrize(

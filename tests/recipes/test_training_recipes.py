@@ -55,19 +55,20 @@ def test_jobset_agrees_with_itself(jobset):
     assert mounts["/shared"] in {each["name"] for each in pod["volumes"]}
 
 
-# What srun does, a signal that the script gets meanwhile, its exit status, and
-# whether the job is queued again.
+# What srun does, a signal that the script gets meanwhile, how often the job was
+# queued again, the exit status, and whether it is queued again now.
 RUNS = [
-    ("true", None, 0, False),
-    ("exit 134", None, 134, True),
-    ("exec sleep 5", signal.SIGUSR1, 0, True),  # its time is over
-    ("exec sleep 5", signal.SIGTERM, -signal.SIGTERM, False),  # cancelled
+    ("true", None, "0", 0, False),
+    ("exit 134", None, "0", 134, True),
+    ("exit 134", None, "20", 134, False),
+    ("exec sleep 5", signal.SIGUSR1, "0", 0, True),  # its time is over
+    ("exec sleep 5", signal.SIGTERM, "0", -signal.SIGTERM, False),  # cancelled
 ]
 
 
-@pytest.mark.parametrize(("srun", "sent", "code", "requeued"), RUNS)
+@pytest.mark.parametrize(("srun", "sent", "restarts", "code", "requeued"), RUNS)
 def test_slurm_queues_again_what_did_not_end(
-    tmp_path, srun, sent, code, requeued
+    tmp_path, srun, sent, restarts, code, requeued
 ):
     """With stand-ins for Slurm's programs."""
     bash = shutil.which("bash")
@@ -84,7 +85,7 @@ def test_slurm_queues_again_what_did_not_end(
         env={
             "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
             "SLURM_JOB_ID": "7",
-            "SLURM_RESTART_COUNT": "0",
+            "SLURM_RESTART_COUNT": restarts,
             "SLURM_CPUS_PER_TASK": "8",
         },
         stderr=subprocess.DEVNULL,
