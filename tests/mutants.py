@@ -15,6 +15,7 @@ its files, as it runs in processes of its own.
 import argparse
 import ast
 import collections
+import copy
 import gc
 import importlib
 import json
@@ -38,10 +39,12 @@ PLAIN = (*("-m", "not slow"), *("-p", "no:randomly"), "-q")
 SECONDS = 20  # that the tests of a fault take together, at most
 BROKEN = 99  # the exit status of a process that could not ask
 OTHERS = {
-    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="},
-    **{"is": "is not", "is not": "is", "in": "not in", "not in": "in"},
-    **{"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "//"},
-    **{"**": "*", "and": "or", "or": "and"},
+    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
+    **{ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn},
+    **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.NotIn: ast.In},
+    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div},
+    **{ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv},
+    **{ast.Pow: ast.Mult, ast.And: ast.Or, ast.Or: ast.And},
 }
 
 
@@ -96,9 +99,13 @@ def faults_of(file, text):
     lines = [line.encode() for line in text.splitlines()]
     found = []
     for name, function in functions_of(ast.parse(text).body):
-        for line, start, end, new in changes(function, lines):
-            old = lines[line - 1][start:end].decode()
-            found.append(Fault(file, name, line, start, end, old, new))
+        for node, other in changes(function):
+            start, end = node.col_offset, node.end_col_offset
+            if node.lineno == node.end_lineno:
+                old = lines[node.lineno - 1][start:end].decode()
+                new = f"({ast.unparse(other)})"
+                place = node.lineno, start, end
+                found.append(Fault(file, name, *place, old, new))
     return found
 
 
@@ -111,32 +118,28 @@ def functions_of(body, above=""):
             yield from functions_of(each.body, f"{above}{each.name}.")
 
 
-def changes(function, lines):
-    """Yields lines, where in them something changes, and to what."""
+def changes(function):
+    """Yields expressions, and what each may become."""
     for node in computing(function.body):
-        match node:
-            case (
-                ast.Compare(left=left, ops=[_], comparators=[right])
-                | ast.BinOp(left=left, right=right)
-                | ast.BoolOp(values=[left, right, *_])
-            ):
-                yield from between(left, right, lines)
+        other = copy.deepcopy(node)
+        match other:
+            case ast.Compare(ops=[operator]):
+                other.ops = [OTHERS[type(operator)]()]
+            case ast.BinOp(op=operator) | ast.BoolOp(op=operator):
+                if type(operator) not in OTHERS:
+                    continue
+                other.op = OTHERS[type(operator)]()
             case ast.UnaryOp(op=ast.Not()):
-                start = node.col_offset
-                yield node.lineno, start, start + len("not"), ""
-            case ast.Constant(value=bool() | int() | float() as value):
-                other = not value if isinstance(value, bool) else value + 1
-                yield (
-                    node.lineno,
-                    node.col_offset,
-                    node.end_col_offset,
-                    f"{other!r}",
-                )
+                other = other.operand
+            case ast.Constant(value=bool() as value):
+                other.value = not value
+            case ast.Constant(value=int() | float() as value):
+                other.value = value + 1
             case ast.If(test=test) | ast.IfExp(test=test):
-                if test.lineno == test.end_lineno:
-                    start, end = test.col_offset, test.end_col_offset
-                    text = lines[test.lineno - 1][start:end].decode()
-                    yield test.lineno, start, end, f"(not ({text}))"
+                node, other = node.test, ast.UnaryOp(ast.Not(), test)
+            case _:
+                continue
+        yield node, other
 
 
 def computing(nodes):
@@ -153,16 +156,6 @@ def computing(nodes):
         for child in children.values():
             several = child if isinstance(child, list) else [child]
             yield from computing([x for x in several if isinstance(x, ast.AST)])
-
-
-def between(left, right, lines):
-    """Yields the change of an operator that is alone between two sides."""
-    line, start = left.end_lineno, left.end_col_offset
-    gap = lines[line - 1][start : right.col_offset].decode()
-    sign = gap.strip(" ()")
-    if line == right.lineno and sign in OTHERS:
-        start += gap.index(sign)
-        yield line, start, start + len(sign), OTHERS[sign]
 
 
 # ---- Which tests run which lines

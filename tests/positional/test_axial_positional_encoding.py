@@ -82,11 +82,18 @@ def test_any_grid(shape, dim, layout, last_axis_first, max_wavelength, near):
     near(alone(inputs, **config), np.stack([want] * 2), 2.1e-7)
 
 
-@pytest.mark.tensorflow
-def test_float64(near):
-    layer = kp.AxialPositionalEncoding(merge_mode=None, dtype="float64")
-    want = reference.axial_encoding((300, 3), 16)
-    near(layer(draw(2, 300, 3, 16)), np.stack([want] * 2), 1e-12)
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param("float64", marks=pytest.mark.tensorflow), "mixed_bfloat16"],
+)
+def test_other_precisions(dtype, near, half_ulp):
+    """Of rows that bfloat16 does not tell apart."""
+    layer = kp.AxialPositionalEncoding(merge_mode=None, dtype=dtype)
+    want = reference.axial_encoding((600, 3), 16)
+    bound = 1e-12
+    if dtype != "float64":
+        bound = 2.1e-7 + half_ulp(np.abs(want) + 2.1e-7, "bfloat16")
+    near(layer(draw(1, 600, 3, 16))[0], want, bound)
 
 
 @pytest.mark.parametrize("last_axis_first", [False, True])
