@@ -18,7 +18,6 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 MUTANTS ?=
 CTRANSLATE2 ?=
-SOAK ?= --requests 20000 --swaps 3
 EXTRAS ?=
 ZOO ?=
 
@@ -47,7 +46,7 @@ STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 	compare-positions \
 	lint format test-oldest test-newest test-backends test-jax test-torch \
 	test-hosts test-spark test-beam test-ray test-web test-arm docs test-docs \
-	kill-test soak fuzz mutants zoo dist test-dist test-images lock clean
+	kill-test fuzz mutants zoo dist test-dist test-images lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
 
@@ -148,7 +147,7 @@ have-java:
 	@command -v java >/dev/null || { \
 		echo 'Java is missing: apt-get install default-jre-headless'; exit 1; }
 
-test-spark: have-java $(VENV)/.installed $(SPARK)/.installed ## Score with PySpark, its workers killed
+test-spark: have-java $(VENV)/.installed $(SPARK)/.installed ## Score with PySpark
 	SPARK_PYTHON=$(abspath $(SPARK)/bin/python) $(ENGINE) -k spark
 
 test-beam: $(VENV)/.installed $(BEAM)/.installed ## Score with Apache Beam
@@ -197,13 +196,6 @@ test-docs: have-browser $(VENV)/.installed tests/web/node_modules docs ## Try th
 kill-test: $(VENV)/.installed ## Kill 200 exporters and 50 scorers at random instants
 	$(VENV)/bin/python tests/export/ground/kill_test.py --kills 200
 	$(VENV)/bin/python tests/scoring/kill_test.py --kills 50
-
-# By the script's own options (SOAK=) 200 000 times and with 10 swaps, which
-# takes about half an hour.
-soak: $(VENV)/.installed ## Ask served exports of each format 20 000 times; SOAK= for 200 000
-	$(VENV)/bin/python tests/recipes/soak.py $(SOAK)
-	$(VENV)/bin/python tests/recipes/soak.py --format litert $(SOAK) --swaps 800
-	$(VENV)/bin/python tests/recipes/soak.py --format onnx $(SOAK)
 
 fuzz: $(VENV)/.installed ## Read and run 10 000 damaged files
 	$(VENV)/bin/python tests/export/inspection/fuzz.py --count 10000

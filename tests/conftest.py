@@ -8,8 +8,6 @@ import re
 import sys
 import typing
 import unicodedata
-from collections.abc import Callable, Generator
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -42,7 +40,7 @@ if sys.version_info < (3, 12):
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Keep pytest-randomly to the order: its seeds differ in every run.
 
     It sets them after `fixed_seeds`, as a test is called, and Keras draws the
@@ -53,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, Any, Any]:
+def pytest_collection():
     """Spare the tests what they pay for again and again, and do not need.
 
     Python from going through all that is imported, and through what is in use:
@@ -74,7 +72,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def collected_garbage() -> Generator[None]:
+def collected_garbage():
     """Circles of a file's objects go with it.
 
     What stays is not looked at again: else each file takes longer than the one
@@ -86,22 +84,20 @@ def collected_garbage() -> Generator[None]:
 
 
 @pytest.fixture(autouse=True)
-def fixed_seeds() -> None:
+def fixed_seeds():
     """The same weights and dropout masks in every run."""
     set_seeds()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any],
-) -> Generator[None, Any, Any]:
+def pytest_fixture_setup(fixturedef):
     """... and in what several tests share, whichever of them is first."""
     if fixturedef.scope != "function":
         set_seeds()
     return (yield)
 
 
-def set_seeds() -> None:
+def set_seeds():
     """Seeds all that Keras draws from.
 
     But for TensorFlow's own generator, which neither Keras nor the package
@@ -117,14 +113,14 @@ def set_seeds() -> None:
         sys.modules["keras"].utils.set_random_seed(0)
 
 
-def as_float64(x: Any) -> np.ndarray:
+def as_float64(x):
     """Numbers of any dtype, on any backend or none, in NumPy float64."""
     if "keras" in sys.modules and sys.modules["keras"].ops.is_tensor(x):
         x = sys.modules["keras"].ops.convert_to_numpy(x)
     return np.asarray(x).astype("float64")
 
 
-def half_ulp(values: Any, dtype: str) -> np.ndarray:
+def half_ulp(values, dtype):
     """What rounding numbers of this size to `dtype` costs at most."""
     bits, smallest = {
         "float16": (11, -13),
@@ -137,9 +133,7 @@ def half_ulp(values: Any, dtype: str) -> np.ndarray:
     return np.ldexp(0.5, np.maximum(exponent, smallest) - bits)
 
 
-def encoding_bound(
-    positions: Any, expected: Any, dtype: str = "float32"
-) -> np.ndarray:
+def encoding_bound(positions, expected, dtype="float32"):
     """How far the encodings of `positions` may be from those expected.
 
     k tables composed cost (3.12 k - 2.82) 2**-24 in float32: 2 tables below
@@ -165,7 +159,7 @@ def encoding_bound(
     return bound + half_ulp(np.abs(expected) + bound, dtype)
 
 
-def assert_near(actual: Any, expected: Any, tolerance: Any = 0.0) -> None:
+def assert_near(actual, expected, tolerance=0.0):
     """Equal shapes, no NaN, every entry within its absolute tolerance."""
     actual, expected = as_float64(actual), as_float64(expected)
     assert actual.shape == expected.shape
@@ -185,17 +179,17 @@ def assert_near(actual: Any, expected: Any, tolerance: Any = 0.0) -> None:
 
 
 @pytest.fixture(scope="session", name="half_ulp")
-def half_ulp_fixture() -> Callable[..., np.ndarray]:
+def half_ulp_fixture():
     return half_ulp
 
 
 @pytest.fixture(scope="session", name="encoding_bound")
-def encoding_bound_fixture() -> Callable[..., np.ndarray]:
+def encoding_bound_fixture():
     return encoding_bound
 
 
 @pytest.fixture(scope="session")
-def near() -> Callable[..., None]:
+def near():
     return assert_near
 
 
@@ -207,10 +201,10 @@ IGNORABLE = re.compile(
 )
 
 
-def normalize(text: str) -> str:
+def normalize(text):
     """`normalize` of export/web, export/ios and export/android once more."""
 
-    def fold_case(letter: str) -> str:
+    def fold_case(letter):
         if letter == "\u0131":
             return letter
         if unicodedata.name(letter, "").startswith("CHEROKEE"):
@@ -230,13 +224,13 @@ BLANK = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 
 
 @pytest.fixture(scope="session")
-def mediapipe_normalize() -> Callable[[str], str]:
+def mediapipe_normalize():
     """What apps do to a text before MediaPipe sees it."""
     return normalize
 
 
 @pytest.fixture(scope="session")
-def characters() -> list[str]:
+def characters():
     """Texts of every character that Python knows, each inside of a word.
 
     But for U+1171E, which Unicode 17 no longer calls a nonspacing mark.

@@ -15,6 +15,7 @@ its files, as it runs in processes of its own.
 import argparse
 import ast
 import collections
+import copy
 import gc
 import importlib
 import json
@@ -26,9 +27,8 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "mutants"
@@ -39,10 +39,12 @@ PLAIN = (*("-m", "not slow"), *("-p", "no:randomly"), "-q")
 SECONDS = 20  # that the tests of a fault take together, at most
 BROKEN = 99  # the exit status of a process that could not ask
 OTHERS = {
-    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="},
-    **{"is": "is not", "is not": "is", "in": "not in", "not in": "in"},
-    **{"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "//"},
-    **{"**": "*", "and": "or", "or": "and"},
+    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
+    **{ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn},
+    **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.NotIn: ast.In},
+    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div},
+    **{ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv},
+    **{ast.Pow: ast.Mult, ast.And: ast.Or, ast.Or: ast.And},
 }
 
 
@@ -57,10 +59,10 @@ class Fault(NamedTuple):
     old: str
     new: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.file}:{self.line} {self.old!r} -> {self.new!r}"
 
-    def lines(self) -> list[str]:
+    def lines(self):
         """The lines of the file with the fault in it."""
         text = (ROOT / self.file).read_text("utf-8")
         lines = text.splitlines(keepends=True)
@@ -73,9 +75,9 @@ class Fault(NamedTuple):
 # ---- Drawing
 
 
-def draw(each: int, seed: int, only: str) -> list[Fault]:
+def draw(each, seed, only):
     """Draws so many faults of each part of the package."""
-    parts: dict[str, list[Fault]] = collections.defaultdict(list)
+    parts = collections.defaultdict(list)
     for path in sorted(ROOT.glob("keras_posenc*/**/*.py")):
         file = path.relative_to(ROOT).as_posix()
         parts[part_of(file)] += faults_of(file, path.read_text("utf-8"))
@@ -88,24 +90,26 @@ def draw(each: int, seed: int, only: str) -> list[Fault]:
     return drawn
 
 
-def part_of(file: str) -> str:
+def part_of(file):
     top, *below = file.split("/")
     return below[0] if top == "keras_posenc" and len(below) > 1 else top
 
 
-def faults_of(file: str, text: str) -> list[Fault]:
+def faults_of(file, text):
     lines = [line.encode() for line in text.splitlines()]
     found = []
     for name, function in functions_of(ast.parse(text).body):
-        for line, start, end, new in changes(function, lines):
-            old = lines[line - 1][start:end].decode()
-            found.append(Fault(file, name, line, start, end, old, new))
+        for node, other in changes(function):
+            start, end = node.col_offset, node.end_col_offset
+            if node.lineno == node.end_lineno:
+                old = lines[node.lineno - 1][start:end].decode()
+                new = f"({ast.unparse(other)})"
+                place = node.lineno, start, end
+                found.append(Fault(file, name, *place, old, new))
     return found
 
 
-def functions_of(
-    body: list[ast.stmt], above: str = ""
-) -> Iterator[tuple[str, ast.FunctionDef]]:
+def functions_of(body, above=""):
     """Yields the outermost functions, and those of classes."""
     for each in body:
         if isinstance(each, ast.FunctionDef):
@@ -114,37 +118,31 @@ def functions_of(
             yield from functions_of(each.body, f"{above}{each.name}.")
 
 
-def changes(
-    function: ast.FunctionDef, lines: list[bytes]
-) -> Iterator[tuple[int, int, int, str]]:
-    """Yields lines, where in them something changes, and to what."""
+def changes(function):
+    """Yields expressions, and what each may become."""
     for node in computing(function.body):
-        match node:
-            case (
-                ast.Compare(left=left, ops=[_], comparators=[right])
-                | ast.BinOp(left=left, right=right)
-                | ast.BoolOp(values=[left, right, *_])
-            ):
-                yield from between(left, right, lines)
+        other = copy.deepcopy(node)
+        match other:
+            case ast.Compare(ops=[operator]):
+                other.ops = [OTHERS[type(operator)]()]
+            case ast.BinOp(op=operator) | ast.BoolOp(op=operator):
+                if type(operator) not in OTHERS:
+                    continue
+                other.op = OTHERS[type(operator)]()
             case ast.UnaryOp(op=ast.Not()):
-                start = node.col_offset
-                yield node.lineno, start, start + len("not"), ""
-            case ast.Constant(value=bool() | int() | float() as value):
-                other = not value if isinstance(value, bool) else value + 1
-                yield (
-                    node.lineno,
-                    node.col_offset,
-                    node.end_col_offset,
-                    f"{other!r}",
-                )
+                other = other.operand
+            case ast.Constant(value=bool() as value):
+                other.value = not value
+            case ast.Constant(value=int() | float() as value):
+                other.value = value + 1
             case ast.If(test=test) | ast.IfExp(test=test):
-                if test.lineno == test.end_lineno:
-                    start, end = test.col_offset, test.end_col_offset
-                    text = lines[test.lineno - 1][start:end].decode()
-                    yield test.lineno, start, end, f"(not ({text}))"
+                node, other = node.test, ast.UnaryOp(ast.Not(), test)
+            case _:
+                continue
+        yield node, other
 
 
-def computing(nodes: list[Any]) -> Iterator[ast.AST]:
+def computing(nodes):
     """Yields what computes answers: no messages, types or defaults."""
     for node in nodes:
         if isinstance(
@@ -160,32 +158,20 @@ def computing(nodes: list[Any]) -> Iterator[ast.AST]:
             yield from computing([x for x in several if isinstance(x, ast.AST)])
 
 
-def between(
-    left: Any, right: Any, lines: list[bytes]
-) -> Iterator[tuple[int, int, int, str]]:
-    """Yields the change of an operator that is alone between two sides."""
-    line, start = left.end_lineno, left.end_col_offset
-    gap = lines[line - 1][start : right.col_offset].decode()
-    sign = gap.strip(" ()")
-    if line == right.lineno and sign in OTHERS:
-        start += gap.index(sign)
-        yield line, start, start + len(sign), OTHERS[sign]
-
-
 # ---- Which tests run which lines
 
 
 class Times:
     """Notes how long each test takes, as a plugin of pytest."""
 
-    def __init__(self) -> None:
-        self.seconds: collections.Counter[str] = collections.Counter()
+    def __init__(self):
+        self.seconds = collections.Counter()
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
+    def pytest_runtest_logreport(self, report):
         self.seconds[report.nodeid] += report.duration
 
 
-def note(tests: list[str]) -> None:
+def note(tests):
     """Runs the tests, and keeps who runs which line, and for how long."""
     import pytest
 
@@ -211,14 +197,14 @@ def note(tests: list[str]) -> None:
 class Notes:
     """The tests that run a line, the shortest first."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         from coverage import CoverageData
 
         self._data = CoverageData(str(FOLDER / "lines"))
         self._data.read()
         self._seconds = json.loads((FOLDER / "seconds.json").read_text())
 
-    def tests_of(self, fault: Fault) -> list[str]:
+    def tests_of(self, fault):
         if fault.file.startswith(WORKER):
             return [test for test in TESTS_OF_WORKER if (ROOT / test).exists()]
         lines = self._data.contexts_by_lineno(str(ROOT / fault.file))
@@ -240,7 +226,7 @@ class Notes:
 # ---- Asking
 
 
-def ask(fault: Fault, tests: list[str]) -> str:
+def ask(fault, tests):
     """Returns "killed", "survived", or "not run"."""
     if not tests:
         return "not run"
@@ -269,7 +255,7 @@ def ask(fault: Fault, tests: list[str]) -> str:
     return "killed"  # it does not end
 
 
-def in_child(fault: Fault, tests: list[str]) -> int:
+def in_child(fault, tests):
     import pytest
 
     with tempfile.TemporaryDirectory() as folder:
@@ -284,7 +270,7 @@ def in_child(fault: Fault, tests: list[str]) -> int:
         )
 
 
-def change(fault: Fault) -> None:
+def change(fault):
     """Gives the function, wherever it is held, the code with the fault."""
     import linecache
 
@@ -305,7 +291,7 @@ def change(fault: Fault) -> None:
             each.__code__ = new
 
 
-def code_of(code: types.CodeType, name: str) -> types.CodeType:
+def code_of(code, name):
     first, _, rest = name.partition(".")
     found = [
         each
@@ -315,7 +301,7 @@ def code_of(code: types.CodeType, name: str) -> types.CodeType:
     return code_of(found, rest) if rest else found
 
 
-def change_worker(fault: Fault, folder: Path) -> None:
+def change_worker(fault, folder):
     """Lets workers be started from a copy of their files with the fault."""
     worker = importlib.import_module(WORKER)
     shutil.copytree(ROOT / WORKER, folder / WORKER)
@@ -323,7 +309,7 @@ def change_worker(fault: Fault, folder: Path) -> None:
     worker.__file__ = str(folder / WORKER / "__init__.py")
 
 
-def main() -> int:
+def main():
     """Returns 1 if more than a share of the faults survives."""
     options = parse()
     faults = draw(options.each, options.seed, options.only)
@@ -336,7 +322,7 @@ def main() -> int:
     notes = Notes()
     for name in ("tensorflow", "keras_posenc"):
         importlib.import_module(name)
-    counts: dict[str, collections.Counter[str]] = {}
+    counts = {}
     for number, fault in enumerate(faults, 1):
         start = time.monotonic()
         found = ask(fault, notes.tests_of(fault))
@@ -356,7 +342,7 @@ def main() -> int:
     return int(total["killed"] < options.least / 100 * total.total())
 
 
-def parse() -> argparse.Namespace:
+def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--each", type=int, default=31, help="faults of each part (31)"

@@ -6,25 +6,13 @@ layers it judges. Weights come as dictionaries of arrays: kernels of shape
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Weights = Mapping[str, npt.ArrayLike]
 
 
-def get_angles(
-    position: npt.ArrayLike,
-    i: npt.ArrayLike,
-    d_model: float | np.floating,
-    max_wavelength: float = 10000.0,
-) -> FloatArray:
+def get_angles(position, i, d_model, max_wavelength=10000.0):
     """Angle of column `i`: position / max_wavelength^(2 (i // 2) / d_model).
 
     Radians, float64 with its rounding (`positional_encoding` is more exact far
@@ -37,11 +25,8 @@ def get_angles(
 
 
 def positional_encoding(
-    position: int | npt.ArrayLike,
-    d_model: int,
-    max_wavelength: float = 10000.0,
-    layout: str = "interleaved",
-) -> FloatArray:
+    position, d_model, max_wavelength=10000.0, layout="interleaved"
+):
     """Sinusoidal encoding, within 3e-15 for positions up to 2**24.
 
     Of the positions 0 to position - 1, or of an array of real positions: shape
@@ -67,9 +52,7 @@ def positional_encoding(
     return encoding
 
 
-def phases(
-    positions: npt.ArrayLike, rates: npt.ArrayLike
-) -> tuple[FloatArray, FloatArray]:
+def phases(positions, rates):
     """Sines and cosines of positions times rates, within 3e-15 up to 2**24.
 
     `positions` (...) and `rates` (pairs,), in radians per position, give two
@@ -84,9 +67,7 @@ def phases(
     return _wave(whole * head, fine)
 
 
-def _wave(
-    coarse: FloatArray, fine: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _wave(coarse, fine):
     """Sine and cosine of the sum of two angles."""
     sin, cos = np.sin(coarse), np.cos(coarse)
     return (
@@ -95,12 +76,7 @@ def _wave(
     )
 
 
-def shift_matrix(
-    k: float,
-    d_model: int,
-    max_wavelength: float = 10000.0,
-    layout: str = "interleaved",
-) -> FloatArray:
+def shift_matrix(k, d_model, max_wavelength=10000.0, layout="interleaved"):
     """The matrix M_k with PE(pos + k) = M_k @ PE(pos) at every position.
 
     Shape (d_model, d_model), `d_model` even: a rotation for each frequency.
@@ -116,16 +92,14 @@ def shift_matrix(
     return matrix
 
 
-def _columns(pair: int, pairs: int, layout: str) -> tuple[int, int]:
+def _columns(pair, pairs, layout):
     """The two columns of a pair of features."""
     if layout == "interleaved":
         return 2 * pair, 2 * pair + 1
     return pair, pairs + pair
 
 
-def _turn(
-    x: FloatArray, sines: FloatArray, cosines: FloatArray, layout: str
-) -> FloatArray:
+def _turn(x, sines, cosines, layout):
     """Turns pair j of the features by column j of the angles, not the rest."""
     turned = x.copy()
     pairs = sines.shape[-1]
@@ -139,23 +113,23 @@ def _turn(
 
 
 def rotary_rates(
-    rope_type: str,
-    dim: int,
-    max_wavelength: float = 10000.0,
-    length: int = 0,
+    rope_type,
+    dim,
+    max_wavelength=10000.0,
+    length=0,
     *,
-    scaling_factor: float = 1.0,
-    original_max_position_embeddings: int = 1,
-    beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
-    truncate: bool = True,
-    low_freq_factor: float = 1.0,
-    high_freq_factor: float = 4.0,
-    short_factor: Sequence[float] = (),
-    long_factor: Sequence[float] = (),
-    partial_rotary_factor: float = 1.0,
-    clipped_pairs: int = 0,
-) -> FloatArray:
+    scaling_factor=1.0,
+    original_max_position_embeddings=1,
+    beta_fast=32.0,
+    beta_slow=1.0,
+    truncate=True,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    short_factor=(),
+    long_factor=(),
+    partial_rotary_factor=1.0,
+    clipped_pairs=0,
+):
     """Radians per position of each of the dim / 2 pairs of features.
 
     Su et al., RoFormer (2021), section 3.2.2 ("default"); Chen et al.,
@@ -224,12 +198,7 @@ def rotary_rates(
     return rates
 
 
-def rotary_embedding(
-    x: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    rates: npt.ArrayLike,
-    layout: str = "halves",
-) -> FloatArray:
+def rotary_embedding(x, positions, rates, layout="halves"):
     """Turn pair j of the features by positions * rates[j]; leave the rest.
 
     `x` (..., seq, dim), `positions` to broadcast to (..., seq), `rates` in
@@ -240,14 +209,7 @@ def rotary_embedding(
     return _turn(np.asarray(x, np.float64), *phases(positions, rates), layout)
 
 
-def rotate_by_axes(
-    x: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    *,
-    pairs: int,
-    layout: str,
-    max_wavelength: float = 10000.0,
-) -> FloatArray:
+def rotate_by_axes(x, positions, *, pairs, layout, max_wavelength=10000.0):
     """Turn the first pairs of features by the first axis, and so on.
 
     `x` (..., seq, dim), `positions` to broadcast to (..., seq, axes), each of
@@ -264,19 +226,19 @@ def rotate_by_axes(
 
 
 def alibi_bias(
-    query_positions: npt.ArrayLike,
-    key_positions: npt.ArrayLike,
-    num_heads: int,
-    alibi_bias_max: float = 8.0,
-    bidirectional: bool = True,
-) -> FloatArray:
+    query_positions,
+    key_positions,
+    num_heads,
+    alibi_bias_max=8.0,
+    bidirectional=True,
+):
     """Linear biases, (..., heads, query, key), of positions (..., query/key).
 
     Press et al., Train Short, Test Long (2021), section 3, with the slopes of
     their published code where heads are no power of two.
     """
 
-    def slopes(n: int) -> list[float]:
+    def slopes(n):
         if n & (n - 1) == 0:
             return [2 ** (-alibi_bias_max * (h + 1) / n) for h in range(n)]
         below = 2 ** int(math.log2(n))
@@ -288,12 +250,7 @@ def alibi_bias(
     return np.stack([-m * distance for m in slopes(num_heads)], axis=-3)
 
 
-def kerple_bias(
-    distance: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    shape: npt.ArrayLike,
-    variant: str = "log",
-) -> FloatArray:
+def kerple_bias(distance, scale, shape, variant="log"):
     """Kernelised biases, (..., heads, query, key), of distances >= 0.
 
     Chi et al., KERPLE (2022), equation 5: -scale log(1 + shape distance)
@@ -308,13 +265,7 @@ def kerple_bias(
     return np.stack(biases, axis=-3)
 
 
-def fire_bias(
-    query_positions: npt.ArrayLike,
-    key_positions: npt.ArrayLike,
-    rate: float,
-    threshold: float,
-    weights: Weights,
-) -> FloatArray:
+def fire_bias(query_positions, key_positions, rate, threshold, weights):
     """Interpolated biases of keys up to the query, (..., heads, query, key).
 
     Li et al., Functional Interpolation for Relative Positions Improves Long
@@ -333,14 +284,14 @@ def fire_bias(
 
 
 def xpos_scores(
-    query: npt.ArrayLike,
-    key: npt.ArrayLike,
-    query_positions: npt.ArrayLike,
-    key_positions: npt.ArrayLike,
-    scale_base: float = 512.0,
-    max_wavelength: float = 10000.0,
-    layout: str = "halves",
-) -> FloatArray:
+    query,
+    key,
+    query_positions,
+    key_positions,
+    scale_base=512.0,
+    max_wavelength=10000.0,
+    layout="halves",
+):
     """Products of queries and earlier keys, (query, key), with xPos.
 
     Sun et al., A Length-Extrapolatable Transformer (2022), algorithm 1 with the
@@ -365,13 +316,8 @@ def xpos_scores(
 
 
 def polar_scores(
-    query: npt.ArrayLike,
-    key: npt.ArrayLike,
-    query_positions: npt.ArrayLike,
-    key_positions: npt.ArrayLike,
-    bias: npt.ArrayLike,
-    max_wavelength: float = 10000.0,
-) -> FloatArray:
+    query, key, query_positions, key_positions, bias, max_wavelength=10000.0
+):
     """Polar products of queries and keys, (query, key), feature by feature.
 
     Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar
@@ -394,38 +340,7 @@ def polar_scores(
     return scores
 
 
-def fourier_embedding(
-    x: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    coefficients: npt.ArrayLike,
-    training_length: int,
-    max_wavelength: float = 10000.0,
-) -> FloatArray:
-    """Turn pairs j and dim / 2 + j of one head by sums of frequencies.
-
-    Hua et al., Fourier Position Embedding (2024): frequencies that turn less
-    than once in the length of training are zero, and each other pair has a
-    sine and a cosine that are sums of those of all the others. `x` (seq, dim),
-    `positions` (seq,), `coefficients` of sines and of cosines, (2,
-    frequencies, pairs).
-    """
-    x = np.asarray(x, np.float64)
-    half = x.shape[-1] // 2
-    rates = [max_wavelength ** (-j / half) for j in range(half)]
-    rates = [rate for rate in rates if rate * training_length >= 2 * math.pi]
-    sin, cos = phases(positions, rates)
-    of_sines, of_cosines = np.asarray(coefficients, np.float64)
-    turned = x.copy()
-    for j in range(len(rates)):
-        sine = sum(sin[:, i] * of_sines[i, j] for i in range(len(rates)))
-        cosine = sum(cos[:, i] * of_cosines[i, j] for i in range(len(rates)))
-        a, b = x[:, j], x[:, half + j]
-        turned[:, j] = a * cosine - b * sine
-        turned[:, half + j] = a * sine + b * cosine
-    return turned
-
-
-def forgetting_bias(gates: npt.ArrayLike) -> FloatArray:
+def forgetting_bias(gates):
     """Sums of log forget gates, (query, key), of earlier keys; NaN for later.
 
     Lin et al., Forgetting Transformer (2025), equation 5: of the gates, (seq,),
@@ -439,12 +354,7 @@ def forgetting_bias(gates: npt.ArrayLike) -> FloatArray:
     return bias
 
 
-def contextual_bias(
-    query: npt.ArrayLike,
-    key: npt.ArrayLike,
-    embeddings: npt.ArrayLike,
-    visible: npt.ArrayLike,
-) -> FloatArray:
+def contextual_bias(query, key, embeddings, visible):
     """Scores of contextual positions, (query, key).
 
     Golovneva et al., Contextual Position Encoding (2024), equations 3 to 6,
@@ -466,15 +376,13 @@ def contextual_bias(
     return bias
 
 
-def attention_temperature(
-    positions: npt.ArrayLike, attn_scale: float, floor_scale: float
-) -> FloatArray:
+def attention_temperature(positions, attn_scale, floor_scale):
     """Llama 4's factor of the queries at positions of 0 and more."""
     n = np.asarray(positions, np.float64) + 1
     return 1 + attn_scale * np.log(1 + np.floor(n / floor_scale))
 
 
-def positions_from_mask(mask: npt.ArrayLike) -> IntArray:
+def positions_from_mask(mask):
     """Position of each token among the real ones: max(cumsum(mask) - 1, 0).
 
     `mask` (..., seq), true for a real token; same shape out. Real tokens get
@@ -490,7 +398,7 @@ def positions_from_mask(mask: npt.ArrayLike) -> IntArray:
     return positions
 
 
-def positions_from_segments(segment_ids: npt.ArrayLike) -> IntArray:
+def positions_from_segments(segment_ids):
     """Position of each token in its segment, a contiguous run of one id.
 
     `segment_ids` (..., seq); same shape out.
@@ -504,12 +412,7 @@ def positions_from_segments(segment_ids: npt.ArrayLike) -> IntArray:
     return positions
 
 
-def index_encoding(
-    positions: npt.ArrayLike,
-    segment_ids: npt.ArrayLike | None = None,
-    mask: npt.ArrayLike | None = None,
-    normalize: bool = False,
-) -> FloatArray:
+def index_encoding(positions, segment_ids=None, mask=None, normalize=False):
     """The position itself, or over the number of real tokens around it.
 
     Those of the row, or of the token's segment: a contiguous run of one id.
@@ -528,7 +431,7 @@ def index_encoding(
     return index[..., np.newaxis]
 
 
-def resized_table(table: npt.ArrayLike, length: int) -> FloatArray:
+def resized_table(table, length):
     """A learned table (rows, width) stretched linearly to `length` rows.
 
     Row i of the result lies at i (rows - 1) / (length - 1) in the old one, so
@@ -542,12 +445,12 @@ def resized_table(table: npt.ArrayLike, length: int) -> FloatArray:
 
 
 def axial_encoding(
-    shape: Sequence[int],
-    dim: int,
-    max_wavelength: float = 10000.0,
-    layout: str = "interleaved",
-    last_axis_first: bool = False,
-) -> FloatArray:
+    shape,
+    dim,
+    max_wavelength=10000.0,
+    layout="interleaved",
+    last_axis_first=False,
+):
     """Sinusoids of each coordinate of a grid, side by side: (*shape, dim).
 
     Each axis takes the smallest even number of columns that is enough for all
@@ -568,11 +471,7 @@ def axial_encoding(
     return encoding
 
 
-def time_angles(
-    positions: npt.ArrayLike,
-    frequencies: Sequence[float | Fraction],
-    fractions: npt.ArrayLike = 0.0,
-) -> FloatArray:
+def time_angles(positions, frequencies, fractions=0.0):
     """2 pi frequency (position + fraction), less whole turns.
 
     Computed in rational numbers from every bit that is given, up to the last
@@ -592,13 +491,7 @@ def time_angles(
     return angles
 
 
-def scaled_dot_product_attention(
-    query: npt.ArrayLike,
-    key: npt.ArrayLike,
-    value: npt.ArrayLike,
-    mask: npt.ArrayLike | None = None,
-    bias: npt.ArrayLike | None = None,
-) -> tuple[FloatArray, FloatArray]:
+def scaled_dot_product_attention(query, key, value, mask=None, bias=None):
     """softmax(query key^T / sqrt(dim) + bias) value, over the allowed keys.
 
     Gives the output (..., query, value dim) and the weights (..., query, key).
@@ -620,47 +513,15 @@ def scaled_dot_product_attention(
     return weights @ v, weights
 
 
-def t5_bucket(
-    relative_position: int,
-    num_buckets: int = 32,
-    max_distance: int = 128,
-    bidirectional: bool = True,
-) -> int:
-    """Bucket of a relative position, key minus query, in exact arithmetic.
-
-    Raffel et al., Exploring the Limits of Transfer Learning (2019), section
-    2.1, and its published code.
-    """
-    bucket = 0
-    distance = max(-relative_position, 0)
-    if bidirectional:
-        num_buckets //= 2
-        bucket = num_buckets if relative_position > 0 else 0
-        distance = abs(relative_position)
-    exact = num_buckets // 2
-    if distance < exact:
-        return bucket + distance
-    far = exact
-    # The next bucket begins at exact * (max_distance / exact)^(step / steps).
-    steps = num_buckets - exact
-    while (
-        far < num_buckets - 1
-        and distance**steps * exact ** (far + 1 - exact)
-        >= max_distance ** (far + 1 - exact) * exact**steps
-    ):
-        far += 1
-    return bucket + far
-
-
 def relative_attention(
-    query: npt.ArrayLike,
-    key: npt.ArrayLike,
-    value: npt.ArrayLike,
-    positions: npt.ArrayLike,
-    key_embeddings: npt.ArrayLike,
-    value_embeddings: npt.ArrayLike | None = None,
-    mask: npt.ArrayLike | None = None,
-) -> FloatArray:
+    query,
+    key,
+    value,
+    positions,
+    key_embeddings,
+    value_embeddings=None,
+    mask=None,
+):
     """Attention with relative keys and values, pair by pair.
 
     `query` (not scaled), `key` and `value` are (..., seq, dim), `positions`
@@ -684,13 +545,8 @@ def relative_attention(
 
 
 def transformer_xl_bias(
-    query: npt.ArrayLike,
-    key: npt.ArrayLike,
-    query_positions: npt.ArrayLike,
-    key_positions: npt.ArrayLike,
-    weights: Weights,
-    max_wavelength: float = 10000.0,
-) -> FloatArray:
+    query, key, query_positions, key_positions, weights, max_wavelength=10000.0
+):
     """Terms b, c and d of the scores, scaled by 1 / sqrt(dim).
 
     Dai et al., Transformer-XL (2019), section 3.3, pair by pair. Queries (not
@@ -717,20 +573,22 @@ def transformer_xl_bias(
 
 
 def multi_head_attention(
-    inputs: npt.ArrayLike,
-    weights: Weights,
-    num_heads: int,
-    num_key_value_heads: int | None = None,
-    mask: npt.ArrayLike | None = None,
-    memory: npt.ArrayLike | None = None,
-    seen: list[FloatArray] | None = None,
-) -> FloatArray:
+    inputs,
+    weights,
+    num_heads,
+    num_key_value_heads=None,
+    mask=None,
+    memory=None,
+    seen=None,
+    bias=None,
+):
     """Multi-head attention to the inputs, (..., seq, hidden), or to a memory.
 
     `weights` are `query`, `key`, `value` and `output` kernels and biases, with
     the heads side by side; query head h uses the key and value head h //
     (num_heads // num_key_value_heads). `mask` broadcasts to (..., query, key),
-    true = attend. `seen` takes the attention weights, (..., head, query, key).
+    true = attend; `bias`, (head, query, key), is added to the scores. `seen`
+    takes the attention weights, (..., head, query, key).
     Vaswani et al., Attention Is All You Need (2017), section 3.2.2; Ainslie
     et al., GQA: Training Generalized Multi-Query Transformer Models (2023).
     """
@@ -747,6 +605,7 @@ def multi_head_attention(
             _head(k, group, num_groups),
             _head(v, group, num_groups),
             mask,
+            None if bias is None else bias[h],
         )
         heads.append(output)
         each.append(attended)
@@ -755,12 +614,7 @@ def multi_head_attention(
     return _dense(np.concatenate(heads, axis=-1), weights, "output")
 
 
-def layer_norm(
-    x: npt.ArrayLike,
-    gamma: npt.ArrayLike,
-    beta: npt.ArrayLike,
-    epsilon: float,
-) -> FloatArray:
+def layer_norm(x, gamma, beta, epsilon):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta, for each token.
 
     `x` (..., hidden). Ba et al., Layer Normalization (2016).
@@ -771,9 +625,7 @@ def layer_norm(
     return np.asarray(centred / np.sqrt(variance + epsilon) * gamma + beta)
 
 
-def rms_norm(
-    x: npt.ArrayLike, gamma: npt.ArrayLike, epsilon: float
-) -> FloatArray:
+def rms_norm(x, gamma, epsilon):
     """Divide each token by sqrt(mean(x^2) + epsilon), times gamma.
 
     `x` (..., hidden). Zhang and Sennrich, Root Mean Square Layer
@@ -784,9 +636,7 @@ def rms_norm(
     return np.asarray(x / np.sqrt(square + epsilon) * gamma)
 
 
-def feed_forward(
-    x: npt.ArrayLike, weights: Weights, activation: str = "relu"
-) -> FloatArray:
+def feed_forward(x, weights, activation="relu"):
     """Two dense layers for each token, the activation between them.
 
     `x` (..., hidden); `weights` hold `intermediate` and `output` kernels and
@@ -796,7 +646,7 @@ def feed_forward(
     Need (2017), section 3.3; Hendrycks and Gimpel, Gaussian Error Linear Units
     (2016); Shazeer, GLU Variants Improve Transformer (2020), equation 6.
     """
-    tokens: FloatArray = np.asarray(x, np.float64)
+    tokens = np.asarray(x, np.float64)
     gated = "gate_kernel" in weights
     y = _dense(tokens, weights, "gate" if gated else "intermediate")
     if activation == "relu":
@@ -815,20 +665,21 @@ def feed_forward(
 
 
 def encoder_block(
-    x: npt.ArrayLike,
-    weights: Mapping[str, Weights],
-    num_heads: int,
-    norm_at: str = "after",
+    x,
+    weights,
+    num_heads,
+    norm_at="after",
     *,
-    epsilon: float,
-    memory: npt.ArrayLike | None = None,
-    activation: str = "relu",
-    num_key_value_heads: int | None = None,
-    mask: npt.ArrayLike | None = None,
-    memory_mask: npt.ArrayLike | None = None,
-    seen: Mapping[str, list[FloatArray]] | None = None,
-    own: str = "source",
-) -> FloatArray:
+    epsilon,
+    memory=None,
+    activation="relu",
+    num_key_value_heads=None,
+    mask=None,
+    memory_mask=None,
+    bias=None,
+    seen=None,
+    own="source",
+):
     """One Transformer block, without dropout; with a memory, one that reads it.
 
     Post-norm x = LN(x + f(x)) is Vaswani et al., Attention Is All You Need
@@ -838,27 +689,23 @@ def encoder_block(
     `weights` are `attention`, `feed_forward` and, where there is a memory,
     `cross_attention`, as those functions take them, and their norms, such as
     `attention_norm`, each of `gamma` and `beta`, or of `gamma` alone for RMS
-    normalisation. Masks are as in `multi_head_attention`. The list `own` of
-    `seen` takes the attention weights of the inputs, and `cross` the others.
+    normalisation. Masks and the bias of the attention to the inputs are as in
+    `multi_head_attention`. The list `own` of `seen` takes the attention weights
+    of the inputs, and `cross` the others.
     """
 
-    def attend(y: FloatArray, name: str, kept: str, *given: Any) -> FloatArray:
-        return multi_head_attention(
-            y,
-            weights[name],
-            num_heads,
-            num_key_value_heads,
-            *given,
-            seen=None if seen is None else seen[kept],
-        )
+    def attend(y, name, kept, **given):
+        kept = None if seen is None else seen[kept]
+        given |= {"num_key_value_heads": num_key_value_heads, "seen": kept}
+        return multi_head_attention(y, weights[name], num_heads, **given)
 
-    y: FloatArray = np.asarray(x, np.float64)
-    parts: dict[str, Callable[[FloatArray], FloatArray]] = {
-        "attention": lambda y: attend(y, "attention", own, mask)
+    y = np.asarray(x, np.float64)
+    parts = {
+        "attention": lambda y: attend(y, "attention", own, mask=mask, bias=bias)
     }
     if memory is not None:
         parts["cross_attention"] = lambda y: attend(
-            y, "cross_attention", "cross", memory_mask, memory
+            y, "cross_attention", "cross", mask=memory_mask, memory=memory
         )
     parts["feed_forward"] = lambda y: feed_forward(
         y, weights["feed_forward"], activation
@@ -872,12 +719,7 @@ def encoder_block(
     return y
 
 
-def decoder_block(
-    x: npt.ArrayLike,
-    *args: Any,
-    mask: npt.ArrayLike | None = None,
-    **options: Any,
-) -> FloatArray:
+def decoder_block(x, *args, mask=None, **options):
     """`encoder_block` whose tokens attend to none that comes later."""
     allowed = np.tril(np.ones((np.shape(x)[-2],) * 2, bool))
     if mask is not None:
@@ -886,16 +728,16 @@ def decoder_block(
 
 
 def transformer(
-    source: npt.ArrayLike,
-    target: npt.ArrayLike,
-    weights: Mapping[str, Any],
-    num_heads: int,
-    norm_at: str = "after",
+    source,
+    target,
+    weights,
+    num_heads,
+    norm_at="after",
     *,
-    epsilon: float,
-    seen: dict[str, list[FloatArray]] | None = None,
-    **options: Any,
-) -> FloatArray:
+    epsilon,
+    seen=None,
+    **options,
+):
     """Logits of what follows each target token, from ids; 0 is padding.
 
     Vaswani et al., Attention Is All You Need (2017), figure 1: embeddings
@@ -911,9 +753,7 @@ def transformer(
     """
     source, target = np.asarray(source), np.asarray(target)
 
-    def embedded(
-        ids: IntArray, name: str, positions: npt.ArrayLike
-    ) -> FloatArray:
+    def embedded(ids, name, positions):
         table = np.asarray(weights[name], np.float64)
         encoding = positional_encoding(positions, table.shape[1])
         return np.asarray(table[ids] * math.sqrt(table.shape[1]) + encoding)
@@ -940,7 +780,7 @@ def transformer(
     return _dense(x, weights, "logits")
 
 
-def masked_average(x: npt.ArrayLike, mask: npt.ArrayLike) -> FloatArray:
+def masked_average(x, mask):
     """Mean of the real tokens of each row; zeros where all is padding.
 
     `x` (..., seq, hidden), `mask` (..., seq), out (..., hidden).
@@ -950,24 +790,17 @@ def masked_average(x: npt.ArrayLike, mask: npt.ArrayLike) -> FloatArray:
     return np.asarray(total / np.maximum(np.sum(real, axis=-2), 1))
 
 
-# Of the tokens so far, the log-probability of each id to follow.
-LogProbabilities = Callable[[tuple[int, ...]], npt.ArrayLike]
+# `next_token` gives, of the tokens so far, the log-probability of each id.
 
 
-def greedy_search(
-    next_token: LogProbabilities,
-    prompt: Sequence[int],
-    max_length: int,
-    end_ids: Sequence[int] = (),
-    min_length: int = 0,
-) -> tuple[tuple[int, ...], list[float]]:
+def greedy_search(next_token, prompt, max_length, end_ids=(), min_length=0):
     """The likeliest token each time: what follows the prompt, and its scores.
 
     At most `max_length` tokens; id 0 is padding, which is never chosen, and an
     end symbol only behind `min_length` others.
     """
-    found: tuple[int, ...] = ()
-    scores: list[float] = []
+    found = ()
+    scores = []
     while len(found) < max_length and not (found and found[-1] in end_ids):
         choices = _choices(next_token, prompt, found, end_ids, min_length)
         score, token = max((s, -token) for token, s in choices)
@@ -976,20 +809,20 @@ def greedy_search(
 
 
 def beam_search(
-    next_token: LogProbabilities,
-    prompt: Sequence[int],
-    max_length: int,
-    beams: int,
-    end_ids: Sequence[int] = (),
-    length_penalty: float = 0.0,
-    min_length: int = 0,
-) -> list[tuple[float, tuple[int, ...]]]:
+    next_token,
+    prompt,
+    max_length,
+    beams,
+    end_ids=(),
+    length_penalty=0.0,
+    min_length=0,
+):
     """The `beams` best sequences found, best first, with their ranks.
 
     A rank is a log-likelihood over ((5 + n) / 6) ** length_penalty. Wu et al.,
     Google's Neural Machine Translation System (2016), section 7.
     """
-    kept: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    kept = [(0.0, ())]
     for _ in range(max_length):
         grown = []
         for total, found in kept:
@@ -1008,16 +841,11 @@ def beam_search(
 
 
 def all_sequences(
-    next_token: LogProbabilities,
-    prompt: Sequence[int],
-    max_length: int,
-    end_ids: Sequence[int] = (),
-    length_penalty: float = 0.0,
-    min_length: int = 0,
-) -> list[tuple[float, tuple[int, ...]]]:
+    next_token, prompt, max_length, end_ids=(), length_penalty=0.0, min_length=0
+):
     """Every sequence there is, best first, with their ranks: no search."""
-    done: list[tuple[float, tuple[int, ...]]] = []
-    still: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    done = []
+    still = [(0.0, ())]
     while still:
         total, found = still.pop()
         if len(found) == max_length or (found and found[-1] in end_ids):
@@ -1031,12 +859,8 @@ def all_sequences(
 
 
 def sampling_distribution(
-    logits: npt.ArrayLike,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-) -> FloatArray:
+    logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0
+):
     """With what probability each id is drawn, one row of logits.
 
     Fan et al., Hierarchical Neural Story Generation (2018): top-k. Holtzman et
@@ -1057,13 +881,7 @@ def sampling_distribution(
     return result
 
 
-def _choices(
-    next_token: LogProbabilities,
-    prompt: Sequence[int],
-    found: tuple[int, ...],
-    end_ids: Sequence[int],
-    min_length: int,
-) -> list[tuple[int, float]]:
+def _choices(next_token, prompt, found, end_ids, min_length):
     scores = np.asarray(next_token((*prompt, *found)), np.float64)
     return [
         (token, float(score))
@@ -1072,13 +890,11 @@ def _choices(
     ]
 
 
-def _rank(total: float, found: tuple[int, ...], length_penalty: float) -> float:
+def _rank(total, found, length_penalty):
     return float(total / ((5 + len(found)) / 6) ** length_penalty)
 
 
-def _frequency(
-    pair: int, d_model: int, max_wavelength: float
-) -> tuple[float, float]:
+def _frequency(pair, d_model, max_wavelength):
     """The frequency max_wavelength^(-2 pair / d_model) as head + tail.
 
     One float64 would put 2**24 * 2**-53 = 2e-9 on the angle, and an 80-bit
@@ -1094,18 +910,18 @@ def _frequency(
         return head, float(frequency - Decimal(head))
 
 
-def _dense(x: FloatArray, weights: Weights, name: str) -> FloatArray:
+def _dense(x, weights, name):
     kernel = np.asarray(weights[f"{name}_kernel"], np.float64)
     bias = np.asarray(weights.get(f"{name}_bias", 0.0), np.float64)
     return np.asarray(x @ kernel + bias)
 
 
-def _head(x: FloatArray, head: int, num_heads: int) -> FloatArray:
+def _head(x, head, num_heads):
     size = x.shape[-1] // num_heads
     return x[..., head * size : (head + 1) * size]
 
 
-def _normalize(x: FloatArray, weights: Weights, epsilon: float) -> FloatArray:
+def _normalize(x, weights, epsilon):
     if "beta" in weights:
         return layer_norm(x, weights["gamma"], weights["beta"], epsilon)
     return rms_norm(x, weights["gamma"], epsilon)

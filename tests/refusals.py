@@ -2,17 +2,16 @@
 
 import re
 import textwrap
-from typing import Any
 
 import pytest
 
 
-def table(text: str) -> list[Any]:
+def table(text):
     """The calls of a table, each with the part of the message below it.
 
     Lines of one message are joined, and `...` in it stands for anything.
     """
-    found: list[tuple[str, list[str]]] = []
+    found = []
     for line in textwrap.dedent(text).strip().splitlines():
         if line.startswith(" "):
             found[-1][1].append(line.strip())
@@ -21,7 +20,16 @@ def table(text: str) -> list[Any]:
     return [pytest.param(call, " ".join(said), id=call) for call, said in found]
 
 
-def check(call: str, said: str, scope: Any, error: Any = ValueError) -> None:
+def names(*modules):
+    """The public names of modules, as a scope."""
+    return {
+        name: getattr(module, name)
+        for module in modules
+        for name in module.__all__
+    }
+
+
+def check(call, said, scope, error=ValueError):
     """The call, with the names of a scope, raises an error that says this."""
     pattern = re.escape(said).replace(r"\.\.\.", ".*")
     with pytest.raises(error, match=f"(?s){pattern}"):

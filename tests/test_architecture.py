@@ -2,9 +2,7 @@
 
 import ast
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "keras_posenc"
@@ -58,7 +56,7 @@ MAP[COMMAND] = ROOMS | {"__init__"}
 MAP["__init__"] = ROOMS
 MAP[WORKER] = set()
 
-# Where a package may be imported at all, and where only late: in a function.
+# Where a package may be imported at all.
 HOMES = {
     "keras": MAP.keys() - {"checks", "progress", "publish"},
     "tensorflow": {
@@ -82,99 +80,53 @@ HOMES = {
     "tests": set(),
     WORKER: {"export", "scoring", "progress", COMMAND, WORKER},
 }
-LATE = {
-    # Whoever scores in a process of its own needs no Keras for that.
-    "keras": {"scoring", COMMAND, WORKER},
-    "numpy": {COMMAND, WORKER},
-    "shtab": {COMMAND},
-    "tensorflow": {
-        "training",
-        "scoring",
-        "keras_internals",
-        COMMAND,
-        WORKER,
-    },
-    "tensorflow_text": set(MAP),
-    "safetensors": set(MAP),
-    "jax": set(MAP),
-    "orbax": set(MAP),
-    "matplotlib": set(MAP),
-    "pyarrow": set(MAP),
-}
 
 
-class Import(NamedTuple):
-    """One imported module: `from a.b import c` names `a.b.c`."""
-
-    name: str
-    line: int
-    late: bool
-
-
-def imports(node: ast.AST, late: bool = False) -> Iterator[Import]:
-    """Yields every import below `node`, `importlib.import_module` included."""
-    for child in ast.iter_child_nodes(node):
+def imports(node):
+    """Yields name and line of every import: `from a.b import c` is `a.b.c`."""
+    for child in ast.walk(node):
         match child:
             case ast.Import():
                 for alias in child.names:
-                    yield Import(alias.name, child.lineno, late)
+                    yield alias.name, child.lineno
             case ast.ImportFrom():
                 for alias in child.names:
-                    name = f"{child.module}.{alias.name}"
-                    yield Import(name, child.lineno, late)
+                    yield f"{child.module}.{alias.name}", child.lineno
             case ast.Call(
                 func=ast.Attribute(attr="import_module")
                 | ast.Name(id="import_module" | "__import__"),
                 args=[ast.Constant(value=str(name)), *_],
             ):
-                yield Import(name, child.lineno, late)
-        match child:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                yield from imports(child, late=True)
-            case ast.If(
-                test=ast.Name(id="TYPE_CHECKING")
-                | ast.Attribute(attr="TYPE_CHECKING")
-            ):
-                # Never run, so never early.
-                for statement in child.body:
-                    block = ast.Module([statement], [])
-                    yield from imports(block, late=True)
-                for statement in child.orelse:
-                    block = ast.Module([statement], [])
-                    yield from imports(block, late)
-            case _:
-                yield from imports(child, late)
+                yield name, child.lineno
 
 
-def room_of(name: str) -> str:
+def room_of(name):
     """The room that holds module `keras_posenc.room...`; else __init__."""
     first = name.split(".")[1] if "." in name else ""
     return first if first in MAP else "__init__"
 
 
-def violations(path: str) -> Iterator[str]:
+def violations(path):
     """What the file at `path`, relative to the root, imports against the map.
 
     Files outside the package are only kept from `keras.src`.
     """
     first, second, *_ = *Path(path).with_suffix("").parts, ""
     room = second if first == PACKAGE else first
-    for item in imports(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-        at = f"{path}:{item.line}"
-        top = item.name.split(".")[0]
-        if f"{item.name}.".startswith("keras.src."):
+    for name, line in imports(ast.parse((ROOT / path).read_text("utf-8"))):
+        at = f"{path}:{line}"
+        top = name.split(".")[0]
+        if f"{name}.".startswith("keras.src."):
             yield f"{at}: keras.src is private to Keras"
         if room not in MAP:
             if first == PACKAGE:
                 yield f"{at}: {room} is not on the map"
         elif top == PACKAGE:
-            target = room_of(item.name)
+            target = room_of(name)
             if target != room and target not in MAP[room]:
                 yield f"{at}: {room} must not import {target}"
         elif room not in HOMES.get(top, MAP):
             yield f"{at}: {room} must not import {top}"
-        elif room in LATE.get(top, ()) and not item.late:
-            yield f"{at}: import {top} inside a function"
 
 
 FILES = sorted(

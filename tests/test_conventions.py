@@ -78,12 +78,7 @@ CHECKED = {
     name: layer
     for name, layer in LAYERS.items()
     if not name.endswith("Tokenizer")
-    and layer
-    not in (
-        kp.Generator,
-        kp.PretrainedGenerator,
-        kp.PretrainedModel,
-    )
+    and layer not in (kp.Generator, kp.PretrainedGenerator, kp.PretrainedModel)
 }
 
 

@@ -8,7 +8,7 @@ from keras import ops
 import keras_posenc as kp
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5"),
+    pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
 ]
 SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2, "intermediate_dim": 8}
 OF_VECTORS = [

@@ -27,14 +27,14 @@ PRINTED = [
 ]
 
 
-def near(actual: object, expected: object, tolerance: float) -> None:
+def near(actual, expected, tolerance):
     """Equal shapes, and every entry within an absolute tolerance."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
 
 
-def test_printed_figures() -> None:
+def test_printed_figures():
     """To half a unit of the last printed digit."""
     near(ref.positional_encoding(5, 6, layout="halves"), PRINTED, 0.5e-3)
     angles = ref.get_angles(1, np.arange(4), 4, 100)
@@ -44,7 +44,7 @@ def test_printed_figures() -> None:
 @pytest.mark.parametrize(
     ("d_model", "base"), [(1, 100.0), (3, 500000.0), (63, 1e4), (512, 1e4)]
 )
-def test_encoding_against_mpmath(d_model: int, base: float) -> None:
+def test_encoding_against_mpmath(d_model, base):
     """Every entry within its bound of the exact one, up to 2**24."""
     whole = (0, 1, 63, 64, 4095, 4096, 2**18, 12345678, FAR - 1, FAR)
     positions = np.array([*whole, -FAR, -7.25, 0.5, 12345.678, FAR - 0.3])
@@ -64,7 +64,7 @@ def test_encoding_against_mpmath(d_model: int, base: float) -> None:
     position=st.one_of(st.integers(-FAR, FAR), st.floats(-FAR, FAR, width=32)),
     rate=st.floats(-1, 1),
 )
-def test_phases_against_mpmath(position: float, rate: float) -> None:
+def test_phases_against_mpmath(position, rate):
     """To the bound of an entry of the encoding."""
     with mpmath.workdps(40):
         angle = mpmath.mpf(position) * mpmath.mpf(rate)

@@ -6,10 +6,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc import analysis
-from tests.generation.toy import (
-    SIZES,
-    shaken,
-)
+from tests.generation.toy import SIZES, shaken
 
 VOCABULARY, START, LAST = 12, 2, 3
 SOURCE = [5, 6, 7, 3]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import keras_posenc as kp
 from keras_posenc import analysis
 from tests import reference
+from tests.refusals import check, names, table
 
 # The encodings are float32: each number is off by 1.4e-7 at most here.
 ROUNDING = 1e-6
@@ -160,52 +161,37 @@ def test_rows_and_columns_count_by_their_differences():
     assert rows.smallest_distance == 0 < found.smallest_distance
 
 
-AXIAL = kp.RotaryEmbedding(axes=2)
+SCOPE = {
+    **names(analysis, kp.positions, kp),
+    "np": np,
+    "AXIAL": kp.RotaryEmbedding(axes=2),
+}
+WRONG = """
+properties(PositionalEncoding(), 4, 4, positions=range(4))
+    `positions` is for
+properties(AXIAL, 4, 4, positions=np.zeros((3, 2)))
+    shape (4, 2)...(3, 2)
+properties(AlibiBias, 4, 4)
+    a layer that encodes its input, or an array
+properties(np.ones((4, 3)), 4, 4)
+    dim=4. Received: encoding=an array of shape
+properties(ForgettingBias(), 4, 4)
+    depend on the contents of the t
+properties(RandomizedPositions(9), 4, 4)
+    layer that ... Received: ...RandomizedPos
+properties(AlibiBias(), 4, 4, shift=4)
+    `length` must be above `shift`.
+encoding_vectors(AlibiBias(), 4, 4)
+    scores instead (`plot_bias`). Received: encoding=<AlibiBias
+score_matrix(PositionalEncoding(), 4, 4)
+    `position` must be an AttentionPosition. Received: position=<Pos
+make_scheme("roterry", 4)
+    `scheme` must be ...'rotary'... Received: scheme='roterry'
+shift_matrix(1, 3)
+    `d_model` must be even: ...=3
+"""
 
 
-@pytest.mark.parametrize(
-    ("encoding", "options", "message"),
-    [
-        (
-            kp.PositionalEncoding(),
-            {"positions": range(4)},
-            "`positions` is for",
-        ),
-        (AXIAL, {"positions": np.zeros((3, 2))}, r"shape \(4, 2\).*\(3, 2\)"),
-        (kp.AlibiBias, {}, "a layer that encodes its input, or an array"),
-        (np.ones((4, 3)), {}, r"dim=4. Received: encoding=an array of shape"),
-        (kp.positions.ForgettingBias(), {}, "depend on the contents of the t"),
-        (
-            kp.RandomizedPositions(9),
-            {},
-            "layer that .* Received: .*RandomizedPos",
-        ),
-        (kp.AlibiBias(), {"shift": 4}, "`length` must be above `shift`."),
-    ],
-)
-def test_what_has_no_properties(encoding, options, message):
-    with pytest.raises(ValueError, match=message):
-        analysis.properties(encoding, 4, 4, **options)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: analysis.encoding_vectors(kp.AlibiBias(), 4, 4),
-            r"scores instead \(`plot_bias`\)\. Received: encoding=<AlibiBias",
-        ),
-        (
-            lambda: analysis.score_matrix(kp.PositionalEncoding(), 4, 4),
-            "`position` must be an AttentionPosition. Received: position=<Pos",
-        ),
-        (
-            lambda: analysis.make_scheme("roterry", 4),
-            "`scheme` must be .*'rotary'.* Received: scheme='roterry'",
-        ),
-        (lambda: analysis.shift_matrix(1, 3), "`d_model` must be even: .*=3"),
-    ],
-)
-def test_bad_arguments(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+@pytest.mark.parametrize(("call", "said"), table(WRONG))
+def test_bad_arguments(call, said):
+    check(call, said, SCOPE)

@@ -20,6 +20,7 @@ from keras import layers
 import keras_posenc as kp
 from keras_posenc_worker import run
 from tests.generation import toy
+from tests.layers import text_classifier
 
 pytestmark = pytest.mark.tensorflow
 
@@ -235,18 +236,8 @@ def test_processor_answers_as_the_model(export, size, mode, core, tmp_path):
 def test_mediapipe_file_answers_as_keras(core, tmp_path):
     pytest.importorskip("mediapipe")
     keras.utils.set_random_seed(0)
-    tokens = kp.WordpieceTokenizer.learn(TEXTS * 3, 120)
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            tokens,
-            layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
-            kp.PositionalEncoding(),
-            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
-            kp.Pooling1D("mean"),
-            layers.Dense(3, activation="softmax", name="scores"),
-        ]
-    )
+    model = text_classifier(TEXTS * 3, 120, classes=3)
+    tokens = model.layers[0]
     path = kp.export_litert(
         model,
         tmp_path / "m.tflite",

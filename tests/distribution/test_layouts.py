@@ -9,12 +9,7 @@ from keras import ops
 
 import keras_posenc as kp
 
-SIZES = {
-    "d_model": 8,
-    "num_layers": 1,
-    "num_heads": 4,
-    "intermediate_dim": 12,
-}
+SIZES = {"d_model": 8, "num_layers": 1, "num_heads": 4, "intermediate_dim": 12}
 
 
 def mesh(model, batch=1):

@@ -20,7 +20,7 @@ from keras_posenc.training import TokenCrossentropy
 # ---- Models, whose layers have names
 
 
-def make_encoder(dropout=0.0, lora=False):
+def make_encoder(dropout=0.0):
     """With a gate, a matrix of relative positions, and a head of Keras's."""
     ids = keras.Input((None,), dtype="int32", name="ids")
     encoder = kp.TransformerEncoderModel(
@@ -35,11 +35,6 @@ def make_encoder(dropout=0.0, lora=False):
         use_gate=True,
         name="encoder_model",
     )
-    if lora:
-        encoder.embedding.enable_lora(2)
-        for block in encoder.encoder.blocks:
-            block.attention.query_key_value.enable_lora(2)
-            block.attention.output_projection.enable_lora(2)
     x = kp.Pooling1D("mean", name="pooling")(encoder(ids))
     model = keras.Model(
         ids, keras.layers.Dense(3, name="scores")(x), name="judge"
@@ -70,31 +65,10 @@ def make_transformer():
     return model
 
 
-def make_decoder():
-    """Logits by the embeddings, of a vocabulary that no axis divides.
-
-    Its 2 heads of keys and values are fewer than a model axis of 4.
-    """
-    model = kp.TransformerDecoderModel(
-        41,
-        d_model=16,
-        num_layers=1,
-        num_heads=4,
-        num_key_value_heads=2,
-        intermediate_dim=32,
-        dropout=0.0,
-        name="decoder_model",
-    )
-    model.loss_of = TokenCrossentropy()
-    return model
-
-
 MODELS = {
     "encoder": make_encoder,
     "dropout": lambda: make_encoder(dropout=0.3),
-    "lora": lambda: make_encoder(lora=True),
     "transformer": make_transformer,
-    "decoder": make_decoder,
 }
 
 
@@ -107,11 +81,9 @@ def make_data(kind, rows=8):
         lengths = rng.integers(1, length + 1, (rows, 1))
         return np.where(np.arange(length) < lengths, found, 0).astype("int32")
 
-    if kind in ("transformer", "decoder"):
+    if kind == "transformer":
         target = ids(41, 7)
         following = np.pad(target[:, 1:], ((0, 0), (0, 1)))
-        if kind == "decoder":
-            return target, following
         return {"source": ids(40, 10), "target": target}, following
     return ids(50, 10), rng.integers(0, 3, rows).astype("int32")
 
@@ -156,7 +128,7 @@ def one_step(kind, name):
     keras.utils.set_random_seed(0)
     model = make()
     x, y = make_data(kind)
-    rows = 1 if kind in ("transformer", "decoder") else len(y)
+    rows = 1 if kind == "transformer" else len(y)
     if rows > 1:
         model.loss_of.reduction = "sum"
     optimizer = keras.optimizers.SGD(1 / rows, momentum=0.5)
@@ -208,34 +180,6 @@ def compare(kinds, distributions):
                     if momentum.value.sharding != weight.value.sharding
                 ],
             }
-    return report
-
-
-def mirrored():
-    """How far a step of MirroredStrategy is from that on one device."""
-    import contextlib
-
-    import tensorflow as tf
-
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    two = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(cpu, two)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-    def step(scope):
-        keras.utils.set_random_seed(0)
-        with scope:
-            model = make_encoder()
-            model.compile(keras.optimizers.SGD(1.0), model.loss_of)
-        x, y = make_data("encoder")
-        model.fit(x, y, batch_size=len(y), shuffle=False, verbose=0)
-        return model.get_weights()
-
-    pairs = zip(
-        step(contextlib.nullcontext()), step(strategy.scope()), strict=True
-    )
-    difference = max(float(np.max(np.abs(a - b))) for a, b in pairs)
-    report = {"weights": difference, "devices": strategy.num_replicas_in_sync}
     return report
 
 
@@ -342,6 +286,6 @@ if __name__ == "__main__":
     case, options = sys.argv[1], json.loads(sys.argv[2])
     if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
         keras.distribution.initialize()
-    cases = (compare, mirrored, save, load, restore, restore_apart)
+    cases = (compare, save, load, restore, restore_apart)
     report = {each.__name__: each for each in cases}[case](**options)
     print("\n" + json.dumps(report))  # behind what Gloo prints

@@ -2,11 +2,11 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.web.browsing import node
 
 keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.tensorflow
@@ -55,15 +55,10 @@ def test_python_has_the_words_of_text_vectorization(page, wanted):
 
 
 def test_javascript_has_the_words_of_text_vectorization(page, wanted):
-    if (node := shutil.which("node")) is None:
-        pytest.skip("node is missing: apt-get install nodejs")
     length, ids = wanted
     vocabulary, texts = json.dumps(page["vocabulary"]), json.dumps(TEXTS)
-    ask = "JSON.stringify(texts.map((text) => ids(text, length)))"
     script = f"""const vocabulary = {vocabulary}, texts = {texts};
         {code("js")}
         const length = {json.dumps(length)} ?? undefined;
-        console.log({ask});"""
-    command = [node, "-e", script]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(run.stdout) == ids
+        console.log(JSON.stringify(texts.map((text) => ids(text, length))));"""
+    assert node(script) == ids

@@ -12,11 +12,7 @@ def write(folder):
     """Writes it, with a vocabulary that suits docstrings."""
     keras.utils.set_random_seed(0)
     tokenizer = kp.WordpieceTokenizer.learn(
-        topics.values(),
-        800,
-        normalization="bert",
-        max_length=64,
-        verbose=False,
+        topics.values(), 800, normalization="bert", max_length=64, verbose=False
     )
     encoder = kp.TransformerEncoderModel(
         tokenizer.vocabulary_size(),

@@ -5,13 +5,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     """Returns the script as a module, which may import others of its folder."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -23,7 +22,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def run(name: str, *arguments: object, folder: Path) -> str:
+def run(name, *arguments, folder):
     """What a script prints that ends well, run in `folder`."""
     process = run_any(name, *arguments, folder=folder)
     assert process.returncode == 0, process.stderr
@@ -31,9 +30,7 @@ def run(name: str, *arguments: object, folder: Path) -> str:
     return process.stdout
 
 
-def run_any(
-    name: str, *arguments: object, folder: Path
-) -> subprocess.CompletedProcess[str]:
+def run_any(name, *arguments, folder):
     """The ended process of a script that may fail."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH")]
     return subprocess.run(

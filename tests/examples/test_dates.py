@@ -43,24 +43,3 @@ def test_no_text_has_two_answers(texts):
         re.fullmatch(r"(19[7-9]|20[0-6])\d(-\d\d){2}", answer)
         for answer in meanings.values()
     )
-
-
-@pytest.mark.tensorflow
-@pytest.mark.slow
-def test_quick_run_reports_and_exports(tmp_path):
-    report = scripts.run("dates", "--quick", "--out", "out", folder=tmp_path)
-    for part in ("no positions", "rotary positions", "dateutil"):
-        assert part in report
-    # Keras, the SavedModel and the LiteRT file answer alike, Korean first.
-    rows = [
-        [cell.strip() for cell in line.split("│")[1:-1]]
-        for line in report.partition("From raw text")[2].splitlines()
-        if line.startswith("│")
-    ]
-    assert rows[0][0] == "2031년 8월 25일 월요일"
-    assert len(rows) == 7
-    for _, *answers in rows:
-        assert len(set(answers)) == 1
-    for name in ("dates.tflite", "dates.keras"):
-        assert (tmp_path / "out" / name).stat().st_size > 0
-    assert (tmp_path / "out" / "dates" / "1" / "saved_model.pb").is_file()

@@ -2,11 +2,9 @@
 
 import re
 
-import keras
 import numpy as np
 import pytest
 
-import keras_posenc as kp
 from tests.examples import encoder_folder, scripts
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -50,32 +48,3 @@ def test_finds_and_delivers(folder):
     report = run(folder, "--query", first)
     assert re.findall(r"│ (-?\d\.\d{3}) +│", report)[0] == "1.000"
     assert (folder / "index.npz").stat().st_mtime_ns == written
-
-
-def test_vectors_are_kept_for_one_model_alone(tmp_path, monkeypatch):
-    example = scripts.load("semantic_search")
-    made = []
-
-    def embed(model, texts):
-        made.append(model)
-        return np.eye(len(texts), dtype="float32")
-
-    monkeypatch.setattr(example, "embed", embed)
-    texts = example.docstrings()[:3]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
-    models = [
-        kp.PretrainedModel(
-            [
-                keras.Input((), dtype="string", name="text"),
-                kp.WordpieceTokenizer(
-                    vocabulary, max_length=length, name="tokenizer"
-                ),
-            ],
-            origin={"sha256": {"model.safetensors": "1f"}},
-            name="search",
-        )
-        for length in (8, 8, 9)
-    ]
-    for model in models:
-        example.read_or_make(tmp_path / "index", model, texts)
-    assert made == [models[0], models[2]]

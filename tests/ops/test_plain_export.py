@@ -23,7 +23,6 @@ ENCODINGS = [
     kp.PositionEmbedding(9),
     kp.TimeEncoding(),
     kp.TimeEncoding(kind="learned"),
-    kp.RotaryEmbedding(),
     kp.RotaryEmbedding(scaling=LONGER),
 ]
 # Two of the tables' errors, and ten roundings of sums below 4.
@@ -37,10 +36,7 @@ def encodings(x, positions, whole):
         for layer in ENCODINGS
     ]
     # By names of their own, since Keras may count from 1 again.
-    outputs += [
-        kp.PositionalEncoding(name="counted")(x),
-        kp.positions.IndexEncoding(name="indices")(x),
-    ]
+    outputs.append(kp.PositionalEncoding(name="counted")(x))
     return [*outputs, kp.AxialPositionalEncoding(1, name="axes")(x)]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import keras_posenc as kp
 from tests import reference
+from tests.refusals import check, names, table
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -107,19 +108,22 @@ def test_angles_as_the_tutorial_writes_them():
     assert np.array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    ("argument", "value", "message"),
-    [
-        ("position", 0, "must be a positive integer"),
-        ("position", True, "must be a positive integer"),
-        ("d_model", "4", "must be a positive integer"),
-        ("max_wavelength", 0.5, "must be a finite number of at least 1"),
-        ("max_wavelength", math.inf, "must be a finite number of at least 1"),
-        ("layout", "halfs", "must be 'interleaved' or 'halves'"),
-        ("dtype", "int32", "must be a float dtype"),
-    ],
-)
-def test_bad_arguments(argument, value, message):
-    message = rf"`{argument}` {message}\. Received: {argument}={value!r}$"
-    with pytest.raises(ValueError, match=message):
-        kp.positional_encoding(**{"position": 5, "d_model": 4, argument: value})
+WRONG = """
+positional_encoding(0, 4)
+    `position` must be a positive integer. Received: position=0
+positional_encoding(True, 4)
+    `position` must be a positive integer. Received: position=True
+positional_encoding(5, "4")
+    `d_model` must be a positive integer. Received: d_model='4'
+positional_encoding(5, 4, max_wavelength=0.5)
+    `max_wavelength` must be a finite number of at least 1. Received: max
+positional_encoding(5, 4, layout="halfs")
+    `layout` must be 'interleaved' or 'halves'. Received: layout='halfs'
+positional_encoding(5, 4, dtype="int32")
+    `dtype` must be a float dtype. Received: dtype='int32'
+"""
+
+
+@pytest.mark.parametrize(("call", "said"), table(WRONG))
+def test_bad_arguments(call, said):
+    check(call, said, names(kp))

@@ -50,33 +50,6 @@ def test_ids_of_any_integer_dtype(ids):
     assert ops.convert_to_numpy(got).tolist() == [[0, 0, 1, 0]]
 
 
-@pytest.mark.tensorflow
-def test_graph_of_unknown_shapes():
-    import tensorflow as tf
-
-    @tf.function(
-        jit_compile=True,
-        input_signature=[
-            tf.TensorSpec((None, None), "bool"),
-            tf.TensorSpec((None, None), "int64"),
-        ],
-    )
-    def graph(mask, ids):
-        return kp.positions.positions_from_mask(
-            mask
-        ), kp.positions.positions_from_segments(ids)
-
-    random = np.random.default_rng(0)
-    for shape in ((0, 3), (2, 0), (1, 1), (3, 7)):
-        mask = random.random(shape) < 0.5
-        ids = random.integers(0, 3, shape)
-        from_mask, from_segments = graph(mask, ids)
-        want = reference.positions_from_mask(mask)
-        assert np.array_equal(from_mask, want)
-        want = reference.positions_from_segments(ids)
-        assert np.array_equal(from_segments, want)
-
-
 def test_refusals():
     for rows in ([1, 1, 2], np.ones((1, 1, 1))):
         with pytest.raises(ValueError, match="`mask` must have shape"):

@@ -3,8 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from keras import ops
 
 from keras_posenc.ops.sinusoids import LIMIT, Phases, Sinusoids
@@ -118,28 +116,6 @@ def test_ranges(length, near, encoding_bound):
         near(sinusoids.range(starts, length), want, bound)
         for row, start in enumerate(starts.tolist()):
             near(sinusoids.range(start, length), want[row], bound[row])
-
-
-@settings(max_examples=40)
-@given(data=st.data())
-def test_range_and_at_agree_with_the_oracle(data, near, encoding_bound):
-    length = data.draw(st.integers(1, 200), "length")
-    start = data.draw(
-        st.one_of(
-            st.integers(-300, 300),
-            st.integers(-LIMIT, LIMIT - length + 1),
-        ),
-        "start",
-    )
-    dim = data.draw(st.integers(1, 9), "dim")
-    max_wavelength = data.draw(st.floats(1, 1e7), "max_wavelength")
-    layout = data.draw(st.sampled_from(LAYOUTS), "layout")
-    sinusoids = Sinusoids(dim, max_wavelength=max_wavelength, layout=layout)
-    positions = start + np.arange(length)
-    want = reference.positional_encoding(positions, dim, max_wavelength, layout)
-    bound = encoding_bound(positions, want)
-    near(sinusoids.range(start, length), want, bound)
-    near(sinusoids.at(positions), want, bound)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Grids: against other libraries, the oracle, and Keras."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -11,10 +9,8 @@ from keras import ops
 
 import keras_posenc as kp
 from tests import reference
+from tests.layers import cases_of, draw
 
-FIXTURE = (
-    Path(__file__).resolve().parent.parent / "fixtures" / "axial_parity.npz"
-)
 # What each peer is here, beside the defaults.
 PEERS = {
     "tatp22": lambda dim: {},
@@ -28,16 +24,6 @@ PEERS = {
 }
 
 
-def keys():
-    with np.load(FIXTURE) as arrays:
-        return sorted(arrays)
-
-
-def cells(*shape, batch=2, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(batch, *shape)).astype("float32")
-
-
 def alone(inputs, **config):
     layer = kp.AxialPositionalEncoding(
         inputs.ndim - 2, merge_mode=None, **config
@@ -45,7 +31,14 @@ def alone(inputs, **config):
     return ops.convert_to_numpy(layer(inputs))
 
 
-@pytest.mark.parametrize("key", keys())
+CASES = {
+    f"{case}/{dim}": table
+    for case, tables in cases_of("axial_parity").items()
+    for dim, table in tables.items()
+}
+
+
+@pytest.mark.parametrize("key", CASES)
 def test_parity(key, near):
     """Peers in float32 round each frequency about four times.
 
@@ -54,11 +47,9 @@ def test_parity(key, near):
     """
     peer, grid, dim = key.split("/")
     grid, dim = tuple(map(int, grid.split("x"))), int(dim)
-    with np.load(FIXTURE) as arrays:
-        want = arrays[key]
     got = alone(np.zeros((1, *grid, dim), "float32"), **PEERS[peer](dim))[0]
     largest = max(grid) - 1 if peer == "tatp22" else 0
-    near(got, want, 5 * largest * 2.0**-24 + 2.0**-25 + 2.1e-7)
+    near(got, CASES[key], 5 * largest * 2.0**-24 + 2.0**-25 + 2.1e-7)
 
 
 @given(
@@ -91,11 +82,18 @@ def test_any_grid(shape, dim, layout, last_axis_first, max_wavelength, near):
     near(alone(inputs, **config), np.stack([want] * 2), 2.1e-7)
 
 
-@pytest.mark.tensorflow
-def test_float64(near):
-    layer = kp.AxialPositionalEncoding(merge_mode=None, dtype="float64")
-    want = reference.axial_encoding((300, 3), 16)
-    near(layer(cells(300, 3, 16)), np.stack([want] * 2), 1e-12)
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param("float64", marks=pytest.mark.tensorflow), "mixed_bfloat16"],
+)
+def test_other_precisions(dtype, near, half_ulp):
+    """Of rows that bfloat16 does not tell apart."""
+    layer = kp.AxialPositionalEncoding(merge_mode=None, dtype=dtype)
+    want = reference.axial_encoding((600, 3), 16)
+    bound = 1e-12
+    if dtype != "float64":
+        bound = 2.1e-7 + half_ulp(np.abs(want) + 2.1e-7, "bfloat16")
+    near(layer(draw(1, 600, 3, 16))[0], want, bound)
 
 
 @pytest.mark.parametrize("last_axis_first", [False, True])
@@ -106,7 +104,7 @@ def test_learned_tables_meet_at_each_cell(last_axis_first, near):
         last_axis_first=last_axis_first,
         merge_mode=None,
     )
-    inputs = cells(5, 3, 2, 10)
+    inputs = draw(2, 5, 3, 2, 10)
     layer(inputs)
     tables = [ops.convert_to_numpy(table) for table in layer.embeddings]
     assert [weight.name for weight in layer.weights] == [
@@ -122,26 +120,6 @@ def test_learned_tables_meet_at_each_cell(last_axis_first, near):
     near(layer(inputs), want)
 
 
-@pytest.mark.parametrize("config", [{}, {"grid_shape": (8, 8)}], ids=str)
-def test_merge_modes(config, near):
-    inputs = cells(4, 5, 8)
-    layers = {
-        mode: kp.AxialPositionalEncoding(merge_mode=mode, **config)
-        for mode in ("add", "concat", None)
-    }
-    for layer in layers.values():
-        layer.build(inputs.shape)
-    for layer in layers.values():
-        layer.set_weights(layers[None].get_weights())
-    encoding = ops.convert_to_numpy(layers[None](inputs))
-    near(layers["add"](inputs), inputs + encoding)
-    near(layers["concat"](inputs), np.concatenate([inputs, encoding], -1))
-    wide = kp.AxialPositionalEncoding(
-        merge_mode="concat", encoding_dim=12, **config
-    )
-    assert tuple(wide(inputs).shape) == (2, 4, 5, 20)
-
-
 # Beyond learned tables, and other sizes of them.
 
 
@@ -151,7 +129,7 @@ def test_in_a_graph_beyond_the_tables_is_nan():
 
     layer = kp.AxialPositionalEncoding(grid_shape=(3, 4), merge_mode=None)
     spec = tf.TensorSpec((None, None, None, 8))
-    outputs = tf.function(layer, input_signature=[spec])(cells(4, 5, 8))
+    outputs = tf.function(layer, input_signature=[spec])(draw(2, 4, 5, 8))
     nan = np.isnan(outputs.numpy())
     assert not nan[:, :3, :4].any()
     assert nan[:, 3, :, :4].all()
@@ -161,7 +139,7 @@ def test_in_a_graph_beyond_the_tables_is_nan():
 
 def test_resized(near):
     layer = kp.AxialPositionalEncoding(grid_shape=(3, 4), merge_mode=None)
-    layer(cells(3, 4, 10))
+    layer(draw(2, 3, 4, 10))
     other = layer.resized([5, 2])
     assert other.grid_shape == (5, 2)
     for old, new in zip(layer.embeddings, other.embeddings, strict=True):
@@ -170,7 +148,7 @@ def test_resized(near):
     assert (
         not kp.AxialPositionalEncoding(1, grid_shape=(3,)).resized((4,)).built
     )
-    inputs = cells(3, 4, 10)
+    inputs = draw(2, 3, 4, 10)
     wide = kp.AxialPositionalEncoding(
         grid_shape=(3, 4), merge_mode="concat", encoding_dim=4
     )
@@ -186,25 +164,17 @@ def test_resized(near):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    ("num_axes", "config"),
-    [
-        (2, {"grid_shape": (70, 20)}),
-        (3, {"layout": "halves", "merge_mode": "concat"}),
-    ],
-    ids=str,
-)
-def test_litert_of_any_grid(num_axes, config, tmp_path, near):
+def test_litert_of_any_grid(tmp_path, near):
     from ai_edge_litert.interpreter import Interpreter
 
-    inputs = keras.Input((*[None] * num_axes, 12), name="cells")
-    layer = kp.AxialPositionalEncoding(num_axes, **config, name="sum")
+    inputs = keras.Input((None, None, None, 12), name="cells")
+    layer = kp.AxialPositionalEncoding(3, layout="halves", merge_mode="concat")
     model = keras.Model(inputs, layer(inputs))
     path = tmp_path / "grid.tflite"
     kp.export_litert(model, path, max_length=9)  # of each of the axes
     runner = Interpreter(str(path)).get_signature_runner("serving_default")
     for shape in ((1, 1, 1), (65, 3, 2), (2, 7, 5)):
-        data = cells(*shape[:num_axes], 12)
+        data = draw(2, *shape, 12)
         (outputs,) = runner(cells=data).values()
         # Both within the encoding's bound, and one rounding of a sum below 8.
         near(outputs, model(data), 2 * 2.1e-7 + 4 * 2.0**-24)

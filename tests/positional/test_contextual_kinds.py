@@ -1,7 +1,5 @@
 """xPos, FoX, CoPE, temperatures and combinations: the papers, and refusals."""
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -9,20 +7,10 @@ from keras import ops
 
 import keras_posenc as kp
 from tests import reference as ref
-from tests.layers import randomised
+from tests.layers import cases_of, draw, numpy, randomised
 
-FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
 UNIT = 2.0**-24
 HEADS, SEQ, DIM = 2, 9, 8
-
-
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(x), "float64")
-
-
-def draw(*shape, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=shape).astype("float32")
 
 
 def weights_of(position, x=None, mask=None, **options):
@@ -69,16 +57,6 @@ def test_xpos_is_the_paper(scale_base, places, layout, near):
     near(scores[earlier], want[earlier], (32 * UNIT * size)[earlier])
 
 
-@pytest.mark.parametrize("bad", [-4097, 53_760, np.nan, 2.0**24 + 2])
-def test_xpos_out_of_reach_is_nan(bad):
-    layer = kp.positions.XPosEmbedding()
-    x = ops.convert_to_tensor(draw(1, 1, 2, DIM))
-    for hook in (layer.rotate, layer.rotate_keys):
-        outputs = numpy(hook(x, np.array([[1, bad]], "float32")))
-        assert np.isnan(outputs[0, 0, 1]).all()
-        assert np.isfinite(outputs[0, 0, 0]).all()
-
-
 # ---- FoX
 
 
@@ -99,19 +77,6 @@ def test_forgetting_is_the_paper(near):
             want /= want.sum(axis=-1, keepdims=True)
             got = weights[row, head][np.ix_(real, real)]
             near(got, want, 64 * UNIT)
-
-
-def test_forgetting_sums_over_long_texts(near):
-    """A thousand gates near 1: a sum of errors of one sign would show."""
-    position = kp.positions.ForgettingBias(bidirectional=False)
-    position.build((1, HEADS, 1024, DIM), (1, 1024, 1))
-    position.set_weights([np.zeros((1, HEADS)), np.full(HEADS, 7.0)])
-    places = ops.cumsum(position.steps(ops.ones((1, 1024, 1))), axis=1)
-    places = numpy(places)[0, :, 0]
-    step = -np.log1p(np.exp(-7.0))
-    want = step * np.arange(1, 1025)
-    # Each sum rounds once, by half a unit of at most 1.
-    near(places, want, 1024 * UNIT * np.abs(want) + UNIT)
 
 
 def test_forgetting_looks_both_ways(near):
@@ -160,19 +125,12 @@ def test_contextual_is_the_paper(max_position, near):
 
 def test_temperature_parity(near):
     """A block of Llama 4 without rotation, in float32 as ours."""
-    case = {
-        name.removeprefix("temperature/"): FIXTURES[name]
-        for name in FIXTURES.files
-        if name.startswith("temperature/")
-    }
+    case = cases_of("position_parity")["temperature"]
     position = kp.positions.AttentionTemperature(
         float(case["attn_scale"]), floor_scale=float(case["floor_scale"])
     )
     layer = kp.SelfAttention(
-        2,
-        num_key_value_heads=1,
-        use_bias=False,
-        attention_position=position,
+        2, num_key_value_heads=1, use_bias=False, attention_position=position
     )
     x = case["inputs"]
     layer.build(x.shape)

@@ -1,7 +1,6 @@
 """PoPE and FoPE: the papers, other libraries, and refusals."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,29 +8,10 @@ from keras import ops
 
 import keras_posenc as kp
 from tests import reference as ref
-from tests.layers import randomised
+from tests.layers import cases_of, draw, numpy
 
-FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/polar_parity.npz")
 UNIT = 2.0**-24
 HEADS, DIM = 4, 8
-
-
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(x), "float64")
-
-
-def draw(*shape, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=shape).astype("float32")
-
-
-def case(name):
-    prefix = f"{name}/"
-    return {
-        key.removeprefix(prefix): FIXTURES[key]
-        for key in FIXTURES.files
-        if key.startswith(prefix)
-    }
 
 
 def built(layer, heads=HEADS, dim=DIM):
@@ -44,7 +24,7 @@ def built(layer, heads=HEADS, dim=DIM):
 
 def test_polar_parity(near):
     """Attention of PoPE-pytorch, with a bias that is cut to its range."""
-    given = case("polar")
+    given = cases_of("polar_parity")["polar"]
     position = kp.positions.PolarEmbedding()
     layer = kp.SelfAttention(2, use_bias=False, attention_position=position)
     x = given["inputs"]
@@ -100,7 +80,7 @@ def test_polar_is_the_paper(places, near):
 
 def test_fourier_parity(near):
     """vLLM's rotation of grouped heads, of which some pairs stay."""
-    given = case("fourier")
+    given = cases_of("polar_parity")["fourier"]
     position = kp.positions.FourierEmbedding(
         int(given["training_length"]), num_key_value_heads=2
     )
@@ -111,23 +91,6 @@ def test_fourier_parity(near):
         got = position.rotate(x, given["positions"][np.newaxis])
         # Its angles are of up to 99, in float32.
         near(got[0], given[f"rotated_{name}"], 8 * 99 * UNIT * 8)
-
-
-@pytest.mark.parametrize("training_length", [7, 100, 10**6])
-def test_fourier_is_the_paper(training_length, near):
-    position = built(
-        kp.positions.FourierEmbedding(training_length, gain=2.0, seed=1)
-    )
-    (coefficients,) = position.get_weights()
-    places = np.array([[-5, 0, 1, 2.5, 300, 2**20, 2**24]])
-    x = draw(1, HEADS, 7, DIM)
-    got = numpy(position.rotate(ops.convert_to_tensor(x), places))[0]
-    for head in range(HEADS):
-        want = ref.fourier_embedding(
-            x[0, head], places[0], coefficients[:, head], training_length
-        )
-        size = np.abs(coefficients).sum(axis=2).max() * np.abs(x).max()
-        near(got[head], want, 32 * UNIT * size)
 
 
 def test_fourier_begins_near_a_rotation(near):
@@ -152,22 +115,6 @@ def test_fourier_begins_near_a_rotation(near):
 # ---- Both
 
 
-@pytest.mark.parametrize(
-    "make",
-    [kp.positions.PolarEmbedding, lambda: kp.positions.FourierEmbedding(100)],
-)
-def test_out_of_reach_is_nan(make):
-    position = built(make())
-    x = ops.convert_to_tensor(draw(1, HEADS, 2, DIM))
-    for bad in (np.nan, 2.0**24 + 2):
-        for hook in ("rotate", "rotate_keys"):
-            outputs = numpy(
-                position.turned(hook, x, np.array([[1, bad]], "float32"), {})
-            )
-            assert np.isnan(outputs[0, :, 1]).any()
-            assert np.isfinite(outputs[0, :, 0]).all()
-
-
 def test_a_subclass_has_its_own_hook():
     """What a class keeps for other blocks is of its own `rotate` alone."""
 
@@ -186,20 +133,3 @@ def test_a_subclass_has_its_own_hook():
         for each in (mine, mixed_in):
             assert np.ptp(numpy(each.turned(hook, x, places, {}))) == 0
         assert np.ptp(numpy(kind().turned(hook, x, places, {}))) > 0
-
-
-def test_combined_with_what_scales_and_biases(near):
-    """PoPE first: the others get what it makes of queries and keys."""
-    polar = kp.positions.PolarEmbedding()
-    softmax = kp.positions.ScalableSoftmax()
-    shaw = kp.positions.RelativePositionEmbedding(2, values=False)
-    position = kp.positions.CombinedPosition([polar, softmax, shaw])
-    layer = kp.SelfAttention(HEADS, attention_position=position)
-    x = draw(1, 6, HEADS * DIM)
-    layer.build(x.shape)
-    randomised(layer)
-    query = ops.convert_to_tensor(draw(1, HEADS, 6, DIM))
-    places = ops.expand_dims(ops.arange(6), 0)
-    want = softmax.rotate(polar.rotate(query, places), places)
-    near(position.rotate(query, places), numpy(want), 0)
-    assert np.isfinite(numpy(layer(x, use_causal_mask=True))).all()

@@ -1,6 +1,5 @@
 """The learned table: its rows, its end, and its other lengths."""
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,21 +60,6 @@ def test_rows_are_those_of_the_positions(standing, near):
     config, call, positions = STANDINGS[standing]
     positions = np.broadcast_to(positions, (BATCH, SEQ))
     near(alone(**config)(inputs_of(), **call), rows(positions))
-
-
-def test_merge_modes(near):
-    inputs, table = inputs_of(), rows(np.arange(LENGTH)).astype("float32")
-    for config, want in (
-        ({}, inputs + table[:SEQ]),
-        (
-            {"merge_mode": "concat"},
-            np.concatenate([inputs, np.stack([table[:SEQ]] * BATCH)], -1),
-        ),
-    ):
-        layer = kp.PositionEmbedding(LENGTH, **config)
-        layer.build((None, None, DIM))
-        layer.embeddings.assign(table)
-        near(layer(inputs), want)
 
 
 # The end of the table.
@@ -150,21 +134,6 @@ def test_in_a_graph_outside_the_table_is_nan(jit_compile):
         nan = mask & (positions != clipped)
         want = np.where(nan[..., np.newaxis], NAN, rows(clipped))
         np.testing.assert_array_equal(outputs, want)
-
-
-@pytest.mark.tensorflow
-def test_in_litert_outside_the_table_is_nan(tmp_path):
-    from ai_edge_litert.interpreter import Interpreter
-
-    inputs = keras.Input((None, DIM), name="inputs")
-    model = keras.Model(inputs, alone()(inputs))
-    path = tmp_path / "table.tflite"
-    kp.export_litert(model, path, max_length=LENGTH)
-    runner = Interpreter(str(path)).get_signature_runner("serving_default")
-    (outputs,) = runner(inputs=inputs_of(LENGTH + 2)).values()
-    want = np.stack([rows(np.arange(LENGTH + 2))] * BATCH)
-    want[:, LENGTH:] = NAN
-    np.testing.assert_array_equal(outputs, want)
 
 
 # Other lengths.

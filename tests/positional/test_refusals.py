@@ -6,7 +6,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc import positions as kinds
-from tests.refusals import check, table
+from tests.refusals import check, names, table
 
 LENGTH = {"factor": 8, "original_max_position_embeddings": 64}
 SMALL = {"d_model": 8, "num_layers": 1, "num_heads": 2}
@@ -14,17 +14,13 @@ PATCHES = {"patch_size": 2, **SMALL}
 AXIAL = kp.RotaryEmbedding(axes=2, name="rope")
 YARN = {"rope_type": "yarn", **LENGTH}
 SCOPE = {
-    **{name: getattr(kp, name) for name in kp.__all__},
-    **{name: getattr(kinds, name) for name in kinds.__all__},
+    **names(kp, kinds),
     "LENGTH": LENGTH,
     "YARN": YARN,
     "MSCALE": {**YARN, "mscale": 1, "mscale_all_dim": 2},
     "LLAMA3": {"rope_type": "llama3", **LENGTH, "low_freq_factor": 4},
     "LONGROPE": {"rope_type": "longrope", **LENGTH, "long_factor": [2.0] * 8},
-    "PROPORTIONAL": {
-        "rope_type": "proportional",
-        "partial_rotary_factor": 0.1,
-    },
+    "PROPORTIONAL": {"rope_type": "proportional", "partial_rotary_factor": 0.1},
     "CLIPPED": {"rope_type": "clipped", "clipped_pairs": 9},
     "BARE": {**SMALL, "input_position": None},
     "PATCHES": PATCHES,
@@ -172,8 +168,6 @@ CALLS = """
 PositionalEncoding(name="where")(x(6, 5))
     PositionalEncoding 'where' expects inputs of shape (batch, seq, dim),
     with dim known and above 0. Received: inputs of shape (6, 5)
-PositionalEncoding()(x(2, 6, 5, 1))
-    expects inputs of shape (batch, seq, dim)...(2, 6, 5, 1)
 PositionalEncoding()(x(2, 6, 0))
     with dim known and above 0. Received: inputs of shape (2, 6, 0)
 AxialPositionalEncoding(name="where")(x(2, 6, 8))
@@ -198,8 +192,6 @@ TimeEncoding("time2vec", merge_mode="concat", encoding_dim=1)(x(2, 6, 5))
     needs a width of at least 2, ... width 1
 RotaryEmbedding()(x(2, 4))
     rank 3 or more...inputs of shape (2, 4)
-RotaryEmbedding()(x(1, 2, 7))
-    rotates features in pairs...width 7 ...rotates 7 features
 RotaryEmbedding(partial_rotary_factor=0.5)(x(2, 3, 6))
     width 6 ...rotates 3 features
 RotaryEmbedding(feature_axis=1)(x(1, 2, 4))
@@ -213,8 +205,6 @@ RotaryEmbedding(scaling=CLIPPED)(x(1, 2, 16))
 PositionalEncoding()(x(2, 6, 5), positions=x(7))
     `positions` must have shape (seq,) or (batch, seq), with batch=2, seq=6.
     Received: positions of shape
-PositionalEncoding()(x(2, 6, 5), positions=x(3, 6))
-    `positions` must have shape (seq,) or (batch, seq), with batch=2, seq=6.
 PositionalEncoding()(x(2, 6, 5), positions=x(2, 6, 5))
     `positions` must have shape (seq,) or (batch, seq), with batch=2, seq=6.
 PositionalEncoding()(x(2, 6, 5), positions=x(6), start_index=1)
@@ -223,9 +213,9 @@ PositionalEncoding()(x(2, 6, 5), segment_ids=x(2, 6, dtype="bool"))
     `segment_ids` must be of an integer dtype. Received: ... bool
 PositionalEncoding()(x(2, 6, 5), segment_ids=x(2, 5, dtype="int64"))
     `segment_ids` must have shape (batch, seq), with batch=2, seq=6. Recei
-PositionalEncoding()(x(2, 6, 5), start_index=1.5)
-    `start_index` must be of an integer dtype. Received:
 PositionalEncoding()(x(2, 6, 5), start_index=True)
+    `start_index` must be of an integer dtype. Received:
+PositionalEncoding()(x(2, 6, 5), start_index=1.5)
     `start_index` must be of an integer dtype. Received:
 PositionalEncoding()(x(2, 6, 5), start_index=x(2, 1, dtype="int64"))
     `start_index` must have shape () or (batch,), with batch=2, seq=6. Rec
@@ -248,8 +238,6 @@ TimeEncoding()(x(2, 6, 5), positions=x(6), fractions=x(6, dtype="bool"))
     `fractions` must be of an integer or float dtype
 PositionalEncoding()(x(2, 6, 4, dtype="int32"))
     float dtype... int32
-PositionalEncoding()(x(2, 6, 4, dtype="bool"))
-    float dtype... bool
 AxialPositionalEncoding()(x(2, 6, 5, 4, dtype="int32"))
     float dtype... int32
 """
@@ -334,23 +322,15 @@ def test_one_layer_in_two_attentions_that_cannot_share_it(position):
         kp.SelfAttention(4, attention_position=position)(np.ones((1, 3, 24)))
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"positions": (None, None)},
-        {"positions": (1, 6)},
-        {"segment_ids": (None, None)},
-        {"start_index": (None,)},
-        {"mask": (None, None)},
-    ],
-    ids=str,
-)
 @pytest.mark.parametrize("batch_shape", [(2, 6, 5), (None, None, 5)])
-def test_unknown_sizes_are_taken_on_trust(call, batch_shape):
-    dtypes = {"positions": "float32", "mask": "bool"}
-    call = {
-        name: keras.KerasTensor(shape, dtypes.get(name, "int32"))
-        for name, shape in call.items()
-    }
-    outputs = kp.PositionalEncoding()(keras.KerasTensor(batch_shape), **call)
-    assert outputs.shape == batch_shape
+def test_unknown_sizes_are_taken_on_trust(batch_shape):
+    inputs = keras.KerasTensor(batch_shape)
+    for name, shape, dtype in (
+        ("positions", (None, None), "float32"),
+        ("positions", (1, 6), "float32"),
+        ("segment_ids", (None, None), "int32"),
+        ("start_index", (None,), "int32"),
+        ("mask", (None, None), "bool"),
+    ):
+        call = {name: keras.KerasTensor(shape, dtype)}
+        assert kp.PositionalEncoding()(inputs, **call).shape == batch_shape

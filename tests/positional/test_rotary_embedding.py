@@ -1,7 +1,8 @@
 """Rotary embeddings: the papers, Hugging Face's numbers, and refusals."""
 
+import functools
+import itertools
 import json
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,11 +11,8 @@ from keras import ops
 
 import keras_posenc as kp
 from tests import reference as ref
+from tests.layers import cases_of, draw, numpy
 
-FIXTURES = np.load(Path(__file__).parents[1] / "fixtures/position_parity.npz")
-CASES = sorted(
-    {key.split("/")[1] for key in FIXTURES.files if key.startswith("rope/")}
-)
 LAYOUTS = ("halves", "interleaved")
 FAR = 2**24
 UNIT = 2.0**-24
@@ -65,10 +63,6 @@ def rates_of(layer, dim=DIM, length=0):
     )
 
 
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(x), "float64")
-
-
 # How far a turned feature may be off, for features of size 1: a sine and a
 # cosine with their bound, two products and a sum.
 def turned_bound(x, sine_bound):
@@ -78,13 +72,12 @@ def turned_bound(x, sine_bound):
 # ---- Against Hugging Face
 
 
+HUGGING_FACE = cases_of("position_parity")
+CASES = [case for case in HUGGING_FACE if case.startswith("rope/")]
+
+
 def case_of(key):
-    prefix = f"rope/{key}/"
-    case = {
-        name.removeprefix(prefix): FIXTURES[name]
-        for name in FIXTURES.files
-        if name.startswith(prefix)
-    }
+    case = HUGGING_FACE[key]
     layer = kp.RotaryEmbedding(
         max_wavelength=float(case["max_wavelength"]),
         partial_rotary_factor=float(case["partial_rotary_factor"]),
@@ -194,7 +187,7 @@ def test_float64(near, encoding_bound):
 def test_dynamic_follows_the_length(length, near):
     """Frequencies to float32: an angle is off by 2**-21 of itself."""
     layer = scaled("dynamic")
-    x = np.random.default_rng(4).normal(size=(1, 4, DIM)).astype("float32")
+    x = draw(1, 4, DIM)
     positions = np.array([0, 1, 63, length - 1])
     rates = rates_of(layer, length=length)
     want = ref.rotary_embedding(x, positions, rates)
@@ -210,7 +203,7 @@ def test_dynamic_follows_the_length(length, near):
 @pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
 def test_length_is_that_of_the_row_without_its_padding(rope_type):
     layer = scaled(rope_type)
-    x = np.random.default_rng(5).normal(size=(2, 130, DIM)).astype("float32")
+    x = draw(2, 130, DIM)
     mask = np.arange(130) < np.array([[130], [40]])
     together = numpy(layer(x, mask=mask))
     np.testing.assert_array_equal(together[:1], numpy(layer(x[:1])))
@@ -222,18 +215,34 @@ def test_length_is_that_of_the_row_without_its_padding(rope_type):
     np.testing.assert_allclose(together, alone, rtol=0, atol=64 * UNIT)
 
 
-@pytest.mark.parametrize("rope_type", SCALINGS)
-def test_positions_out_of_range_turn_to_nan(rope_type):
-    layer = scaled(rope_type)
-    x = np.ones((1, 3, DIM), "float32")
-    for bad in (np.nan, 2.0**24 + 2, -(2.0**24) - 2):
-        outputs = numpy(layer(x, positions=np.array([1, bad, 2], "float32")))
-        assert np.all(np.isnan(outputs[:, 1]))
-        assert not np.any(np.isnan(outputs[:, ::2]))
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(functools.partial(scaled, kind) for kind in SCALINGS),
+        kp.positions.XPosEmbedding,
+        kp.positions.PolarEmbedding,
+        functools.partial(kp.positions.FourierEmbedding, 100),
+    ],
+)
+def test_positions_out_of_range_turn_to_nan(make):
+    """Of every kind that turns queries and keys."""
+    position = make()
+    position.build((None, 4, None, DIM))
+    x = ops.ones((1, 4, 3, DIM))
+    learns = bool(position.weights)  # and may leave some features
+    beyond = [np.nan, 2.0**24 + 2, -(2.0**24) - 2]
+    if make is kp.positions.XPosEmbedding:
+        beyond += [-4097, 53_760]
+    for hook, bad in itertools.product(("rotate", "rotate_keys"), beyond):
+        places = np.array([[1, bad, 2]], "float32")
+        outputs = numpy(position.turned(hook, x, places, {}))
+        lost = np.isnan(outputs[:, :, 1])
+        assert lost.any(axis=-1).all() if learns else lost.all()
+        assert np.isfinite(outputs[:, :, ::2]).all()
 
 
 def test_partial_leaves_the_rest():
-    x = np.random.default_rng(6).normal(size=(2, 9, 10)).astype("float32")
+    x = draw(2, 9, 10)
     outputs = numpy(kp.RotaryEmbedding(partial_rotary_factor=0.4)(x))
     np.testing.assert_array_equal(outputs[..., 4:], x[..., 4:])
     whole = numpy(kp.RotaryEmbedding()(x[..., :4]))
@@ -245,17 +254,13 @@ def test_partial_leaves_the_rest():
 
 @pytest.mark.parametrize(
     ("shape", "sequence_axis", "feature_axis"),
-    [
-        ((2, 4, 9), 2, 1),
-        ((2, 9, 3, 4), 1, -1),
-        ((2, 3, 9, 4), -2, -1),
-    ],
+    [((2, 4, 9), 2, 1), ((2, 9, 3, 4), 1, -1), ((2, 3, 9, 4), -2, -1)],
 )
 def test_axes(shape, sequence_axis, feature_axis, near):
     layer = kp.RotaryEmbedding(
         sequence_axis=sequence_axis, feature_axis=feature_axis
     )
-    x = np.random.default_rng(7).normal(size=shape).astype("float32")
+    x = draw(*shape)
     start = np.array([5, 1000])
     got = numpy(layer(x, start_index=start))
     ends = (sequence_axis, feature_axis)
@@ -267,14 +272,6 @@ def test_axes(shape, sequence_axis, feature_axis, near):
     near(np.moveaxis(got, ends, (-2, -1)), want, turned_bound(x, 9 * UNIT))
     spec = layer.compute_output_spec(keras.KerasTensor(shape))
     assert spec.shape == shape
-
-
-def test_segments_start_again(near):
-    layer = kp.RotaryEmbedding()
-    x = np.random.default_rng(8).normal(size=(1, 5, 4)).astype("float32")
-    segment_ids = np.array([[1, 1, 2, 2, 2]])
-    got = layer(x, segment_ids=segment_ids, start_index=3)
-    near(got, numpy(layer(x, positions=[3, 4, 3, 4, 5])), 0)
 
 
 def test_scaling_of_a_config():

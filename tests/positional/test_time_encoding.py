@@ -89,11 +89,7 @@ def test_any_time_and_period(times, fraction, period, near):
 
 @pytest.mark.parametrize(
     ("of_times", "of_parts"),
-    [
-        ("int32", "float16"),
-        ("float32", "float64"),
-        ("float64", "float32"),
-    ],
+    [("int32", "float16"), ("float32", "float64"), ("float64", "float32")],
 )
 def test_times_and_fractions_of_any_two_dtypes(of_times, of_parts, near):
     times = np.array([0, 3, 86400, 16_000_000])
@@ -220,31 +216,6 @@ def test_beyond_the_limit_is_nan(call):
 # In graphs and files.
 
 
-def litert_case(dtype, **config):
-    """A model of times and fractions, and what it takes."""
-    inputs = keras.Input((None, 14), name="inputs")
-    times = keras.Input((None,), dtype=dtype, name="times")
-    parts = keras.Input((None,), name="parts")
-    layer = kp.TimeEncoding(periods=PERIODS, merge_mode=None, **config)
-    outputs = layer(inputs, positions=times, fractions=parts)
-    rng = np.random.default_rng(0)
-    sample = {
-        "inputs": np.zeros((2, 50, 14), "float32"),
-        "times": (TIMES | WIDE)[dtype] * np.array([[1], [-1]], dtype),
-        "parts": rng.random((2, 50)).astype("float32"),
-    }
-    return keras.Model([inputs, times, parts], outputs), sample
-
-
-def run_litert(content, sample):
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=content)
-    runner = interpreter.get_signature_runner("serving_default")
-    (outputs,) = runner(**sample).values()
-    return outputs
-
-
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("dtype", "config"),
@@ -254,31 +225,24 @@ def run_litert(content, sample):
     ],
 )
 def test_litert(dtype, config, tmp_path, near):
-    model, sample = litert_case(dtype, **config)
+    from ai_edge_litert.interpreter import Interpreter
+
+    inputs = keras.Input((None, 14), name="inputs")
+    times = keras.Input((None,), dtype=dtype, name="times")
+    parts = keras.Input((None,), name="parts")
+    layer = kp.TimeEncoding(periods=PERIODS, merge_mode=None, **config)
+    outputs = layer(inputs, positions=times, fractions=parts)
+    model = keras.Model([inputs, times, parts], outputs)
+    sample = {
+        "inputs": np.zeros((2, 50, 14), "float32"),
+        "times": (TIMES | WIDE)[dtype] * np.array([[1], [-1]], dtype),
+        "parts": np.random.default_rng(0).random((2, 50)).astype("float32"),
+    }
     path = tmp_path / "times.tflite"
     kp.export_litert(model, path, samples=[sample])
-    outputs = run_litert(path.read_bytes(), sample)
+    runner = Interpreter(str(path)).get_signature_runner("serving_default")
+    (outputs,) = runner(**sample).values()
     # Two encodings, each within its bound.
-    near(outputs, model(sample), 2 * BOUND["float32"])
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [("fixed", "float16"), ("learned", "int8"), ("time2vec", "int8")],
-)
-def test_quantized_litert_is_as_exact(kind, mode, tmp_path, near):
-    import tensorflow as tf
-
-    model, sample = litert_case("int32", kind=kind)
-    path = str(tmp_path / "saved_model")
-    model.export(path, verbose=False)
-    converter = tf.lite.TFLiteConverter.from_saved_model(path)
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if mode == "float16":
-        converter.target_spec.supported_types = [tf.float16]
-    outputs = run_litert(converter.convert(), sample)
     near(outputs, model(sample), 2 * BOUND["float32"])
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,26 +10,20 @@ from keras import ops
 
 import keras_posenc as kp
 from tests import reference as ref
+from tests.layers import cases_of, draw, numpy
 
-FIXTURES = np.load(
-    Path(__file__).parents[1] / "fixtures/vector_position_parity.npz"
-)
-CASES = sorted(key[:-5] for key in FIXTURES.files if key.endswith("/axes"))
+CASES = cases_of("vector_position_parity")
+
 SECTIONS = {"mrope_section": [1, 1, 2]}
 # A sine's bound below 4,096, two products and a sum, of features below 4.
 TURNED = 2 * 4 * (2.1e-7 + 2 * 2.0**-24)
 
 
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(x), "float64")
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [x for x in CASES if x != "dinov3"])
 def test_parity_with_transformers(case):
     """Qwen2-VL's images and texts, EdgeTAM's images, Qwen3-VL's texts."""
     axes, x, positions, expected = (
-        FIXTURES[f"{case}/{key}"]
-        for key in ("axes", "inputs", "positions", "turned")
+        CASES[case][key] for key in ("axes", "inputs", "positions", "turned")
     )
     layer = kp.RotaryEmbedding(
         axes=json.loads(str(axes)),
@@ -42,7 +35,7 @@ def test_parity_with_transformers(case):
 
 def test_parity_with_dinov3():
     """Tokens before the patches are not rotated."""
-    x, expected = (FIXTURES[f"dinov3/{key}"] for key in ("inputs", "turned"))
+    x, expected = (CASES["dinov3"][key] for key in ("inputs", "turned"))
     grid = kp.GridPositions(4, num_class_tokens=3, extent=2 * math.pi)
     positions = grid(np.zeros((5, 8, 13, 3), "float32"))
     layer = kp.RotaryEmbedding(axes=2, max_wavelength=100)
@@ -67,7 +60,7 @@ def test_three_axes_as_in_the_paper(layout):
 
 def test_sections_take_numbers():
     """A number is the same on all axes: text has the usual positions."""
-    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    x = draw(2, 5, 8)
     layer = kp.RotaryEmbedding(axes=SECTIONS)
     found = numpy(layer(x, start_index=7))
     np.testing.assert_array_equal(
@@ -153,9 +146,8 @@ def test_a_vision_transformer_takes_images_of_any_size(tmp_path):
     )
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    rng = np.random.default_rng(0)
     for size in ((4, 6), (8, 2)):
-        x = rng.normal(size=(3, *size, 3)).astype("float32")
+        x = draw(3, *size, 3)
         y = numpy(model(x))
         np.testing.assert_array_equal(numpy(again(x)), y)
         assert y.shape == (3, 1 + size[0] * size[1] // 4, 8)

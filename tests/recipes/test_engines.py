@@ -5,9 +5,7 @@
 
 import os
 import random
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import keras
@@ -26,7 +24,6 @@ EXPORT = Path(__file__).parents[2] / "export"
 TOLERANCE = 1e-5
 FILES, ROWS = 8, 2500
 LONG = "a" * 20_001
-KILLS = 3  # a task may fail four times
 
 
 def needs(engine):
@@ -101,10 +98,10 @@ def folders(out, good, bad):
     return [ds.dataset(out / name).to_table() for name in (good, bad)]
 
 
-def run_spark(judge, rows, tmp_path):
-    """Begins a run on two cores; returns its process and its outputs."""
+@needs("spark")
+def test_spark(judge, rows, expected, tmp_path):
     python = Path(os.environ["SPARK_PYTHON"])
-    out, log = tmp_path / "scored", tmp_path / "log"
+    out = tmp_path / "scored"
     command = [
         *(python.with_name("spark-submit"), "--master", "local[2,4]"),
         *("--conf", f"spark.local.dir={tmp_path / 'local'}"),
@@ -112,53 +109,9 @@ def run_spark(judge, rows, tmp_path):
         *("--conf", f"spark.sql.files.minPartitionNum={2 * FILES}"),
         *(EXPORT / "spark" / "score.py", judge, rows, out, "text", "id"),
     ]
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "PYSPARK_PYTHON": str(python)},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    return process, out, log
-
-
-@needs("spark")
-def test_spark(judge, rows, expected, tmp_path):
-    process, out, log = run_spark(judge, rows, tmp_path)
-    assert process.wait() == 0, log.read_text()
+    environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
+    subprocess.run(command, env=environment, check=True)
     check(folders(out, "rows=good", "rows=bad"), expected)
-
-
-@needs("spark")
-def test_spark_with_workers_killed(judge, rows, expected, tmp_path):
-    process, out, log = run_spark(judge, rows, tmp_path)
-    rng, kills = random.Random(), 0
-    while process.poll() is None:
-        time.sleep(rng.uniform(0.1, 1))
-        # In the middle: one file is done, and not all.
-        if kills < KILLS and any(out.glob("_temporary/*/task_*")):
-            if pids := [*workers(process.pid)]:
-                os.kill(rng.choice(pids), signal.SIGKILL)
-                kills += 1
-    assert process.returncode == 0, log.read_text()
-    assert "Python worker exited unexpectedly" in log.read_text()
-    check(folders(out, "rows=good", "rows=bad"), expected)
-
-
-def workers(pid):
-    """The processes that Spark's daemon has forked, anywhere below one."""
-    for child, program in children(pid):
-        yield from workers(child)
-        if "pyspark.daemon" in program:
-            yield from (each for each, _ in children(child))
-
-
-def children(pid):
-    ps = ["ps", "-o", "pid=,args=", "--ppid", str(pid)]
-    found = subprocess.run(ps, capture_output=True, text=True, check=False)
-    for line in found.stdout.splitlines():
-        child, _, program = line.strip().partition(" ")
-        yield int(child), program
 
 
 @needs("beam")

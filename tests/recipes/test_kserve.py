@@ -1,4 +1,4 @@
-"""An export behind KServe's model server: the short form of `make soak`."""
+"""An export behind KServe's model server."""
 
 import asyncio
 import collections
@@ -9,9 +9,8 @@ import json
 import runpy
 import shutil
 import socket
-import subprocess
-import sys
 import threading
+import time
 from pathlib import Path
 
 import keras
@@ -30,7 +29,6 @@ tf = pytest.importorskip("tensorflow")
 requests = pytest.importorskip("requests")
 InvalidInput = pytest.importorskip("kserve.errors").InvalidInput
 
-SOAK = Path(__file__).with_name("soak.py")
 PREDICTOR = kserve_server.PREDICTOR
 WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
 TOLERANCE = 1e-5
@@ -166,16 +164,14 @@ def test_what_a_generator_does_not_take_is_said(served, body, reason):
     assert served._predict({"instances": ["abc"]})["predictions"]
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A model of up to 512 ids, and its exports in a folder.
+def build(seed):
+    """A model of up to 512 ids.
 
     It is so large that an interpreter of LiteRT gets long rows wrong after a
     row of length 0.
     """
-    pytest.importorskip("onnx")
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential(
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
         [
             keras.Input((None,), dtype="int32", name="ids"),
             keras.layers.Embedding(20, 64, mask_zero=True),
@@ -186,11 +182,24 @@ def exported(tmp_path_factory):
             keras.layers.Dense(2, name="scores"),
         ]
     )
-    folder = tmp_path_factory.mktemp("exported")
-    silent = {"verify": False, "verbose": False}
-    kp.export_saved_model(model, folder / "judge", **silent)
-    kp.export_litert(model, folder / "judge.tflite", **silent)
-    kp.export_onnx(model, folder / "judge.onnx", **silent)
+
+
+EXPORTS = {"": "saved_model", ".tflite": "litert", ".onnx": "onnx"}
+
+
+def export(model, path):
+    """The version or the file; the kind is that of the path's suffix."""
+    make = getattr(kp, f"export_{EXPORTS[path.suffix]}")
+    return make(model, path, verify=False, verbose=False).path
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model, and its exports in a folder."""
+    pytest.importorskip("onnx")
+    model, folder = build(0), tmp_path_factory.mktemp("exported")
+    for suffix in EXPORTS:
+        export(model, folder / f"judge{suffix}")
     return model, folder
 
 
@@ -350,33 +359,26 @@ def server(exported, tmp_path_factory):
         kserve_server.stop(process)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "POST /v2/repository/models/judge/unload",
-        "GET /v2",
-        "POST /v1/models/judge:explain",
-        "DELETE /v1/models/judge",
-        "GET /docs",
-    ],
-)
-def test_nothing_else_is_served(server, asked):
+def test_status_is_served_and_nothing_else(server):
     _, url, check, _ = server
-    method, path = asked.split()
-    reply = requests.request(method, url.partition("/v1/")[0] + path)
-    assert reply.status_code == 404
-    assert reply.json() == {"error": f"{asked} is not served here"}
-    check()
-
-
-def test_status_is_served(server):
-    _, url, _, _ = server
     host = url.partition("/v1/")[0]
     assert requests.get(host + "/").json() == {"status": "alive"}
     assert requests.get(f"{host}/v1/models").json() == {"models": ["judge"]}
     assert requests.get(url).json() == {"name": "judge", "ready": True}
+    for asked in (
+        "POST /v2/repository/models/judge/unload",
+        "POST /v1/models/judge:explain",
+        "DELETE /v1/models/judge",
+        "GET /docs",
+    ):
+        method, path = asked.split()
+        reply = requests.request(method, host + path)
+        assert reply.status_code == 404
+        assert reply.json() == {"error": f"{asked} is not served here"}
+    check()
 
 
+@pytest.mark.slow
 def test_bodies_that_never_end(server):
     """They are not kept for ever, nor as many as come, nor is all refused."""
     process, url, check, log = server
@@ -413,6 +415,7 @@ def test_bodies_that_never_end(server):
     assert "Traceback" not in log.read_text()[began:]
 
 
+@pytest.mark.slow
 def test_server_keeps_no_large_body(server):
     process, url, check, log = server
     began = len(log.read_text())
@@ -448,28 +451,60 @@ def test_server_keeps_no_large_body(server):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("form", "swaps"), [("saved_model", 2), ("litert", 40), ("onnx", 2)]
-)
-def test_soak(form, swaps):
-    options = ("--format", form, "--requests", "1000", "--swaps", str(swaps))
-    process = subprocess.run(
-        [sys.executable, SOAK, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
+@pytest.mark.parametrize("suffix", EXPORTS)
+def test_many_clients_while_versions_change(suffix, tmp_path):
+    """Each response is of one version, and the last ones of the last."""
+    models = [build(seed) for seed in (0, 1)]
+    served = tmp_path / f"served{suffix}"
+    first, second = (
+        export(model, tmp_path / f"{number}{suffix}")
+        for number, model in enumerate(models)
     )
-    assert process.returncode == 0, process.stdout + process.stderr[-2000:]
-    found = json.loads(process.stdout)
-    assert found["problems"] == []
-    assert "failed" not in found
-    assert "wrong" not in found
-    assert found["last_are_of_the_last_version"]
-    assert found["model 1"] > 100
-    assert found["model 2"] > 100
-    assert found["bad: 400"] > 100
-    assert found["bad: 413"] > 0
+    if suffix:
+        first.rename(served)
+    else:
+        first.parent.rename(served)
+    draw = np.random.default_rng(0)
+    rows = [draw.integers(1, 20, (2, length)) for length in range(1, 80, 2)]
+    wanted = [[model(row).numpy() for row in rows] for model in models]
+    bad = [body for name, (body, _) in BAD.items() if "row" in name]
+    found = collections.defaultdict(list)
+
+    def ask(random):
+        """Of which versions a response may be."""
+        index = random.integers(len(rows))
+        body = {"instances": rows[index].tolist()}
+        reply = requests.post(f"{url}:predict", json=body)
+        found = np.array(reply.json()["predictions"])
+        return [
+            np.abs(found - each[index]).max() <= TOLERANCE for each in wanted
+        ]
+
+    def ask_often(number):
+        random = np.random.default_rng(number)
+        for count in range(200):
+            if number == 0 and count == 100:
+                second.rename(served if suffix else served / "2")
+            if count % 7 == 0:
+                requests.post(f"{url}:predict", json=bad[count % len(bad)])
+            yield ask(random)
+
+    with (tmp_path / "log").open("w") as log:
+        process, url = kserve_server.start(served, log)
+        try:
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                found = [*pool.map(lambda n: [*ask_often(n)], range(8))]
+            for _ in range(100):
+                found[0].append(ask(draw))
+                time.sleep(0.1)
+                if found[0][-1][1]:
+                    break
+        finally:
+            kserve_server.stop(process)
+    for each in found:
+        assert {*map(sum, each)} == {1}
+        assert each[0] == [True, False]
+    assert found[0][-1] == [False, True]
 
 
 def test_client_that_leaves_ends_its_work(predictor, monkeypatch):

@@ -55,70 +55,49 @@ def test_jobset_agrees_with_itself(jobset):
     assert mounts["/shared"] in {each["name"] for each in pod["volumes"]}
 
 
-@pytest.fixture
-def slurm(tmp_path):
-    """Starts slurm.sh with stand-ins, of which `srun` runs a line of shell."""
+# What srun does, a signal that the script gets meanwhile, how often the job was
+# queued again, the exit status, and whether it is queued again now.
+RUNS = [
+    ("true", None, "0", 0, False),
+    ("exit 134", None, "0", 134, True),
+    ("exit 134", None, "20", 134, False),
+    ("exec sleep 5", signal.SIGUSR1, "0", 0, True),  # its time is over
+    ("exec sleep 5", signal.SIGTERM, "0", -signal.SIGTERM, False),  # cancelled
+]
+
+
+@pytest.mark.parametrize(("srun", "sent", "restarts", "code", "requeued"), RUNS)
+def test_slurm_queues_again_what_did_not_end(
+    tmp_path, srun, sent, restarts, code, requeued
+):
+    """With stand-ins for Slurm's programs."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not installed")
-
-    def start(srun, restarts="0"):
-        for name, line in (
-            ("srun", f'echo "srun $*" >>"{tmp_path}/calls"; {srun}'),
-            ("scontrol", f'echo "scontrol $*" >>"{tmp_path}/calls"'),
-        ):
-            program = tmp_path / name
-            program.write_text(f"#!{bash}\n{line}\n")
-            program.chmod(0o755)
-        return subprocess.Popen(
-            [bash, RECIPES / "slurm.sh", "/shared/run", "--epochs", "3"],
-            env={
-                "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-                "SLURM_JOB_ID": "7",
-                "SLURM_RESTART_COUNT": restarts,
-                "SLURM_CPUS_PER_TASK": "8",
-            },
-            stderr=subprocess.DEVNULL,
-        )
-
-    return start
-
-
-@pytest.mark.parametrize(
-    ("srun", "restarts", "code", "requeued"),
-    [
-        ("true", "0", 0, False),
-        ("exit 134", "0", 134, True),
-        ("exit 134", "20", 134, False),
-    ],
-)
-def test_slurm_queues_again_what_failed(
-    slurm, tmp_path, srun, restarts, code, requeued
-):
-    assert slurm(srun, restarts).wait(30) == code
-    first, *others = (tmp_path / "calls").read_text().splitlines()
+    calls = tmp_path / "calls"
+    for name, line in (("srun", srun), ("scontrol", "true")):
+        program = tmp_path / name
+        note = f'echo "{name} $*" >>"{calls}"'
+        program.write_text(f"#!{bash}\n{note}; {line}\n")
+        program.chmod(0o755)
+    process = subprocess.Popen(
+        [bash, RECIPES / "slurm.sh", "/shared/run", "--epochs", "3"],
+        env={
+            "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+            "SLURM_JOB_ID": "7",
+            "SLURM_RESTART_COUNT": restarts,
+            "SLURM_CPUS_PER_TASK": "8",
+        },
+        stderr=subprocess.DEVNULL,
+    )
+    if sent is not None:
+        deadline = time.monotonic() + 20
+        while not (calls.exists() and calls.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(sent)
+    assert process.wait(30) == code
+    first, *others = calls.read_text().splitlines()
     assert first.endswith(f"python {EXAMPLE} --folder /shared/run --epochs 3")
     assert " --cpus-per-task=8 " in first
-    assert others == ["scontrol requeue 7"] * requeued
-
-
-@pytest.mark.parametrize(
-    ("sent", "code", "requeued"),
-    [(signal.SIGUSR1, 0, True), (signal.SIGTERM, -signal.SIGTERM, False)],
-)
-def test_slurm_queues_again_when_its_time_is_over(
-    slurm, tmp_path, sent, code, requeued
-):
-    """But not when it was cancelled, by SIGTERM."""
-    lines = (RECIPES / "slurm.sh").read_text().splitlines()
-    assert "#SBATCH --signal=B:USR1@120" in lines
-    process = slurm("exec sleep 5")
-    calls = tmp_path / "calls"
-    deadline = time.monotonic() + 20
-    while not (calls.exists() and calls.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(sent)
-    assert process.wait(10) == code
-    others = calls.read_text().splitlines()[1:]
     assert others == ["scontrol requeue 7"] * requeued

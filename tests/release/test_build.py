@@ -20,7 +20,8 @@ pytest.importorskip("build")
 ROOT = Path(__file__).parents[2]
 NAMES = ("pyproject.toml", "setup.cfg", "MANIFEST.in", "README.md")
 NAMES += ("LICENSE", "CHANGELOG.md", "CITATION.cff", "keras_posenc")
-NAMES += ("keras_posenc_cli", "release", "export/android")
+NAMES += ("keras_posenc_cli", "keras_posenc_worker")
+NAMES += ("release", "export/android")
 
 
 def git(folder, *arguments):
@@ -101,6 +102,15 @@ def test_two_builds_are_the_same(checkout, tmp_path):
         found = {name.removeprefix(f"{root}/") for name in members.getnames()}
     modules = {name for name in packed if name.endswith((".py", "py.typed"))}
     assert "keras_posenc/forgotten.py" not in packed
+    # The packages, with what they hold besides modules, and nothing else.
+    own = {name for name in packed if ".dist-info/" not in name}
+    assert {name for name in own if not name.endswith(".py")} == {
+        f"keras_posenc/{name}"
+        for name in ("py.typed", "__init__.pyi", "export/operators.toml")
+    }
+    assert {name.partition("/")[0] for name in own} == {
+        *("keras_posenc", "keras_posenc_cli", "keras_posenc_worker")
+    }
     assert {*modules, "CHANGELOG.md", "CITATION.cff", "LICENSE"} <= found
     assert "export/android/TextTask.kt" in found
     assert not any(name.startswith(("tests", "release")) for name in found)

@@ -56,6 +56,20 @@ def served(site):
         server.shutdown()
 
 
+def node(script, *arguments):
+    """What a script of node prints, with arguments, as JSON."""
+    if shutil.which("node") is None:
+        pytest.skip("node is missing: apt-get install nodejs")
+    run = subprocess.run(
+        ["node", "-e", script, "--", *map(str, arguments)],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    return json.loads(run.stdout)
+
+
 def drive(driver, folder, site, folders=(), out=SCREENSHOTS, **settings):
     """What a driver of a page in Chromium prints."""
     chromium = browser(*folders)

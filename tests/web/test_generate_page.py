@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import tensorflow as tf
 
 import keras_posenc as kp
 from tests.generation import toy
-from tests.web.browsing import PAGE, browser, copy_of_page, drive
+from tests.web.browsing import PAGE, browser, copy_of_page, drive, node
 
 # In a browser: `make test-web`.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -30,10 +28,7 @@ def sides(generator):
 
 @pytest.fixture(scope="module")
 def generators():
-    return {
-        "generator": toy.varied(),
-        "beams": toy.varied(beams=3, n_best=2),
-    }
+    return {"generator": toy.varied(), "beams": toy.varied(beams=3, n_best=2)}
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +107,9 @@ def test_trouble_is_named(shown, trouble, words):
 
 
 SCRIPT = """
-const { readFileSync } = require("node:fs");
-const vm = require("node:vm");
-const [file] = process.argv.slice(1);
-const { tokenizer, texts, rows, length } = JSON.parse(readFileSync(0, "utf8"));
-vm.runInThisContext(readFileSync(file, "utf8"));
+const [file, given] = process.argv.slice(1);
+require("vm").runInThisContext(require("fs").readFileSync(file, "utf8"));
+const { tokenizer, texts, rows, length } = JSON.parse(given);
 console.log(JSON.stringify({
   ids: texts.map((text) => [...toIds(text, tokenizer, length).row]),
   texts: rows.map((row) => toText(row, tokenizer)),
@@ -136,8 +129,6 @@ console.log(JSON.stringify({
 )
 def test_characters_are_the_tokenizer_s(options):
     """Without a browser: what the page does to texts, under node."""
-    if shutil.which("node") is None:
-        pytest.skip("node is missing: apt-get install nodejs")
     tokenizer = kp.CharacterTokenizer("abc월\U0001f642é", **options)
     texts = ["", "abc", "cab월\U0001f642", "xyz", "a\u0301é", "abcabcabc"]
     ids = np.asarray(tokenizer(texts))
@@ -149,15 +140,7 @@ def test_characters_are_the_tokenizer_s(options):
         "rows": rows.tolist(),
         "length": ids.shape[1],
     }
-    run = subprocess.run(
-        ["node", "-e", SCRIPT, PAGE / "characters.js"],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    found = json.loads(run.stdout)
+    found = node(SCRIPT, PAGE / "characters.js", json.dumps(given))
     assert found["ids"] == ids.tolist()
     wanted = [text.decode() for text in tokenizer.detokenize(rows).numpy()]
     assert found["texts"] == wanted

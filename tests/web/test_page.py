@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import layers
 
 import keras_posenc as kp
 from tests import reference
+from tests.layers import text_classifier
 from tests.web.browsing import browser, copy_of_page, drive
 
 # In a browser: `make test-web`.
@@ -41,18 +41,7 @@ LABELS = ["bad", "fair", "good"]
 def classifier():
     """A model whose scores differ from text to text."""
     keras.utils.set_random_seed(0)
-    tokens = kp.WordpieceTokenizer.learn(CORPUS * 3, 120)
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            tokens,
-            layers.Embedding(tokens.vocabulary_size(), 16, mask_zero=True),
-            kp.PositionalEncoding(),
-            kp.TransformerEncoder(1, num_heads=2, intermediate_dim=32),
-            kp.Pooling1D("mean"),
-            layers.Dense(3, activation="softmax", name="scores"),
-        ]
-    )
+    model = text_classifier(CORPUS * 3, 120, classes=3)
     pooled = keras.Model(model.inputs, model.layers[-2].output)
     features = pooled.predict(tf.constant(TEXTS), verbose=0)
     kernel = np.random.default_rng(0).standard_normal((16, 3))

@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import tensorflow as tf
 
 import keras_posenc as kp
 from tests.examples import encoder_folder
-from tests.web.browsing import PAGE, browser, copy_of_page, drive
+from tests.web.browsing import PAGE, browser, copy_of_page, drive, node
 
 # In a browser: `make test-web`.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -95,8 +93,6 @@ console.log(JSON.stringify(found));
 
 @pytest.mark.parametrize("strip_accents", [None, True, False])
 def test_accents_are_kept_where_the_tokenizer_keeps_them(strip_accents):
-    if shutil.which("node") is None:
-        pytest.skip("node is missing: apt-get install nodejs")
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     tokenizer = kp.WordpieceTokenizer(
         [*special, "caf\u00e9", "cafe", "caf", "##e", "##\u0301", "i\u0307t"],
@@ -105,14 +101,8 @@ def test_accents_are_kept_where_the_tokenizer_keeps_them(strip_accents):
     )
     texts = ["CAF\u00c9", "cafe\u0301", "c\u00ada\u200bf\u00e9\x07", "\u0130t"]
     options = {"normalization": "bert", "strip_accents": strip_accents}
-    arguments = [PAGE / "normalize.js", json.dumps(options), json.dumps(texts)]
-    run = subprocess.run(
-        ["node", "-e", SOURCE, "--", *arguments],
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-    )
-    folded = json.loads(run.stdout)
+    given = map(json.dumps, (options, texts))
+    folded = node(SOURCE, PAGE / "normalize.js", *given)
     assert folded == [text.lower() for text in folded]
     np.testing.assert_array_equal(tokenizer(folded), tokenizer(texts))
 

@@ -46,7 +46,7 @@ class Entry:
     builder: Callable[..., Any]
     arguments: dict[str, Any]
 
-    def build(self) -> tuple[Any, dict[str, Any]]:
+    def build(self):
         """The model, of the same weights each time, and its arguments."""
         import keras
 
@@ -55,13 +55,13 @@ class Entry:
         return built if isinstance(built, tuple) else (built, {})
 
     @property
-    def digest(self) -> str:
+    def digest(self):
         """Changes with the source of the builder and of what it uses."""
         parts = [*sorted(_used(self.builder)), repr(self.arguments)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _used(builder: Callable[..., Any]) -> set[str]:
+def _used(builder):
     """What a function names of its module and of `parts`, itself included."""
     found, left = set(), [builder]
     while left:
@@ -83,26 +83,24 @@ def _used(builder: Callable[..., Any]) -> set[str]:
     return found
 
 
-TABLE: dict[str, Entry] = {}
+TABLE = {}
 
 
-def with_inputs(network: Any, shape: Any, dtype: str) -> dict[str, Any]:
+def with_inputs(network, shape, dtype):
     """The arguments for a called recurrent model: LiteRT takes one example."""
     import keras
 
-    def signatures(batch: int | None) -> dict[str, Any]:
+    def signatures(batch):
         spec = keras.InputSpec(shape=(batch, *shape), dtype=dtype)
         return {"signatures": {"serving_default": (network, {"inputs": spec})}}
 
     return {**signatures(None), "litert": signatures(1)}
 
 
-def model(
-    name: str, source: str, /, **arguments: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def model(name, source, /, **arguments):
     """Puts a builder of a model into the table, called with `arguments`."""
 
-    def add(builder: Callable[..., Any]) -> Callable[..., Any]:
+    def add(builder):
         if name in TABLE:
             raise ValueError(f"{name} is in the table twice")
         TABLE[name] = Entry(name, source, builder, arguments)
@@ -111,15 +109,13 @@ def model(
     return add
 
 
-def group(
-    name: str, address: str
-) -> Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]:
+def group(name, address):
     """`model` for one group, whose pages are below one address.
 
     The page of a model is called as it is, unless one is given.
     """
 
-    def add(of: str, page: str = "", /, **arguments: Any) -> Any:
+    def add(of, page="", /, **arguments):
         page = page or f"{of}/"
         source = page if page.startswith("https:") else address + page
         return model(f"{name}/{of}", source, **arguments)
@@ -127,14 +123,14 @@ def group(
     return add
 
 
-def stack(*layers: Any, name: str | None = None) -> Any:
+def stack(*layers, name=None):
     """A `keras.Sequential` of these layers."""
     import keras
 
     return keras.Sequential([*layers], name=name)
 
 
-def table(only: str | None = None) -> dict[str, Entry]:
+def table(only=None):
     """The entries of all modules, or of one, in the order of their names."""
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if path.stem not in ("entries", "page", "parts", "run", "test_zoo"):
@@ -143,7 +139,7 @@ def table(only: str | None = None) -> dict[str, Entry]:
     return dict(sorted(TABLE.items()))
 
 
-def trained(model: Any) -> Any:
+def trained(model):
     """A model of images, with statistics of noise in its normalizations.
 
     Those of a new one let the numbers fade from layer to layer, and then its

@@ -2,11 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from tests.zoo.entries import FORMATS, Entry
+from tests.zoo.entries import FORMATS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RESULTS, PAGE = DOCS / "zoo.json", DOCS / "zoo.md"
@@ -30,9 +28,9 @@ seconds and whole messages: `docs/zoo.json`). Results of {versions}, on
 EVERYWHERE = "Verified in all three formats: "
 
 
-def page(entries: Mapping[str, Entry], results: Mapping[str, Any]) -> str:
+def page(entries, results):
     """The page: a summary by source, then a table for each source."""
-    groups: dict[str, list[Entry]] = {}
+    groups = {}
     for entry in entries.values():
         groups.setdefault(group(entry), []).append(entry)
     models = results["models"]
@@ -69,7 +67,7 @@ def page(entries: Mapping[str, Entry], results: Mapping[str, Any]) -> str:
     return text
 
 
-def group(entry: Entry) -> str:
+def group(entry):
     """The source of an entry, as a title."""
     first = entry.name.partition("/")[0]
     if first == "applications":
@@ -80,11 +78,11 @@ def group(entry: Entry) -> str:
     return f"{host}, {first.replace('_', ' ')}"
 
 
-def anchor(title: str) -> str:
+def anchor(title):
     return re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
 
 
-def counts(entries: Any, models: Mapping[str, Any]) -> list[str]:
+def counts(entries, models):
     """Of each format, how many of some models are verified."""
     found = []
     for name in FORMATS:
@@ -94,12 +92,12 @@ def counts(entries: Any, models: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def state(models: Mapping[str, Any], entry: Entry, name: str) -> str:
+def state(models, entry, name):
     cells = models.get(entry.name, {}).get("formats", {})
     return cells.get(name, {"state": "not run"})["state"]
 
 
-def cell(models: Mapping[str, Any], entry: Entry, name: str) -> str:
+def cell(models, entry, name):
     """What came of a model in a format, in plain words."""
     found = state(models, entry, name)
     if found == "not run":
@@ -113,7 +111,7 @@ def cell(models: Mapping[str, Any], entry: Entry, name: str) -> str:
     return f"{found}: {escaped(reason(cells['error']))}"
 
 
-def reason(error: str) -> str:
+def reason(error):
     """The beginning of a message, without the kind of the error."""
     line = next(iter(error.splitlines()), "")
     line = re.sub(r"^\w+(?:Error|Exception): ", "", line)
@@ -121,24 +119,24 @@ def reason(error: str) -> str:
     return line if len(line) <= 90 else line[:87].rsplit(" ", 1)[0] + " ..."
 
 
-def escaped(text: str) -> str:
+def escaped(text):
     """A message as Markdown that shows it."""
     return re.sub(r"([\\`*_{}\[\]<>#|$~])", r"\\\1", text)
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
+def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def load() -> dict[str, Any]:
+def load():
     """All results that the page shows."""
     if not RESULTS.exists():
         return {"versions": "", "processor": "", "models": {}}
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
-def write_page(entries: Mapping[str, Entry], results: dict[str, Any]) -> None:
+def write_page(entries, results):
     """Writes the page and its results; those of no entry are left out."""
     models = results["models"]
     results["models"] = {x: models[x] for x in entries if x in models}

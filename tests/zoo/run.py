@@ -26,12 +26,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from tests.zoo.entries import FORMATS, Entry, table
+from tests.zoo.entries import FORMATS, table
 from tests.zoo.page import load, state, write_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +38,7 @@ MODELS_PER_PROCESS = 20
 FILES = {"saved_model": "model", "litert": "m.tflite", "onnx": "m.onnx"}
 
 
-def main() -> int:
+def main():
     # Before TensorFlow is loaded; processes that are started have them too.
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     args = parse()
@@ -65,7 +63,7 @@ def main() -> int:
     return 0
 
 
-def parse() -> argparse.Namespace:
+def parse():
     parser = argparse.ArgumentParser(
         description=__doc__.partition("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -83,7 +81,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def formats(text: str) -> list[str]:
+def formats(text):
     """The formats in a list with commas."""
     chosen = text.split(",")
     if not set(chosen) <= set(FORMATS):
@@ -91,7 +89,7 @@ def formats(text: str) -> list[str]:
     return chosen
 
 
-def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
+def run_all(entries, args):
     """Runs what has no result, and prints a line for each model."""
     pending = {}
     for entry in entries:
@@ -104,10 +102,10 @@ def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
         if again:
             pending[entry] = again
     print(f"{len(entries)} models, {len(pending)} to run", flush=True)
-    idle: queue.SimpleQueue[Child] = queue.SimpleQueue()
+    idle = queue.SimpleQueue()
     done = iter(range(1, len(pending) + 1))
 
-    def run(entry: Entry) -> None:
+    def run(entry):
         result = run_one(entry, pending[entry], idle, args)
         print(
             f"[{next(done)}/{len(pending)}] {line(entry, result)} "
@@ -121,7 +119,7 @@ def run_all(entries: list[Entry], args: argparse.Namespace) -> None:
         idle.get().end()
 
 
-def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
+def report_lost(entries, args):
     """Prints what was verified and is not, and returns whether there is any."""
     known = load()["models"]
     lost = [
@@ -137,7 +135,7 @@ def report_lost(entries: list[Entry], args: argparse.Namespace) -> int:
     return int(bool(lost))
 
 
-def line(entry: Entry, result: Mapping[str, Any]) -> str:
+def line(entry, result):
     """A model's result, as one line."""
     parts = []
     for name, found in result["formats"].items():
@@ -148,12 +146,7 @@ def line(entry: Entry, result: Mapping[str, Any]) -> str:
     return f"{entry.name}: {'; '.join(parts)}"
 
 
-def run_one(
-    entry: Entry,
-    again: list[str],
-    idle: queue.SimpleQueue,
-    args: argparse.Namespace,
-) -> dict[str, Any]:
+def run_one(entry, again, idle, args):
     """Runs a model in a process, and returns all results that there are."""
     start = time.monotonic()
     cells = read(entry, args.build).get("formats", {})
@@ -185,7 +178,7 @@ class Child:
     To load TensorFlow takes longer than to export a small model three times.
     """
 
-    def __init__(self, memory: float) -> None:
+    def __init__(self, memory):
         self.left = MODELS_PER_PROCESS
         self.log = tempfile.NamedTemporaryFile("w+", errors="replace")
         context = multiprocessing.get_context("spawn")
@@ -196,11 +189,9 @@ class Child:
         self.process.start()
         theirs.close()
 
-    def run(
-        self, entry: Entry, chosen: list[str], timeout: float
-    ) -> dict[str, Any]:
+    def run(self, entry, chosen, timeout):
         """The results of a model in each format; of a crash too."""
-        cells: dict[str, Any] = {}
+        cells = {}
         why = f"no result after {timeout:g} s"
         try:
             self.pipe.recv()  # it is ready
@@ -219,7 +210,7 @@ class Child:
         crashed = {"state": "crashed", "error": why}
         return {name: cells.get(name, crashed) for name in chosen}
 
-    def end(self) -> None:
+    def end(self):
         """Lets it end, or ends it with the processes that it started."""
         self.pipe.close()
         self.process.join(30 if self.left else 0)
@@ -229,7 +220,7 @@ class Child:
         self.log.close()
 
 
-def serve(pipe: Any, log: str, memory: int) -> None:
+def serve(pipe, log, memory):
     """Exports the models that are asked for, and sends each format's result."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
@@ -258,9 +249,7 @@ def serve(pipe: Any, log: str, memory: int) -> None:
                 pipe.send({each: export(model, each, arguments)})
 
 
-def export(
-    model: Any, name: str, arguments: Mapping[str, Any]
-) -> dict[str, Any]:
+def export(model, name, arguments):
     """What comes of a model in a format."""
     import keras_posenc as kp
 
@@ -282,7 +271,7 @@ def export(
     return {**cell, "seconds": round(time.perf_counter() - start, 1)}
 
 
-def verified(report: Any) -> dict[str, Any]:
+def verified(report):
     """What is kept of the report of an export."""
     remarks = str(report).splitlines()[1:]
     return {
@@ -294,17 +283,17 @@ def verified(report: Any) -> dict[str, Any]:
     }
 
 
-def message(error: Exception, folder: str = "") -> str:
+def message(error, folder=""):
     """The error and its message, without the folder that was exported to."""
     text = f"{type(error).__name__}: {error}"
     return (text.replace(f"{folder}{os.sep}", "") if folder else text)[:3000]
 
 
-def result_path(entry: Entry, build: Path = BUILD) -> Path:
+def result_path(entry, build=BUILD):
     return build / f"{entry.name.replace('/', '.')}.json"
 
 
-def read(entry: Entry, build: Path = BUILD) -> dict[str, Any]:
+def read(entry, build=BUILD):
     """A model's result; empty if there is none of the entry as it is."""
     path = result_path(entry, build)
     if not path.exists():
@@ -313,7 +302,7 @@ def read(entry: Entry, build: Path = BUILD) -> dict[str, Any]:
     return result if result["digest"] == entry.digest else {}
 
 
-def surroundings() -> dict[str, str]:
+def surroundings():
     """The versions of what takes part, and the processor."""
     facts = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(": ")[2] for line in facts if "model name" in line]
