@@ -76,7 +76,6 @@ HOMES = {
     "orbax": {"distribution"},
     "matplotlib": {"analysis"},
     "pyarrow": {"scoring"},
-    "shtab": {COMMAND},
     "jinja2": {WORKER},
     COMMAND: {COMMAND},
     "tests": set(),
@@ -86,7 +85,6 @@ LATE = {
     # Whoever scores in a process of its own needs no Keras for that.
     "keras": {"scoring", COMMAND, WORKER},
     "numpy": {COMMAND, WORKER},
-    "shtab": {COMMAND},
     "tensorflow": {
         "training",
         "scoring",
