@@ -193,9 +193,8 @@ test-docs: have-browser $(VENV)/.installed tests/web/node_modules docs ## Try th
 %/node_modules: %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund && touch node_modules
 
-kill-test: $(VENV)/.installed ## Kill 200 exporters and 50 scorers at random instants
+kill-test: $(VENV)/.installed ## Kill 200 exporters at random instants
 	$(VENV)/bin/python tests/export/ground/kill_test.py --kills 200
-	$(VENV)/bin/python tests/scoring/kill_test.py --kills 50
 
 fuzz: $(VENV)/.installed ## Read and run 10 000 damaged files
 	$(VENV)/bin/python tests/export/inspection/fuzz.py --count 10000

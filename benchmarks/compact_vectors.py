@@ -42,8 +42,7 @@ def main() -> None:
     np.random.default_rng(0).shuffle(texts)
     texts = sorted(texts[: options.texts], key=len)  # of like lengths together
     model = kp.load_hugging_face(options.model, name="encoder")
-    rows = kp.predict_texts(model, texts, batch_size=64)
-    own = np.stack([next(iter(row.values())) for row in rows])
+    own = model.predict(texts, batch_size=64)
     rng = np.random.default_rng(1)
     queries = rng.choice(len(texts), min(QUERIES, len(texts)), replace=False)
     wanted = nearest(own[queries] @ own.T, queries)

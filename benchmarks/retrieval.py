@@ -49,12 +49,7 @@ def main() -> None:
     np.random.default_rng(0).shuffle(texts)
     texts = sorted(texts[: options.texts], key=len)  # of like lengths together
     model = kp.load_hugging_face(options.model, name="encoder")
-    own = np.stack(
-        [
-            next(iter(row.values()))
-            for row in kp.predict_texts(model, texts, batch_size=64)
-        ]
-    )
+    own = model.predict(texts, batch_size=64)
     table = Table(
         "",
         "MB",

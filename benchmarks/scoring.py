@@ -265,7 +265,7 @@ def held_to(cores: int) -> Iterator[None]:
 
 def packed(scorer: Any, texts: Sequence[bytes]) -> list[list[bytes]]:
     """The batches that a `Scorer` makes."""
-    from keras_posenc.scoring.packing import pack
+    from keras_posenc.scoring.scorer import pack
 
     batches = []
     for begin in range(0, len(texts), scorer.window):
@@ -361,8 +361,7 @@ def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
     import pyarrow as pa
 
     import keras_posenc as kp
-    from keras_posenc.scoring.fragments import find_fragments
-    from keras_posenc.scoring.writing import score_fragment
+    from keras_posenc.scoring.writing import find_fragments, score_fragment
 
     artifact = export(speller(), folder / "speller")
     rng = random.Random(0)

@@ -252,9 +252,9 @@ def deliver(
         ),
         sep="\n",
     )
-    rows = kp.predict_texts(model, texts[:3], labels=labels)
-    for each, row in zip(held_out, rows, strict=False):
-        print(f"{each.name}: {row['label']} ({row['score']:.2f})")
+    rows = model.predict(texts[:3], verbose=0)
+    for each, scores in zip(held_out, rows, strict=False):
+        print(f"{each.name}: {labels[scores.argmax()]} ({scores.max():.2f})")
 
 
 if __name__ == "__main__":

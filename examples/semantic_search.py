@@ -120,14 +120,12 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def embed(model: Any, texts: Sequence[str]) -> np.ndarray:
     """A vector of length 1, unless it is 0, for each text."""
-    import keras_posenc as kp
-
     # Texts of like length share a batch, and so waste no padding.
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    rows = kp.predict_texts(model, [texts[i] for i in order], batch_size=64)
     vectors = np.empty((len(texts), *model.output_shape[1:]), "float32")
-    for i, row in zip(order, rows, strict=True):
-        (vectors[i],) = row.values()
+    vectors[order] = model.predict(
+        [texts[i] for i in order], batch_size=64, verbose=0
+    )
     return unit(vectors)
 
 

@@ -24,7 +24,6 @@ _LATE = (
     "keras_posenc.checkpoints.saving",
     "keras_posenc.export",
     "keras_posenc.scoring",
-    "keras_posenc.text.predict_texts",
 )
 # Modules of further names, for "did you mean".
 _GROUPS = ("distribution", "positions", "training", "types")

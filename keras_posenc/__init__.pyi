@@ -44,7 +44,6 @@ from keras_posenc.scoring.scorer import Scorer as Scorer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer as BytePairTokenizer
 from keras_posenc.text.character_tokenizer import ByteTokenizer as ByteTokenizer
 from keras_posenc.text.character_tokenizer import CharacterTokenizer as CharacterTokenizer
-from keras_posenc.text.predict_texts import predict_texts as predict_texts
 from keras_posenc.text.prompt import Prompt as Prompt
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer as SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer as WordpieceTokenizer

@@ -398,12 +398,7 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
 
 def _folder(directory: Any) -> str:
-    """Returns an absolute path.
-
-    Raises:
-        ValueError: It is a file, for which Orbax would wait without end, or it
-            is itself a checkpoint, in which Orbax would find none.
-    """
+    """Returns an absolute path; raises for a file, and for a checkpoint."""
     given = os.path.expanduser(os.fspath(directory))
     if "://" in given:  # cloud storage, which Orbax supports
         return given

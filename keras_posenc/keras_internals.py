@@ -56,10 +56,7 @@ def read_by(layer: Any) -> list[Any]:
 
 
 def called_for_training(model: Any) -> list[str]:
-    """Returns the layers that a functional model calls with `training=True`.
-
-    Not those whose default that is, as `RandomFlip`: Keras records it too.
-    """
+    """Returns the layers that a model is told to call with `training=True`."""
     return [
         node.operation.name
         for layer in layers_within(model)
@@ -116,10 +113,7 @@ def is_compiled_by_xla(tensor: Any) -> bool:
 
 
 def is_exported_by_keras() -> bool:
-    """Returns whether `model.export` is tracing, to ONNX or OpenVINO.
-
-    Keras does not tell layers, but its functions are on the stack then.
-    """
+    """Returns whether `model.export` to ONNX or OpenVINO is on the stack."""
     return _is_called_by(*_EXPORTERS)
 
 
@@ -133,10 +127,7 @@ def has_static_shapes() -> bool:
 
 
 def is_exported_to(format: str) -> bool:
-    """Returns whether this thread exports to a format.
-
-    No argument of a layer can say so.
-    """
+    """Returns whether this thread exports to a format."""
     return _TARGET.get() == format
 
 
@@ -173,10 +164,7 @@ def lent_values(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
 
 
 def variable_within(variable: Any) -> Any:
-    """Returns the backend's variable of a Keras variable, or None before it.
-
-    Within a `keras.StatelessScope`, `variable.value` is another one.
-    """
+    """Returns the backend's variable, also in a `StatelessScope`, or None."""
     return variable._value
 
 
@@ -217,10 +205,7 @@ def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_names() -> Iterator[None]:
-    """Ends the scopes of names that an error has left open.
-
-    Keras opens one of its own, and then TensorFlow's, which may refuse it.
-    """
+    """Ends the scopes of names that an error of Keras has left open."""
     state = sys.modules[_STATE]
     before = [*(state.get_global_attribute(_NAMES) or [])]
     try:
@@ -275,9 +260,7 @@ def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
 def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:
     """Traces a model's `predict_function` for texts of a shape, None for any.
 
-    One that was traced for this shape, and one that runs eagerly, stay as they
-    are. With `is_batch` it is given what `predict_on_batch` gives it; by
-    `predict` it is given another structure.
+    With `is_batch` for `predict_on_batch`, which gives it another structure.
     """
     import tensorflow as tf
 
@@ -360,10 +343,8 @@ def traced_once(
 ) -> Any:
     """Returns `function(*tensors)`; in a graph it is one call of a function.
 
-    The blocks of a model make the same operators again and again. Tracing these
-    takes most of the time until a deep model first runs. `known` keeps what was
-    traced, for all calls of one graph that may share it; `key` tells apart
-    other functions there.
+    Tracing the blocks of a model one by one takes most of the time until it
+    first runs. `known` keeps what was traced; `key` tells functions apart.
     """
     if not is_in_graph(tensors[0]) or is_compiled_by_xla(tensors[0]):
         return function(*tensors)
@@ -378,21 +359,14 @@ def traced_once(
 
 
 def copied(x: Any) -> Any:
-    """Returns a tensor of a graph in memory of its own.
-
-    No optimization of the graph removes the copy.
-    """
+    """Returns a tensor of a graph in memory of its own, for good."""
     import tensorflow as tf
 
     return tf.raw_ops.DeepCopy(x=x)
 
 
 def written_rows(x: Any, rows: Any, new: Any) -> Any:
-    """Returns `x`, `(rows, dim)`, with new rows, written into its memory.
-
-    `x` was made by `copied` or by this function, and nothing reads it
-    afterwards.
-    """
+    """Returns `x`, of `copied`, with new rows written into its memory."""
     import tensorflow as tf
 
     return tf.raw_ops.InplaceUpdate(x=x, i=rows, v=new)

@@ -33,14 +33,10 @@ def as_path(name: str, value: Any) -> Path:
 def staging_in(folder: Path) -> Iterator[Path]:
     """Yields a path in `folder` for a file that is renamed there when complete.
 
-    Nothing exists there yet; a missing folder is made. The name begins with a
-    dot and is no integer, so that no server takes it for a version. If it was
-    not renamed, it is removed, and so are the folders made for it. The next use
-    of the folder removes what a killed process left: each process holds a lock
-    while it lives.
-
-    Raises:
-        ExportError: The folder cannot be made.
+    The name begins with a dot and is no integer, so that no server takes it for
+    a version. If it was not renamed, it is removed, and so are the folders made
+    for it. The next use of the folder removes what a killed process left: each
+    process holds a lock while it lives.
     """
     staged = hidden(folder)
     lock = FileLock(staged.with_suffix(".lock"))
@@ -65,13 +61,7 @@ def staging_in(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def working_folder() -> Iterator[Path]:
-    """Yields a private temporary folder, and removes it afterwards.
-
-    If this process is killed, the next one that makes such a folder removes it.
-
-    Raises:
-        ExportError: It cannot be made.
-    """
+    """Yields a private temporary folder, and removes it afterwards."""
     parent = Path(tempfile.gettempdir())
     with staging_in(parent) as folder:
         with writing_to(parent):
@@ -81,13 +71,7 @@ def working_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Turns `OSError` into an `ExportError` that names the folder.
-
-    `FileExistsError` is not turned.
-
-    Raises:
-        ExportError: The folder cannot be written to, or the disk is full.
-    """
+    """Turns `OSError` into an `ExportError`, except `FileExistsError`."""
     try:
         yield
     except FileExistsError:
@@ -103,9 +87,6 @@ def publish(staged: Path, path: Path) -> None:
 
     A file replaces an earlier one. After a power failure either all of it or
     nothing is there.
-
-    Raises:
-        OSError: As renaming does, such as for a folder that exists.
     """
     for file in (staged, *staged.rglob("*")):
         _sync(file)
@@ -122,11 +103,7 @@ def publish_file(staged: Path, path: Path) -> Path:
 
 
 def publish_keras(model: Any, path: Path) -> Path:
-    """Saves a model as a `.keras` file, over an earlier one if there is one.
-
-    Raises:
-        ExportError: The folder cannot be written to, or the disk is full.
-    """
+    """Saves a model as a `.keras` file, over an earlier one if there is one."""
     with staging_in(path.parent) as staged, writing_to(path.parent):
         staged.mkdir()
         whole = staged / path.name  # Keras needs a name that ends in .keras

@@ -8,6 +8,7 @@ import argparse
 import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,25 @@ def path(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def length(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not above 0")
-    return value
+def _number(
+    kind: type, is_right: Callable[[Any], bool], wrong: str
+) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        value = kind(text)
+        if not is_right(value):
+            raise argparse.ArgumentTypeError(f"{text} is {wrong}")
+        return value
+
+    read.__name__ = kind.__name__
+    return read
 
 
-def seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below 0")
-    return value
+length = _number(int, lambda x: x >= 1, "not above 0")
+seed = _number(int, lambda x: x >= 0, "below 0")
+share = _number(float, lambda x: 0 <= x <= 1, "not a number from 0 to 1")
+tolerance = _number(
+    float, lambda x: 0 <= x < math.inf, "not a finite number of at least 0"
+)
 
 
 def ids(text: str) -> list[int]:
@@ -54,25 +62,7 @@ def lengths(text: str) -> list[int]:
     return [length(part) for part in text.split(",")]
 
 
-def tolerance(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not a finite number of at least 0"
-        )
-    return value
-
-
-def share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1")
-    return value
-
-
-# Their names in argparse's messages: "invalid int value".
-length.__name__ = lengths.__name__ = seed.__name__ = "int"
-tolerance.__name__ = share.__name__ = "float"
+lengths.__name__ = "int"
 
 
 def limit(text: str) -> tuple[str, float]:
@@ -172,12 +162,7 @@ def batching(text: str) -> dict[str, Any]:
 
 
 def by_name(kind: Any, dest: str) -> dict[str, Any]:
-    """Returns arguments of `add_argument` for an option that may be repeated.
-
-    Args:
-        kind: From a value to a name and what it stands for.
-        dest: Where the dict of these is kept.
-    """
+    """Returns arguments of `add_argument` for one that may be repeated."""
     return {"type": kind, "dest": dest, "action": ByName}
 
 

@@ -1,8 +1,9 @@
-"""Loads models and samples from files."""
+"""Loads models, checkpoints and samples from files."""
 
 import importlib
 import os
 import re
+import shlex
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,55 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_cli.arguments import Shape, ids
-from keras_posenc_cli.checkpoints import is_checkpoint, load_checkpoint
-from keras_posenc_cli.process import UsageError, starting
+from keras_posenc_cli.process import UsageError, in_options, starting
+
+_MOST_LABELS = 5  # in one line
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Returns whether a path is a checkpoint's folder, or a cache of them."""
+    if path.suffix == ".gguf" or any(path.glob("*.gguf")):
+        return True
+    return any((path / name).exists() for name in ("config.json", "snapshots"))
+
+
+def load_checkpoint(path: Path, **options: Any) -> Any:
+    """Returns the model of a checkpoint, by `load_hugging_face`."""
+    with starting():
+        import keras_posenc as kp
+
+        load = kp.load_hugging_face  # imports what it needs
+    try:
+        return load(path, **options)
+    except (ImportError, OSError, ValueError) as error:
+        command = f"keras-posenc import {shlex.quote(str(path))}"
+        options = {
+            "from_ids": f"{command} --from-ids",
+            "ignore_keys": f"{command} --ignore-keys",
+        }
+        raise UsageError(in_options(str(error), options)) from error
+
+
+def describe_outputs(model: Any) -> str:
+    """Returns words for the outputs of a checkpoint's model."""
+    if hasattr(model, "chat_template"):  # a language model
+        kind = "made of" if hasattr(model.model, "encode") else "that continue"
+        what = "ids" if model.source_tokenizer is None else "texts"
+        chats = ", and chats" if model.chat_template else ""
+        return f"{what} {kind} {what}{chats}"
+    *each, size = model.outputs[0].shape
+    inputs = model.inputs[0]
+    of_pairs = inputs.dtype == "string" and len(inputs.shape) == 2
+    per = "token" if len(each) == 2 else "pair" if of_pairs else "text"
+    if len(inputs.shape) == 4:
+        per = "token of an image" if len(each) == 2 else "image"
+    if model.labels is None:
+        return f"a vector of {size} for each {per}"
+    from keras_posenc.progress import printable
+
+    names = printable(", ".join(model.labels[:_MOST_LABELS]))
+    more = ", ..." if size > _MOST_LABELS else ""
+    return f"scores of {names}{more} for each {per}"
 
 
 def load_model(
@@ -20,14 +68,10 @@ def load_model(
     imports: Sequence[str] = (),
     inputs: Mapping[str, tuple[str, Shape]] | None = None,
 ) -> Any:
-    """Returns the Keras model in a file, after registering its own layers.
+    """Returns the Keras model in a file, or a checkpoint's.
 
-    Args:
-        path: The .keras file, or the folder of a checkpoint.
-        imports: Modules that register layers, in the working directory or
-            installed.
-        inputs: dtypes and shapes by the names given with `--input`, for a
-            model without known inputs; a `Sequential` then starts with them.
+    `imports` are modules that register layers; `inputs` dtypes and shapes by
+    the names given with `--input`, with which a `Sequential` then starts.
     """
     if is_checkpoint(path):
         if imports:

@@ -1,10 +1,9 @@
 """Parsers of commands, and the options that several commands have."""
 
 import argparse
-import re
 import textwrap
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from keras_posenc_cli import arguments
 
@@ -12,24 +11,6 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 #: A name with its metavar, or without one that of a flag; its help; and the
 #: function that reads a value, or other arguments of `add_argument`.
 Row: TypeAlias = tuple[str, str] | tuple[str, str, Any]
-
-# Our formats by other names.
-_FORMATS = {
-    **dict.fromkeys(("tflite", "lite"), "litert"),
-    **dict.fromkeys(("savedmodel", "saved_model"), "saved-model"),
-}
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that names the format that another name means."""
-
-    def error(self, message: str) -> NoReturn:
-        found = re.search(r"invalid choice: '(\w+)'", message)
-        meant = _FORMATS.get(found[1]) if found else None
-        if meant and f"'{meant}'" in message:  # one of the choices
-            message += f". Did you mean {meant}?"
-        super().error(message)
-
 
 REQUIRED_PATH = {"type": arguments.path, "required": True}
 SEVERAL = {"action": "append", "default": []}
@@ -123,17 +104,9 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Adds the parser of a command.
 
-    Args:
-        commands: The commands to add it to.
-        name: Its name.
-        run: Runs it, and returns the exit code; None if it has commands of
-            its own.
-        *rows: Its arguments; names of shared ones, and lists of those that
-            exclude one another.
-        summary: What it does, in the list of commands.
-        description: What it does, in its own help.
-        example: A command line, after `keras-posenc`.
-        **defaults: Further values of what is parsed.
+    `rows` are its arguments, names of shared ones, and lists of those that
+    exclude one another; `run` is None if it has commands of its own;
+    `**defaults` are further values of what is parsed.
     """
     parser = commands.add_parser(
         name,

@@ -14,8 +14,6 @@ from keras_posenc_cli import process
 from keras_posenc_cli.commands import (
     bench,
     chat,
-    completion,
-    diff,
     export,
     generate,
     import_,
@@ -24,7 +22,7 @@ from keras_posenc_cli.commands import (
     score,
     verify,
 )
-from keras_posenc_cli.options import Parser, option_names
+from keras_posenc_cli.options import option_names
 
 
 def run_command(arguments: Sequence[str] | None) -> int:
@@ -55,7 +53,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands; the result's `run` is the chosen."""
-    parser: argparse.ArgumentParser = Parser(
+    parser = argparse.ArgumentParser(
         prog="keras-posenc",
         description="Keras models as verified SavedModel, LiteRT and ONNX "
         "files.",
@@ -80,12 +78,11 @@ ended by SIGTERM; 129 ended by SIGHUP.
     import_.add(commands)
     export.add(commands)
     verify.add(commands)
-    diff.add(commands)
+    verify.add_diff(commands)
     rollback.add(commands)
     inspect.add(commands)
     generate.add(commands)
     chat.add(commands)
     score.add(commands)
     bench.add(commands)
-    completion.add(commands, parser)
     return parser

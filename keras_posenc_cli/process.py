@@ -1,8 +1,10 @@
 """The command as a process: exit codes, streams, signals, native logs."""
 
+import ast
 import contextlib
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -127,13 +129,28 @@ def _is_expected(error: Exception) -> bool:
 
 
 def in_options(message: str, options: Mapping[str, str]) -> str:
-    """Returns a message of Python with options for names of arguments."""
+    """Returns a message of Python with options for its code in backticks.
+
+    That is a name of `options`, alone or with a value, or any code that is
+    followed by an option in brackets.
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        name, equals, value = found[1].partition("=")
+        option = options.get(name)
+        if found[2] or option is None:
+            return found[2] or found[0]
+        if not equals or value == "True":
+            return option
+        try:
+            value = ast.literal_eval(value)
+        except (SyntaxError, ValueError):  # of no literal
+            pass
+        values = value if isinstance(value, list) else [value]
+        return f"{option} {shlex.join(map(str, values))}"
+
     plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colours
-    plain = re.sub(
-        r"`([^`]+)`(?: \((--[^()]+)\))?",
-        lambda found: found[2] or options.get(found[1]) or found[0],
-        plain,
-    )
+    plain = re.sub(r"`([^`]+)`(?: \((--[^()]+)\))?", spelled, plain)
     return re.sub(
         r"(?<=Received: )(\w+)=",
         lambda found: f"{options.get(found[1], found[1])}=",

@@ -74,7 +74,6 @@ HOMES = {
     "orbax": {"distribution"},
     "matplotlib": {"analysis"},
     "pyarrow": {"scoring"},
-    "shtab": {COMMAND},
     "jinja2": {WORKER},
     COMMAND: {COMMAND},
     "tests": set(),

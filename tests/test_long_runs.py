@@ -40,14 +40,6 @@ def test_exporters_killed_at_random_instants():
     assert seen >= published / 2
 
 
-def test_runs_of_scoring_killed_at_random_instants():
-    found = re.search(
-        r"(\d+) runs and (\d+) workers killed, .* 0 wrong",
-        run("scoring/kill_test.py", "--kills", "6", seconds=300),
-    )
-    assert sum(map(int, found.groups())) >= 2
-
-
 def test_damaged_files(tmp_path):
     options = ("--count", "80", "--keep", tmp_path)
     counts = json.loads(run("export/inspection/fuzz.py", *options, seconds=600))

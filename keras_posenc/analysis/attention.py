@@ -59,36 +59,13 @@ def token_labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     ]
 
 
-def ids_of(
-    tokenizer: Any,
-    text: Any,
-    argument: str,
-    *,
-    side: str = "source",
-    pad_id: int = 0,
-) -> list[int]:
-    """Returns the ids of a text, or the ids given, without padding.
-
-    Raises:
-        ValueError: No text although there is a tokenizer, no ids although
-            there is none, or an empty text.
-    """
-    if tokenizer is None:
-        ids = np.asarray(ops.convert_to_numpy(text))
-        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-            raise ValueError(
-                f"`{argument}` must be ids of shape (seq,): the generator has "
-                f"no {side}_tokenizer. Received: {argument}={text!r}"
-            )
-    elif not isinstance(text, str):
-        raise ValueError(
-            f"`{argument}` must be a text. Received: {argument}={text!r}"
-        )
-    else:
-        ids = np.asarray(ops.convert_to_numpy(tokenizer([text])))[0]
+def _ids_of(generator: Any, side: str, text: Any) -> list[int]:
+    """Returns the ids of a text, or the ids given, without padding."""
+    (ids,) = generator._ids(side, [text], generator._tokenizers()[side])
+    pad_id = (generator.search if side == "target" else generator.model).pad_id
     found = [int(each) for each in ids if each != pad_id]
     if not found:
-        raise ValueError(f"`{argument}` must not be empty. Received none")
+        raise ValueError(f"`{side}` must not be empty. Received none")
     return found
 
 
@@ -191,28 +168,18 @@ def attention_map(
         )
     search = generator.search
     start_id = search.decoding.start_id
-    source_ids = ids_of(
-        generator.source_tokenizer, source, "source", pad_id=model.pad_id
-    )
+    source_ids = _ids_of(generator, "source", source)
     if target is None:
         found = search(ops.convert_to_tensor([source_ids], "int32"))["ids"]
         length = search.decoding.max_length
         best = ops.convert_to_numpy(found).reshape(-1, length)[0]
         written = [int(each) for each in best if each != search.pad_id]
     else:
-        written = ids_of(
-            generator.target_tokenizer,
-            target,
-            "target",
-            side="target",
-            pad_id=search.pad_id,
-        )
+        written = _ids_of(generator, "target", target)
         written = [each for each in written if each != start_id]
         written = _ended(written, search.decoding.end_ids)
     # The decoder writes each token at the position of the one before it.
     read = [start_id, *written[:-1]]
-    search.check_inputs(np.array([source_ids]))
-    _check_target(written, search)
     weights = model.attention_weights(
         np.array([source_ids], "int32"), np.array([read], "int32")
     )[kind]
@@ -240,13 +207,3 @@ def _ended(ids: list[int], end_ids: Sequence[int]) -> list[int]:
         if each in end_ids:
             return ids[: place + 1]
     return [*ids, *end_ids[:1]]
-
-
-def _check_target(ids: list[int], search: Any) -> None:
-    wrong = [each for each in ids if not 0 <= each < search.vocabulary]
-    if wrong or not ids:
-        raise ValueError(
-            f"`target` must hold ids of {1 if search.pad_id == 0 else 0} to "
-            f"{search.vocabulary - 1}. Received: "
-            f"{wrong[0] if wrong else 'none'}"
-        )

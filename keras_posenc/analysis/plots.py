@@ -5,8 +5,6 @@ are made without a window, and so also on machines without a screen.
 """
 
 import functools
-
-# These fonts have a box for every character, and no letters.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +16,7 @@ from keras_posenc.checks import check_max_wavelength, check_positive_int
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.positional.attention_position import AttentionPosition
 
+# These fonts have a box for every character, and no letters.
 _NO_FONTS = ("last resort", ".lastresort", "lastresort")
 
 

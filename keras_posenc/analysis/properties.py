@@ -469,9 +469,6 @@ def make_scheme(name: str, length: int) -> keras.Layer:
     return SCHEMES[check_choice("scheme", name, tuple(SCHEMES))](length)
 
 
-_WIDTH = 80
-
-
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """The properties of each kind of position, for the same positions.
@@ -503,16 +500,11 @@ class Comparison:
                 [getattr(found, field.name) for found in self.schemes.values()]
             ]
         ]
-        # A table that is too wide is split: digits are never cut.
-        for tables in range(1, len(columns) + 1):
-            size = math.ceil(len(columns) / tables)
-            texts = [
-                _table(names, columns[begin : begin + size])
-                for begin in range(0, len(columns), size)
-            ]
-            if all(len(row) <= _WIDTH for text in texts for row in text):
-                break
-        return "\n\n".join("\n".join(text) for text in texts)
+        tables = [
+            _table(names, columns[begin : begin + 4])
+            for begin in range(0, len(columns), 4)
+        ]
+        return "\n\n".join("\n".join(lines) for lines in tables)
 
 
 def compare(

@@ -250,7 +250,7 @@ class Config:
                     ""
                     if ignored is None
                     else ". If no output depends on them, "
-                    f"ignore_keys={keys!r} passes over them"
+                    f"`ignore_keys={keys!r}` passes over them"
                 )
             )
 

@@ -31,18 +31,9 @@ TOKEN, EMBEDDINGS, MASK, VECTOR = (
 class EmbedderParts:
     """The parts of a model from texts to vectors, which share its weights.
 
-    Attributes:
-        model: The model itself.
-        embedder: From ids, `token`, int32 `(batch, seq)`, to their rows of the
-            table, `(batch, seq, dim)`.
-        text_encoder: From these, `embeddings`, and `input_mask`, `(batch,
-            seq)`, 1 for a token and 0 for padding, to the output `embedding`,
-            `(batch, width)`.
-        tokenizer: The tokenizer, a layer.
-        start_id: The id before each text, or None.
-        end_id: The id after each text, or None.
-        max_length: The most tokens of a text; None for any number.
-        prompts: Texts that an application puts before others, by name.
+    `embedder` turns ids, `token`, `(batch, seq)`, into rows of the table;
+    `text_encoder` these, `embeddings`, and `input_mask`, 1 for a token and 0
+    for padding, into `embedding`, `(batch, width)`.
     """
 
     model: keras.Model

@@ -64,11 +64,7 @@ class Folder:
         return self.path.name if is_cached else None
 
     def has(self, name: str) -> bool:
-        """Returns whether there is a file of that name.
-
-        One that is not regular, such as a pipe or a broken link, is an error:
-        treated as missing, it would change what the rest means.
-        """
+        """Returns whether there is a file; raises for one not regular."""
         if name in self._values:  # read, or given
             return True
         path = self.path / name

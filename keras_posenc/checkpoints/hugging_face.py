@@ -21,10 +21,6 @@ from keras_posenc.checkpoints.heads import (
 )
 from keras_posenc.checkpoints.language_model import language_model
 from keras_posenc.checkpoints.loading import Loading
-from keras_posenc.checkpoints.padding import (
-    padding_of_ids,
-    padding_of_texts,
-)
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.sentence_embedding import (
@@ -35,6 +31,8 @@ from keras_posenc.checkpoints.sentence_embedding import (
 )
 from keras_posenc.checkpoints.tensors import refuse_gguf
 from keras_posenc.checkpoints.tokenizers import (
+    padding_of_ids,
+    padding_of_texts,
     pairing_of,
     tokenizer_of,
     vocabulary_of,
@@ -279,10 +277,7 @@ def _padding(
 def _after(
     loading: Loading, encoder: Any, encoder_only: bool, options: Any
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the layers after the encoder, and what the model keeps of them.
-
-    `options` are those of sentence encoders.
-    """
+    """Returns the layers after the encoder, and what is kept of them."""
     folder, values, family = loading.folder, loading.values, loading.family
     architecture = labels = None
     if not (encoder_only or isinstance(family, DecoderFamily)):
@@ -388,10 +383,7 @@ PREPROCESSOR = "preprocessor_config.json"
 
 
 def preprocessing(folder: Folder) -> list[Any]:
-    """Returns the layer that normalises pixels, in a list.
-
-    The list is empty where the checkpoint does not say how. Sizes stay.
-    """
+    """Returns the layer that normalises pixels, in a list, or none."""
     if not folder.has(PREPROCESSOR):
         return []
     config = Config(folder.mapping(PREPROCESSOR), folder.path / PREPROCESSOR)

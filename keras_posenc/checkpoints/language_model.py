@@ -40,10 +40,7 @@ def language_model(
     dtype: Any,
     name: str,
 ) -> PretrainedGenerator:
-    """Returns the generator of a checkpoint that generates text.
-
-    Targets are padded with -1, and sources with the id that the config says.
-    """
+    """Returns the generator of a checkpoint; its targets are padded with -1."""
     folder, values = loading.folder, loading.values
     loading.read(ignore_keys)
     options = dict(loading.reading.options)

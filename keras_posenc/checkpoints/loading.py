@@ -88,16 +88,7 @@ class _Awaited(keras.initializers.Zeros):
 
 
 class Loading:
-    """A checkpoint on its way to a model: `read`, then `filled`, then `finish`.
-
-    Attributes:
-        values: Its config.json.
-        kind: Its `model_type`.
-        family: Its family, as it is read: whole, or a part of it.
-        generates: Whether it generates text.
-        tensors: Its tensors, from `read` on.
-        reading: What its config says, from `read` on.
-    """
+    """A checkpoint on its way to a model: `read`, `filled`, then `finish`."""
 
     def __init__(self, folder: Folder, encoder_only: bool = False) -> None:
         self.folder = folder
@@ -139,11 +130,7 @@ class Loading:
         self.reading = self.family.settle(reading, self.tensors)
 
     def filled(self, **options: Any) -> Any:
-        """Returns the model with these options, and the checkpoint's weights.
-
-        Random weights, which are slow to draw, are not made. Layers get their
-        usual initializers back, for models that are made from their configs.
-        """
+        """Returns the model with these options and the weights."""
         awaited = dict.fromkeys(_INITIALIZERS, _Awaited())
         try:
             model = self.family.model(**options, **awaited)

@@ -26,8 +26,7 @@ from keras_posenc.generation.decoding import (
 from keras_posenc.generation.generator import Generator, default_of
 from keras_posenc.generation.sampling import Sampling
 from keras_posenc.generation.step import First, Step, tracing_quietly
-from keras_posenc.generation.stopping import Reply, check_stop, cut_at
-from keras_posenc.generation.stream import Stream
+from keras_posenc.generation.stream import Reply, Stream, check_stop, cut_at
 from keras_posenc.text._tokenizer import reporting_cuts
 from keras_posenc.text.chat_template import render
 
@@ -212,21 +211,9 @@ class PretrainedGenerator(Generator):
 
     def _resolved(self, options: Mapping[str, Any]) -> Decoding:
         """Returns what the search has with these options."""
-        if "max_length" in options:
-            raise ValueError(
-                "`max_length` counts the prompt in transformers, and not here: "
-                "give `max_new_tokens`. Received: "
-                f"max_length={options['max_length']!r}"
-            )
         if "max_new_tokens" in options:
             self._check_new_tokens(options["max_new_tokens"])
         for name, value in options.items():
-            if name in _OF_CALLS:
-                raise ValueError(
-                    f"`{name}` is for one call: give it to `generate`, `chat` "
-                    "or `stream_chat`, and not to `with_options`. Received: "
-                    f"{name}={value!r}"
-                )
             if name not in _KNOWN:
                 raise ValueError(
                     f"`{name}` is no option of generation. Options are: "
@@ -476,22 +463,6 @@ class PretrainedGenerator(Generator):
                 "without from_ids=True"
             )
         return self.chat_template
-
-    def stream(self, text: Any, *, noise: Any = None) -> Stream:
-        """Generates for one text, as `Generator.stream` does."""
-        self._check_streams()
-        return super().stream(text, noise=noise)
-
-    def _check_streams(self) -> None:
-        """Raises `ValueError` for options that single steps do not have."""
-        if self.beams > 1:
-            raise ValueError(
-                "`beams` must be 1 for a chat or a stream, which is generated "
-                "token by token: the text of beams is known only at the end. "
-                f"Received: beams={self.beams}. Give beams=1 to `chat` "
-                "or `stream_chat`; for `stream`, or another model's "
-                "default, use `with_options(beams=1)`"
-            )
 
     def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:
         self._check_streams()

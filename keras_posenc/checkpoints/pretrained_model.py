@@ -155,11 +155,7 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         return super().make_predict_function(force)
 
     def _trace_once(self, *, is_batch: bool = False) -> None:
-        """Traces `predict` for texts, for batches of any size.
-
-        Keras would trace it for the size of the first batch, and again for the
-        next size; TensorFlow warns of that where there are several models.
-        """
+        """Traces `predict` for batches of any size; Keras would for each."""
         if self._axes_of_texts is not None:
             self.make_predict_function()
             if self.steps_per_execution == 1:

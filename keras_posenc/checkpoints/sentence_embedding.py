@@ -148,11 +148,7 @@ def _names(kinds: Sequence[str]) -> list[str]:
 def _prompts(
     folder: Folder, given: Any
 ) -> tuple[dict[str, str], str | None, int | None]:
-    """Returns a folder's prompts by name, the default one's name, and a size.
-
-    The size is how many numbers of each vector are kept, or None for all.
-    `given` are prompts that come before those of the folder.
-    """
+    """Returns prompts by name, the default one's name, and a width or None."""
     values = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
     config = Config(values, folder.path / PROMPTS)
     found = config.take("prompts", {}, dict, type(None)) or {}

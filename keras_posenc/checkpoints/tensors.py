@@ -116,10 +116,7 @@ class Tensors:
         return tensor
 
     def finish(self, of_no_matter: Iterable[str]) -> None:
-        """Raises `ValueError` if there are tensors that were not taken.
-
-        Warns of taken ones that hold NaN or infinity.
-        """
+        """Raises `ValueError` for tensors that were not taken."""
         known = [re.compile(pattern) for pattern in of_no_matter]
         left = sorted(
             name

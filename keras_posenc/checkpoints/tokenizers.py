@@ -19,7 +19,7 @@ from keras_posenc.checkpoints.folder import (
     Folder,
 )
 from keras_posenc.checkpoints.older_tokenizers import DECODER, described
-from keras_posenc.checks import check_positive
+from keras_posenc.checks import check_index, check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
@@ -60,7 +60,7 @@ _NAMES = (
 # Lengths from here on mean that there is no limit.
 _NO_LENGTH = 10**6
 _PERHAPS = (bool, type(None))
-_FROM_IDS = "from_ids=True makes a model that needs none"
+_FROM_IDS = "`from_ids=True` makes a model that needs none"
 _LAYERS: dict[str, Any] = {
     BYTE_LEVEL: BytePairTokenizer,
     FALLBACK: SentencepieceTokenizer,
@@ -134,8 +134,8 @@ def _class_of(folder: Folder, settings: Config) -> tuple[str, Class]:
                 raise file.wrong(
                     key,
                     f"{given} may split texts in its own way, which is not "
-                    "supported. from_ids=True makes a model of the ids that "
-                    "it gives",
+                    "supported. `from_ids=True` makes a model of the ids "
+                    "that it gives",
                 )
             return name, _CLASSES[name]
     name = _OF_TYPES.get(str(config.values.get("model_type")), "")
@@ -187,19 +187,11 @@ def tokenizer_of(
     """Returns a layer that gives the ids that the model was trained on.
 
     Texts are cut at the length in the checkpoint, and never beyond the model's
-    table of positions; those of a model that generates at the latter alone. For
-    such a model `detokenize` leaves out special tokens, as transformers does
-    by default, and added tokens beyond the model's table are left out.
-
-    Args:
-        folder: The folder with the tokenizer's files.
-        encoder: A model, or an object with its attributes `pad_id`,
-            `vocabulary_size` and `input_position`. With `pad_id` -1 no token
-            is padding.
-        num_separators: As for the layer.
-        generates: Whether the model generates.
-        of_targets: Whether it is for the texts that a model generates, where
-            these have a tokenizer of their own, as in Marian.
+    table of positions; of a model that `generates` at the latter alone. Its
+    `detokenize` leaves out special tokens, as transformers does by default.
+    `encoder` is a model, or has its `pad_id`, `vocabulary_size` and
+    `input_position`; `of_targets` is for texts that are generated, where these
+    have a tokenizer of their own.
     """
     is_given = complete(folder)
     settings = _opened(folder, SETTINGS)
@@ -247,8 +239,8 @@ def tokenizer_of(
         raise ValueError(
             f"'{folder.path}' pads with id {layer.pad_id}, which also starts "
             "or ends each text, where it would be masked as padding: "
-            "from_ids=True, with the id of another token as pad_id, makes a "
-            "model that needs no tokenizer"
+            "`from_ids=True`, with the id of another token as `pad_id`, makes "
+            "a model that needs no tokenizer"
         )
     return layer
 
@@ -397,10 +389,7 @@ def _marian(
 def _leave_out(folder: Folder, settings: Config, size: int) -> None:
     """Gives a folder a `tokenizer.json` without tokens beyond the model's.
 
-    Such as that of images, of Gemma 3's models of text. The tokenizer of
-    another model has too many tokens that are not only added, or ends texts
-    with one that the model has not. The sides of padding and of cutting do not
-    matter either.
+    Such as that of images, of Gemma 3's models of text.
     """
     values = folder.mapping(WHOLE)
     added = values.get("added_tokens")
@@ -451,11 +440,7 @@ def _skipped(folder: Folder, settings: Config) -> list[str]:
 
 
 def vocabulary_of(folder: Folder) -> dict[str, int]:
-    """Returns the ids of tokens, by the files of a tokenizer of any kind.
-
-    Empty where no file lists them. Entries that are not a token with an id are
-    left out here: the functions that read the whole file report them.
-    """
+    """Returns the ids of tokens, by the files of a tokenizer of any kind."""
     _, ids = _vocabulary(folder)
     return {
         token: index
@@ -465,10 +450,7 @@ def vocabulary_of(folder: Folder) -> dict[str, int]:
 
 
 def check_size(folder: Folder, vocabulary_size: int) -> None:
-    """Raises `ValueError` if there are more tokens than the encoder has.
-
-    Called before a tokenizer is made from them, which takes long.
-    """
+    """Raises `ValueError` if there are more tokens than the encoder has."""
     count, _ = _vocabulary(folder)
     if count <= vocabulary_size:
         count = len(vocabulary_of(folder))
@@ -515,11 +497,7 @@ def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:
 
 
 def text_padding(folder: Folder, pad_id: int) -> int:
-    """Returns the id that texts are padded with: `pad_id` where possible.
-
-    Where that id is also at the start or end of each text, as in EuroBERT,
-    another one is returned: a model recognises padding by its id alone.
-    """
+    """Returns the id that texts are padded with: none that frames texts."""
     whole = opened(folder, WHOLE)
     try:
         if not whole or kind_of(whole) != BYTE_LEVEL:
@@ -571,8 +549,7 @@ def _check_frame(
 ) -> None:
     """Raises `ValueError` if settings add other tokens to a text than `layer`.
 
-    Some versions of transformers read these settings, others the template in
-    the tokenizer's own file. `is_own` is whether the class adds tokens itself.
+    Some versions of transformers read them, others the tokenizer's own file.
     """
     flags = {"add_bos_token", "add_eos_token"} & {*settings.values}
     if flags and layer.num_separators is not None:
@@ -609,11 +586,7 @@ def _check_added(
     listed: Sequence[Mapping[str, Any]],
     is_given: bool,
 ) -> None:
-    """Raises `ValueError` if other files add tokens to those of the file.
-
-    `is_given` is whether that is a file: else it was made of the others, which
-    may differ in whether they look for a token in normalized texts.
-    """
+    """Raises `ValueError` if other files add tokens to those of the file."""
     known = {each["content"]: each for each in listed}
     flags = ["id", "lstrip", "rstrip", "single_word"]
     flags += ["normalized"] * is_given
@@ -707,3 +680,112 @@ def _longest(
         limits.append(encoder.input_position.sequence_length)
     known = [int(limit) for limit in limits if limit < _NO_LENGTH]
     return min(known, default=None)
+
+
+# Special tokens around a text, by their names in the files.
+_FRAME = ("bos", "cls", "eos", "sep")
+_USUAL = ("[PAD]", "<pad>")
+
+
+def padding_of_ids(
+    folder: Folder,
+    options: Mapping[str, Any],
+    values: Mapping[str, Any],
+    given: int | None,
+) -> int:
+    """Returns the id of padding of a model that takes ids."""
+    stated = options["pad_id"]
+    counts_tokens = getattr(options["input_position"], "skip_masked", False)
+    path = folder.path / CONFIG
+    if given is not None:
+        check_index("pad_id", given, options["vocabulary_size"])
+        if counts_tokens and given != stated:
+            raise ValueError(
+                f"`pad_id` must be {stated}, the pad_token_id of '{path}', for "
+                "this model counts positions from it. "
+                f"Received: pad_id={given}"
+            )
+        return given
+    ids = vocabulary_of(folder)
+    token = padding_token(folder, ids)
+    found = stated if token is None else ids.get(token)
+    if found is None:
+        raise ValueError(
+            f"'{folder.path}': the tokenizer pads with {token!r}, which is in "
+            "none of its files. Give the id that your ids are padded with as "
+            "`pad_id`"
+        )
+    if counts_tokens and found != stated:
+        raise ValueError(
+            f"'{path}' says pad_token_id={stated}, which this model counts "
+            f"positions from, and the folder's tokenizer pads with {token!r}, "
+            f"id {found}. Correct the one that is wrong; or pad your ids with "
+            f"{stated}, and give that as `pad_id`"
+        )
+    if found >= options["vocabulary_size"]:
+        raise ValueError(
+            f"'{folder.path}': the tokenizer pads with {token!r}, id {found}, "
+            f"and config.json says vocab_size={options['vocabulary_size']}"
+        )
+    if _is_around_texts(folder, ids, values, found):
+        other = _reserved(folder, found)
+        raise ValueError(
+            f"'{folder.path}' pads with id {found}, which also starts or ends "
+            "each text, and there it would be masked as padding. Pad your ids "
+            f"with another one, and give that as `pad_id`{other}"
+        )
+    return found
+
+
+def padding_of_texts(folder: Folder, options: Mapping[str, Any]) -> int:
+    """Returns the id that the model's own tokenizer layer pads with."""
+    complete(folder)
+    pad_id = options["pad_id"]
+    ids = vocabulary_of(folder)
+    check_size(folder, options["vocabulary_size"])
+    if getattr(options["input_position"], "skip_masked", False):
+        return pad_id
+    found = ids.get(padding_token(folder, ids) or "", pad_id)
+    if found >= options["vocabulary_size"]:
+        found = pad_id
+    return text_padding(folder, found)
+
+
+def padding_token(folder: Folder, ids: Mapping[str, int]) -> str | None:
+    """Returns the token that the tokenizer pads with, or None if unknown."""
+    said = [
+        opened(folder, name).get("pad_token") for name in (SETTINGS, SPECIAL)
+    ]
+    padding = opened(folder, WHOLE).get("padding")
+    said.append(padding.get("pad_token") if isinstance(padding, dict) else None)
+    found = [text for each in said if isinstance(text := text_of(each), str)]
+    return next(iter(found + [token for token in _USUAL if token in ids]), None)
+
+
+def _is_around_texts(
+    folder: Folder,
+    ids: Mapping[str, int],
+    values: Mapping[str, Any],
+    pad_id: int,
+) -> bool:
+    """Returns whether texts start or end with that id, by any of the files."""
+    if not ids:
+        return pad_id in [values.get(f"{name}_token_id") for name in _FRAME]
+    tokens = [
+        text_of(opened(folder, file).get(f"{name}_token"))
+        for file in (SETTINGS, SPECIAL)
+        for name in _FRAME
+    ]
+    match opened(folder, WHOLE).get("post_processor"):
+        case {"special_tokens": dict(special)}:
+            tokens += special
+    return pad_id in [ids.get(x) for x in tokens if isinstance(x, str)]
+
+
+def _reserved(folder: Folder, pad_id: int) -> str:
+    """Returns words that name another reserved id to pad with, or ""."""
+    try:
+        found = text_padding(folder, pad_id)
+    except ValueError:
+        return ""
+    return "" if found == pad_id else f", such as {found}"

@@ -48,8 +48,8 @@ RUNTIMES = {
     "litert_compiled": _Runtime(
         "LiteRT's CompiledModel", "litert", "ai_edge_litert", "ai-edge-litert"
     ),
-    "onnx": _Runtime("ONNX Runtime", "onnx", "onnxruntime", "onnxruntime"),
-    "openvino": _Runtime("OpenVINO", "onnx", "openvino", "openvino"),
+    "onnx": _Runtime("ONNX Runtime", "onnx", "onnxruntime", "onnx onnxruntime"),
+    "openvino": _Runtime("OpenVINO", "onnx", "openvino", "onnx openvino"),
     "saved_model": _Runtime(
         "TensorFlow", "saved_model", "tensorflow", "tensorflow"
     ),
@@ -322,9 +322,10 @@ def diff(
     allow_operators: Sequence[str] = (),
     verbose: int = True,
 ) -> tuple[list[OutputDifference], list[str]]:
-    """Compares two files, of any two formats, on the cases of the first.
+    """Compares two SavedModels, LiteRT or ONNX files, or one of each, on cases.
 
-    The second must have the same names of inputs. Returns how each output that
+    The cases are those of the first; the second must have the same names of
+    inputs. Returns how each output that
     both have differs, and what was not compared, as text.
     """
     (first, kind), (second, other) = locate(first), locate(second)

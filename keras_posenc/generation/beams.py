@@ -119,10 +119,7 @@ class Beams(Greedy):
     def best(
         self, room: Room, ranks: Any, count: int, *values: Any
     ) -> tuple[Any, Any, list[Any]]:
-        """Returns parents, tokens and values of the best `count` candidates.
-
-        Ranks and values are `(batch, beams, vocabulary)`.
-        """
+        """Returns parents, tokens and values of the best `count` candidates."""
         vocabulary = ranks.shape[-1]
 
         def flat(x: Any) -> Any:

@@ -375,11 +375,7 @@ def is_zero(temperature: Any) -> bool:
 
 
 def check_ids(name: str, value: Any) -> tuple[int, ...]:
-    """Returns one id or several as a tuple; an empty one for None.
-
-    Raises:
-        ValueError: Something is not an id.
-    """
+    """Returns one id or several as a tuple; an empty one for None."""
     if value is None:
         return ()
     is_one = isinstance(value, str | bytes) or not hasattr(value, "__iter__")

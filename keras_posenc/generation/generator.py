@@ -10,19 +10,56 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.decoding import Decoding, takes
-from keras_posenc.generation.described import OF_SCORES, described
-from keras_posenc.generation.detokenizing import Detokenizing
 from keras_posenc.generation.engine_parts import EngineParts, engine_parts
 from keras_posenc.generation.likelihoods import drawn_pairs, rescored
-from keras_posenc.generation.logit_size import sizes_of
 from keras_posenc.generation.sampling import made_noise
 from keras_posenc.generation.scoring import Scoring
-from keras_posenc.generation.search import Search, check_model, vocabulary_of
-from keras_posenc.generation.step import First, Step
+from keras_posenc.generation.search import (
+    Search,
+    check_model,
+    sizes_of,
+    vocabulary_of,
+)
+from keras_posenc.generation.step import First, Step, step_models
 from keras_posenc.generation.stream import Stream
-from keras_posenc.generation.token_steps import step_models
-from keras_posenc.generation.tokenizing import Tokenizing
+from keras_posenc.generation.tokenizing import Detokenizing, Tokenizing
 from keras_posenc.ops.named import NamedArguments
+
+_SCORED = {
+    "score": "log-likelihood of all tokens together",
+    "token_score": "log-likelihood of each token; 0 for padding",
+}
+OF_SCORES = {
+    "signature": "How likely the model considers a given target.",
+    "inputs": {"target": "the target to score; its end is scored too"},
+    "outputs": _SCORED,
+}
+
+
+def described(decoding: Decoding) -> dict[str, Any]:
+    """Returns a sentence, and the meanings of inputs and outputs by name."""
+    given = [
+        f"{each.name}={value}"
+        for each in dataclasses.fields(decoding)
+        if (value := getattr(decoding, each.name)) not in (each.default, ())
+        or each.name == "max_length"
+    ]
+    which = "the generated ids"
+    if decoding.n_best > 1:
+        which += f", the {decoding.n_best} best, the best first"
+    divided = ", divided by the length penalty" * bool(decoding.length_penalty)
+    return {
+        "signature": f"Generates with {', '.join(given)}.",
+        "inputs": {"noise": "numbers in [0, 1) that draw the samples"},
+        "outputs": {
+            "text": which,
+            "ids": f"{which}: up to and including an end id, then 0",
+            "ended": "whether an end id was generated; False: it was cut off",
+            **_SCORED,
+            "score": f"{_SCORED['score']}{divided}",
+        },
+    }
+
 
 # Other names that the graph uses.
 _NAMES = ("text", "noise", "search", "detokenize")
@@ -451,12 +488,7 @@ class Generator(NamedArguments, keras.Model):
             >>> len(list(stream)), stream.ended  # it has no end symbol
             (3, False)
         """
-        if self.beams > 1:
-            raise ValueError(
-                "A stream generates one token at a time. Received: a "
-                f"generator with beams={self.beams}; make one of the "
-                "same model with beams=1"
-            )
+        self._check_streams()
         if self.source_tokenizer is not None and not isinstance(text, str):
             raise ValueError(
                 f"`text` must be a string. Received: text={text!r}"
@@ -489,6 +521,17 @@ class Generator(NamedArguments, keras.Model):
             noise=noise,
             settled=self._settled,
         )
+
+    def _check_streams(self) -> None:
+        """Raises `ValueError` for options that single steps do not have."""
+        if self.beams > 1:
+            raise ValueError(
+                "`beams` must be 1 for a stream or a chat, which is generated "
+                "token by token: the text of beams is known only at the end. "
+                f"Received: beams={self.beams}. Make a generator of the same "
+                "model with beams=1; of a checkpoint, give beams=1 to `chat` "
+                "and `stream_chat`, or use `with_options(beams=1)`"
+            )
 
     @property
     def _settled(self) -> Any:

@@ -17,8 +17,8 @@ from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     is_any,
     log_probabilities,
+    refusable,
 )
-from keras_posenc.generation.prompts import refusable
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search
 from keras_posenc.ops.reductions import largest
@@ -31,24 +31,15 @@ _TOKENS = 64
 def rescored(
     search: Search, scoring: Scoring, source: Any, ids: Any
 ) -> dict[str, Any]:
-    """Returns how likely the model finds generated tokens.
+    """Returns how likely the model finds generated tokens, `(rows, length)`.
 
-    Args:
-        search: The search that generated them, or an export of it.
-        scoring: The layer that scores targets of its model.
-        source: Integers `(batch, seq)`: what they were generated from.
-        ids: Integers `(batch, max_length)`, or with the axis of `n_best`, of
-            each is a row more here.
-
-    Returns:
-        A dict, of bool `(rows,)`: whether a row has only ids that the model
-        has, after the prefix (`is_known`), ends with an end symbol or is full
-        (`is_whole`), has each id only where it may follow (`is_allowed`), and
-        has an end symbol (`has_end`); of float32 `(rows,)` what its score is
-        divided by, `divisor`, and whether that is exact, `is_divisor`; and of
-        shape `(rows, max_length)` which places hold a generated id
-        (`is_token`), the log-likelihood of each (`token_score`), and, if the
-        search takes the most likely token, how much less likely it is (`lost`).
+    Of bool `(rows,)`: whether a row has only ids that the model has, after the
+    prefix (`is_known`), ends with an end symbol or is full (`is_whole`), has
+    each id only where it may follow (`is_allowed`), and has an end symbol
+    (`has_end`). What its score is divided by, `divisor`, and whether that is
+    exact. And of each place whether it is generated (`is_token`), its
+    log-likelihood (`token_score`), and, if the search takes the most likely
+    token, how much less likely it is (`lost`).
     """
     ids = ops.cast(ids, "int32")
     if len(ids.shape) == 3:
@@ -95,11 +86,7 @@ def rescored(
 def _replayed(
     search: Search, scoring: Scoring, source: Any, ids: Any
 ) -> dict[str, Any]:
-    """Returns what a search finds if it takes these tokens, one by one.
-
-    That is `is_allowed`, bool `(rows, max_length)`, and what else is of that
-    shape in `rescored`. Of a prefix the numbers have no meaning.
-    """
+    """Returns what a search finds if it takes these tokens, one by one."""
     decoding = search.decoding
     prefix, has_beams = len(decoding.prefix_ids), decoding.beams > 1
     allowed = search.allowed()
@@ -161,16 +148,10 @@ def drawn_pairs(
 ) -> Iterator[tuple[dict[str, np.ndarray], bool]]:
     """Yields pairs of `source` and `target`, to measure likelihoods on.
 
-    With each, whether the model has sampled the target. Such targets are
-    typical of its language, and show the divergence from its distribution: the
-    mean difference of log-likelihoods is what the KL divergence is the
-    expectation of. Else it is the second half of a given prompt.
-
-    Args:
-        search: The generator's search.
-        given: Prompts or sources, integers `(batch, seq)` each; none for some
-            that are made up.
-        run: Takes a function of tensors, and arrays; returns an array.
+    With each, whether the model has sampled the target: such targets are
+    typical of its language, and the mean difference of their log-likelihoods
+    estimates the KL divergence. Else it is the second half of a given prompt.
+    `run` takes a function of tensors, and arrays.
     """
     model = search.model
     limit = model.max_positions or _TOKENS + 1
@@ -197,11 +178,7 @@ def drawn_pairs(
 
 
 def sampler(search: Search, count: int) -> Callable[[Any, Any], Any]:
-    """Returns what samples `count` tokens from a search's model itself.
-
-    A function of ids, int32 `(batch, seq)`, and noise, `(batch, count)`, that
-    returns ids, `(batch, count)`; at temperature 1.
-    """
+    """Returns what samples `count` tokens, of ids and noise."""
     sampled = plain_search(search, count, temperature=1.0)
     return lambda ids, noise: sampled(ids, noise=noise)["ids"]
 

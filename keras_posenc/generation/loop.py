@@ -4,17 +4,218 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_posenc.generation.allowed import Allowed
-from keras_posenc.generation.claim import Claim
+from keras_posenc.generation.decoding import Decoding
 from keras_posenc.generation.generated import (
+    IMPOSSIBLE,
     Generated,
     Next,
+    in_full,
     is_any,
     log_probabilities,
     with_column,
 )
+from keras_posenc.ops.reductions import largest
+
+_LOWEST = -3e38  # about the lowest float32
+
+
+class Allowed:
+    """Makes impossible what may not be the next token.
+
+    In the order of transformers: the penalty of repetition, ids that are never
+    generated and ends that come too early, repeated parts, and a forced end.
+    """
+
+    def __init__(
+        self, decoding: Decoding, pad_id: int = 0, ids: Sequence[int] = ()
+    ) -> None:
+        self.decoding = decoding
+        self.never = (pad_id, *ids)
+        # Of a `TransformersDecoding`.
+        self.ngram_size = getattr(decoding, "no_repeat_ngram_size", 0)
+        self.forced_end_id = getattr(decoding, "forced_end_id", None)
+
+    def __call__(
+        self,
+        logits: Any,
+        *,
+        prompt: Any,
+        index: Any,
+        start: Any,
+        penalty: Any = None,
+    ) -> Any:
+        """Returns logits `(batch, vocabulary)` to choose the next token by.
+
+        The prompt, integers `(batch, length)`, is filled before `index`, and
+        generated from `start` on. `penalty` is a tensor in place of the penalty
+        of repetition, for one graph of all penalties except 1.
+        """
+        logits = in_full(logits)
+        vocabulary = logits.shape[-1]
+        if self.decoding.repetition_penalty != 1:
+            if penalty is None:
+                penalty = self.decoding.repetition_penalty
+            seen = seen_ids(prompt, vocabulary, before=index)
+            logits = penalize(logits, seen, penalty)
+        logits = self.forbid(logits, index - start)
+        impossible = ops.cast(IMPOSSIBLE, logits.dtype)
+        if self.ngram_size:
+            repeats = self._repeats(prompt, vocabulary, index)
+            logits = ops.where(repeats, impossible, logits)
+        if self.forced_end_id is not None:
+            is_it = _are(vocabulary, [self.forced_end_id])
+            forced = ops.where(is_it, ops.zeros_like(impossible), impossible)
+            is_last = ops.equal(index, ops.shape(prompt)[1] - 1)
+            logits = ops.where(is_last, ops.expand_dims(forced, 0), logits)
+        return logits
+
+    def forbid(self, logits: Any, count: Any) -> Any:
+        """Makes impossible what is so in any text, after `count` tokens."""
+        forbidden = _are(logits.shape[-1], self.never)
+        least, end_ids = self.decoding.least, self.decoding.end_ids
+        if least > 0 and end_ids:
+            early = ops.less(count, least)
+            ends = ops.logical_and(_are(logits.shape[-1], end_ids), early)
+            forbidden = ops.logical_or(forbidden, ends)
+        return ops.where(
+            ops.expand_dims(forbidden, 0),
+            ops.cast(IMPOSSIBLE, logits.dtype),
+            logits,
+        )
+
+    def _repeats(self, prompt: Any, vocabulary: int, index: Any) -> Any:
+        """Returns bool `(rows, vocabulary)`: which ids would repeat a part."""
+        more = self.ngram_size - 1
+        if not more:
+            return seen_ids(prompt, vocabulary, before=index)
+        length = ops.shape(prompt)[1]
+        columns = ops.arange(length, dtype="int32")
+        # Of each column: whether the tokens before it are the last ones.
+        same = ops.logical_and(columns >= more, columns < index)
+        same = ops.expand_dims(same, 0)
+        for back in range(1, more + 1):
+            last = ops.take(prompt, ops.maximum(index - back, 0), axis=1)
+            before = ops.pad(prompt, ((0, 0), (back, 0)))[:, :length]
+            same = ops.logical_and(
+                same, ops.equal(before, ops.expand_dims(last, 1))
+            )
+        return marked_ids(prompt, vocabulary, where=same)
+
+
+def _are(vocabulary: int, ids: Sequence[int]) -> Any:
+    """Returns bool `(vocabulary,)`: which ids are one of these."""
+    return ops.convert_to_tensor(np.isin(np.arange(vocabulary), ids))
+
+
+def seen_ids(prompt: Any, vocabulary: int, *, before: Any) -> Any:
+    """Returns bool `(batch, vocabulary)`: the ids before a column."""
+    counts = ops.less(ops.arange(ops.shape(prompt)[1], dtype="int32"), before)
+    return marked_ids(prompt, vocabulary, where=ops.expand_dims(counts, 0))
+
+
+def marked_ids(prompt: Any, vocabulary: int, *, where: Any) -> Any:
+    """Returns which ids a prompt has in the places `where`, as `seen_ids`."""
+    batch = ops.shape(prompt)[0]
+    rows = ops.expand_dims(ops.arange(batch, dtype="int32"), 1)
+    # One more row, for the columns that are not read, and padding.
+    prompt = ops.cast(prompt, "int32")
+    rows = ops.where(ops.logical_and(where, prompt >= 0), rows, batch)
+    places = rows * vocabulary + ops.maximum(prompt, 0)
+    places = ops.reshape(places, (-1, 1))
+    flat = ops.scatter_update(
+        ops.zeros(((batch + 1) * vocabulary,), "int32"),
+        places,
+        ops.ones_like(places[:, 0]),
+    )
+    seen = ops.reshape(flat, (-1, vocabulary))[:-1]
+    return ops.greater(seen, 0)
+
+
+def penalize(logits: Any, seen: Any, penalty: Any) -> Any:
+    """Divides positive logits of seen ids by the penalty; multiplies others."""
+    less = ops.where(logits > 0, logits / penalty, logits * penalty)
+    # Clipped: forbidden ids must remain the least likely, however large the
+    # penalty is.
+    less = ops.maximum(less, _LOWEST)
+    return ops.where(ops.logical_and(seen, logits > IMPOSSIBLE), less, logits)
+
+
+class Claim:
+    """Sequences that a search prefers where its choices are nearly equal.
+
+    Where two choices are nearly equal, rounding decides. To find out whether
+    sequences of another run, such as that of an exported file, are right, the
+    search is run again and prefers theirs, at each choice by no more than a
+    tolerance: of logits in a greedy search, of probabilities in sampling, of
+    scores with beams, relative to the best one where that is above 1. If it
+    finds the same sequences, they are right. Scores are not changed. Of several
+    sequences the first is preferred most, since their order may be a tie too.
+    """
+
+    def __init__(self, ids: Any, tolerance: Any, offset: Any) -> None:
+        ids = ops.cast(ids, "int32")
+        if len(ids.shape) == 2:
+            ids = ops.expand_dims(ids, 1)
+        self.ids = ids  # (batch, n, length)
+        self.tolerance = ops.cast(tolerance, "float32")
+        self.offset = offset
+
+    def tokens(self, index: Any) -> Any:
+        """Returns the tokens of the first sequence in a column, `(batch,)`."""
+        return ops.take(self.ids[:, 0], index - self.offset, axis=1)
+
+    def favored(self, logits: Any, index: Any) -> Any:
+        """Returns logits `(batch, vocabulary)` that prefer the token."""
+        is_claimed = _one_hot(self.tokens(index), logits.shape[-1])
+        possible = logits > IMPOSSIBLE
+        return ops.where(
+            ops.logical_and(is_claimed, possible),
+            logits + ops.cast(self.tolerance, logits.dtype),
+            logits,
+        )
+
+    def favored_beams(self, ranks: Any, prompt: Any, index: Any) -> Any:
+        """Returns scores `(batch, beams, vocabulary)` that prefer them."""
+        _, beams, vocabulary = ranks.shape
+        count, length = self.ids.shape[1], self.ids.shape[2]
+        # (batch, 1, n, length) with (batch, beams, 1, length)
+        begun = ops.reshape(prompt[:, -length:], (-1, beams, 1, length))
+        same = ops.equal(ops.expand_dims(self.ids, 1), begun)
+        columns = ops.arange(length, dtype="int32") + self.offset
+        same = ops.all(
+            ops.logical_or(same, columns >= index), axis=-1
+        )  # (batch, beams, n)
+        tokens = ops.take(self.ids, index - self.offset, axis=2)  # (batch, n)
+        # Where padding is no id, a beam that has ended continues with id 0.
+        tokens = ops.maximum(tokens, 0)
+        follows = ops.expand_dims(_one_hot(tokens, vocabulary), 1)
+        follows = ops.logical_and(ops.expand_dims(same, -1), follows)
+        shares = (count - ops.arange(count, dtype="float32")) / count
+        share = largest(
+            ops.where(follows, ops.expand_dims(shares, -1), 0.0), axis=2
+        )  # (batch, beams, vocabulary)
+        best = largest(ranks, axis=(1, 2), keepdims=True)
+        more = self.tolerance * share * ops.maximum(ops.abs(best), 1.0)
+        return ops.where(ranks > IMPOSSIBLE, ranks + more, ranks)
+
+    def favored_sequences(self, ranks: Any, ids: Any) -> Any:
+        """Returns scores `(batch, count)` that prefer these sequences."""
+        count, length = self.ids.shape[1], self.ids.shape[2]
+        ids = ops.expand_dims(ids[:, :, -length:], 2)
+        same = ops.all(ops.equal(ids, ops.expand_dims(self.ids, 1)), axis=-1)
+        shares = (count - ops.arange(count, dtype="float32")) / count
+        share = largest(ops.where(same, shares, 0.0), axis=2)
+        best = largest(ranks, axis=1, keepdims=True)
+        return ranks + self.tolerance * share * ops.maximum(ops.abs(best), 1.0)
+
+
+def _one_hot(tokens: Any, vocabulary: int) -> Any:
+    """Returns bool `(..., vocabulary)`: all False where a token is no id."""
+    ids = ops.arange(vocabulary, dtype="int32")
+    return ops.equal(ops.expand_dims(tokens, -1), ids)
 
 
 class Room(NamedTuple):
@@ -31,10 +232,7 @@ class Room(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """One token of each row, its log-likelihood, and what a way keeps.
-
-    `rows` are the rows that go on, in the place of these: integers `(rows,)`.
-    """
+    """One token of each row, and the `rows` that go on in place of these."""
 
     tokens: Any
     gained: Any
@@ -53,17 +251,9 @@ def decode(
 ) -> Generated:
     """Generates tokens until the way to choose them is at its end.
 
-    Args:
-        next: `next(prompt, cache, index) -> (logits, hidden, cache)`, logits
-            `(rows, vocabulary)` of the token at `index`, the same as for
-            keras-hub's samplers. `hidden` is not used, and may be None.
-        prompt: Integers `(batch, length)`: the tokens before `index`, and free
-            columns for those to come, whatever they contain.
-        way: How tokens are chosen.
-        allowed: Which may be.
-        cache: What `next` keeps from step to step: tensors in any structure,
-            whose shapes do not change, of `batch` rows.
-        index: The column of the first token, an integer or a scalar tensor.
+    `next` is as for keras-hub's samplers. The prompt, `(batch, length)`, has
+    the tokens before `index`, and free columns for those to come. `cache` is
+    what `next` keeps from step to step: tensors of `batch` rows.
     """
     prompt = ops.convert_to_tensor(prompt)
     prompt = ops.cast(prompt, "int32")
@@ -116,13 +306,7 @@ def rows_of(tree: Any, rows: Any) -> Any:
 class Greedy:
     """How tokens are chosen: here the most likely one, until all rows end.
 
-    Args:
-        decoding: The options.
-        pad_id: The id of padding, which follows the end of a row.
-        noise: If tokens are sampled, floats in [0, 1), `(batch, steps)`, with
-            a column for each of the prompt from `index` on. The same noise
-            samples the same tokens.
-        claim: Sequences that decide near-ties; see `Claim`.
+    `noise`, floats in [0, 1), `(batch, steps)`, has a column for each token.
     """
 
     def __init__(
@@ -162,10 +346,7 @@ class Greedy:
     def pick(
         self, logits: Any, index: Any, start: Any, numbers: Sequence[Any] = ()
     ) -> Any:
-        """Returns a token of each row, int32 `(batch,)`, for a column.
-
-        Generated from `start` on; `numbers` are those of `Sampling`.
-        """
+        """Returns a token of each row, int32 `(batch,)`, for a column."""
         if self.claim is not None:
             logits = self.claim.favored(logits, index)
         # Not argmax: some converters have no operator of its own for it.

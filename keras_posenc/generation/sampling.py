@@ -29,16 +29,6 @@ class Sampling:
     a number from [0, 1). That takes one number for a token, not one for each
     id, and the same number gives the same token on every backend.
 
-    Args:
-        temperature: Divides the logits, at least 1e-30.
-        top_k: How many of the most likely tokens remain, or None for all.
-        top_p: The probability that remains, in (0, 1].
-        min_p: The least share of the most likely token's probability, in
-            [0, 1).
-
-    Raises:
-        ValueError: An invalid argument.
-
     References:
         - Fan et al. 2018, [Hierarchical Neural Story Generation](
           https://arxiv.org/abs/1805.04833): top-k
@@ -70,12 +60,8 @@ class Sampling:
     ) -> Any:
         """Samples a token for each row, int32 `(batch,)`; 0 if none is left.
 
-        Args:
-            logits: Floats `(batch, vocabulary)`.
-            noise: Floats `(batch,)` in [0, 1).
-            numbers: Tensors `(batch, 1)` in place of `numbers`, for one graph
-                of all values. A `top_p` of 1 and a `min_p` of 0 are not
-                replaced: graphs leave them out.
+        `numbers` are tensors `(batch, 1)` in place of the own ones, for one
+        graph of all values; graphs leave out a `top_p` of 1 and a `min_p` of 0.
         """
         heap, ids = self._heap(logits, numbers)
         total = largest(heap, axis=-1, keepdims=True)
@@ -93,10 +79,7 @@ class Sampling:
         return ops.squeeze(drawn, 1)
 
     def distance(self, logits: Any, noise: Any, tokens: Any) -> Any:
-        """Returns how far noise is from what samples these tokens, `(batch,)`.
-
-        0 for the token that it samples; infinite where no noise samples it.
-        """
+        """Returns how far noise is from what samples these tokens."""
         level = ops.cast(noise, logits.dtype)
         tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
         heap, ids = self._heap(logits)
@@ -116,10 +99,7 @@ class Sampling:
     def _heap(
         self, logits: Any, numbers: Sequence[Any] = ()
     ) -> tuple[Any, Any]:
-        """Returns cumulative probabilities, and the ids they belong to.
-
-        The ids are None where all are there, in their order.
-        """
+        """Returns cumulative probabilities, and their ids; None if in order."""
         temperature, top_p, min_p = numbers or self.numbers
         # Compared before the division, which would raise forbidden logits.
         lowest = ops.cast(IMPOSSIBLE, logits.dtype)
@@ -161,10 +141,7 @@ def made_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def check_temperature(value: Any, zero: str = "") -> None:
-    """Raises `ValueError` for a temperature that logits cannot be divided by.
-
-    `zero` is what else is valid, as the message says it.
-    """
+    """Raises `ValueError` for what logits cannot be divided by."""
     if not (is_number(value) and LEAST_TEMPERATURE <= value < math.inf):
         raise ValueError(
             f"`temperature` must be {zero}a finite number of at least "

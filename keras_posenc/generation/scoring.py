@@ -7,10 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.generated import is_any, log_probabilities
-from keras_posenc.generation.prompts import (
+from keras_posenc.generation.generated import (
     align_left,
     align_right,
+    is_any,
+    log_probabilities,
     refusable,
 )
 from keras_posenc.generation.search import check_model, vocabulary_of
@@ -24,16 +25,11 @@ from keras_posenc.transformer._input_position import table_size
 class Scoring(NamedArguments, keras.layers.Layer):
     """Log-likelihoods of targets, given their sources or prompts.
 
-    Inputs are a dict of `source` and `target`, integers `(batch, source)` and
-    `(batch, target)`, with the model's ids of padding, of a target before or
-    after it. A target that starts with the start symbol is scored without it.
-    With `complete`, as for texts whose tokenizer appends no end, the first end
-    symbol is added to a target without one.
-
-    Returns:
-        A dict of `score`, float32 `(batch,)`, and `token_score`, float32
-        `(batch, target + 1)`: the log-likelihoods of the tokens after the
-        start symbol, from the left; 0 for padding.
+    Of a dict of `source` and `target`, `(batch, seq)`, padded on either side. A
+    target that starts with the start symbol is scored without it. With
+    `complete`, as for texts whose tokenizer appends no end, the first end
+    symbol is added to a target without one. It returns `score`, float32
+    `(batch,)`, and `token_score`, `(batch, target + 1)`, 0 for padding.
     """
 
     def __init__(
@@ -70,12 +66,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
         }
 
     def read(self, inputs: Any) -> tuple[Any, Any, Any]:
-        """Returns what scores follow from.
-
-        Log-probabilities of all ids at each place of the targets, `(batch,
-        target + 1, vocabulary)`; the targets, int32 `(batch, target + 1)`;
-        and bool, which of these are no padding.
-        """
+        """Returns log-probabilities, the targets, and which are tokens."""
         target = refusable(
             inputs["target"], vocabulary_of(self.model), self.pad_id
         )
@@ -87,11 +78,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
     def logits(
         self, source: Any, target: Any, removed_ids: Sequence[int]
     ) -> Any:
-        """Returns the logits `(batch, target, vocabulary)` of targets.
-
-        Targets are int32, as `tokens` returns them. `removed_ids` are removed
-        at the end of a prompt.
-        """
+        """Returns the logits `(batch, target, vocabulary)` of targets."""
         model = self.model
         source = refusable(source, model.vocabulary_size, model.pad_id)
         ids, places = self._read(source, target, removed_ids)
@@ -118,10 +105,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
             self._check_length(self._read(source, target, self.end_ids)[0])
 
     def tokens(self, target: Any) -> Any:
-        """Returns targets, int32 `(batch, target + 1)`, to their end.
-
-        Without their start symbol.
-        """
+        """Returns targets, `(batch, target + 1)`, without the start."""
         target = align_left(self._longer(target, 2), self.pad_id)
         if self.start_id is not None:
             begins = ops.equal(target[:, :1], self.start_id)

@@ -1,27 +1,29 @@
 """Generation from ids to ids, as a layer around a model."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.generation.allowed import Allowed
 from keras_posenc.generation.beams import Beams, TransformersBeams
-from keras_posenc.generation.claim import Claim
 from keras_posenc.generation.decoding import Decoding, TransformersDecoding
 from keras_posenc.generation.generated import (
     IMPOSSIBLE,
     Generated,
     Next,
+    align_right,
     is_any,
+    refusable,
 )
 from keras_posenc.generation.loop import (
+    Allowed,
+    Claim,
     Greedy,
     Sampled,
     decode,
 )
-from keras_posenc.generation.prompts import align_right, refusable
 from keras_posenc.ops.arguments import check_integers, known_values
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.transformer._input_position import table_size
@@ -34,17 +36,10 @@ _FIXED = ("memory", "memory_tokens", "encoding")
 class Search(NamedArguments, keras.layers.Layer):
     """Generates ids with a model: `Generator` without its texts.
 
-    Of inputs, integers `(batch, seq)`, sources or prompts; and to sample with
-    of `noise`, floats in [0, 1), `(batch, max_length)`, by default from the
-    layer's seed. Only the first `generated_ids` of the model's ids may be
-    generated; by default all.
-
-    Returns:
-        A dict of `ids`, int32 `(batch, max_length)`, `score`, float32
-        `(batch,)`, and `token_score`, float32 `(batch, max_length)`, with
-        `n_best` sequences on a second axis if that is above 1. If there are
-        end symbols also `ended`, bool, of the shape of `score`: False for a
-        sequence that was cut off at `max_length`.
+    It takes ids, `(batch, seq)`, and to sample with `noise`, floats in [0, 1),
+    `(batch, max_length)`, by default from the layer's seed. Only the first
+    `generated_ids` of the model's ids may be generated; by default all. It
+    returns what `Generator.from_ids` does.
     """
 
     def __init__(
@@ -89,12 +84,7 @@ class Search(NamedArguments, keras.layers.Layer):
     def retrace(
         self, inputs: Any, ids: Any, tolerance: Any, *, noise: Any = None
     ) -> dict[str, Any]:
-        """Generates again, with near-ties decided as in another run.
-
-        As a call, but `ids` are the other run's where each of its choices is
-        the model's, except for ties: choices less than `tolerance` apart, see
-        `Claim`.
-        """
+        """Generates again, with near-ties decided as in another: `Claim`."""
         return self._answer(inputs, noise, ids, tolerance)
 
     def _answer(
@@ -166,12 +156,7 @@ class Search(NamedArguments, keras.layers.Layer):
         return x[:, -self.decoding.max_length :]
 
     def begin(self, inputs: Any) -> tuple[Any, Any, Any, Next]:
-        """Returns what a search starts from, with most of the prompt read.
-
-        The prompt, with free columns for `max_length` tokens, the prefix
-        included; the index of the first of these; the part of the cache that
-        steps change; and the `next` for `beams` rows of each prompt.
-        """
+        """Returns prompt, index, cache and `next` of a search that begins."""
         prompt, start, cache = self.read(inputs)
         batch = ops.shape(prompt)[0]
         free = ((0, 0), (0, self.decoding.room))
@@ -187,11 +172,7 @@ class Search(NamedArguments, keras.layers.Layer):
     def read(
         self, inputs: Any, *, front: int | None = None, room: Any = None
     ) -> tuple[Any, Any, Any]:
-        """Returns the prompt, its length, and the cache of most of it.
-
-        For `front` see `align_right`. `room` is how many tokens follow, by
-        default the decoding's.
-        """
+        """Returns the prompt, its length, and the cache of most of it."""
         room = self.decoding.room if room is None else room
         inputs = refusable(
             inputs, self.model.vocabulary_size, self.model.pad_id
@@ -259,11 +240,7 @@ class Search(NamedArguments, keras.layers.Layer):
         name: str = "ids",
         size: int | None = None,
     ) -> None:
-        """Raises `ValueError` for ids that the model does not have.
-
-        Of `size` ids there are, by default those that it reads. Also for rows
-        that are too long.
-        """
+        """Raises `ValueError` for ids that the model does not have."""
         check_integers(name, inputs)
         if len(inputs.shape) != 2:
             raise ValueError(
@@ -286,10 +263,7 @@ class Search(NamedArguments, keras.layers.Layer):
             self.check_lengths(values, name=name)
 
     def check_scores(self, scores: np.ndarray, *, of_beams: bool) -> None:
-        """Raises `ValueError` for scores of a model whose logits are NaN.
-
-        A search with beams gives the lowest float32 where all are NaN.
-        """
+        """Raises `ValueError` for scores of a model whose logits are NaN."""
         best = scores[:, 0] if scores.ndim == 2 else scores
         is_none = of_beams and (best == IMPOSSIBLE).any()
         if np.isnan(best).any() or is_none:
@@ -300,10 +274,7 @@ class Search(NamedArguments, keras.layers.Layer):
             )
 
     def check_lengths(self, values: np.ndarray, *, name: str = "ids") -> None:
-        """Raises `ValueError` for rows longer than a table of positions.
-
-        A `source` is not continued.
-        """
+        """Raises `ValueError` for rows longer than a table of positions."""
         if self.has_encoder:
             real = values != self.model.pad_id
             columns = np.flatnonzero(real.any(axis=0))
@@ -393,3 +364,33 @@ def vocabulary_of(model: keras.Model) -> int:
     """Returns how many ids a model can write."""
     size = getattr(model, "target_vocabulary_size", None)
     return int(model.vocabulary_size if size is None else size)
+
+
+_OF_LOGITS = ("logits", "score", "token_score")
+_PROBE = 4  # tokens, which any table of positions is large enough for
+
+
+def sizes_of(
+    model: keras.Model, outputs: Callable[[], Mapping[str, Any]] = dict
+) -> dict[str, float]:
+    """Returns how large numbers are that outputs are computed from, by name.
+
+    The logits of a token are products of one vector with all embeddings, and
+    rounding moves each of them by as much as the largest. A log-likelihood is a
+    difference of logits. Exports are verified relative to this size. `outputs`
+    returns further ones, such as the keys and values of a token.
+    """
+    ids = np.arange(1, 1 + _PROBE, dtype="int32")[np.newaxis]
+    inputs = ids = ids % model.vocabulary_size
+    if hasattr(model, "encode"):
+        inputs = {"source": ids, "target": ids % vocabulary_of(model)}
+    sizes = dict.fromkeys(_OF_LOGITS, _largest(model(inputs)))
+    for name, value in outputs().items():
+        if name not in sizes and keras.backend.is_float_dtype(value.dtype):
+            sizes[name] = _largest(value)
+    return sizes
+
+
+def _largest(x: Any) -> float:
+    size = ops.max(ops.absolute(ops.cast(x, "float32")))
+    return max(1.0, float(ops.convert_to_numpy(size)))

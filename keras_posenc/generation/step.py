@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,10 +12,54 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.decoding import SAMPLING
-from keras_posenc.generation.flat_cache import OF_APPS, flat, nested
-from keras_posenc.generation.generated import in_full, is_any
-from keras_posenc.generation.prompts import refusable
-from keras_posenc.generation.search import Search, vocabulary_of
+from keras_posenc.generation.generated import in_full, is_any, refusable
+from keras_posenc.generation.search import Search, sizes_of, vocabulary_of
+
+#: Names of tensors: by the part of a cache that lists layers, and by the
+#: tensor of a layer.
+Names = Mapping[str, Mapping[str, str]]
+
+_TENSORS = ("key", "value", "steps")
+OF_APPS: Names = {
+    "blocks": {name: f"{name}_{{}}" for name in _TENSORS},
+    "memory": {name: f"memory_{name}_{{}}" for name in _TENSORS},
+}
+OF_ENGINES: Names = {
+    "blocks": {"key": "kv_cache_k_{}", "value": "kv_cache_v_{}"}
+}
+
+
+def flat(cache: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    """Returns the tensors of a cache's layers by name, as float32."""
+    return {
+        names[part][name].format(i): ops.cast(value, "float32")
+        for part in names
+        for i, layer in enumerate(cache.get(part, ()))
+        for name, value in layer.items()
+    }
+
+
+def nested(
+    found: Mapping[str, Any], names: Names, dtype: str
+) -> dict[str, Any]:
+    """Returns the layers of a cache of such tensors, in this dtype."""
+    cache = {part: [*_layers(found, names[part], dtype)] for part in names}
+    return {part: layers for part, layers in cache.items() if layers}
+
+
+def _layers(
+    found: Mapping[str, Any], names: Mapping[str, str], dtype: str
+) -> Iterator[dict[str, Any]]:
+    i = 0
+    while names["key"].format(i) in found:
+        yield {
+            # Steps are never in a low dtype.
+            name: value if name == "steps" else ops.cast(value, dtype)
+            for name in names
+            if (value := found.get(names[name].format(i))) is not None
+        }
+        i += 1
+
 
 _ANY = 1 << 30  # more than any text has
 _FLAGS = ("tokens", "memory_tokens")
@@ -43,21 +88,12 @@ class _Part(keras.Model):
 class First(_Part):
     """Turns ids into everything that the first `Step` takes.
 
-    Args:
-        search: The search; its beams, sampling and penalties have no effect.
-        front: How many columns of padding are added in front of prompts, so
-            that there are as many slots for a static length as for a dynamic
-            one; None for as few as possible.
-
-    Call arguments:
-        inputs: Integers `(batch, seq)`, sources or prompts; or a dict of these
-            as `ids`, and of `free`, int32 `(batch, room)`: any numbers, in as
-            many columns as tokens follow, if not as the search says.
-
-    Returns:
-        A dict of tensors, batch first. `token`, int32 `(batch,)`, is the last
-        of the prompt. The others are the model's state: floats as float32, and
-        flags as int32, which all runtimes have.
+    `front` is how many columns of padding are added in front of prompts, so
+    that there are as many slots for a static length as for a dynamic one. It
+    takes ids, `(batch, seq)`, or a dict of these and of `free`, with as many
+    columns as tokens follow. It returns the last `token` of the prompt and the
+    model's state: floats as float32, and flags as int32, which all runtimes
+    have.
     """
 
     @staticmethod
@@ -92,24 +128,13 @@ class First(_Part):
 class Step(_Part):
     """Reads one token of each row, and chooses the next one.
 
-    Args:
-        search: The search, without beams.
-        chooses: Whether to choose; an app does that itself.
-
-    Call arguments:
-        inputs: A dict of what `First` and then each step returns, with the
-            `token` that was chosen last. To choose also of `noise`, float32
-            `(1,)`; `seen`, int32 `(1, length)`, the prompt and the ids after
-            it, padded; `index`, int32 `(1,)`, the column of `seen` that the
-            token is for; and `numbers`, see `numbers_of`.
-
-    Returns:
-        A dict of the state that changed; and of the `token`, int32 `(1,)`,
-        whether it has `ended`, bool `(1,)`, and a `score`, float32 `(1,)`, NaN
-        where a logit is. Without a choice, of `logits`, float32 `(batch,
-        vocabulary)`, of the next token: impossible for padding and the start
-        symbol, and for end symbols before `min_length`; NaN where the cache is
-        full.
+    It takes what `First` and then each step returns, with the `token` that was
+    chosen last. To choose also `noise`, float32 `(1,)`; `seen`, int32 `(1,
+    length)`, the prompt and the ids after it; `index`, the column of `seen`
+    that the token is for; and `numbers`. It returns the state that changed; and
+    the `token`, whether it has `ended`, and a `score`, NaN where a logit is.
+    Without a choice `logits`, float32 `(batch, vocabulary)`: impossible for
+    what is never generated, and NaN where the cache is full.
     """
 
     def __init__(self, search: Search, *, chooses: bool = True) -> None:
@@ -118,11 +143,7 @@ class Step(_Part):
 
     @staticmethod
     def key(search: Search) -> Any:
-        """Returns what is equal for searches of a model that step alike.
-
-        All options, except numbers that a step is fed: of these, whether they
-        change anything.
-        """
+        """Returns what is equal for searches of a model that step alike."""
         decoding = search.decoding
         draw = decoding.draw
         fed: dict[str, Any] = dict.fromkeys((*SAMPLING, "seed"))
@@ -193,10 +214,7 @@ def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
 
 
 def numbers_of(search: Search) -> np.ndarray:
-    """Returns the numbers of a search that a `Step` takes, float32 `(1, 4)`.
-
-    As inputs: another temperature is not traced again.
-    """
+    """Returns numbers that a `Step` takes, so that none is traced again."""
     of_draw = (
         (1, 1, 0)
         if search.decoding.draw is None
@@ -220,10 +238,7 @@ def run_on_batch(model: keras.Model, inputs: Any) -> Any:
 
 @contextlib.contextmanager
 def tracing_quietly() -> Iterator[None]:
-    """Drops TensorFlow's advice on functions that are traced several times.
-
-    It takes those of several models for one, and here each is traced rarely.
-    """
+    """Drops TensorFlow's advice on functions that are traced several times."""
     logger = logging.getLogger("tensorflow")
 
     def is_other(record: logging.LogRecord) -> bool:
@@ -234,3 +249,57 @@ def tracing_quietly() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_other)
+
+
+def step_models(search: Search, name: str) -> dict[str, keras.Model]:
+    """Returns `encode` and `decode`, Functional models with these weights."""
+    given = keras.Input((None,), dtype="int32", name="ids")
+    encode = keras.Model(
+        given, First(search, front=2)(given), name=f"{name}_encode"
+    )
+    state = {
+        key: keras.Input(batch_shape=each.shape, dtype=each.dtype, name=key)
+        for key, each in encode.output.items()
+    }
+    decode = keras.Model(
+        state, Step(search, chooses=False)(state), name=f"{name}_decode"
+    )
+    for model in encode, decode:
+        model.autocast = False
+        # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
+        model.supports_masking = True
+    if search.has_encoder:
+        # The buffers are empty, or hold a prefix. Verification would wonder.
+        encode.constant_outputs = tuple(
+            name for name in state if name.startswith(("key_", "value_"))
+        )
+    ids = np.arange(1, 5, dtype="int32")[np.newaxis]
+    sizes = functools.partial(
+        sizes_of,
+        search.model,
+        lambda: encode(ids % search.model.vocabulary_size),
+    )
+    encode.output_scales = decode.output_scales = sizes
+    decode.own_probes = functools.partial(_states, search, encode, decode)
+    return {"encode": encode, "decode": decode}
+
+
+def _states(
+    search: Search, encode: keras.Model, decode: keras.Model
+) -> Iterator[dict[str, Any]]:
+    """Yields what `decode` takes, of random ids, to verify exports with."""
+    rng = np.random.default_rng(0)
+    for batch, length in ((1, 1), (3, 3), (2, 7)):
+        size = search.model.vocabulary_size
+        ids = rng.integers(1, size, (batch, length), dtype="int32")
+        ids[1:2, (length + 1) // 2 :] = search.pad_id
+        state = encode(ids)
+        for _ in range(2):  # the first token, and one after it
+            yield {
+                name: ops.convert_to_numpy(value)
+                for name, value in state.items()
+            }
+            found = decode(state)
+            token = ops.top_k(found["logits"], 1)[1][:, 0]
+            found["token"] = ops.cast(token, "int32")
+            state = {name: found.get(name, state[name]) for name in state}

@@ -1,12 +1,15 @@
-"""An exported file over files of any size."""
+"""An exported file over files of any size, by processes."""
 
+import base64
 import contextlib
+import copy
 import dataclasses
 import os
+import pickle
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +17,77 @@ from filelock import lock_descriptor
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.worker_client import WorkerError
+from keras_posenc.export.worker_client import (
+    Worker,
+    WorkerError,
+    threads_environment,
+)
 from keras_posenc.progress import counting, printable
 from keras_posenc.publish import as_path, staging_in, writing_to
-from keras_posenc.scoring.fragments import Fragment, find_fragments
-from keras_posenc.scoring.processes import ScoringWorker
+from keras_posenc.scoring import worker
 from keras_posenc.scoring.reading import ColumnError
 from keras_posenc.scoring.scorer import Scorer
 from keras_posenc.scoring.writing import (
+    Fragment,
     FragmentError,
+    find_fragments,
     first_reason,
     rows_of,
     run_of,
     written,
 )
+
+
+class ScoringWorker(Worker):
+    """A worker that scores one file after the other, without limits.
+
+    By the scorer's threads, or its share of the processors. It holds the lock
+    as long as it lives, should its caller be killed.
+    """
+
+    def __init__(
+        self, scorer: Scorer, workers: int, lock: int | None = None
+    ) -> None:
+        if scorer.threads is None:
+            scorer = copy.copy(scorer)
+            scorer.threads = max(1, _processors() // workers)
+        super().__init__(
+            worker.__name__,
+            passed=[] if lock is None or os.name == "nt" else [lock],
+            environment={
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                **threads_environment(scorer.threads),
+            },
+        )
+        self.call("prepare", base64.b64encode(pickle.dumps(scorer)).decode())
+
+    def score(
+        self, fragment: Fragment, out: Path, tell: Callable[[int, int], object]
+    ) -> tuple[int, int]:
+        """Runs `score_fragment` there."""
+        self.call(
+            *("score", str(fragment.path), fragment.name, fragment.format),
+            str(out),
+        )
+        while True:
+            response = self.response()
+            if "done" in response:
+                tell(response["rows"], response["done"])
+            elif "failed" in response:
+                raise FragmentError(response["failed"])
+            elif "fatal" in response:
+                kind = ImportError if response["is_import"] else ExportError
+                raise kind(response["fatal"])
+            else:
+                return response["good"], response["bad"]
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
 
 _ATTEMPTS = 2  # for a file whose process is killed from outside
 _LOCK = ".scoring.lock"
@@ -148,11 +208,7 @@ def score_files(
 
 
 def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
-    """Raises `ValueError` unless the first files have the columns.
-
-    Before work begins: later ones may lack them, as may those that no reader
-    can read, and are reported then.
-    """
+    """Raises `ValueError`, before work begins, if columns are missing."""
     first = None
     for fragment in fragments:
         try:
@@ -197,11 +253,7 @@ def _held(out: Path) -> Iterator[int]:
 def _changed(
     scorer: Scorer, fragment: Fragment, record: Mapping[str, Any], out: Path
 ) -> str | None:
-    """Returns what is wrong with a file that was scored, or None.
-
-    Raises:
-        ValueError: Another run scored it, or it is the output of another file.
-    """
+    """Returns what is wrong with a file that was scored, or None."""
     path = out / fragment.good
     for name, value in run_of(scorer).items():
         if record.get(name) != value:

@@ -35,12 +35,7 @@ def load(
     signatures: Iterable[str],
     threads: int | None,
 ) -> dict[str, Runner]:
-    """Returns functions for the signatures of a file, loaded at first use.
-
-    Raises:
-        ExportError: It is missing, has another digest than `digest`, or does
-            not load.
-    """
+    """Returns functions for the signatures of a file, loaded at first use."""
     with _lock:
         key = (path, digest, threads)
         if key not in _loaded:
@@ -64,9 +59,6 @@ def _read(path: Path, digest: str) -> bytes | None:
 
     The digest is that of the bytes that are run: a mapped file would change
     with whatever is written to it.
-
-    Raises:
-        ExportError: It cannot be read, or has another digest.
     """
     content = None
     try:

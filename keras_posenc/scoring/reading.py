@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_posenc.scoring.arrow import require_pyarrow
-from keras_posenc.scoring.inputs import Input
+from keras_posenc.scoring.columns import Input, require_pyarrow
 
 _BUFFER = 2**20  # bytes of a column that are read at once
 _LINE = 2**26  # bytes of the longest line, or cell
@@ -32,14 +31,7 @@ class ColumnError(ValueError):
 
 
 class Part(NamedTuple):
-    """Some rows of a file.
-
-    Attributes:
-        table: The columns that are needed. A row that is invalid as a whole is
-            null there.
-        wrong: The reasons, by row.
-        done: About how many bytes of the file have been read.
-    """
+    """Some rows, why some are wrong, and how many bytes were read."""
 
     table: Any
     wrong: dict[int, str]
@@ -54,14 +46,7 @@ def read(
     keep: Sequence[str],
     window: int,
 ) -> Iterator[Part]:
-    """Yields the rows of a file in parts, at least one, even if empty.
-
-    Parts have `window` rows; fewer if they are large.
-
-    Raises:
-        ColumnError: The file lacks a column.
-        Exception: Whatever the format's reader raises for a damaged file.
-    """
+    """Yields the rows of a file in parts, at least one, even if empty."""
     if not path.stat().st_size:
         raise ValueError(
             "it has 0 bytes, so perhaps writing it was interrupted: write it "

@@ -16,14 +16,43 @@ from keras_posenc.export.inspect import (
     locate,
     refuse_package,
 )
-from keras_posenc.export.record import check_record, digests
+from keras_posenc.export.record import check_record, digests, read_record
 from keras_posenc.export.versions import stamp
-from keras_posenc.scoring.arrow import require_pyarrow
-from keras_posenc.scoring.inputs import Input
+from keras_posenc.scoring.columns import Input, Output, require_pyarrow
 from keras_posenc.scoring.loading import digest_of, load
-from keras_posenc.scoring.packing import pack
-from keras_posenc.scoring.schema import Output
 from keras_posenc_worker.runtimes import Runner
+
+
+def pack(
+    costs: Sequence[int],
+    groups: Sequence[tuple[int, ...]],
+    *,
+    budget: int,
+    most: int,
+) -> Iterator[list[int]]:
+    """Yields the indices of each batch; in a group, the shortest rows first.
+
+    A batch costs as much as its longest row, times its rows: at most `budget`,
+    or it is a single row. It has at most `most` rows, of equal groups.
+
+    Example:
+    >>> [*pack([9, 2, 3, 2], [()] * 4, budget=9, most=8)]
+    [[1, 3, 2], [0]]
+    """
+    batch: list[int] = []
+    order = sorted(zip(groups, costs, range(len(costs)), strict=True))
+    for group, cost, index in order:
+        if batch and (
+            max(cost, 1) * (len(batch) + 1) > budget
+            or len(batch) == most
+            or group != groups[batch[-1]]
+        ):
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
 
 POSITION, REASON = "position", "reason"
 NO_TEXTS = "This file takes ids; texts are scored with a SavedModel"
@@ -32,6 +61,7 @@ _DEFAULT = "serving_default"
 LENGTHS = "lengths"
 MASK = "mask"
 _MOST = 1024  # rows of a batch, even if they are short
+_TRIALS = 4  # cases that tell whether padding changes outputs
 # How runtimes say that memory is full: TensorFlow, and the others.
 _NO_MEMORY = {"MemoryError", "ResourceExhaustedError"}
 _IN_WORDS = ("Failed to allocate memory", "bad_alloc", "bad allocation")
@@ -50,9 +80,10 @@ class Scorer:
     order, and the rows without outputs, with the reason. A row has the outputs
     that it would have alone. Within a window, rows are sorted by length and
     batched so that padding costs little, and returned in their order. A batch
-    that fails is halved until the row that causes it is found. If padding
-    changes a model's outputs, only ids of equal length are batched, and texts
-    are run one by one.
+    that fails is halved until the row that causes it is found. The cases that
+    are kept with the file tell whether padding changes outputs. If it does, or
+    without cases, only ids of equal length are batched, and texts are run one
+    by one.
 
     The file must be the one that was verified, as recorded by
     `export_saved_model`, `export_litert`, `export_onnx` and `verify`. It is
@@ -170,23 +201,70 @@ class Scorer:
                 "again when no other process writes to it"
             )
         self.digest = digest_of(files)
+        record: Mapping[str, Any] = {}
         if not allow_unverified:
             check_record(self.path, signature, files)
+            record = read_record(self.path) or {}
+        cases = [
+            each
+            for each in record.get("cases", ())
+            if each["signature"] == signature
+            and {x.name for x in self.inputs} <= each["inputs"].keys()
+        ]
         self._sequences = [e.name for e in self.inputs if e.is_sequence]
-        # What pads a row in a batch, and whether that changes outputs.
         self._padded = [each for each in self.inputs if each.is_padded]
-        self._matters = False
         self._takes_some = False  # whether any row has had outputs
-        # Axes that are dynamic in the signature: as long as the padded input,
-        # or each row must be run alone.
+        trials = (self._trial(each["inputs"]) for each in cases)
+        self._trials = [*filter(None, trials)][-_TRIALS:]
+        # Whether padding changes outputs; not known yet.
+        self._matters: bool | None = None if self._padded else False
+        # Axes that are dynamic in the signature: as long as the row's input, or
+        # rows of other lengths are not run together.
         self._open = [
             (each.name, axis)
             for each in self.outputs
             for axis, size in enumerate(each.sizes)
             if size is None
         ]
-        self._is_alone = False
-        self._is_cut = False  # known once rows of other lengths were run
+        self._is_cut = bool(self._open and cases) and all(
+            each["outputs"][name]["shape"][axis + 1] == self._length(each)
+            for name, axis in self._open
+            for each in cases
+            if name in each["outputs"]
+        )
+        if not self._is_cut and self._open:
+            self._matters = True
+
+    def _trial(self, given: Mapping[str, Any]) -> tuple[Any, Any] | None:
+        """Returns a case's shortest row alone, and the case with it first."""
+        if not self._padded:
+            return None
+        lengths = np.max([x.lengths(given[x.name]) for x in self._padded], 0)
+        if self._counts_lengths:
+            lengths = given[LENGTHS]
+        index = int(np.argmin(np.where(lengths > 0, lengths, np.inf)))
+        least = lengths[index]
+        if not 0 < least < max(lengths):
+            return None
+        order = [index, *(i for i in range(len(lengths)) if i != index)]
+        case = {name: value[order] for name, value in given.items()}
+        alone = {
+            name: value[[0] * (self._batch or 1)]
+            for name, value in case.items()
+        }
+        for each in self._padded:
+            if each.is_sequence:
+                alone[each.name] = alone[each.name][:, :least]
+        return alone, case
+
+    def _length(self, case: Mapping[str, Any]) -> int | None:
+        """Returns how long the rows of a case are, padding included."""
+        shape: Sequence[int] = ()
+        if len(self._sequences) == 1:
+            shape = case["inputs"][self._sequences[0]].shape
+        elif not self._sequences and MASK in case["outputs"]:
+            shape = case["outputs"][MASK]["shape"]
+        return shape[1] if len(shape) == 2 else None
 
     def __repr__(self) -> str:
         return (
@@ -304,13 +382,13 @@ class Scorer:
         self, run: Runner, rows: Rows, indices: Sequence[int]
     ) -> Iterator[list[int]]:
         """Yields batches, once it is known whether padding matters."""
-        most = 1 if self._is_alone else self._batch or _MOST
+        if self._matters is None:
+            self._matters = self._padding_matters(run)
+        most = self._batch or _MOST
         lengths = {
             index: tuple(len(rows[each.name][index]) for each in self._padded)
             for index in indices
         }
-        if most > 1 and not self._matters:
-            self._matters = self._padding_matters(run, rows, lengths)
         if self._matters and any(e.kind == "text" for e in self._padded):
             most = 1  # their length in ids is unknown outside the model
         costs = [
@@ -325,47 +403,19 @@ class Scorer:
         for batch in pack(costs, groups, budget=self.budget, most=most):
             yield [indices[place] for place in batch]
 
-    def _padding_matters(
-        self, run: Runner, rows: Rows, lengths: Mapping[int, tuple[int, ...]]
-    ) -> bool:
-        """Returns whether the shortest row has other outputs with the longest.
-
-        Rows that the model does not take are passed over.
-        """
-        full = [index for index, sizes in lengths.items() if 0 not in sizes]
-        for place in range(len(self._padded)):
-            left = sorted(full, key=lambda index: lengths[index][place])
-            while len(left) > 1:
-                ends = left[0], left.pop()
-                if lengths[ends[0]][place] == lengths[ends[1]][place]:
-                    break
-                try:
-                    alone, *_ = self._run(run, rows, ends[:1])
-                    both, *_ = self._run(run, rows, ends)
-                except ExportError:
-                    raise
-                except Exception as error:  # whatever the runtime raises
-                    self._check_memory(error)
-                    bad = [x for x in ends if not self._takes(run, rows, x)]
-                    if not bad:
-                        return True
-                    left = [x for x in (*left, ends[1]) if x not in bad]
-                    continue
-                if not _are_alike(alone, both):
-                    return True
-                break
-        return False
-
-    def _takes(self, run: Runner, rows: Rows, index: int) -> bool:
-        """Returns whether the model takes a row alone."""
+    def _padding_matters(self, run: Runner) -> bool:
+        """Returns whether rows of cases have other outputs alone, if known."""
         try:
-            self._run(run, rows, [index])
-        except ExportError:
-            raise
+            return not self._trials or not all(
+                _are_alike(
+                    {name: value[:1] for name, value in run(alone).items()},
+                    run(case),
+                )
+                for alone, case in self._trials
+            )
         except Exception as error:  # whatever the runtime raises
             self._check_memory(error)
-            return False
-        return True
+            return True
 
     def _run_batch(
         self,
@@ -376,7 +426,6 @@ class Scorer:
         reasons: dict[int, str],
     ) -> None:
         """Adds the outputs of a batch, or why a row of it has none."""
-        parts = [[index] for index in batch]
         try:
             found = self._run_rows(run, rows, batch)
         except ExportError:
@@ -387,13 +436,11 @@ class Scorer:
                 first = in_words(error).strip().partition("\n")[0][:500]
                 reasons[batch[0]] = f"the model does not take it: {first}"
                 return
-            half, found = len(batch) // 2, None
-            parts = [[*batch[:half]], [*batch[half:]]]
-        if found is not None:
-            outputs.update(zip(batch, found, strict=True))
+            half = len(batch) // 2
+            for part in (batch[:half], batch[half:]):
+                self._run_batch(run, rows, part, outputs, reasons)
             return
-        for part in parts:
-            self._run_batch(run, rows, part, outputs, reasons)
+        outputs.update(zip(batch, found, strict=True))
 
     def _check_memory(self, error: Exception) -> None:
         """Raises `ExportError` if memory is full: no row is the cause."""
@@ -407,10 +454,7 @@ class Scorer:
     def _check_takes_some(
         self, indices: Sequence[int], outputs: Mapping[int, Any], reasons: Any
     ) -> None:
-        """Raises `ExportError` if the model takes none of the first rows.
-
-        Only for more than one, all with the same reason: else they are bad.
-        """
+        """Raises `ExportError` if all first rows fail for one reason."""
         self._takes_some = self._takes_some or bool(outputs)
         why = {reasons.get(index) for index in indices}
         if not self._takes_some and len(indices) > 1 and len(why) == 1:
@@ -421,38 +465,8 @@ class Scorer:
 
     def _run_rows(
         self, run: Runner, rows: Rows, batch: Sequence[int]
-    ) -> list[dict[str, np.ndarray]] | None:
-        """Returns the outputs of each row; None if each must be run alone."""
-        outputs, lengths, padded = self._run(run, rows, batch)
-        found = [
-            {name: value[place] for name, value in outputs.items()}
-            for place in range(len(batch))
-        ]
-        if len(batch) == 1 or not self._open or {*(lengths or ())} == {padded}:
-            return found
-        sizes = {outputs[name].shape[axis + 1] for name, axis in self._open}
-        if lengths is not None and sizes == {padded} and not self._is_cut:
-            # An axis may be as long by chance.
-            shortest = batch[lengths.index(min(lengths))]
-            alone, _, size = self._run(run, rows, [shortest])
-            self._is_cut = {
-                alone[name].shape[axis + 1] for name, axis in self._open
-            } == {size}
-        if lengths is None or not self._is_cut or sizes != {padded}:
-            self._is_alone = True  # no axis tells which part is a row's own
-            return None
-        for row, length in zip(found, lengths, strict=True):
-            for name, axis in self._open:
-                row[name] = row[name].take(range(length), axis)
-        return found
-
-    def _run(
-        self, run: Runner, rows: Rows, batch: Sequence[int]
-    ) -> tuple[Outputs, list[int] | None, int]:
-        """Returns outputs of a batch, lengths of its rows, and padded length.
-
-        Lengths are None where they are unknown.
-        """
+    ) -> list[dict[str, np.ndarray]]:
+        """Returns the outputs of each row."""
         count = self._batch or len(batch)
         given = {
             each.name: each.stack(
@@ -460,15 +474,11 @@ class Scorer:
             )
             for each in self.inputs
         }
-        lengths, padded = None, 0
-        if len(self._sequences) == 1:
+        if self._counts_lengths:
             (name,) = self._sequences
+            given[LENGTHS] = np.zeros((count,), "int32")
             real = [len(rows[name][index]) for index in batch]
-            lengths = [max(1, length) for length in real]
-            padded = given[name].shape[1]
-            if self._counts_lengths:
-                given[LENGTHS] = np.zeros((count,), "int32")
-                given[LENGTHS][: len(batch)] = real
+            given[LENGTHS][: len(batch)] = real
         outputs = {}
         for name, value in run(given).items():
             if value.shape[:1] != (count,):
@@ -477,12 +487,20 @@ class Scorer:
                     f"{value.shape} for {count} rows"
                 )
             outputs[name] = value[: len(batch)]
-        mask = outputs.get(MASK)
-        if not self._sequences and mask is not None and mask.ndim == 2:
-            places = np.arange(1, mask.shape[1] + 1)
-            lengths = np.max(mask * places, axis=1, initial=1).tolist()
-            padded = mask.shape[1]
-        return outputs, lengths, padded
+        found = [
+            {name: value[place] for name, value in outputs.items()}
+            for place in range(len(batch))
+        ]
+        if len(batch) == 1 or not self._is_cut:
+            return found
+        for index, row in zip(batch, found, strict=True):
+            if self._sequences:
+                length = len(rows[self._sequences[0]][index])
+            else:
+                length = np.flatnonzero(row[MASK])[-1:].sum() + 1
+            for name, axis in self._open:
+                row[name] = row[name].take(range(max(1, length)), axis)
+        return found
 
 
 def _are_alike(alone: Outputs, batched: Outputs) -> bool:
@@ -527,11 +545,7 @@ def _without_views(field: Any) -> Any:
 
 
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
-    """Returns the inputs of a signature, that of `column` first.
-
-    Raises:
-        ValueError: `column` is ambiguous, or an input cannot be a column.
-    """
+    """Returns the inputs of a signature, that of `column` first."""
     names = [*tensors]
     main = [name for name in names if name == column]
     main = main or [name for name in names if name != LENGTHS]

@@ -1,4 +1,4 @@
-"""Scores files without Keras: the worker's side of `processes.py`."""
+"""Scores files without Keras: the worker's side of `files.py`."""
 
 import base64
 import pickle
@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.scoring.fragments import Fragment
 from keras_posenc.scoring.scorer import Scorer
-from keras_posenc.scoring.writing import FragmentError, score_fragment
+from keras_posenc.scoring.writing import Fragment, FragmentError, score_fragment
 from keras_posenc_worker.process import respond
 
 _scorer: Scorer
@@ -21,11 +20,7 @@ def prepare(pickled: str) -> None:
 
 
 def score(path: str, name: str, format: str, out: str) -> dict[str, Any]:
-    """Scores one file; responds with `rows` and bytes `done` meanwhile.
-
-    Returns how many rows are `good` and how many `bad`; or why the file has
-    `failed`, or why all would.
-    """
+    """Scores one file; responds with `rows` and bytes `done` meanwhile."""
     try:
         good, bad = score_fragment(
             _scorer,

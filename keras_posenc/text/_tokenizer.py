@@ -127,10 +127,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         return len(self.vocabulary)
 
     def tokenizer_json(self) -> dict[str, Any]:
-        """Returns the content of a `tokenizer.json` with the same ids.
-
-        Without the tokens before and after texts, padding and lengths.
-        """
+        """Returns a `tokenizer.json` without frame, padding and lengths."""
         raise ValueError(
             f"A {type(self).__name__} cannot be written as a tokenizer.json. "
             "Give the file of its checkpoint: `tokenizer=FOLDER`, a folder "
@@ -337,11 +334,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         return self.join(ids, kept)
 
     def settled(self, ids: Sequence[int]) -> Sequence[int]:
-        """Returns the first of some ids, whose text later ids do not change.
-
-        For texts that are shown while they are generated: the others are a
-        part of a character.
-        """
+        """Returns the first of some ids, whose text later ids do not change."""
         return ids
 
     def _check_ids(self, ids: Any) -> None:

@@ -44,14 +44,8 @@ class BytePairs:
     is the first in the list becomes one token (the leftmost, if several are
     equal), until no pair has a merge. All words are processed at once: each
     step merges one pair of each, or all equal pairs of each where that makes
-    no difference. Long words are cut into pieces first.
-
-    Args:
-        ids: the tokens with their ids, bytes among them. A byte without a
-            token is left out of the words, as in the library "tokenizers".
-        merges: pairs of tokens, with a space in between, in order of priority.
-        ignore_merges: whether a word that is a token stays one, whatever the
-            merges make of it.
+    no difference. Long words are cut into pieces first. A byte without an id is
+    left out of the words, as in the library "tokenizers".
     """
 
     def __init__(

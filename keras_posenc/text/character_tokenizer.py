@@ -12,10 +12,7 @@ from keras_posenc.text.tokenizer_file import of_bytes, of_characters
 
 
 class FramedTokenizer(Tokenizer):
-    """Base of tokenizers whose own ids start at 4, with optional start and end.
-
-    0 is padding, 1 unknown, 2 the start of a text and 3 its end.
-    """
+    """Base of tokenizers of padding, unknown, start and end, ids 0 to 3."""
 
     unknown_id, start_id, end_id = 1, 2, 3
     first_id = 4
@@ -189,7 +186,7 @@ class CharacterTokenizer(FramedTokenizer):
             >>> CharacterTokenizer.learn(["to be", "or not"]).vocabulary
             (' ', 'b', 'e', 'n', 'o', 'r', 't')
         """
-        from keras_posenc.text.corpus import texts_of
+        from keras_posenc.text.wordpiece_vocabulary import texts_of
 
         room = None
         if vocabulary_size is not None:

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from keras_posenc.text.bounds import check_rules, check_scores, check_tokens
+from keras_posenc.text.files import check_rules, check_scores, check_tokens
 
 # Types of models, and of pieces.
 UNIGRAM, PAIRS = 1, 2
@@ -69,14 +69,10 @@ def model_class() -> Any:
 
 
 class Pieces(NamedTuple):
-    """What is read of a model.
+    """What is read of a model, whose unknown piece has the id `unknown`.
 
-    Attributes:
-        pieces: in the order of their ids.
-        unknown: the id of the unknown piece.
-        codes: the bytes of pieces that are one, by their ids.
-        is_plain: whether it is Unigram without such pieces.
-        adds_space: whether it adds a space before a text.
+    `codes` are the bytes of pieces that are one, by their ids; a plain model is
+    Unigram without such pieces.
     """
 
     pieces: list[str]

@@ -14,10 +14,9 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Self
 
-from keras_posenc.text.bounds import LONGEST
 from keras_posenc.text.byte_pair_words import expression_of
 from keras_posenc.text.byte_pairs import BYTES
-from keras_posenc.text.files import read_json, shown
+from keras_posenc.text.files import LONGEST, read_json, shown
 from keras_posenc.text.normalization_steps import GRAPHEMES, PARTS
 from keras_posenc.text.sentencepiece_model import (
     BYTE,
@@ -70,8 +69,8 @@ def kind_of(whole: Mapping[str, Any]) -> str:
     if kind not in (BYTE_LEVEL, WORDPIECE, PIECES):
         raise ValueError(
             f"a tokenizer.json of type {shown(kind)} is not supported, only "
-            f"{WORDPIECE}, {PIECES} and {BYTE_LEVEL}: from_ids=True makes a "
-            "model that needs none"
+            f"{WORDPIECE}, {PIECES} and {BYTE_LEVEL}: `from_ids=True` makes "
+            "a model that needs none"
         )
     return str(kind)
 
@@ -360,10 +359,7 @@ def _padding(whole: Mapping[str, Any], ids: Mapping[str, int]) -> str | None:
 def _around(
     whole: Mapping[str, Any], ids: Mapping[str, int], **more: str
 ) -> dict[str, Any]:
-    """Returns the arguments of frame, padding and length.
-
-    `more` are those of parts of the frame that not all kinds have.
-    """
+    """Returns the arguments of frame, padding and length."""
     frame = Frame.read(whole.get("post_processor"), ids)
     padding = _padding(whole, ids)
     if frame.language is not None and not more:
@@ -886,10 +882,7 @@ def pieces_file(
     splits: bool,
     post_processor: Any = None,
 ) -> dict[str, Any]:
-    """Returns the file of Unigram, of pieces with their scores.
-
-    `splits` is whether texts are split at white space first.
-    """
+    """Returns the file of Unigram; it may split at white space first."""
     return _file(
         {
             "type": "Unigram",
@@ -1034,10 +1027,7 @@ def _pieces_of_pairs(
 
 
 def _order(merges: Iterable[Any], never: Collection[str]) -> dict[str, int]:
-    """Returns the pieces that merges make, with their places in the order.
-
-    `never` are tokens that no merge can make: texts are divided there.
-    """
+    """Returns the pieces that merges make, with their places in the order."""
 
     def refused(what: str) -> ValueError:
         return ValueError(

@@ -228,7 +228,7 @@ class WordpieceTokenizer(Tokenizer):
             [b'to be [UNK] or to see [UNK]']
         """
         from keras_posenc.progress import progress
-        from keras_posenc.text.wordpiece_learning import learn_vocabulary
+        from keras_posenc.text.wordpiece_vocabulary import learn_vocabulary
 
         import_tensorflow_text("WordpieceTokenizer")
         words_of = _words_of(lowercase, **kwargs)

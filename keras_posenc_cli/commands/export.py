@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.checkpoints import is_checkpoint
 from keras_posenc_cli.loading import (
     check_out,
+    is_checkpoint,
     load_arrays,
     load_model,
     make_signatures,

@@ -77,11 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the texts, and a name for each.
-
-    Raises:
-        UsageError: There are none, or one is not UTF-8.
-    """
+    """Returns the texts, and a name for each."""
     texts, names = [], []
     for index, text in enumerate(given, 1):
         if text == STANDARD_INPUT:

@@ -5,8 +5,12 @@ import json
 from pathlib import Path
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.checkpoints import describe_outputs, load_checkpoint
-from keras_posenc_cli.loading import check_exists, check_out
+from keras_posenc_cli.loading import (
+    check_exists,
+    check_out,
+    describe_outputs,
+    load_checkpoint,
+)
 from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_OK
 

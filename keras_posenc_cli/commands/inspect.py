@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.checkpoints import (
+from keras_posenc_cli.loading import (
+    check_exists,
     describe_outputs,
     is_checkpoint,
     load_checkpoint,
+    load_model,
 )
-from keras_posenc_cli.loading import check_exists, load_model
 from keras_posenc_cli.options import (
     Commands,
     add_command,
@@ -141,6 +142,9 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         model.summary(expand_nested=True, print_fn=print)
         return EXIT_OK
     sizes = [(folder / name).stat().st_size for name in model.origin["sha256"]]
+    tokenizer = next(
+        (x for x in model.layers if isinstance(x, Tokenizer)), None
+    )
     result = {
         "path": str(folder),
         **model.origin,
@@ -148,11 +152,9 @@ def _of_checkpoint(options: argparse.Namespace) -> int:
         "parameters": model.count_params(),
         "output": describe_outputs(model),
         "labels": model.labels,
+        "tokenizer": tokenizer and tokenizer.get_config(),
     }
-    tokenizers = [each for each in model.layers if isinstance(each, Tokenizer)]
-    tokenizer: Any = tokenizers[0] if tokenizers else None
     if options.json:
-        result["tokenizer"] = tokenizer and tokenizer.get_config()
         print(json.dumps(result, indent=2))
         return EXIT_OK
     print(

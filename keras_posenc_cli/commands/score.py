@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.checkpoints import is_checkpoint
-from keras_posenc_cli.loading import check_exists, without_keras
+from keras_posenc_cli.loading import check_exists, is_checkpoint, without_keras
 from keras_posenc_cli.options import REQUIRED_PATH, Commands, add_command
 from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 

@@ -1,6 +1,7 @@
-"""`keras-posenc verify`: checks that an exported file gives its outputs."""
+"""`keras-posenc verify` and `diff`: outputs of exported files, compared."""
 
 import argparse
+import dataclasses
 import json
 
 from keras_posenc_cli import arguments
@@ -95,3 +96,49 @@ def run(options: argparse.Namespace) -> int:
         is_short = report.passed and not options.details
         print(report if is_short else report.details())
     return EXIT_OK if report.passed else EXIT_FAILED
+
+
+def add_diff(commands: Commands) -> None:
+    add_command(
+        commands,
+        "diff",
+        run_diff,
+        (
+            "exported FIRST",
+            "SavedModel, .tflite or .onnx file with its cases",
+            arguments.path,
+        ),
+        (
+            "second SECOND",
+            "another one, with inputs of the same names",
+            arguments.path,
+        ),
+        "--allow-op",
+        "--json",
+        summary="compare two exported files of one model",
+        description="Runs two exported files of one model, of one format or "
+        "two, on the cases that are kept with the first, and prints how far "
+        "the outputs of the second are from those of the first. Needs no "
+        "Keras.",
+        example="diff order.tflite order-int8.tflite",
+    )
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    check_exists(options.exported)
+    check_exists(options.second)
+    without_keras()
+    from keras_posenc.export import units
+    from keras_posenc.export.replay import diff
+
+    found, notes = diff(
+        options.exported,
+        options.second,
+        allow_operators=options.allow_operators,
+    )
+    if options.json:
+        outputs = units.jsonable([dataclasses.asdict(each) for each in found])
+        print(json.dumps({"outputs": outputs, "notes": notes}, indent=2))
+    else:
+        print(*found, *notes, sep="\n")
+    return EXIT_OK if found else EXIT_FAILED  # nothing was compared

@@ -15,7 +15,7 @@ import keras_posenc_cli
 import keras_posenc_worker
 
 optional = {"keras_hub", "matplotlib", "onnx", "onnxruntime", "safetensors"}
-optional |= {"jax", "mediapipe", "orbax", "pyarrow", "shtab", "tf2onnx"}
+optional |= {"jax", "mediapipe", "orbax", "pyarrow", "tf2onnx"}
 assert not optional & {*metadata.packages_distributions()}
 
 for package in (kp, keras_posenc_cli, keras_posenc_worker):

@@ -336,13 +336,16 @@ def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_length": 3}, "give `max_new_tokens`"),
+        (
+            {"max_length": 3},
+            "`max_length` is no option of gen.* max_new_tokens",
+        ),
         ({"max_new_tokens": 0}, "`max_new_tokens` must be a positive"),
         ({"tempreature": 1.0}, "`tempreature` is no option"),
         ({"do_sample": False, "top_k": 3}, "excludes the options of sampling"),
         ({"stop": [3]}, "`stop` must be"),
         ({"seed": "a"}, "`seed` must be"),
-        ({"beams": 2}, "beams=2. Give beams=1"),
+        ({"beams": 2}, "beams=2. Make a gen.* give beams=1 to `chat`"),
         ({"temperature": -1}, "must be 0, for the .*, or a .* temperature=-1"),
         ({"temperature": 0, "seed": 1}, "`seed` must be None"),
     ],
@@ -356,7 +359,9 @@ def test_options_are_checked(model, options, message):
 def test_refusals(model, folder):
     with pytest.raises(ValueError, match=r"list or an array.*x=None"):
         model.generate(None)
-    with pytest.raises(ValueError, match=r"`stop` is for one call.*stop='x'"):
+    with pytest.raises(
+        ValueError, match=r"`stop` is no option.* of a call .*: stop='x'"
+    ):
         model.with_options(stop="x")
     with pytest.raises(ValueError, match="`seed` must be None"):
         model.predict([[5, 6]], seed=1, verbose=0)

@@ -74,7 +74,7 @@ class TestIgnoredKeys:
         made = folder(surprise=3, note={"a": 1}, _num_labels=5)
         keys = ["surprise", "note", "_num_labels"]
         check(load(made, ignore_keys=keys), made)
-        words = r"note=.*ignore_keys=\['surprise', 'note'\] passes over them"
+        words = r"note=.*ignore_keys=\['surprise', 'note'\]` passes over them"
         with pytest.raises(ValueError, match=words):
             load(made, ignore_keys=["surprise"])
 

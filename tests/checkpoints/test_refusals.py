@@ -65,7 +65,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 2.0}
     [
         ("bert", {"model_type": "xlnet"}, "'xlnet' is not supported, only alb"),
         ("bert", {"model_type": []}, "must be a string"),
-        ("bert", {"surprise": 3}, "ignore_keys=['surprise'] passes"),
+        ("bert", {"surprise": 3}, "ignore_keys=['surprise']` passes"),
         ("bert", {"num_experts": 8}, "a mixture of experts"),
         ("bert", {"quantization_config": {"bits": 4}}, "quantized weights"),
         ("bert", {"hidden_act": "swoosh"}, "'swoosh' is not supported"),

@@ -73,21 +73,17 @@ def test_every_command_answers(run, line, said, key):
 SCORE = "score model.tflite --allow-unverified --out out --in"
 SAVED_MODEL = "export saved-model model.keras --max-length 4 --out m"
 REFUSED = [
-    ("inspect missing", "'missing' does not exist"),
     ("inspect nothing", "no numbered version that has one"),
     ("inspect rows.parquet", "'rows.parquet' is neither a LiteRT"),
-    ("verify missing.tflite model.keras", "'missing.tflite' does not exist"),
     ("verify nothing model.keras", "'nothing' is no SavedModel"),
     ("verify model.keras model.keras", "is a model: give the exported"),
     ("verify bert bert --import json", "--import is not for a checkpoint"),
-    ("diff versions missing", "missing"),
+    ("inspect model.keras --import nowhere", "--import nowhere: No module nam"),
     ("diff model.tflite model.tflite", "has no record"),
     ("bench versions", "must be a LiteRT file"),
     ("bench model.tflite --signature x", "of the file's own: serving_default"),
     ("rollback versions 7", "`version` must be one that"),
     ("rollback versions 10", "Version 10 is the newest"),
-    ("rollback versions old", "invalid int value"),
-    ("rollback missing 1", "does not exist"),
     ("import nothing", "'nothing' is no checkpoint of Hugging Face: it has"),
     ("import bert --from-ids --out a.h5", "end in '.keras'. Received: 'a.h5'"),
     ("import bert --from-ids --out x.keras", "and 'x.keras' is a folder"),
@@ -106,8 +102,6 @@ REFUSED = [
         f"{SAVED_MODEL} --batching speed=9",
         "--batching may have max_batch_size, ",
     ),
-    (f"{SAVED_MODEL} --keep 0", "0 is not above 0"),
-    ("score missing --in x --out out", "'missing' does not exist"),
     ("score bert --in x --out out", "Export it first: keras-posenc export"),
     (f"{SCORE} *.csv", "no file matches '*.csv'"),
     (f"{SCORE} model.tflite", "must be a .parquet, .csv or .jsonl file"),
@@ -121,7 +115,6 @@ REFUSED = [
         "score model.tflite --in rows.parquet --out model.keras",
         "--out must be a folder, and 'model.keras' is a file",
     ),
-    ("completion csh", "invalid choice: 'csh'"),
 ]
 
 
@@ -138,7 +131,6 @@ def test_every_command_refuses(run, here, line, reason):
 @pytest.mark.parametrize(
     ("module", "line", "extra"),
     [
-        ("shtab", "completion bash", "completion"),
         ("safetensors", "import bert --from-ids", "checkpoints"),
         ("onnx", "inspect m.onnx", "onnx"),
     ],

@@ -39,8 +39,7 @@ from keras_posenc.export.formats.litertlm_template import packaged_template
 from keras_posenc.export.probes.likelihoods import traced_once
 from keras_posenc.export.probes.many_texts import many_texts
 from keras_posenc.export.probes.tolerance import limits_of
-from keras_posenc.generation.engine_parts import engine_parts
-from keras_posenc.generation.engine_steps import engine_models
+from keras_posenc.generation.engine_parts import engine_models, engine_parts
 from keras_posenc_cli import main
 from keras_posenc_worker.formats import litert_schema
 from keras_posenc_worker.read_litertlm import sections_of

@@ -382,7 +382,7 @@ def test_report_says_what_a_mixed_model_was_compared_in(make, tmp_path):
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", samples={1: [[2]]}),
-            "dicts with the inputs ids, .*. Received: 1",
+            "each of the inputs ids: .*. Received: 1",
         ),
         (
             lambda m: kp.export_litert(m, "m.tflite", samples=object()),

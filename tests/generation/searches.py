@@ -1,9 +1,8 @@
 """Searches as functions, by the one loop."""
 
-from keras_posenc.generation.allowed import Allowed
 from keras_posenc.generation.beams import Beams
 from keras_posenc.generation.decoding import Decoding
-from keras_posenc.generation.loop import Greedy, Sampled, decode
+from keras_posenc.generation.loop import Allowed, Greedy, Sampled, decode
 
 
 def search(

@@ -509,7 +509,7 @@ def test_ids_and_sources_that_do_not_fit_are_named(models, generators):
         made.score(SOURCES, np.zeros((0, 3), "int32"))
     with pytest.raises(ValueError, match="`target` must have as many"):
         made.score(SOURCES, SOURCES[:1])
-    with pytest.raises(ValueError, match="A stream generates one token at"):
+    with pytest.raises(ValueError, match="`beams` must be 1 for a stream"):
         generator(models[translator], beams=2).stream([4])
 
 

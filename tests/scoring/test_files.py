@@ -17,8 +17,8 @@ from filelock import FileLock, Timeout, lock_descriptor
 import keras_posenc as kp
 from keras_posenc import publish as staging
 from keras_posenc.scoring import reading, writing
-from keras_posenc.scoring.fragments import Fragment, find_fragments
-from keras_posenc.scoring.processes import ScoringWorker
+from keras_posenc.scoring.files import ScoringWorker
+from keras_posenc.scoring.writing import Fragment, find_fragments
 
 pytestmark = pytest.mark.tensorflow
 EMPTY = (
@@ -567,7 +567,7 @@ import sys
 from pathlib import Path
 sys.modules["keras"] = None  # as in a worker
 from keras_posenc.scoring import reading, writing
-from keras_posenc.scoring.fragments import Fragment
+from keras_posenc.scoring.writing import Fragment
 from keras_posenc.scoring.scorer import Scorer
 scorer = Scorer({str(files.texts)!r}, column="text")
 reading._WINDOW = 2**22

@@ -6,10 +6,8 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
-    SIZES,
     Family,
     Pooler,
-    name_of,
     said_sizes,
 )
 from keras_posenc.positional.position_embedding import PositionEmbedding
@@ -59,20 +57,6 @@ class Bert(Family):
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
         types = config.values.get("type_vocab_size", self.usual_types)
         return {"types": types}
-
-    def describe(self, model: Any) -> dict[str, Any]:
-        return {
-            **{key: getattr(model, name) for name, key in SIZES.items()},
-            "hidden_act": name_of(model.activation),
-            "layer_norm_eps": model.norm_epsilon,
-            "hidden_dropout_prob": model.dropout,
-            "attention_probs_dropout_prob": model.dropout,
-            "pad_token_id": model.pad_id,
-            "type_vocab_size": self.usual_types,
-            "max_position_embeddings": getattr(
-                model.input_position, "sequence_length", 1
-            ),
-        }
 
     def sizes(self, config: Config) -> dict[str, Any]:
         """Returns the options that all descendants of BERT have in common."""

@@ -12,10 +12,8 @@ from keras_posenc.checkpoints.decoder_family import (
 )
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
-    SIZES,
     Family,
     Pooler,
-    name_of,
     said_sizes,
 )
 from keras_posenc.checkpoints.rotary import rotary_by_kind
@@ -26,8 +24,6 @@ _ROTARY = {
     WINDOW: ("local_rope_theta", 10000.0),
 }
 _POOLINGS = {"cls": "first", "mean": "mean"}
-# Without these keys transformers uses defaults beyond the vocabulary.
-_TOKENS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")
 
 
 class ModernBert(Family):
@@ -103,51 +99,3 @@ class ModernBert(Family):
             norm_epsilon=options["norm_epsilon"],
         )
         return {"pooler": pooler}
-
-    def describe(self, model: Any) -> dict[str, Any]:
-        blocks = model.encoder.blocks
-        kinds = [
-            WINDOW if block.attention_window else WHOLE for block in blocks
-        ]
-        # The first block of each kind has the options of that kind.
-        first = dict(zip(reversed(kinds), reversed(blocks), strict=True))
-        window = getattr(first.get(WINDOW), "attention_window", 64)
-        bases = {
-            kind: getattr(
-                getattr(first.get(kind), "attention_position", None),
-                "max_wavelength",
-                usual,
-            )
-            for kind, (_, usual) in _ROTARY.items()
-        }
-        return {
-            **{key: getattr(model, name) for name, key in SIZES.items()},
-            "hidden_activation": name_of(model.activation),
-            "norm_eps": model.norm_epsilon,
-            "attention_dropout": model.dropout,
-            "embedding_dropout": model.dropout,
-            "mlp_dropout": model.dropout,
-            "attention_bias": False,
-            "mlp_bias": False,
-            "norm_bias": False,
-            "pad_token_id": model.pad_id,
-            **dict.fromkeys(_TOKENS),
-            "layer_types": kinds,
-            "local_attention": 2 * window,
-            "rope_parameters": {
-                kind: {"rope_type": "default", "rope_theta": base}
-                for kind, base in bases.items()
-            },
-        }
-
-    def describe_pooler(
-        self, pooling: str | None, projection: Any
-    ) -> dict[str, Any]:
-        names = {ours: name for name, ours in _POOLINGS.items()}
-        return {
-            "classifier_activation": name_of(
-                projection.activation, "classifier"
-            ),
-            "classifier_bias": projection.use_bias,
-            "classifier_pooling": names.get(pooling or "first", pooling),
-        }

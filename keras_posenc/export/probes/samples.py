@@ -119,9 +119,12 @@ def _fit(
         given = {next(iter(signature.specs)): sample}
     if set(given) != set(signature.specs):
         received = ", ".join(map(str, given)) or type(sample).__name__
+        flag = f" (--samples FILE.npz with the arrays {names})"
         return (
-            f"`{argument}` must be dicts with the inputs {names}, such as "
-            f"`{argument}=[{{{_arrays(signature)}}}]`. Received: {received}"
+            f"`{argument}` must have an array for each of the inputs {names}: "
+            f"`{argument}=[{{{_arrays(signature)}}}]`"
+            + flag * (argument == "samples")
+            + f". Received: {received}"
         )
     inputs = {}
     for name, spec in signature.specs.items():

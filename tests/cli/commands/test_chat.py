@@ -59,7 +59,7 @@ def folder(models, tmp_path, monkeypatch):
     for name in (*models, "exported/saved_model.pb"):
         (tmp_path / name).write_bytes(b"")
     monkeypatch.setattr(
-        "keras_posenc_cli.chat_models.load_model",
+        "keras_posenc_cli.commands.chat.load_model",
         lambda path, imports: models[path.name],
     )
     return tmp_path
@@ -125,17 +125,17 @@ def test_a_chat(folder, model, capfd, monkeypatch):
 
 
 def test_ctrl_c_stops_the_reply_alone(folder, model, capfd, monkeypatch):
-    from keras_posenc_cli import chat_models
+    from keras_posenc_cli.commands import chat
 
     converse(monkeypatch, "Hi", "/quit", "not read")
-    reply = chat_models._Model.reply
+    reply = chat._Model.reply
 
     def interrupted(self, chat):
         found = reply(self, chat)
         os.kill(os.getpid(), signal.SIGINT)
         return found
 
-    monkeypatch.setattr(chat_models._Model, "reply", interrupted)
+    monkeypatch.setattr(chat._Model, "reply", interrupted)
     assert main(["chat", str(folder / "chats.keras")]) == 0
     found = capfd.readouterr()
     pieces = [*model.stream_chat([user("Hi")])]

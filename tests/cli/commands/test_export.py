@@ -63,35 +63,6 @@ class TestExport:
         assert result.code == 0, result.err
         assert "  short, ids of shape (1, 3): " in result.out
 
-    def test_saved_model_takes_the_next_version(self, cli, tmp_path, export):
-        (tmp_path / "3").mkdir()
-        result = cli(*export("saved-model", tmp_path, "--json"))
-        assert result.code == 0
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4"]
-        report = json.loads(result.out)
-        assert report["path"] == str(tmp_path / "4")
-        assert report["kind"] == "saved_model"
-        assert report["passed"] is True
-        assert report["tolerance"] == 1e-5
-        assert report["largest_difference"] <= 1e-5
-        assert report["size_bytes"] > 0
-        assert {
-            case["inputs"]
-            for case in report["cases"]
-            if case["signature"] == "serving_default"
-            and "each id" not in case["inputs"]
-        } == {
-            f"ids of shape ({batch}, {length})"
-            for batch in (1, 3)
-            for length in (1, 2, 4)
-        }
-        assert result.err.splitlines() == [
-            "Loading model.keras ...",
-            "Writing the SavedModel ...",
-            "Computing reference outputs ...",
-            "Verifying it in a fresh process ...",
-        ]
-
     def test_what_a_server_reads(self, cli, tmp_path, export):
         pytest.importorskip("tensorflow_serving")
         arguments = ("--labels", "yes,no", "--warmup", "--batching")
@@ -119,15 +90,6 @@ class TestExport:
         result = cli("verify", path, "model.keras", "--labels", labels)
         assert result.code == 0, result.err
         assert "not verified" not in result.out
-
-    def test_only_some_versions_are_kept(self, cli, tmp_path, export):
-        for version in (1, 2, 3):
-            (tmp_path / str(version)).mkdir()
-        result = cli(
-            *export("saved-model", tmp_path, "--no-verify", "--keep", 2)
-        )
-        assert result.code == 0, result.err
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4"]
 
     def test_quantized_file_and_its_times(self, cli, tmp_path, export):
         np.savez(tmp_path / "some.npz", ids=np.arange(12).reshape(2, 6))
@@ -158,15 +120,6 @@ class TestExport:
         line += ("--quantization", "auto", "--samples", tmp_path / "some.npz")
         assert json.dumps(recipe) in cli(*line).out
         assert json.loads(cli(*line, "--json").out)["recipe"] == recipe
-
-    def test_onnx_file(self, cli, tmp_path, export):
-        pytest.importorskip("tf2onnx")
-        path = tmp_path / "m.onnx"
-        result = cli(*export("onnx", path, "--details"))
-        assert result.code == 0, result.err
-        assert ": verified: " in result.out
-        assert "  serving_default, ids of shape (1, 4): " in result.out
-        assert json.loads(cli("inspect", path, "--json").out)["kind"] == "onnx"
 
     def test_remedies_are_options_to_copy(self, cli, tmp_path, export):
         model = keras.Sequential([keras.layers.Embedding(9, 2)])

@@ -162,16 +162,3 @@ class TestInPlaceOfAFile:
         assert told["tokenizer"]["vocabulary"][:5] == SPECIAL
         result = run("inspect", checkpoint, "--details")
         assert f"Total params: {told['parameters']:,}" in result.out
-
-    @pytest.mark.parametrize(
-        ("name", "per"),
-        [("bert_classifier", "text"), ("bert_token_classifier", "token")],
-    )
-    def test_inspect_of_scores(self, run, name, per):
-        result = run("inspect", FIXTURES / name)
-        assert result.code == 0, result.err
-        first, second = result.out.splitlines()
-        config = json.loads((FIXTURES / name / "config.json").read_text())
-        labels = ", ".join(config["id2label"].values())
-        assert f", scores of {labels} for each {per}, " in first
-        assert second.startswith("no tokenizer: ")

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import json
-import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -18,18 +17,6 @@ pytestmark = pytest.mark.tensorflow
 
 
 class TestVerify:
-    def test_right_litert(self, cli):
-        result = cli("verify", "model.tflite", "model.keras", "--json")
-        assert result.code == 0
-        asked = [case["inputs"] for case in json.loads(result.out)["cases"]]
-        assert "ids of shape (3, 512)" in asked  # the default length
-        assert result.err.splitlines() == [
-            "Loading model.keras ...",
-            "Reading model.tflite ...",
-            "Computing reference outputs ...",
-            "Verifying it in a fresh process ...",
-        ]
-
     def test_tampered_litert(self, cli, folder, tmp_path, bias):
         content = (folder / "model.tflite").read_bytes()
         assert content.count(bias.tobytes()) == 1
@@ -84,30 +71,12 @@ class TestVerify:
         }
         assert {*asked, "verbose"} == {*taken}
 
-    def test_highest_version(self, cli, folder, tmp_path):
-        base = shutil.copytree(folder / "versions", tmp_path / "versions")
-        (base / "2" / "saved_model.pb").write_bytes(b"")
-        arguments = ("verify", base, "model.keras", "--max-length", 4)
-        result = cli(*arguments, "--details")
-        assert result.code == 0, result.out
-        assert result.out.startswith(f"{base / '10'}: verified")
-        assert "  serving_default, ids of shape (1, 4): " in result.out
-
-    @pytest.mark.parametrize("kept", [400, -4])
-    def test_torn_litert(self, cli, folder, tmp_path, kept):
+    def test_torn_litert(self, cli, folder, tmp_path):
         content = (folder / "model.tflite").read_bytes()
-        (tmp_path / "torn.tflite").write_bytes(content[:kept])
+        (tmp_path / "torn.tflite").write_bytes(content[:400])
         result = cli("verify", tmp_path / "torn.tflite", "model.keras")
         assert result.code == 1  # the artifact is wrong, not the arguments
         assert "torn.tflite" in result.err
-
-    def test_torn_saved_model(self, cli, folder, tmp_path):
-        content = (folder / "versions/2/saved_model.pb").read_bytes()
-        (tmp_path / "1").mkdir()
-        (tmp_path / "1" / "saved_model.pb").write_bytes(content[:-9])
-        result = cli("verify", tmp_path, "model.keras")
-        assert result.code == 1
-        assert str(tmp_path / "1") in result.err
 
 
 class TestReplay:

@@ -150,7 +150,10 @@ def test_bad_record_is_found_as_the_server_would(
             [{"ids": [[i % 50, i // 50]]} for i in range(501)],
             "`warmup` makes 1002 requests, and TensorFlow Serving reads 1000",
         ),
-        ([{"words": [[1]]}], "`warmup` must be dicts with the inputs ids"),
+        (
+            [{"words": [[1]]}],
+            "`warmup` must have an array for each of the inputs ids",
+        ),
         ([{"ids": [[50]]}], "The model itself does not take ids of shape"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Columns of a table as inputs of a signature."""
+"""Columns of tables as inputs and outputs of a signature."""
 
 import dataclasses
 import math
@@ -7,8 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from keras_posenc.export.errors import ExportError
 from keras_posenc.export.inspect import Tensor
-from keras_posenc.scoring.arrow import require_pyarrow
+
+
+def require_pyarrow() -> Any:
+    """Returns pyarrow; raises `ImportError` that names the extra."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(
+            "Scoring tables needs pyarrow: pip install 'keras-posenc[scoring]'"
+        ) from error
+    return pyarrow
+
 
 _TAKES = {
     "text": "text: strings",
@@ -21,20 +33,12 @@ _TAKES = {
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """An input of a signature, and the column that it comes from.
-
-    Attributes:
-        name: The name of the input.
-        column: The name of the column.
-        kind: `"text"`, `"ids"`, `"flags"`, `"vector"` or `"number"`.
-        sizes: Its shape without the batch.
-        dtype: The name of its dtype.
-    """
+    """An input of a signature, and the column that it comes from."""
 
     name: str
     column: str
-    kind: str
-    sizes: tuple[int | None, ...]
+    kind: str  # of `_TAKES`
+    sizes: tuple[int | None, ...]  # its shape without the batch
     dtype: str
 
     @classmethod
@@ -67,10 +71,7 @@ class Input:
 
     @property
     def is_padded(self) -> bool:
-        """Whether other rows of a batch may make a row longer.
-
-        Texts count, since the model pads their ids.
-        """
+        """Whether other rows of a batch may make a row longer, or its ids."""
         return self.kind == "text" or (
             self.is_sequence and self.sizes[0] is None
         )
@@ -186,6 +187,13 @@ class Input:
                 return None, f"has {far}, which is not {self.dtype}"
         return (row[0] if self.kind == "number" else row), ""
 
+    def lengths(self, values: np.ndarray) -> Any:
+        """Returns how long the rows of a case are, without padding."""
+        if self.kind == "text":
+            return [len(text) for text in values.flat]
+        places = np.arange(1, values.shape[1] + 1)
+        return np.max((values != 0) * places, axis=1, initial=0)
+
     def cost(self, row: Any) -> int:
         """Returns what a row adds to its batch: bytes that may be padded."""
         if self.kind == "text":
@@ -208,3 +216,73 @@ class Input:
         for place, row in enumerate(rows):
             array[place, : len(row)] = row
         return array
+
+
+_MOST_OFFSET = 2**31 - 1  # Arrow's lists have offsets of 32 bits
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """An output of a signature, which names its column."""
+
+    name: str
+    sizes: tuple[int | None, ...]  # its shape without the batch
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor, batch: int | None) -> "Output":
+        """Returns an output; raises `ValueError` if it does not have rows."""
+        if not tensor.shape or tensor.shape[0] not in (None, batch):
+            raise ValueError(
+                f"output '{name}', {tensor}, does not have one entry for a row"
+            )
+        return cls(name, tensor.shape[1:], tensor.dtype)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is strings."""
+        return self.dtype in ("string", "object")
+
+    @property
+    def type(self) -> Any:
+        """The type of its column: a number, a string, or lists of these."""
+        pa = require_pyarrow()
+        name = self.dtype
+        if name in ("float16", "bfloat16"):  # Arrow lacks bfloat16
+            name = "float32"
+        found = pa.type_for_alias("string" if self.is_text else name)
+        for size in reversed(self.sizes):
+            found = pa.list_(found, -1 if size is None else size)
+        return found
+
+    def column(self, rows: Sequence[np.ndarray]) -> Any:
+        """Returns the column of the outputs of rows."""
+        pa = require_pyarrow()
+        flat = np.concatenate([np.ravel(row) for row in rows])
+        if self.is_text:
+            texts = [
+                text if isinstance(text, str) else text.decode(errors="replace")
+                for text in flat
+            ]
+            values = pa.array(texts, pa.string())
+        else:
+            if self.dtype in ("float16", "bfloat16"):
+                flat = flat.astype("float32")
+            values = pa.array(flat)
+        for axis, size in reversed([*enumerate(self.sizes)]):
+            if size is not None:
+                values = pa.FixedSizeListArray.from_arrays(values, size)
+                continue
+            # A list for each element before this axis, for each row.
+            counts = [int(np.prod(row.shape[:axis])) for row in rows]
+            sizes = np.repeat([row.shape[axis] for row in rows], counts)
+            offsets = np.concatenate([[0], np.cumsum(sizes, dtype="int64")])
+            if offsets[-1] > _MOST_OFFSET:
+                raise ExportError(
+                    f"Output '{self.name}' of a window has {offsets[-1]} "
+                    f"elements, and Arrow's lists hold {_MOST_OFFSET}: "
+                    "`window` must be smaller"
+                )
+            offsets = offsets.astype("int32")
+            values = pa.ListArray.from_arrays(offsets, values)
+        return values
