@@ -21,6 +21,7 @@ from keras_posenc.checkpoints.family import (
     Pooler,
     Reading,
     sizes_of,
+    specs_in,
 )
 from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
@@ -89,7 +90,7 @@ def save_hugging_face(
     """
     path = Path(folder).expanduser()
     tokenizer, encoder, after = _parts_of(model)
-    is_modern = encoder.norm_at != "after"
+    is_modern = encoder.norm.at != "after"
     kind = "modernbert" if is_modern else "bert"
     family: Family = ModernBert() if is_modern else Bert()
     head = _head_of(after, type(family).__name__)
@@ -171,12 +172,17 @@ def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
     """Returns a value in which equal options are equal, however written."""
     if name == "activation":
         return make_activation(value)
-    if name == "num_key_value_heads":
-        return value or encoder.num_heads
-    if name in ("attention_position", "attention_window"):
-        each = value if isinstance(value, list | tuple) else [value]
-        each = [_of_layer(one) for one in each]
-        return each if len(each) > 1 else each * encoder.num_layers
+    if name == "attention":
+        each = [
+            vars(spec)
+            | {
+                "position": _of_layer(spec.position),
+                "num_key_value_heads": spec.num_key_value_heads
+                or encoder.num_heads,
+            }
+            for spec in specs_in({name: value})
+        ]
+        return each if any(x != each[0] for x in each) else each[0]
     return _of_layer(value)
 
 

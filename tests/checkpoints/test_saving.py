@@ -31,11 +31,10 @@ BERT = {
 MODERN_BERT = {
     **BERT,
     "input_position": None,
-    "attention_position": "rotary",
-    "norm_at": "between",
+    "attention": "rotary",
+    "norm": "between",
     "use_gate": True,
     "use_bias": False,
-    "attention_window": 3,
 }
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] to be or not ##s , é e".split()
 
@@ -44,8 +43,9 @@ def made(options, **others):
     options = {**options, **others}
     if options["input_position"] == "table":
         options["input_position"] = kp.PositionEmbedding(10)
-    if options.get("attention_position") == "rotary":
-        options["attention_position"] = kp.RotaryEmbedding(layout="halves")
+    if options.get("attention") == "rotary":
+        rotary = kp.RotaryEmbedding(layout="halves")
+        options["attention"] = kp.Attention(rotary, window=3)
     return kp.TransformerEncoderModel(**options)
 
 
@@ -160,11 +160,13 @@ def positions_of_tokens():
 
 
 def two_rotations():
-    positions = [
-        kp.RotaryEmbedding(layout="halves", max_wavelength=base)
+    specs = [
+        kp.Attention(
+            kp.RotaryEmbedding(layout="halves", max_wavelength=base), window=3
+        )
         for base in (10.0, 20.0)
     ]
-    return made(MODERN_BERT, attention_position=positions)
+    return made(MODERN_BERT, attention=specs)
 
 
 def offset_norm():
@@ -193,11 +195,11 @@ def with_tokenizer(**options):
         (lambda: made(BERT, use_gate=True), "`use_gate` of the encoder must"),
         (lambda: made(BERT, activation="elu"), "`activation` of the encoder"),
         (
-            lambda: made(MODERN_BERT, norm_at="before"),
-            "`norm_at` of the encoder must be",
+            lambda: made(MODERN_BERT, norm="before"),
+            "`norm` of the encoder must be",
         ),
         (positions_of_tokens, "`input_position` of the encoder must be"),
-        (two_rotations, "`attention_position` of the encoder must be"),
+        (two_rotations, "`attention` of the encoder must be"),
         (offset_norm, "offsets of layer .* must be 0"),
         (quantized, "is quantized"),
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
