@@ -56,10 +56,10 @@ from keras_posenc.transformer.vision_transformer_model import PatchEmbedding as 
 from keras_posenc.transformer.pooling import Pooling1D as Pooling1D
 from keras_posenc.transformer.attention import SelfAttention as SelfAttention
 from keras_posenc.transformer.transformer import Transformer as Transformer
-from keras_posenc.transformer.stacks import TransformerDecoder as TransformerDecoder
+from keras_posenc.transformer.blocks import TransformerDecoder as TransformerDecoder
 from keras_posenc.transformer.blocks import TransformerDecoderBlock as TransformerDecoderBlock
 from keras_posenc.transformer.transformer_decoder_model import TransformerDecoderModel as TransformerDecoderModel
-from keras_posenc.transformer.stacks import TransformerEncoder as TransformerEncoder
+from keras_posenc.transformer.blocks import TransformerEncoder as TransformerEncoder
 from keras_posenc.transformer.blocks import TransformerEncoderBlock as TransformerEncoderBlock
 from keras_posenc.transformer.transformer_encoder_model import TransformerEncoderModel as TransformerEncoderModel
 from keras_posenc.transformer.vectors import BinaryQuantization as BinaryQuantization

@@ -1482,7 +1482,6 @@ def test_grid_mask_passes_on(grid_options):
 
 RANDOMIZED = {
     "spread": {},
-    "count": {"inference": "count"},
     "skip-masked": {"skip_masked": True},
     "skip": {"draw": "skip"},
 }

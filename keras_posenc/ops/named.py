@@ -66,11 +66,7 @@ CHECKS: dict[str, Check] = {
 
 
 def checked_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those arguments that `CHECKS` knows, checked.
-
-    Raises:
-        ValueError: A value that an argument cannot have.
-    """
+    """Returns those arguments that `CHECKS` knows, checked."""
     return {
         name: check(name, value)
         for name, value in given.items()
@@ -79,12 +75,9 @@ def checked_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keep_arguments(layer: Any, given: Mapping[str, Any]) -> None:
-    """Checks constructor arguments, and keeps each as an attribute.
+    """Checks constructor arguments, such as `locals()`, and keeps them.
 
-    Args:
-        layer: The layer, after `super().__init__`.
-        given: The arguments by name, such as `locals()`: what `CHECKS` does
-            not know is left to the constructor.
+    What `CHECKS` does not know is left to the constructor.
     """
     for name, value in checked_arguments(given).items():
         setattr(layer, name, value)

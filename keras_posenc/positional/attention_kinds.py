@@ -37,16 +37,7 @@ ATTENTION_KINDS: dict[str, Callable[..., AttentionPosition]] = {
 def check_attention_position(
     value: Any, dtype: Any, name: str = "position"
 ) -> AttentionPosition | None:
-    """Returns the position given, also by name or config, or None.
-
-    Args:
-        value: The argument.
-        dtype: Dtype of a layer that is made here.
-        name: The name of the argument.
-
-    Raises:
-        ValueError: None of these, or an unknown name.
-    """
+    """Returns the position given, also by name or config, or None."""
     if isinstance(value, str) and value in ATTENTION_KINDS:
         layer = name.removesuffix("_position") + "_position"
         return ATTENTION_KINDS[value](dtype=dtype, name=layer)

@@ -155,15 +155,8 @@ def check_position_axes(
 ) -> int | None:
     """Returns how many axes positions have; None where they are numbers.
 
-    Args:
-        within: The positions inside attention that take them.
-        positions: As in a call; None where tokens are counted.
-        name: The name of the argument.
-
-    Raises:
-        ValueError: A layer takes vectors where positions are numbers, numbers
-            where they are vectors, or vectors of another width; or positions
-            are vectors, and no layer takes positions.
+    Raises `ValueError` if they do not suit a layer within, or are vectors that
+    no layer takes.
     """
     if positions is not None and not hasattr(positions, "shape"):
         positions = ops.convert_to_tensor(positions)

@@ -199,7 +199,6 @@ class KerpleBias(_Bias):
         # used. Not a power of NaN: LiteRT's exponential fails.
         safe = ops.where(apart, distance, ops.ones_like(distance))
         power = ops.exp(2 * ops.sigmoid(curve) * ops.log(safe))
-        power = ops.where(apart, power, ops.zeros_like(power))
         return nan_where_unknown(
             -ops.exp(log_scale)
             * ops.where(apart, power, ops.zeros_like(power)),
@@ -837,10 +836,8 @@ class ContextualBias(OwnPosition):
 def _interpolated(scores: Any, positions: Any) -> Any:
     """Returns scores at real positions, between those of whole positions.
 
-    Args:
-        scores: `(batch, heads, query, count)`, of the positions 0, 1, ...
-        positions: `(batch, heads, query, key)`, at least 0; from the last
-            position on, its score.
+    Scores `(batch, heads, query, count)` are of the positions 0, 1, ...; from
+    the last one on, positions `(batch, heads, query, key)` have its score.
     """
     last = scores.shape[-1] - 1
     positions = ops.where(

@@ -28,11 +28,12 @@ from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
+    Context,
+    Memory,
     quantize_again,
     quantized_policies,
     side_of,
 )
-from keras_posenc.transformer._context import Context, Memory
 from keras_posenc.transformer._embeddings import (
     TokenEmbedding,
     embedded,
@@ -47,8 +48,8 @@ from keras_posenc.transformer._input_position import (
 )
 from keras_posenc.transformer._options import StackOptions, names_in
 from keras_posenc.transformer._sublayers import make_norm, normalized, project
+from keras_posenc.transformer.blocks import TransformerDecoder
 from keras_posenc.transformer.specs import WITHIN, name_of
-from keras_posenc.transformer.stacks import TransformerDecoder
 
 # The parts of a cache that have an entry for each row of the batch.
 _BY_ROW = ("tokens", "positions", "blocks")
@@ -74,12 +75,8 @@ class StackModel(NamedArguments, keras.Model):
     ) -> None:
         """Makes the Functional model, and keeps its arguments as attributes.
 
-        Args:
-            inputs: Its symbolic inputs.
-            outputs: Its symbolic outputs.
-            stack: The stack of blocks that has its options.
-            options: The other options of the model.
-            **kept: Its own arguments, checked, and its layers.
+        Options of the stack are read from it; `kept` are the model's own
+        arguments, checked, and its layers.
         """
         super().__init__(
             inputs=inputs,
@@ -236,7 +233,7 @@ class DecodingModel(StackModel):
             elif not self._owns_caches(token_ids):
                 write = "copy"
         slots = Slots(
-            cache["slot"], count=count, length=length, write=write, real=mask
+            cache["slot"], count=count, length=length, how=write, real=mask
         )
         tokens = is_token(token_ids, self.target_pad_id)
         if mask is not None:

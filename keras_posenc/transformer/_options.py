@@ -146,11 +146,7 @@ def names_in(kind: Any) -> list[str]:
 
 
 def check_options(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those options in a typed dictionary that have a check, checked.
-
-    Raises:
-        ValueError: A value that an option cannot have.
-    """
+    """Returns those options of a kind that have a check, checked."""
     given = select(kind, options)
     own = {x: _CHECKS[x](x, given[x]) for x in given if x in _CHECKS}
     return {**checked_arguments(given), **own}
@@ -196,12 +192,8 @@ def with_options(kind: Any, **defaults: Any) -> Callable[[type[T]], type[T]]:
     """Completes a class whose constructor takes `**options: Unpack[kind]`.
 
     The constructor then receives all options, with defaults for those that
-    are not given. Its signature lists them, and so does the class's docstring
-    in place of `**options`.
-
-    Args:
-        kind: The typed dictionary.
-        **defaults: Defaults of the class that differ from `OPTIONS`.
+    are not given: those here, and else of `OPTIONS`. Its signature lists them,
+    and so does the class's docstring in place of `**options`.
     """
 
     def complete(cls: Any) -> Any:

@@ -1,8 +1,9 @@
 """How blocks attend and normalize: specs that layers and models take."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import partial
+from typing import Any, Self
 
 import keras
 
@@ -33,6 +34,9 @@ def _check_position(name: str, value: Any) -> Any:
     return check_attention_position(value, None, name)
 
 
+_check_size = or_none(check_positive_int)
+
+
 def _check_bool_or_all(name: str, value: Any) -> Any:
     if isinstance(value, bool) or value == "all":
         return value
@@ -41,19 +45,25 @@ def _check_bool_or_all(name: str, value: Any) -> Any:
     )
 
 
-class _Spec(NamedOptions):
-    """Base of the specs: each field is checked, and saved by Keras."""
+def _checked(default: Any, check: Callable[[str, Any], Any]) -> Any:
+    """Returns a field of a spec, with the check of its values."""
+    return field(default=default, metadata={"check": check})
 
-    checks: ClassVar[Mapping[str, Callable[[str, Any], Any]]]
+
+@dataclass(frozen=True)
+class _Spec(NamedOptions):
+    """Base of the specs, which Keras saves."""
 
     def __post_init__(self) -> None:
-        for name, check in self.checks.items():
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        for each in fields(self):
+            value = getattr(self, each.name)
+            checked = each.metadata["check"](each.name, value)
+            object.__setattr__(self, each.name, checked)
 
     def get_config(self) -> dict[str, Any]:
         return {
-            name: keras.saving.serialize_keras_object(getattr(self, name))
-            for name in self.checks
+            name: keras.saving.serialize_keras_object(value)
+            for name, value in vars(self).items()
         }
 
     @classmethod
@@ -71,9 +81,10 @@ class Attention(_Spec):
     `Attention()`. A stack takes a list too, with one for each block.
 
     Args:
-        position: An `AttentionPosition`, whose weights are shared by all blocks
-            that have this spec; the name of a kind, such as `"rotary"`,
-            `"alibi"` or `"t5"`; or None.
+        position: An `AttentionPosition`, whose weights all blocks with it
+            share; the name of a kind, such as `"rotary"`, `"alibi"` or `"t5"`,
+            of which a stack makes one, or one for each entry of a list; or
+            None.
         window: How many tokens a token sees on either side of itself, counted
             in the sequence; under a causal mask before itself. None for all.
         num_key_value_heads: Heads of keys and values, each shared by a group
@@ -108,22 +119,15 @@ class Attention(_Spec):
           queries and keys)
     """
 
-    position: AttentionPosition | str | None = None
+    position: AttentionPosition | str | None = field(
+        default=None, metadata={"check": _check_position}
+    )
     _: KW_ONLY
-    window: int | None = None
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    use_bias: bool | None = None
-    query_key_norm: bool | str = False
-
-    checks: ClassVar = {
-        "position": _check_position,
-        "window": or_none(check_positive_int),
-        "num_key_value_heads": or_none(check_positive_int),
-        "head_dim": or_none(check_positive_int),
-        "use_bias": or_none(check_bool),
-        "query_key_norm": _check_bool_or_all,
-    }
+    window: int | None = _checked(None, _check_size)
+    num_key_value_heads: int | None = _checked(None, _check_size)
+    head_dim: int | None = _checked(None, _check_size)
+    use_bias: bool | None = _checked(None, or_none(check_bool))
+    query_key_norm: bool | str = _checked(False, _check_bool_or_all)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -158,23 +162,17 @@ class Norm(_Spec):
         - [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467) (RMS)
     """
 
-    kind: str = "layer"
+    kind: str = _checked("layer", partial(check_choice, choices=KINDS))
     _: KW_ONLY
-    at: str = "after"
-    epsilon: float = 1e-5
-
-    checks: ClassVar = {
-        "kind": lambda name, value: check_choice(name, value, KINDS),
-        "at": lambda name, value: check_choice(name, value, PLACES),
-        "epsilon": check_positive,
-    }
+    at: str = _checked("after", partial(check_choice, choices=PLACES))
+    epsilon: float = _checked(1e-5, check_positive)
 
 
 #: What a call has in place of arguments that are a field of a spec.
 WITHIN = {
-    name: f"{spec.__name__.lower()}=keras_posenc.{spec.__name__}({name}=...)"
-    for spec in (Attention, Norm)
-    for name in spec.checks
+    each.name: f"{argument}=keras_posenc.{spec.__name__}({each.name}=...)"
+    for argument, spec in (("attention", Attention), ("norm", Norm))
+    for each in fields(spec)
 }
 Attentions = (
     Attention
@@ -202,13 +200,7 @@ def check_norm(name: str, value: Any) -> Norm:
 
 
 def check_attention(name: str, value: Any, dtype: Any) -> Attention:
-    """Returns a spec whose position is a layer or None.
-
-    Args:
-        name: The name of the argument.
-        value: A spec, its config, or a position, also by name.
-        dtype: Dtype of a position that is made here.
-    """
+    """Returns a spec, also by its config or position, with a layer or None."""
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)
     if not isinstance(value, Attention):
@@ -218,13 +210,7 @@ def check_attention(name: str, value: Any, dtype: Any) -> Attention:
 
 
 def check_across(name: str, value: Any, dtype: Any) -> Attention:
-    """Returns a spec, as `check_attention`, that makes sense across.
-
-    Raises:
-        ValueError: It has a window; or its position depends on the length of a
-            sequence, on how many keys come before a query, or on which of two
-            tokens comes first.
-    """
+    """Returns a spec, as `check_attention`, that makes sense across."""
     spec = check_attention(name, value, dtype)
     if spec.window is not None:
         raise ValueError(
@@ -286,11 +272,7 @@ def name_of(position: AttentionPosition) -> str:
 def by_block(
     name: str, value: Any, num_layers: Any, check: Any, dtype: Any
 ) -> tuple[Any, list[Any]]:
-    """Checks one spec for all blocks, or a list with one for each.
-
-    Returns:
-        What was given, checked, and a list with the spec of each block.
-    """
+    """Returns one spec for all blocks or a list, checked, and that of each."""
     count = check_positive_int("num_layers", num_layers)
     if not isinstance(value, list | tuple):
         checked = check(name, value, dtype)

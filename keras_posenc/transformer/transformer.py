@@ -45,16 +45,16 @@ from keras_posenc.transformer._options import (
     with_options,
 )
 from keras_posenc.transformer._sublayers import normalized
+from keras_posenc.transformer.blocks import (
+    TransformerDecoder,
+    TransformerEncoder,
+)
 from keras_posenc.transformer.specs import (
     Attention,
     Attentions,
     by_block,
     check_attention,
     is_same,
-)
-from keras_posenc.transformer.stacks import (
-    TransformerDecoder,
-    TransformerEncoder,
 )
 
 

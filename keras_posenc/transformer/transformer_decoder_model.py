@@ -24,7 +24,7 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
-from keras_posenc.transformer.stacks import TransformerDecoder
+from keras_posenc.transformer.blocks import TransformerDecoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

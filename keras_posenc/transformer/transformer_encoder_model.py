@@ -30,7 +30,7 @@ from keras_posenc.transformer._options import (
     with_options,
 )
 from keras_posenc.transformer._sublayers import make_dense
-from keras_posenc.transformer.stacks import TransformerEncoder
+from keras_posenc.transformer.blocks import TransformerEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

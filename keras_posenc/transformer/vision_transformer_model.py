@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.ops.broadcasting import spread
-from keras_posenc.ops.initializers import add_weight_of, initializer_of
+from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.named import (
     ConfiguredLayer,
     checked_arguments,
@@ -20,13 +20,15 @@ from keras_posenc.transformer._options import (
     ModelOptions,
     StackOptions,
     WeightOptions,
+    check_options,
     for_keras,
+    for_sublayer,
     keep_options,
     select,
     with_options,
 )
+from keras_posenc.transformer.blocks import TransformerEncoder
 from keras_posenc.transformer.specs import Norm
-from keras_posenc.transformer.stacks import TransformerEncoder
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -234,22 +236,12 @@ class VisionTransformerModel(StackModel):
             dtype=options["dtype"],
             name="encoder",
         )
-        kernel, bias = (
-            initializer_of(initializer, "patches")
-            for initializer in (
-                encoder.kernel_initializer,
-                encoder.bias_initializer,
-            )
-        )
         embedding = PatchEmbedding(
             patch_size,
             d_model=own["d_model"],
             num_class_tokens=num_class_tokens,
             use_positions=input_position is not None,
-            kernel_initializer=kernel,
-            bias_initializer=bias,
-            kernel_regularizer=encoder.kernel_regularizer,
-            bias_regularizer=encoder.bias_regularizer,
+            **for_sublayer(check_options(WeightOptions, options), "patches"),
             embeddings_initializer=options["embeddings_initializer"],
             embeddings_regularizer=options["embeddings_regularizer"],
             dtype=options["dtype"],
@@ -283,12 +275,7 @@ class VisionTransformerModel(StackModel):
 def _grid_positions(
     value: Any, encoder: TransformerEncoder, **wanted: int
 ) -> GridPositions | None:
-    """Returns the layer that gives an encoder positions, or None.
-
-    Raises:
-        ValueError: It is none, or one for other patches; the encoder uses
-            positions of another kind.
-    """
+    """Returns the layer that gives an encoder positions, or None."""
     axes = {each.num_axes for each in encoder.positions_within()}
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)

@@ -184,9 +184,7 @@ def test_images_of_any_size(kind, tmp_path):
         None,
         input_position=None,
         attention=kp.RotaryEmbedding(axes=2, max_wavelength=100),
-        grid_positions=kp.GridPositions(
-            4, num_class_tokens=3, extent=6.0, rescale=2.0
-        ),
+        grid_positions=kp.GridPositions(4, num_class_tokens=3, extent=6.0),
         num_class_tokens=3,
         patch_size=4,
         d_model=DIM,

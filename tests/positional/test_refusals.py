@@ -108,10 +108,8 @@ CrossAttention(2, attention=SCALED)
     CombinedPosition takes the position of a query for the
 TransformerDecoderModel(9, **BARE, attention=AXIAL)
     so that tokens are counted
-GridPositions(shift=0.1)
-    give `extent` too
-GridPositions(extent=1, jitter=0.5)
-    must be at least 1
+GridPositions(extent=-1)
+    `extent` must be
 VisionTransformerModel(None, **PATCHES)
     `image_size` must be given
 VisionTransformerModel(4, **PATCHES, grid_positions=GridPositions(2))

@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.ops import attention
-from keras_posenc.transformer import _attending
+from keras_posenc.transformer import attention as in_attention
 from tests.layers import randomised
 
 DIM, HEADS = 16, 2
@@ -366,7 +366,7 @@ def test_windows_leave_out_other_keys(position, is_static, monkeypatch):
         attended.append(key.shape[2])
         return attention.attend(query, key, value, **options)
 
-    monkeypatch.setattr(_attending, "attend", spy)
+    monkeypatch.setattr(in_attention, "attend", spy)
     monkeypatch.setattr(attention, "BLOCK", 4)
 
     def run():

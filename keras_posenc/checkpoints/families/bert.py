@@ -1,4 +1,4 @@
-"""BERT, also of MiniLM, E5, BGE and the first GTE."""
+"""BERT, also of MiniLM, E5, BGE and the first GTE; and ERNIE."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +8,7 @@ from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
     Family,
+    Parts,
     Pooler,
     name_of,
     said_sizes,
@@ -101,3 +102,29 @@ class Bert(Family):
         return PositionEmbedding(
             config.size("max_position_embeddings"), name="position_embedding"
         )
+
+
+class Ernie(Bert):
+    """[Sun et al., 2021](https://arxiv.org/abs/2107.02137)."""
+
+    types = ("ernie",)
+    prefix = "ernie."
+    names = {**Bert.names, "task": "embeddings.task_type_embeddings"}
+    pooler = Pooler("ernie.pooler.dense", "tanh")
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.size("task_type_vocab_size", 3)
+        return super().options(config)
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        found = super().said(config, options)
+        if config.expect("use_task_id", False, True):
+            found["tasks"] = config.values.get("task_type_vocab_size", 3)
+        return found
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        super().fill_embeddings(model, parts)
+        if parts.reading.tasks:  # transformers gives every token that of task 0
+            table = model.input_position.embeddings
+            rows = parts.take("task", (parts.reading.tasks, table.shape[1]))
+            table.assign(table + rows[0])

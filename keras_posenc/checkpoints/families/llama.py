@@ -1,4 +1,4 @@
-"""Llama, also of SmolLM2 and TinyLlama; and Mistral."""
+"""Llama, Mistral and their descendants: OLMo 2, Granite, SmolLM3 and Phi-3."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -117,3 +117,103 @@ class Mistral(Llama):
         options = self.shared_options(config, False, False)
         attention = replace(options["attention"], window=window)
         return {**options, "attention": attention}
+
+
+class Olmo2(Llama):
+    """[OLMo et al., 2024](https://arxiv.org/abs/2501.00656)."""
+
+    types = ("olmo2",)
+    names = Llama.names | {
+        "query_norm": "layers.{}.self_attn.q_norm",
+        "key_norm": "layers.{}.self_attn.k_norm",
+        "attention_output_norm": "layers.{}.post_attention_layernorm",
+        "feed_forward_output_norm": "layers.{}.post_feedforward_layernorm",
+    }
+    usual_epsilon = 1e-5
+    norm_at = "output"
+    query_key_norm = "all"
+
+
+class Granite(Llama):
+    """[IBM, 2024](https://arxiv.org/abs/2407.13739): depth scaling by muP."""
+
+    types = ("granite",)
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        embedding, residual, query, logits = (
+            config.positive(key, 1.0)
+            for key in (
+                "embedding_multiplier",
+                "residual_multiplier",
+                "attention_multiplier",
+                "logits_scaling",
+            )
+        )
+        is_tied = options.get("embeddings") == "tied"  # which are scaled
+        return {
+            **super().said(config, options),
+            "embedding_scale": embedding,
+            "output_scale": 1 / logits / (embedding if is_tied else 1),
+            "factors": {
+                "query": query * options["attention"].head_dim ** 0.5,
+                "attention_output": residual,
+                "feed_forward_output": residual,
+            },
+        }
+
+
+class SmolLM3(Llama):
+    """[Bakouch et al., 2025](https://huggingface.co/blog/smollm3)."""
+
+    types = ("smollm3",)
+    is_usually_tied = True
+    usual_base = 2000000.0
+    # Of windows, which are not used.
+    ignored = "layer_types max_window_layers sliding_window"
+    fixed = {"use_sliding_window": False}
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        every = config.size("no_rope_layer_interval", 4)
+        options = super().own_options(config)
+        count = options["num_layers"]
+        usual = [number % every for number in range(1, count + 1)]
+        has_rotary = config.take("no_rope_layers", None, list, type(None))
+        if has_rotary is None:
+            has_rotary = usual
+        if len(has_rotary) != count:
+            raise config.wrong(
+                "no_rope_layers", f"it must have {count} numbers"
+            )
+        spec = options["attention"]
+        specs = [
+            spec if each else replace(spec, position=None)
+            for each in has_rotary
+        ]
+        return {**options, "attention": specs}
+
+
+_APART = ("query", "key", "value", "intermediate", "gate")
+
+
+class Phi3(Mistral):
+    """[Abdin et al., 2024](https://arxiv.org/abs/2404.14219)."""
+
+    types = ("phi3",)
+    names = {
+        **{
+            part: name
+            for part, name in Mistral.names.items()
+            if part not in _APART
+        },
+        "query_key_value": "layers.{}.self_attn.qkv_proj",
+        "gate_intermediate": "layers.{}.mlp.gate_up_proj",
+    }
+    usual_epsilon = 1e-5
+    usual_window = None
+    # Of the scaling "longrope", which is refused.
+    ignored = "original_max_position_embeddings"
+    fixed = dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False)
+
+    def rotary(self, config: Config) -> RotaryEmbedding:
+        share = config.positive("partial_rotary_factor", 1.0)
+        return rotary_of(config, self.usual_base, share=share)
