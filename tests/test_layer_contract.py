@@ -224,16 +224,18 @@ BLOCK_ROUNDINGS = (
 READING_ROUNDINGS = BLOCK_ROUNDINGS + ATTENTION_ROUNDINGS + 1 + NORM_ROUNDINGS
 
 
-def attention(layer, roundings, *args, **options):
-    """An entry for a layer with the call of `SelfAttention`."""
+def attention(layer, roundings, *args, spec=None, **options):
+    """An entry for a layer with the call of `SelfAttention`.
+
+    `spec` has arguments of its `Attention`, with the class of the position.
+    """
 
     def make(**kwargs):
-        position = options.get("attention_position")
-        if position is not None:
-            position = position(dtype=kwargs.get("dtype"))
-        return layer(
-            *args, **{**options, "attention_position": position, **kwargs}
-        )
+        own = dict(spec or {})
+        if "position" in own:
+            own["position"] = own["position"](dtype=kwargs.get("dtype"))
+        given = {"attention": kp.Attention(**own), **options, **kwargs}
+        return layer(*args, **given)
 
     return Entry(make, roundings, (*ATTENTION, "start_index"), ATTENTION)
 
@@ -274,8 +276,7 @@ def attending(position, roundings=4, layer=kp.SelfAttention, **options):
         layer,
         ATTENTION_ROUNDINGS + roundings,
         2,
-        num_key_value_heads=1,
-        attention_position=make,
+        spec={"position": make, "num_key_value_heads": 1},
     )
     return dataclasses.replace(entry, scheme=True)
 
@@ -384,8 +385,7 @@ LAYERS = {
         kp.SelfAttention,
         ATTENTION_ROUNDINGS + 4,
         4,
-        num_key_value_heads=2,
-        attention_position=AllHooks,
+        spec={"position": AllHooks, "num_key_value_heads": 2},
     ),
     "feed-forward": Entry(
         lambda **kwargs: kp.FeedForward(16, activation="gelu", **kwargs),
@@ -400,10 +400,9 @@ LAYERS = {
         BLOCK_ROUNDINGS,
         4,
         **BLOCK,
-        norm_at="before",
-        norm="rms",
+        norm=kp.Norm("rms", at="before"),
         use_bias=False,
-        num_key_value_heads=1,
+        attention=kp.Attention(num_key_value_heads=1),
     ),
     "encoder-pre-rms-grouped-hooks": attention(
         kp.TransformerEncoder,
@@ -411,10 +410,8 @@ LAYERS = {
         2,
         **HEADS,
         **BLOCK,
-        norm_at="before",
-        norm="rms",
-        num_key_value_heads=2,
-        attention_position=AllHooks,
+        norm=kp.Norm("rms", at="before"),
+        spec={"position": AllHooks, "num_key_value_heads": 2},
         skip_padding=False,
     ),
     "decoder-block-pre-rms-gated-hooks": attention(
@@ -425,11 +422,9 @@ LAYERS = {
         activation="silu",
         use_gate=True,
         use_bias=False,
-        norm_at="before",
-        norm="rms",
-        num_key_value_heads=2,
-        attention_position=AllHooks,
-        use_cross_attention=False,
+        norm=kp.Norm("rms", at="before"),
+        spec={"position": AllHooks, "num_key_value_heads": 2},
+        cross_attention=None,
     ),
     "decoder-of-memory-pre-hooks": attention(
         SelfReader,
@@ -437,9 +432,8 @@ LAYERS = {
         2,
         **HEADS,
         **BLOCK,
-        norm_at="before",
-        num_key_value_heads=2,
-        attention_position=AllHooks,
+        norm="before",
+        spec={"position": AllHooks, "num_key_value_heads": 2},
     ),
     "decoder-of-memory-with-norms": attention(
         SelfReader,
@@ -448,13 +442,14 @@ LAYERS = {
         2,
         **HEADS,
         **BLOCK,
-        head_dim=6,
-        norm_at="before output",
-        norm="rms",
-        query_key_norm=True,
+        attention=[
+            kp.Attention(
+                head_dim=6, query_key_norm=True, use_bias=True, window=2
+            ),
+            kp.Attention(head_dim=6, query_key_norm=True, use_bias=True),
+        ],
+        norm=kp.Norm("rms", at="before output"),
         use_bias=False,
-        query_key_value_bias=True,
-        attention_window=[2, None],
     ),
     "rotary": rotary(),
     "rotary-yarn-interleaved": rotary(layout="interleaved", scaling=YARN),
@@ -1443,7 +1438,7 @@ def test_randomized_learns_and_is_saved(randomized, tmp_path):
     x = keras.layers.Embedding(VOCABULARY, DIM, mask_zero=True)(ids)
     positions = randomized(x)
     x = kp.PositionalEncoding()(x, positions=positions)
-    block = kp.SelfAttention(2, attention_position=kp.RotaryEmbedding())
+    block = kp.SelfAttention(2, attention=kp.RotaryEmbedding())
     model = keras.Model(ids, [block(x, positions=positions), positions])
     given = ids_of(MASK)
     before = randomised(model, 7).get_weights()

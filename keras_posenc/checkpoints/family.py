@@ -8,6 +8,8 @@ import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.transformer._sublayers import make_activation
+from keras_posenc.transformer.specs import Attention
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -80,12 +82,15 @@ class Reading:
 
     Attributes:
         options: The arguments of the model.
-        names, without_bias, pooler: As in `Family`.
+        names: As in `Family`.
+        without_bias: As in `Family`.
+        pooler: As in `Family`.
         types: How many token types there are, where `names` has their
             embeddings.
         first_position: How many rows of the table of positions no token uses.
         embedding_scale: What embeddings are multiplied by.
-        output_scale: What the outputs of a decoder are multiplied by.
+        output_scale: What the outputs of a decoder are multiplied by, before
+            the logits.
         factors: Of the outputs of the layers of all blocks, by part.
         tasks: How many rows the table of tasks has; 0 without one.
         is_tied: Whether logits are products with the embeddings.
@@ -179,9 +184,27 @@ class Family:
         """Returns what else a config says: attributes of `Reading`."""
         return {}
 
+    def describe(self, model: TransformerEncoderModel) -> dict[str, Any]:
+        """Returns the keys of a `config.json` whose `options` a model has.
+
+        A model of another family may differ from them: the caller checks.
+        """
+        raise NotImplementedError
+
+    def describe_pooler(
+        self, pooling: str | None, projection: Any
+    ) -> dict[str, Any]:
+        """Returns the keys that say which `pooler` a text classifier has."""
+        return {}
+
     def check(self, reading: Reading, tensors: Tensors, path: Any) -> None:
-        """Raises `ValueError` for sizes larger than any tensor: of damage."""
+        """Raises `ValueError` for sizes larger than any tensor.
+
+        Tensors are compared with a model that is made first, and a damaged
+        `config.json` could ask for one of any size.
+        """
         options = reading.options
+        head_dim = specs_in(options)[0].head_dim or 0
         width = options["d_model"]
         narrow = options.get("embedding_dim", width)
         embedding = reading.names.get("embedding")
@@ -194,9 +217,7 @@ class Family:
             "d_model": width * width,
             "vocabulary_size": options.get("vocabulary_size", 0) * narrow,
             "intermediate_dim": options["intermediate_dim"] * width,
-            "head_dim": options["num_heads"]
-            * (options.get("head_dim") or 0)
-            * width,
+            "head_dim": options["num_heads"] * head_dim * width,
             "positions": getattr(position, "sequence_length", 0) * narrow,
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)
@@ -266,7 +287,10 @@ class Family:
     def factors(
         self, block: Any, parts: "Parts", number: int
     ) -> Mapping[str, Any]:
-        """Returns factors of the outputs of layers, one or for each feature."""
+        """Returns factors of the outputs of a block's layers, by part.
+
+        Each is a number, or has one for each feature.
+        """
         return parts.reading.factors
 
     def fill_block(self, block: Any, parts: "Parts", number: int) -> None:
@@ -316,8 +340,31 @@ class Family:
         return ""
 
 
+def specs_in(options: Mapping[str, Any]) -> list[Any]:
+    """Lists the specs of attention in the arguments of a model."""
+    value = options.get("attention")
+    each = value if isinstance(value, list) else [value]
+    return [x if isinstance(x, Attention) else Attention(x) for x in each]
+
+
+def name_of(activation: Any, owner: str = "encoder") -> str:
+    """Returns Hugging Face's name of an activation."""
+    for name, ours in ACTIVATIONS.items():
+        if make_activation(ours) is activation:
+            return name
+    known = ", ".join(sorted(set(ACTIVATIONS.values())))
+    raise ValueError(
+        f"`activation` of the {owner} must be one of {known}, for it to be "
+        f"saved. Received: activation={activation!r}"
+    )
+
+
 def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
-    """Returns the widths of the 1 to 3 projections that one joins."""
+    """Returns the widths of the projections that one joins: 1, 2 or 3.
+
+    Two are of one width; three are queries, keys and values, of which `heads`
+    are the numbers of heads.
+    """
     units = layer.kernel.shape[1]
     if count < 3:
         return [units // count] * count
@@ -398,7 +445,10 @@ class Parts:
         heads: tuple[int, int] | None = None,
         factors: Mapping[str, Any] | None = None,
     ) -> None:
-        """Fills a projection from one tensor, or from several, concatenated."""
+        """Fills a projection from one tensor, or from several, concatenated.
+
+        `factors` are as in `Family.factors`; `heads`, as in `sizes_of`.
+        """
         dim, _ = layer.kernel.shape
         sizes = sizes_of(layer, len(parts), heads)
         kernels, biases = [], []

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, Parts
+from keras_posenc.checkpoints.families.modernbert import ModernBert
+from keras_posenc.checkpoints.family import (
+    Family,
+    Parts,
+    Pooler,
+    Reading,
+    sizes_of,
+    specs_in,
+)
 from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import WHOLE
@@ -32,6 +41,7 @@ _OF_NO_MATTER = frozenset(
     for what in ("initializer", "regularizer", "constraint")
 ) | {"dropout", "dtype", "keep_inner_padding", "name", "skip_padding"}
 _OF_NO_MATTER |= {"trainable", "unknown"}
+_POOLINGS = ("first", "mean")
 _PROBLEMS = {
     "linear": "regression",
     "sigmoid": "multi_label_classification",
@@ -45,9 +55,10 @@ def save_hugging_face(
     """Writes a model that `transformers` loads, with the same outputs.
 
     A model that computes what BERT does is saved as BERT, whatever it was
-    loaded as: `config.json`, `model.safetensors`, and, where the model starts
-    with a tokenizer, `vocab.txt` and `tokenizer_config.json`.
-    `load_hugging_face` reads the folder too.
+    loaded as; one that computes what ModernBERT does is saved as ModernBERT:
+    `config.json`, `model.safetensors`, and, where the model starts with a
+    tokenizer, `vocab.txt` and `tokenizer_config.json`. `load_hugging_face`
+    reads the folder too.
 
     Our models have a pooler only in a classifier: for other models the pooler
     of `transformers`'s `BertModel` gets random weights. LoRA is merged into
@@ -79,21 +90,31 @@ def save_hugging_face(
     """
     path = Path(folder).expanduser()
     tokenizer, encoder, after = _parts_of(model)
-    values = _describe(encoder)
+    is_modern = encoder.norm.at != "after"
+    kind = "modernbert" if is_modern else "bert"
+    family: Family = ModernBert() if is_modern else Bert()
+    head = _head_of(after, type(family).__name__)
+    values = family.describe(encoder)
+    if head.projection is not None:
+        values |= family.describe_pooler(head.pooling, head.projection)
     config = Config(values, "config.json")
-    family = Bert()
     reading = family.read(config)
+    options = reading.options
+    if reading.tells_texts_apart:
+        options["separator_id"] = encoder.separator_id
+    _check(encoder, kind, options)
     config.finish()
-    options = {**reading.options, "separator_id": encoder.separator_id}
-    _check(encoder, options)
+    if reading.pooler is None or not (
+        head.logits is None or _is_of(head, reading.pooler)
+    ):
+        raise _unknown_head(after, kind=type(family).__name__)
     parts = WrittenParts(family, reading, family.prefix if after else "")
     family.match(encoder, parts)
-    labels = getattr(model, "labels", None)
     values = {
-        "model_type": "bert",
+        "model_type": kind,
         "dtype": "float32",
         **values,
-        **_describe_head(after, parts, labels),
+        **_describe_head(head, family, parts, getattr(model, "labels", None)),
     }
     files = {"config.json": _json(values)}
     if tokenizer is not None:
@@ -129,54 +150,43 @@ def _parts_of(
     )
 
 
-def _describe(encoder: TransformerEncoderModel) -> dict[str, Any]:
-    """Returns the keys of a config whose options an encoder has, if BERT's."""
-    position = encoder.input_position
-    return {
-        **{key: getattr(encoder, name) for name, key in SIZES.items()},
-        "hidden_act": _name_of(encoder.activation),
-        "layer_norm_eps": encoder.norm_epsilon,
-        "hidden_dropout_prob": encoder.dropout,
-        "attention_probs_dropout_prob": encoder.dropout,
-        "pad_token_id": encoder.pad_id,
-        "type_vocab_size": 2,
-        "max_position_embeddings": getattr(position, "sequence_length", 1),
-    }
-
-
-def _name_of(activation: Any) -> str:
-    for name, ours in ACTIVATIONS.items():
-        if make_activation(ours) is activation:
-            return name
-    known = ", ".join(sorted(set(ACTIVATIONS.values())))
-    raise ValueError(
-        f"`activation` of the encoder must be one of {known}, for it to be "
-        f"saved. Received: activation={activation!r}"
-    )
-
-
 def _check(
-    encoder: TransformerEncoderModel, options: Mapping[str, Any]
+    encoder: TransformerEncoderModel, kind: str, options: Mapping[str, Any]
 ) -> None:
     """Raises `ValueError` unless an encoder computes what its options say."""
     signature = inspect.signature(TransformerEncoderModel)
     for name, parameter in signature.parameters.items():
         if name in _OF_NO_MATTER:
             continue
-        known = options.get(name, parameter.default)
-        found = getattr(encoder, name)
-        if name == "num_key_value_heads":
-            known = known or encoder.num_heads
-        elif name == "activation":
-            known = make_activation(known)
-        if _comparable(found) != _comparable(known):
+        value = options.get(name, parameter.default)
+        known = _comparable(name, value, encoder)
+        found = _comparable(name, getattr(encoder, name), encoder)
+        if found != known:
             raise ValueError(
                 f"`{name}` of the encoder must be {known!r} for it to be saved "
-                f"as model_type 'bert'. Received: {name}={found!r}"
+                f"as model_type '{kind}'. Received: {name}={found!r}"
             )
 
 
-def _comparable(value: Any) -> Any:
+def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
+    """Returns a value in which equal options are equal, however written."""
+    if name == "activation":
+        return make_activation(value)
+    if name == "attention":
+        each = [
+            vars(spec)
+            | {
+                "position": _of_layer(spec.position),
+                "num_key_value_heads": spec.num_key_value_heads
+                or encoder.num_heads,
+            }
+            for spec in specs_in({name: value})
+        ]
+        return each if any(x != each[0] for x in each) else each[0]
+    return _of_layer(value)
+
+
+def _of_layer(value: Any) -> Any:
     if not isinstance(value, keras.Layer):
         return value
     config = value.get_config().items()
@@ -184,50 +194,110 @@ def _comparable(value: Any) -> Any:
     return type(value).__name__, matter
 
 
-def _describe_head(
-    layers: Sequence[Any], parts: "WrittenParts", labels: Sequence[str] | None
-) -> dict[str, Any]:
-    """Writes the layers after the encoder; returns their keys of the config."""
+@dataclass(frozen=True)
+class _Head:
+    """The layers after an encoder: of a classifier, as `heads` makes them.
+
+    Attributes:
+        pooling: As in `Pooler`; None for a token classifier.
+        projection: Of the pooler, or None.
+        norm: The norm after it, or None.
+        logits: The last projection; None where no layer follows the encoder.
+        problem: The kind of scores, as the config names it.
+    """
+
+    pooling: str | None = None
+    projection: Any = None
+    norm: Any = None
+    logits: Any = None
+    problem: str | None = None
+
+
+def _head_of(layers: Sequence[Any], kind: str) -> _Head:
     if not layers:
-        return {"architectures": ["BertModel"]}
-    activation, left = "linear", [*layers]
+        return _Head()
+    left = list(layers)
+    activation, pooling = "linear", None
     if type(left[-1]) is keras.layers.Activation:
         activation = left.pop().activation.__name__
-    match left:
-        case [
-            Pooling1D(kind="first"),
-            keras.layers.Dense() as pooler,
-            keras.layers.Dense() as logits,
-        ] if pooler.use_bias and pooler.activation is keras.activations.tanh:
-            task = "Sequence"
-            parts.projection(pooler, "bert.pooler.dense")
-        case [keras.layers.Dense() as logits]:
-            task = "Token"
-        case _:
-            raise _unknown_head(layers)
+    if left and isinstance(left[0], Pooling1D) and left[0].kind in _POOLINGS:
+        pooling = left[0].kind
+    *before, logits = left[pooling is not None :] or [None]
+    kinds = [keras.layers.Dense, keras.layers.LayerNormalization]
+    if (
+        not isinstance(logits, keras.layers.Dense)
+        or len(before) > len(kinds)
+        or not all(map(isinstance, before, kinds))
+    ):
+        raise _unknown_head(layers, kind=kind)
+    projection, norm = [*before, None, None][:2]
     if (
         activation not in _PROBLEMS
         or logits.activation is not keras.activations.linear
         or not logits.use_bias
         or (logits.units == 1 and activation == "softmax")
     ):
-        raise _unknown_head(layers)
-    parts.projection(logits, "classifier")
-    labels = labels or [f"LABEL_{i}" for i in range(logits.units)]
+        raise _unknown_head(layers, kind=kind)
+    return _Head(pooling, projection, norm, logits, _PROBLEMS[activation])
+
+
+def _is_of(head: _Head, pooler: Pooler) -> bool:
+    """Returns whether a classifier has the layers of its family."""
+    if head.pooling is None and not pooler.of_tokens:
+        return head.projection is None
+    norm = head.norm
+    return (
+        head.projection is not None
+        and head.pooling in (None, pooler.pooling)
+        and head.projection.use_bias == pooler.use_bias
+        and head.projection.activation is make_activation(pooler.activation)
+        and (norm is None) == (pooler.norm is None)
+        and (
+            norm is None
+            or (
+                norm.epsilon == pooler.norm_epsilon
+                and norm.scale
+                and norm.center
+                and not norm.rms_scaling
+            )
+        )
+    )
+
+
+def _describe_head(
+    head: _Head,
+    family: Family,
+    parts: "WrittenParts",
+    labels: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Writes the layers after the encoder; returns their keys of the config."""
+    name = type(family).__name__
+    if head.logits is None:
+        return {"architectures": [f"{name}Model"]}
+    pooler = parts.reading.pooler
+    assert pooler is not None
+    if head.projection is not None:
+        parts.projection(head.projection, pooler.part)
+    if head.norm is not None:
+        assert pooler.norm is not None
+        parts.norm_called(head.norm, pooler.norm)
+    parts.projection(head.logits, family.classifier)
+    labels = labels or [f"LABEL_{i}" for i in range(head.logits.units)]
+    task = "Token" if head.pooling is None else "Sequence"
     return {
-        "architectures": [f"BertFor{task}Classification"],
-        "problem_type": _PROBLEMS[activation],
+        "architectures": [f"{name}For{task}Classification"],
+        "problem_type": head.problem,
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }
 
 
-def _unknown_head(layers: Sequence[Any]) -> ValueError:
+def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
     received = ", ".join(
         f"{type(layer).__name__} '{layer.name}'" for layer in layers
     )
     return ValueError(
-        "After the encoder there must be BERT's classifier of texts or of "
+        f"After the encoder there must be {kind}'s classifier of texts or of "
         "tokens. A sentence encoder cannot be saved; save its encoder: "
         f"save_hugging_face(model.encoder, folder). Received: {received}"
     )
@@ -326,60 +396,99 @@ def _json(values: Mapping[str, Any]) -> str:
 
 
 class WrittenParts(Parts):
-    """The reverse of `Parts`: each method writes the tensors that it reads."""
+    """The reverse of `Parts`: each method writes the tensors that it reads.
 
-    def __init__(self, family: Bert, reading: Any, prefix: str) -> None:
-        self.tensors: dict[str, np.ndarray] = {}  # by name
+    Attributes:
+        tensors: All tensors, by name.
+    """
+
+    def __init__(self, family: Family, reading: Reading, prefix: str) -> None:
+        self.tensors: dict[str, np.ndarray] = {}
         super().__init__(family, reading, self.tensors, prefix)
 
     def first_type(self, width: int, second: Any) -> Any:
-        """Writes token types; positions include type 0, which is zeros."""
-        rows = np.zeros((self.reading.types, width), "float32")
-        if second is not None:
-            rows[1] = _array(second.embedding)
-        self.tensors[f"{self.name('token_type')}.weight"] = rows
+        """Writes token types, with zeros for type 0; returns 0.
+
+        The positions (or ids) of a model include its type 0 already.
+        """
+        if "token_type" in self.reading.names:
+            name = f"{self.name('token_type')}.weight"
+            rows = np.zeros((self.reading.types or 1, width), "float32")
+            if second is not None:
+                rows[1] = _array(second.embedding)
+            self.tensors[name] = rows
         return 0.0
 
     def table(self, layer: Any, part: str, **how: Any) -> None:
-        self._put(layer, f"{self.name(part)}.weight", layer.embeddings)
+        """Writes a table; families that scale theirs are not supported."""
+        self._put(layer, part, f"{self.name(part)}.weight", layer.embeddings)
 
     def dense(
         self,
         layer: Any,
         parts: Sequence[str],
         number: int | None = None,
-        heads: Any = None,
+        heads: tuple[int, int] | None = None,
         factors: Any = None,
     ) -> None:
-        count = len(parts)  # of one size each
-        kernels = np.split(_array(layer.kernel).T, count)
-        biases = np.split(_array(layer.bias), count)
-        for part, kernel, bias in zip(parts, kernels, biases, strict=True):
-            name = self.name(part, number)
-            self._put(layer, f"{name}.weight", kernel)
-            self._put(layer, f"{name}.bias", bias)
+        """Writes a projection; families that scale theirs are not supported."""
+        ends = np.cumsum(sizes_of(layer, len(parts), heads))[:-1]
+        weights = {"weight": np.split(_array(layer.kernel).T, ends)}
+        if layer.bias is not None:
+            weights["bias"] = np.split(_array(layer.bias), ends)
+        for kind, values in weights.items():
+            for part, value in zip(parts, values, strict=True):
+                name = f"{self.name(part, number)}.{kind}"
+                self._put(layer, part, name, value)
+
+    def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
+        """Writes two projections as one tensor."""
+        name = self.name(part, number)
+        weights = {"weight": [_array(layer.kernel).T for layer in layers]}
+        if layers[0].bias is not None:
+            weights["bias"] = [_array(layer.bias) for layer in layers]
+        for kind, values in weights.items():
+            both = np.concatenate(values)
+            for layer in layers:
+                self._put(layer, part, f"{name}.{kind}", both)
 
     def norm(
         self, layer: Any, part: str, number: int | None = None, **how: Any
     ) -> None:
+        """Writes a norm with an offset."""
         name = self.name(part, number)
-        self._put(layer, f"{name}.weight", layer.gamma)
-        self._put(layer, f"{name}.bias", layer.beta)
+        self._put(layer, part, f"{name}.weight", layer.gamma)
+        self._put(layer, part, f"{name}.bias", layer.beta)
+
+    def norm_called(self, layer: Any, name: str) -> None:
+        """Writes a norm after the encoder, under this name."""
+        self._put(layer, name, f"{name}.weight", layer.gamma)
+        self._put(layer, name, f"{name}.bias", layer.beta)
 
     def projection(self, layer: keras.layers.Dense, name: str) -> None:
         """Writes a projection after the encoder, under this name."""
-        self._put(layer, f"{name}.weight", _array(layer.kernel).T)
-        self._put(layer, f"{name}.bias", layer.bias)
+        self._put(layer, name, f"{name}.weight", _array(layer.kernel).T)
+        if layer.bias is not None:
+            self._put(layer, name, f"{name}.bias", layer.bias)
 
-    def _put(self, layer: Any, name: str, values: Any) -> None:
+    def _put(self, layer: Any, part: str, name: str, values: Any) -> None:
         mode = getattr(layer, "quantization_mode", None)
         if mode is not None:
             raise ValueError(
                 f"Layer '{layer.path}' is quantized ({mode}), and a checkpoint "
                 "holds floats: save the model that it was quantized from"
             )
+        values = _array(values)
+        if name.endswith(".bias") and part in self.reading.without_bias:
+            if np.any(values):
+                raise ValueError(
+                    f"The offsets of layer '{layer.path}' must be 0, for "
+                    f"there is no tensor '{name}'. Received: up to "
+                    f"{np.abs(values).max():g}"
+                )
+            return
         # safetensors writes arrays in memory order: transposed ones wrongly.
-        self.tensors[name] = np.ascontiguousarray(_array(values))
+        self.tensors[name] = np.ascontiguousarray(values)
 
 
 def _array(values: Any) -> np.ndarray:

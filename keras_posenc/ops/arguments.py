@@ -19,13 +19,8 @@ def check_shape(
 ) -> None:
     """Raises `ValueError` unless a tensor has one of the expected shapes.
 
-    Only sizes that are known are compared. A batch of 1 is broadcast to any.
-
-    Args:
-        name: The argument's name.
-        value: A tensor, symbolic or not, or what can become one. None passes.
-        *expected: Shapes as names of axes, such as `("batch", "seq")`.
-        sizes: The sizes of those axes, None if unknown.
+    These are names of axes, whose `sizes` are None if unknown. None passes, and
+    a batch of 1 is broadcast to any.
     """
     if value is None:
         return
@@ -111,17 +106,7 @@ def check_position_tensors(
     mask: Any,
     axes: int | None = None,
 ) -> None:
-    """Checks shapes and dtypes of the tensors that give positions.
-
-    Args:
-        batch: The batch size of the inputs, None if unknown.
-        seq: Their length, None if unknown.
-        positions: As in a call.
-        start_index: As in a call.
-        segment_ids: As in a call.
-        mask: As in a call.
-        axes: How many axes positions have, where they are vectors.
-    """
+    """Checks the arguments of a call that give positions, of so many `axes`."""
     sizes, row = {"batch": batch, "seq": seq}, ("batch", "seq")
     check_shape("mask", mask, row, sizes=sizes)
     if axes is None:
@@ -198,6 +183,15 @@ def check_input_shape(
             f"({', '.join(axes)}), with {axes[-1]} known and above 0. "
             f"Received: inputs of shape {tuple(shape)}{hint}"
         )
+
+
+def check_tokens(layer: keras.Layer, inputs: Any, mask: Any) -> None:
+    """Raises `ValueError` unless inputs and mask are those of sequences."""
+    check_inputs(layer, inputs)
+    batch, seq, _ = inputs.shape
+    sizes = {"batch": batch, "seq": seq}
+    check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
+    check_mask("mask", mask)
 
 
 def check_sequence_shape(layer: keras.Layer, shape: Any) -> None:

@@ -186,8 +186,8 @@ def in_blocks(
             texts of dynamic length are attended to all at once.
         is_compiled: Whether XLA compiles it.
         all_at_once: Attends for all queries.
-        some: Attends for some queries, by their indices, `(rows,)`, and those
-            of the keys that include all of theirs, or None for all keys.
+        some: Attends for the queries `(rows,)`, and for the keys that include
+            theirs, or None for all keys.
     """
     batch, heads, seq, dim = shape
     size = BLOCK

@@ -1,5 +1,6 @@
 """Buffers of fixed size for a sequence that grows, slot by slot."""
 
+import dataclasses
 from typing import Any
 
 from keras import ops
@@ -7,6 +8,7 @@ from keras import ops
 from keras_posenc.keras_internals import written_rows
 
 
+@dataclasses.dataclass(eq=False)
 class Slots:
     """The slots of new tokens in buffers for a whole sequence.
 
@@ -14,11 +16,11 @@ class Slots:
     loop can carry buffers, as their shapes do not change. `where` and `take`
     exist in every runtime; updates of slices do not.
 
-    Args:
+    Attributes:
         first: The slot of the first new token, an integer scalar.
         count: How many tokens are new.
         length: How many slots there are.
-        write: How tokens are written. "copy": into copies of the buffers.
+        how: How tokens are written. "copy": into copies of the buffers.
             "step": the same, but a step updates a slice, for a compiler that
             then writes only this slice. "slice": all tokens as one slice, which
             must fit. "memory": a step overwrites the memory of buffers of rank
@@ -27,28 +29,22 @@ class Slots:
             the slots of others keep what they have. By default all.
     """
 
-    def __init__(
-        self,
-        first: Any,
-        *,
-        count: Any,
-        length: Any,
-        write: str = "copy",
-        real: Any = None,
-    ) -> None:
-        self.real = real
-        self.first = first
-        self.count = count
-        self.length = length
-        self._write = write
-        self.index = ops.arange(length, dtype="int32")
+    first: Any
+    _: dataclasses.KW_ONLY
+    count: Any
+    length: Any
+    how: str = "copy"
+    real: Any = None
+
+    def __post_init__(self) -> None:
+        self.index = ops.arange(self.length, dtype="int32")
         if self.is_step:
-            self.written = ops.equal(self.index, first)
+            self.written = ops.equal(self.index, self.first)
             return
-        place = self.index - first
-        self.written = ops.logical_and(place >= 0, place < count)
+        place = self.index - self.first
+        self.written = ops.logical_and(place >= 0, place < self.count)
         # For each slot the index of its new token, if it gets one.
-        self.source = ops.clip(place, 0, count - 1)
+        self.source = ops.clip(place, 0, self.count - 1)
 
     @property
     def is_step(self) -> bool:
@@ -59,7 +55,7 @@ class Slots:
         """Returns the buffer with the new tokens in their slots, on an axis."""
         rank = len(buffer.shape)
         new = ops.cast(new, buffer.dtype)
-        if self._write == "slice":
+        if self.how == "slice":
             start = [0] * rank
             start[axis] = self.first
             if self.real is not None and not self.is_step:
@@ -68,9 +64,9 @@ class Slots:
                 real = ops.expand_dims(self.real, apart)
                 new = ops.where(real, new, kept)
             return of_shape(ops.slice_update(buffer, start, new), buffer)
-        if self.is_step and self._write == "step":
+        if self.is_step and self.how == "step":
             return self._updated(buffer, new, axis)
-        if self.is_step and self._write == "memory" and rank == 4:
+        if self.is_step and self.how == "memory" and rank == 4:
             return self._overwritten(buffer, new)
         if not self.is_step:
             new = ops.take(new, self.source, axis=axis)

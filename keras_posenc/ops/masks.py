@@ -36,9 +36,6 @@ def resolve_mask(mask: Any, inputs: Any) -> Any:
     Keras fills a layer's `mask` only where the layer is called with a single
     tensor: with a `positions` tensor in addition it is silently None. So we
     call a layer with one tensor: Keras's public way to read a tensor's mask.
-
-    Raises:
-        ValueError: The given mask is of floats.
     """
     check_mask("mask", mask)
     if mask is None:
@@ -133,16 +130,9 @@ def combine_masks(
 ) -> Any:
     """Returns a mask that broadcasts to `(batch, heads, query, key)`, or None.
 
-    Args:
-        queries: The tokens that attend; only to keys of their own segment if
-            both sides have `segment_ids`.
-        keys: The tokens attended to, except padding.
-        attention_mask: Bool `(batch, query, key)`.
-        causal: Whether tokens attend to no later ones, by the `index` of both
-            sides.
-        window: The largest distance between a token and what it attends to, by
-            the `places` of both sides or, without these, their `index`; None
-            for no limit.
+    Tokens attend to keys of their own segment, if both sides have
+    `segment_ids`, and not to padding. Causality is by the `index` of both
+    sides, a window by their `places` or, without these, their `index`.
     """
     masks = []
     if keys.tokens is not None:

@@ -133,15 +133,9 @@ def recomputed(
 ) -> Any:
     """Returns `function(*args)`; for gradients only the arguments are kept.
 
-    Gradients reach float arguments and the values, and nothing else that the
-    function uses.
-
-    Args:
-        function: Returns one tensor or a list, the same for each call.
-        *args: Tensors, or None.
-        values: Keras variables that the function reads, with the tensors that
-            it reads instead. In loops, TensorFlow gives variables no
-            gradients.
+    Gradients reach float arguments and the `values`, and nothing else that the
+    function uses: Keras variables that it reads, with the tensors that it reads
+    instead. In loops, TensorFlow gives variables no gradients.
     """
     given = [*args, *(value for _, value in values)]
     floats = [i for i, x in enumerate(given) if x is not None and _is_float(x)]

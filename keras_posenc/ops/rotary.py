@@ -58,12 +58,9 @@ _SECTIONS, _INTERLEAVED = "mrope_section", "mrope_interleaved"
 def rotate_pairs(x: Any, *, sine: Any, cosine: Any, layout: str) -> Any:
     """Rotates the pairs of features of `x`, `(..., 2 * pairs)`.
 
-    Args:
-        x: Features; pair `j` is the columns `j` and `pairs + j`
-            (`layout="halves"`), or `2 j` and `2 j + 1` (`"interleaved"`).
-        sine: Sines of the angles; broadcasts to `(..., pairs)`.
-        cosine: Cosines of the angles; broadcasts to `(..., pairs)`.
-        layout: `"halves"` or `"interleaved"`.
+    Pair `j` is the columns `j` and `pairs + j` (`layout="halves"`), or `2 j`
+    and `2 j + 1` (`"interleaved"`). Sines and cosines broadcast to
+    `(..., pairs)`.
     """
     if layout == "halves":
         a, b = ops.split(x, 2, axis=-1)
@@ -83,15 +80,7 @@ def rotate_pairs(x: Any, *, sine: Any, cosine: Any, layout: str) -> Any:
 
 
 def check_scaling(value: Any, *, max_wavelength: float) -> dict[str, Any]:
-    """Checks a scaling; None is the type `"default"`.
-
-    Returns:
-        A dict with `rope_type` and numbers of the right types.
-
-    Raises:
-        ValueError: It is not a dict, or a key is missing, unknown for the
-            type, or has a value out of range.
-    """
+    """Returns a scaling, checked; None is the type `"default"`."""
     value = {"rope_type": "default"} if value is None else value
     if not isinstance(value, Mapping):
         raise ValueError(
@@ -305,15 +294,8 @@ def scaled_phases(
 ) -> tuple[Any, Any]:
     """Computes sines and cosines, times the attention factor.
 
-    Args:
-        positions: `(..., seq)`.
-        dim: Number of features to rotate.
-        max_wavelength: The base of the progression of wavelengths.
-        scaling: What `check_scaling` returned.
-        dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
-
-    Returns:
-        Two tensors of shape `(*positions.shape, dim // 2)`.
+    Two tensors `(*positions.shape, dim // 2)`, where `dim` is the number of
+    features to rotate and `scaling` what `check_scaling` returned.
     """
     kind = scaling["rope_type"]
     if kind == "dynamic":
@@ -403,15 +385,7 @@ def _dynamic_phases(
 
 
 def check_axes(value: Any) -> int | dict[str, Any] | None:
-    """Checks how a head is shared out among the axes of positions.
-
-    Returns:
-        None, a number of axes, or a dict with `mrope_section`, a list of
-        integers, and `mrope_interleaved`.
-
-    Raises:
-        ValueError: It is none of these, or of fewer than two axes.
-    """
+    """Returns None, a number of axes from 2 on, or a dict of sections."""
     if value is None:
         return None
     number = as_integer(value)
@@ -471,14 +445,9 @@ def phases_of_axes(
 ) -> tuple[Any, Any]:
     """Computes sines and cosines of vectors: two of `(batch, seq, dim // 2)`.
 
-    Args:
-        positions: `(batch, seq, axes)`.
-        axes: What `check_axes` returned. Of a number of axes, each has its
-            share of the pairs, with frequencies as of a head of that width.
-            With sections, pair `j` has the frequency of pair `j` of the head,
-            and follows one axis.
-        dim: Number of features to rotate.
-        **options: As for `scaled_phases`.
+    Positions are `(batch, seq, axes)`. Of a number of axes, each has its share
+    of the pairs, with frequencies as of a head of that width. With sections,
+    pair `j` has the frequency of pair `j` of the head, and follows one axis.
     """
     own = dim if isinstance(axes, Mapping) else dim // axes
     count, pairs = axis_count(axes) or 1, own // 2

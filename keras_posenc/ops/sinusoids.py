@@ -11,6 +11,7 @@ fraction of a float position is one more addition, whose sine and cosine the
 graph computes: at most 3e-7 more.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -115,29 +116,23 @@ class Phases:
         return sine, cosine
 
 
+@dataclasses.dataclass(frozen=True)
 class Sinusoids:
     """Exact sinusoidal encodings of one width, base and layout.
 
-    Args:
-        dim: Width of the encoding.
-        max_wavelength: The base of the progression of wavelengths.
-        layout: `"interleaved"` or `"halves"`.
-        dtype: `"float32"` or `"float64"`, the dtype of the arithmetic.
+    The dtype of the arithmetic is `"float32"` or `"float64"`.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        max_wavelength: float,
-        layout: str,
-        dtype: str = "float32",
-    ) -> None:
-        self.dim = dim
-        self.max_wavelength = max_wavelength
-        self.layout = layout
-        self.dtype = dtype
-        self._rates = frequencies(dim, max_wavelength=max_wavelength)
+    dim: int
+    _: dataclasses.KW_ONLY
+    max_wavelength: float
+    layout: str
+    dtype: str = "float32"
+
+    @property
+    def rates(self) -> np.ndarray:
+        """The radians per position of each pair."""
+        return frequencies(self.dim, max_wavelength=self.max_wavelength)
 
     def range(self, start_index: Any, length: Any) -> Any:
         """Returns encodings of `start_index ... start_index + length - 1`.
@@ -171,7 +166,7 @@ class Sinusoids:
             start = _clipped(start_index, _FAR)
             positions = plain_positions(start, length)
             in_range = ops.expand_dims(ops.abs(positions) <= LIMIT, -1)
-        phases = Phases(self._rates, dtype=self.dtype, xp=xp)
+        phases = Phases(self.rates, dtype=self.dtype, xp=xp)
         rows = min(length, _BASE) if is_known else _BASE
         # By steps, not by a count of blocks: mobile runtimes know the size of
         # such a range in advance.
@@ -221,7 +216,7 @@ class Sinusoids:
 
     def at(self, positions: Any) -> Any:
         """Returns encodings of any positions, `(..., dim)`, as `range` does."""
-        phases = Phases(self._rates, dtype=self.dtype)
+        phases = Phases(self.rates, dtype=self.dtype)
         return columns(*phases.at(positions), dim=self.dim, layout=self.layout)
 
 
@@ -258,10 +253,8 @@ def split_positions(
 ) -> tuple[Any, Any, Any]:
     """Splits positions: (whole part as int32, fraction or None, validity).
 
-    Args:
-        positions: Tensor of any shape, integers or floats.
-        exact: The lowest dtype to split floats in: in float32, the fraction of
-            -1e-9 is 1.
+    `exact` is the lowest dtype to split floats in: in float32, the fraction of
+    -1e-9 is 1.
     """
     if not hasattr(positions, "dtype"):
         positions = np.asarray(positions)  # a list of floats stays float64

@@ -50,14 +50,10 @@ Table = list[list[Any]]
 def time_digits(
     positions: Any, *, fractions: Any = None, dtype: str = "float32"
 ) -> Digits:
-    """Splits positions into digits.
+    """Splits integers or floats of any shape into digits.
 
-    Args:
-        positions: Integers or floats of any shape. NaN, and magnitudes beyond
-            2**48, are not valid.
-        fractions: Floats to add, up to 4096 in magnitude, of the positions'
-            shape.
-        dtype: `"float32"` reads fractions to 2**-24, `"float64"` to 2**-48.
+    Magnitudes beyond 2**48 are not valid. `fractions`, up to 4096 in magnitude,
+    are added; they are read to 2**-24 in float32, to 2**-48 in float64.
     """
     high, low, fraction, valid = _split(positions, dtype)
     if fractions is not None:

@@ -1,7 +1,7 @@
 """The bases of encodings of inputs: merging both, and positions of tokens."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
@@ -105,20 +105,26 @@ class MergedEncoding(ConfiguredLayer, keras.Layer):
         return (*outer, by_mode[self.merge_mode])
 
 
+class Tokens(NamedTuple):
+    """Where the tokens of a call are, by its arguments."""
+
+    positions: Any = None
+    start_index: Any = 0
+    segment_ids: Any = None
+    mask: Any = None
+
+
 class TokenEncoding(MergedEncoding):
     """Base of the encodings of `(batch, seq, dim)` by position.
 
     Each token is merged with its own encoding only. So values of padding stay
     in padding, and reach no gradient of a weight.
 
-    A subclass defines `encode`. It gets checked arguments, with the mask
-    resolved, and positions as returned by `place`. `PositionalEncoding`
-    documents them, and `skip_masked`.
+    A subclass defines `encode`, which gets what `place` returns.
     """
 
-    # (inputs, positions, start_index, segment_ids, mask) -> the encoding,
-    # (seq, width) or (batch, seq, width).
-    encode: Callable[..., Any]
+    # (inputs, tokens) -> the encoding, (seq, width) or (batch, seq, width).
+    encode: Callable[[Any, Tokens], Any]
     # Whether positions may be floats, not only integers.
     REAL_POSITIONS: ClassVar[bool] = True
 
@@ -132,66 +138,50 @@ class TokenEncoding(MergedEncoding):
         mask: Any = None,
         training: bool | None = None,
     ) -> Any:
-        positions, mask = self.place(
-            inputs, positions, start_index, segment_ids, mask
-        )
-        encoding = self.encode(
-            inputs, positions, start_index, segment_ids, mask
-        )
+        given = Tokens(positions, start_index, segment_ids, mask)
+        encoding = self.encode(inputs, self.place(inputs, given))
         return self.merge(inputs, encoding, training)
 
     def compute_output_spec(
         self, inputs: Any, *, training: bool | None = None, **call: Any
     ) -> Any:
-        self.check_call(inputs, **call)
+        self.check_call(inputs, Tokens(**call))
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
 
-    def place(
-        self,
-        inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
-    ) -> tuple[Any, Any]:
-        """Checks a call; returns the positions of its tokens and their mask.
+    def place(self, inputs: Any, given: Tokens) -> Tokens:
+        """Checks a call; returns its tokens, with the mask resolved.
 
         Positions are None where all are counted from `start_index`.
         """
-        mask = resolve_mask(mask, inputs)
-        self.check_call(inputs, positions, start_index, segment_ids, mask)
-        if positions is not None:
-            return hide_masked(positions, mask), mask
-        counted = mask if self.skip_masked else None
-        return counted_positions(
-            start_index, segment_ids=segment_ids, mask=counted
-        ), mask
+        mask = resolve_mask(given.mask, inputs)
+        given = given._replace(mask=mask)
+        self.check_call(inputs, given)
+        if given.positions is not None:
+            positions = hide_masked(given.positions, mask)
+        else:
+            positions = counted_positions(
+                given.start_index,
+                segment_ids=given.segment_ids,
+                mask=mask if self.skip_masked else None,
+            )
+        return given._replace(positions=positions)
 
-    def check_call(
-        self,
-        inputs: Any,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        mask: Any = None,
-    ) -> None:
+    def check_call(self, inputs: Any, given: Tokens) -> None:
         """Raises `ValueError` for call arguments that exclude each other."""
         self.check_inputs(inputs)
         batch, seq, _ = inputs.shape
-        check_position_tensors(
-            batch, seq, positions, start_index, segment_ids, mask
-        )
-        if segment_ids is not None and self.skip_masked:
+        check_position_tensors(batch, seq, *given)
+        if given.segment_ids is not None and self.skip_masked:
             raise ValueError(
                 "`segment_ids` cannot be used with skip_masked=True, which "
                 "counts positions in another way"
             )
-        if positions is None:
+        if given.positions is None:
             return
         if not self.REAL_POSITIONS:
-            check_integers("positions", positions)
+            check_integers("positions", given.positions)
         if self.skip_masked:
             raise ValueError(
                 "`positions` gives the position of every token, and cannot be "

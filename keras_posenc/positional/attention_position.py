@@ -83,7 +83,7 @@ class AttentionPosition(NamedArguments, keras.Layer):
     ...             - ops.expand_dims(key_positions, -2)
     ...         )
     ...         return -ops.cast(ops.expand_dims(distance, 1), query.dtype)
-    >>> layer = kp.SelfAttention(num_heads=2, attention_position=Nearness())
+    >>> layer = kp.SelfAttention(num_heads=2, attention=Nearness())
     >>> tuple(layer(ops.ones((1, 5, 8))).shape)
     (1, 5, 8)
     """
@@ -155,15 +155,8 @@ def check_position_axes(
 ) -> int | None:
     """Returns how many axes positions have; None where they are numbers.
 
-    Args:
-        within: The positions inside attention that take them.
-        positions: As in a call; None where tokens are counted.
-        name: The name of the argument.
-
-    Raises:
-        ValueError: A layer takes vectors where positions are numbers, numbers
-            where they are vectors, or vectors of another width; or positions
-            are vectors, and no layer takes positions.
+    Raises `ValueError` if they do not suit a layer within, or are vectors that
+    no layer takes.
     """
     if positions is not None and not hasattr(positions, "shape"):
         positions = ops.convert_to_tensor(positions)
@@ -173,7 +166,7 @@ def check_position_axes(
     if axes is not None and not within:
         raise ValueError(
             f"`{name}` must be of shape ({row}), a number for each token, "
-            "without an `attention_position` that takes vectors, such as "
+            "without a position that takes vectors, such as attention="
             f"keras_posenc.RotaryEmbedding(axes={axes}). Received: {name} of "
             f"shape {shape}"
         )

@@ -10,11 +10,11 @@ from keras import ops
 
 from keras_posenc.checks import as_integer, check_positive, check_positive_int
 from keras_posenc.ops.broadcasting import spread
+from keras_posenc.ops.distances import resized_table, rows_at
 from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.named import ConfiguredLayer, keep_arguments, or_none
 from keras_posenc.ops.plain_export import kept_table, rows_of
 from keras_posenc.ops.sinusoids import Sinusoids
-from keras_posenc.ops.tables import resized_table, rows_at
 from keras_posenc.positional._merged_encoding import MergedEncoding
 
 GRIDS = {
@@ -288,7 +288,7 @@ def _joined(encodings: Sequence[Any], reverse: bool) -> Any:
 class GridPositions(ConfiguredLayer, keras.Layer):
     """Positions of patches: their row and column, for images of any size.
 
-    Give the result as `positions` to layers with an `attention_position` that
+    Give the result as `positions` to layers with a position in attention that
     takes vectors, such as `RotaryEmbedding(axes=2)`. Patches are in the order
     of `PatchEmbedding`, row by row, after the class tokens, whose positions
     are 0: they are not rotated.
@@ -296,8 +296,7 @@ class GridPositions(ConfiguredLayer, keras.Layer):
     By default positions are whole numbers, 0, 1, 2 ... on each axis. With
     `extent` they are the centres of the patches on an image that reaches from
     `-extent` to `extent` on each axis, whatever its size: those of DINOv3 with
-    `extent=2 * math.pi`. In training these can be changed at random: one draw
-    for each call, common to all images.
+    `extent=2 * math.pi`, without its random changes in training.
 
     Args:
         patch_size: Height and width of a patch, in cells of the inputs; 1 for
@@ -305,14 +304,6 @@ class GridPositions(ConfiguredLayer, keras.Layer):
         num_class_tokens: Number of tokens before the patches, registers
             included.
         extent: None, or half the size of an image, above 0.
-        shift: In training, a number in `[-shift, shift] * extent` is added, on
-            each axis another one; None for 0.
-        jitter: In training, positions are then multiplied by a log-uniform
-            number in `[1 / jitter, jitter]`, on each axis another one; at
-            least 1, None for 1.
-        rescale: In training, positions are then multiplied by such a number in
-            `[1 / rescale, rescale]`, common to all axes.
-        seed: Seed of the draws, an integer; random by default.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -320,15 +311,14 @@ class GridPositions(ConfiguredLayer, keras.Layer):
             number of axes between the first and the last one. Only its sizes
             are used, which may be dynamic; patches that do not fit are left
             out.
-        training: Whether to draw.
 
     Returns:
         `(1, num_class_tokens + patches, axes)`, the same for all images: int32
         or, with `extent`, float32, in any compute dtype.
 
     Raises:
-        ValueError: An invalid argument; a draw without `extent`; inputs
-            without an axis between the first and the last.
+        ValueError: An invalid argument; inputs without an axis between the
+            first and the last.
 
     Example:
     >>> import numpy as np
@@ -348,47 +338,24 @@ class GridPositions(ConfiguredLayer, keras.Layer):
         *,
         num_class_tokens: int = 0,
         extent: float | None = None,
-        shift: float | None = None,
-        jitter: float | None = None,
-        rescale: float | None = None,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         keep_arguments(self, locals())
         self.extent = or_none(check_positive)("extent", extent)
-        self.shift = or_none(check_positive)("shift", shift)
-        self.jitter = or_none(_check_factor)("jitter", jitter)
-        self.rescale = or_none(_check_factor)("rescale", rescale)
-        self.seed = seed
-        self.draws = {
-            name: value
-            for name in ("shift", "jitter", "rescale")
-            if (value := getattr(self, name)) is not None
-        }
-        if self.draws and self.extent is None:
-            raise ValueError(
-                "`shift`, `jitter` and `rescale` change positions that are not "
-                "whole numbers: give `extent` too, such as extent=1.0. "
-                f"Received: extent=None, {self.draws}"
-            )
-        self.seed_generator = keras.random.SeedGenerator(seed)
         self.autocast = False  # the inputs are not used
 
     def build(self, input_shape: Any) -> None:
         self.compute_output_shape(input_shape)
 
-    def call(self, inputs: Any, *, training: bool | None = None) -> Any:
+    def call(self, inputs: Any) -> Any:
         *_, axes = self.compute_output_shape(inputs.shape)
         sizes = [
             size // self.patch_size for size in ops.shape(inputs)[1 : axes + 1]
         ]
-        draws = self._drawn(axes) if training and self.draws else None
         columns = []
         for axis, size in enumerate(sizes):
             place = self._places(size)
-            if draws is not None:
-                place = (place + draws[0][axis]) * draws[1][axis]
             others = [other for other in range(axes) if other != axis]
             # (size,) -> (1, ..., size, ..., 1) -> (patches,)
             place = ops.expand_dims(place, others) if others else place
@@ -415,9 +382,7 @@ class GridPositions(ConfiguredLayer, keras.Layer):
             )
         return (1, count, len(sizes))
 
-    def compute_output_spec(
-        self, inputs: Any, *, training: bool | None = None
-    ) -> Any:
+    def compute_output_spec(self, inputs: Any) -> Any:
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape),
             dtype="int32" if self.extent is None else "float32",
@@ -437,31 +402,3 @@ class GridPositions(ConfiguredLayer, keras.Layer):
         # In integers as long as possible: from -1 + 1 / size to 1 - 1 / size.
         centre = ops.cast(2 * index + 1 - size, "float32")
         return centre / ops.cast(size, "float32") * extent
-
-    def _drawn(self, axes: int) -> tuple[list[Any], list[Any]]:
-        """Draws what is added, and what is multiplied by, for each axis."""
-
-        def uniform(bound: float | None, count: int) -> Any:
-            if bound is None:
-                return ops.zeros(count)
-            return keras.random.uniform(
-                (count,), -bound, bound, "float32", seed=self.seed_generator
-            )
-
-        def log(factor: float | None) -> float | None:
-            return None if factor is None else math.log(factor)
-
-        added = uniform(self.shift, axes) * self.extent
-        factor = ops.exp(
-            uniform(log(self.jitter), axes) + uniform(log(self.rescale), 1)
-        )
-        return [added[i] for i in range(axes)], [factor[i] for i in range(axes)]
-
-
-def _check_factor(name: str, value: Any) -> float:
-    factor = check_positive(name, value)
-    if factor < 1:
-        raise ValueError(
-            f"`{name}` must be at least 1. Received: {name}={value!r}"
-        )
-    return factor

@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import known_values
+from keras_posenc.ops.distances import resized_table, rows_at
 from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.masks import hide_masked, resolve_mask
 from keras_posenc.ops.positions import plain_positions
-from keras_posenc.ops.tables import resized_table, rows_at
-from keras_posenc.positional._merged_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding, Tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -92,14 +92,8 @@ class PositionEmbedding(TokenEncoding):
         shape = self.sequence_length, self.encoding_width(input_shape[-1])
         self.embeddings = add_weight_of(self, "embeddings", shape)
 
-    def encode(
-        self,
-        inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
-    ) -> Any:
+    def encode(self, inputs: Any, tokens: Tokens) -> Any:
+        positions, start_index, _, mask = tokens
         if positions is None:
             seq = inputs.shape[1]
             if self.skip_masked:  # if there is no mask, known only now
@@ -113,17 +107,11 @@ class PositionEmbedding(TokenEncoding):
             ops.convert_to_tensor(self.embeddings), positions, mask=mask
         )
 
-    def check_call(
-        self,
-        inputs: Any,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        mask: Any = None,
-    ) -> None:
-        super().check_call(inputs, positions, start_index, segment_ids, mask)
-        if positions is None and segment_ids is None and not self.skip_masked:
-            self._check_length(inputs.shape[1], start_index)
+    def check_call(self, inputs: Any, given: Tokens) -> None:
+        super().check_call(inputs, given)
+        is_counted = given.positions is None and given.segment_ids is None
+        if is_counted and not self.skip_masked:
+            self._check_length(inputs.shape[1], given.start_index)
 
     def resized(self, sequence_length: int) -> "PositionEmbedding":
         """Returns a layer with a table of another length, from this one's.
@@ -207,17 +195,11 @@ class CountedPositionEmbedding(PositionEmbedding):
     ) -> None:
         super().__init__(sequence_length, skip_masked=skip_masked, **kwargs)
 
-    def encode(
-        self,
-        inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
-    ) -> Any:
-        if positions is not None:
-            positions = hide_masked(positions, mask)
-        return super().encode(inputs, positions, start_index, segment_ids, mask)
+    def encode(self, inputs: Any, tokens: Tokens) -> Any:
+        if tokens.positions is not None:
+            positions = hide_masked(tokens.positions, tokens.mask)
+            tokens = tokens._replace(positions=positions)
+        return super().encode(inputs, tokens)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         return resolve_mask(None, inputs)

@@ -13,7 +13,7 @@ from keras_posenc.ops.positions import (
     token_counts,
 )
 from keras_posenc.ops.sinusoids import Sinusoids, split_positions
-from keras_posenc.positional._merged_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding, Tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -104,23 +104,16 @@ class PositionalEncoding(TokenEncoding):
     def input_factor(self, dim: int) -> float:
         return math.sqrt(dim) if self.scale_inputs else 1.0
 
-    def encode(
-        self,
-        inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
-    ) -> Any:
+    def encode(self, inputs: Any, tokens: Tokens) -> Any:
         sinusoids = Sinusoids(
             self.encoding_width(inputs.shape[-1]),
             max_wavelength=self.max_wavelength,
             layout=self.layout,
             dtype=self.exact_dtype(),
         )
-        if positions is None:
-            return sinusoids.range(start_index, ops.shape(inputs)[1])
-        return sinusoids.at(positions)
+        if tokens.positions is None:
+            return sinusoids.range(tokens.start_index, ops.shape(inputs)[1])
+        return sinusoids.at(tokens.positions)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -186,15 +179,9 @@ class IndexEncoding(TokenEncoding):
     def encoding_width(self, dim: int) -> int:
         return 1
 
-    def encode(
-        self,
-        inputs: Any,
-        positions: Any,
-        start_index: Any,
-        segment_ids: Any,
-        mask: Any,
-    ) -> Any:
+    def encode(self, inputs: Any, tokens: Tokens) -> Any:
         seq, dtype = ops.shape(inputs)[1], self.exact_dtype()
+        positions, start_index, segment_ids, mask = tokens
         if positions is None:
             positions = plain_positions(start_index, seq)
         whole, fraction, valid = split_positions(positions, exact=dtype)

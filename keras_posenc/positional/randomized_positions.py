@@ -16,7 +16,6 @@ from keras_posenc.ops.positions import (
     token_counts,
 )
 
-INFERENCE = ("spread", "count")
 DRAWS = ("sorted", "skip")
 
 
@@ -47,9 +46,6 @@ class RandomizedPositions(ConfiguredLayer, keras.Layer):
             every sequence, in training or not, and at most 2**24.
         draw: `"sorted"` for any different positions in training, sorted, or
             `"skip"` for two runs of consecutive ones.
-        inference: `"spread"` for the means of the sorted draws outside
-            training, or `"count"` for 0, 1, 2 ...; by default `"spread"`, and
-            `"count"` with `draw="skip"`, which has no other.
         skip_masked: Whether only unmasked tokens count, as in
             `PositionalEncoding`: a masked token has the position of the last
             unmasked one before it.
@@ -91,7 +87,6 @@ class RandomizedPositions(ConfiguredLayer, keras.Layer):
         max_position: int,
         *,
         draw: str = "sorted",
-        inference: str | None = None,
         skip_masked: bool = False,
         seed: int | None = None,
         **kwargs: Any,
@@ -104,14 +99,6 @@ class RandomizedPositions(ConfiguredLayer, keras.Layer):
                 f"end. Received: max_position={max_position!r}"
             )
         self.draw = check_choice("draw", draw, DRAWS)
-        if inference is None:
-            inference = "count" if draw == "skip" else "spread"
-        self.inference = check_choice("inference", inference, INFERENCE)
-        if (self.draw, self.inference) == ("skip", "spread"):
-            raise ValueError(
-                "`draw='skip'` needs inference='count': texts are counted "
-                "within the runs that it draws. Received: inference='spread'"
-            )
         self.seed = None if seed is None else check_integer("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.supports_masking = True
@@ -151,7 +138,7 @@ class RandomizedPositions(ConfiguredLayer, keras.Layer):
             if count is None:
                 return drawn
             return ops.take_along_axis(drawn, rank, axis=1)
-        if self.inference == "spread":
+        if self.draw == "sorted":
             count = ops.reshape(seq, (1, 1)) if count is None else count
             rank = _spread_positions(
                 rank, count=count, max_position=self.max_position
@@ -212,16 +199,10 @@ def _skipping_positions(
 ) -> Any:
     """Returns positions that skip once, from the first tokens to the others.
 
-    Of `n` tokens the first 1 to (n + 1) // 2 are counted from 0; the others are
-    moved by 0 to `max_position - n`. Both numbers follow from uniform scores,
-    `(batch, 2)`. Positions are int32 and increase strictly with the rank.
-
-    Args:
-        scores: Uniform in [0, 1), `(batch, 2)`.
-        rank: The index of each token in its row, int32 `(batch, seq)`.
-        count: `n`: int32 `(batch, 1)`; 0 counts as 1. Where it exceeds
-            `max_position`, tokens are counted from 0.
-        max_position: One more than the largest position.
+    Of `n` tokens, `(batch, 1)`, the first 1 to (n + 1) // 2 are counted from 0;
+    the others are moved by 0 to `max_position - n`. Both numbers follow from
+    uniform scores, `(batch, 2)`. Where `n` exceeds `max_position`, tokens are
+    counted from 0.
     """
 
     def drawn(score: Any, values: Any) -> Any:
@@ -241,13 +222,8 @@ def _spread_positions(rank: Any, *, count: Any, max_position: int) -> Any:
 
     Of `n` draws without repetition from `0 ... m - 1` the `k`-th, from 0 on, is
     `(k + 1) (m + 1) / (n + 1) - 1` on average: they are evenly spread. Beyond
-    4,096 tokens, where a product is rounded, some may be off by one.
-
-    Args:
-        rank: `k`: int32 `(batch, seq)`, below `count`.
-        count: `n`: int32 `(batch, 1)`; 0 counts as 1. Where it exceeds
-            `max_position`, tokens are counted from 0.
-        max_position: `m`.
+    4,096 tokens, where a product is rounded, some may be off by one. Where `n`
+    exceeds `m`, tokens are counted from 0.
     """
     gaps = ops.maximum(count, 1) + 1
     step = ops.maximum(ops.floor_divide(max_position + 1, gaps), 1)

@@ -20,7 +20,7 @@ from keras_posenc.ops.turns import (
     learned_turns,
     time_digits,
 )
-from keras_posenc.positional._merged_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding, Tokens
 
 KINDS = ("fixed", "learned", "time2vec")
 
@@ -181,9 +181,8 @@ class TimeEncoding(TokenEncoding):
         fractions: Any = None,
     ) -> Any:
         self._check_fractions(inputs, positions, fractions)
-        positions, mask = self.place(
-            inputs, positions, start_index, segment_ids, mask
-        )
+        given = Tokens(positions, start_index, segment_ids, mask)
+        positions, start_index, _, mask = self.place(inputs, given)
         if fractions is not None:
             fractions = hide_masked(fractions, mask)
         if positions is None:

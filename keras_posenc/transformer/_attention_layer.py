@@ -1,5 +1,7 @@
-"""The bases of all layers that attend: their call and their output."""
+"""The bases of all layers that attend, and the masks of one call."""
 
+import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -7,8 +9,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
-from keras_posenc.keras_internals import layers_within
+from keras_posenc.keras_internals import (
+    has_static_shapes,
+    is_compiled_by_xla,
+    layers_within,
+)
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_integers,
@@ -17,15 +22,270 @@ from keras_posenc.ops.arguments import (
     check_real,
     check_shape,
 )
-from keras_posenc.ops.masks import Side, hide_masked, hide_padding, resolve_mask
+from keras_posenc.ops.cache import Slots
+from keras_posenc.ops.masks import (
+    Side,
+    combine_masks,
+    hide_masked,
+    hide_padding,
+    resolve_mask,
+)
 from keras_posenc.ops.named import ConfiguredLayer
 from keras_posenc.ops.positions import count_positions, counted_positions
-from keras_posenc.positional.attention_kinds import check_attention_position
-from keras_posenc.positional.attention_position import (
-    AttentionPosition,
-    check_position_axes,
-)
-from keras_posenc.transformer._context import Context, Memory
+from keras_posenc.positional.attention_position import check_position_axes
+from keras_posenc.transformer.specs import WITHIN
+
+
+class Packing:
+    """Packs `(batch, seq, dim)` into one row, `(1, tokens, dim)`, and back.
+
+    Layers that work token by token then skip padding, except for padding at
+    the start of a row: it is kept, so that unpacked padding always repeats a
+    token of its own row, never one of another row. Packing, unpacking and both
+    gradients are gathers: a scatter would take several times as long.
+
+    Args:
+        mask: Bool `(batch, seq)`, True for a token.
+        training: Whether gradients will be needed. If not, they are the
+            backend's gradients of a gather, which a saved graph keeps.
+    """
+
+    def __init__(self, mask: Any, *, training: bool | None = None) -> None:
+        self.training = bool(training)
+        self.shape = ops.shape(mask)
+        self.mask = ops.reshape(mask, (-1,))
+        index = ops.arange(ops.shape(self.mask)[0], dtype="int32")
+        begins = ops.equal(ops.arange(self.shape[1], dtype="int32"), 0)
+        packed = ops.reshape(ops.logical_or(mask, begins), (-1,))
+        # `sources`: for each packed token, its place in the batch. `places`:
+        # for each place, its packed token, or the last one before it.
+        counted = ops.cast(packed, "int32")
+        self.places = ops.cumsum(counted) - 1
+        # Not ops.nonzero, for which LiteRT has no operator.
+        sources = ops.segment_sum(
+            ops.where(packed, index, ops.zeros_like(index)),
+            self.places,
+            num_segments=ops.shape(self.mask)[0],
+        )
+        self.sources = sources[: ops.sum(counted)]
+
+    def pack(self, x: Any) -> Any:
+        """Returns `(1, tokens, dim)` of `(batch, seq, dim)`."""
+
+        def gradient(upstream: Any) -> Any:
+            return hide_padding(
+                ops.take(upstream, self.places, axis=0), self.mask
+            )
+
+        rows = self._take(_rows(x), self.sources, gradient)
+        return ops.expand_dims(rows, 0)
+
+    def unpack(self, x: Any) -> Any:
+        """Returns `(batch, seq, dim)` of `(1, tokens, dim)`.
+
+        Padding repeats some token of its own row. Attention must mask it: its
+        gradient counts as 0.
+        """
+
+        def gradient(upstream: Any) -> Any:
+            return ops.take(upstream, self.sources, axis=0)
+
+        rows = self._take(_rows(x), self.places, gradient)
+        return ops.reshape(rows, (*self.shape, x.shape[-1]))
+
+    def _take(self, x: Any, rows: Any, gradient: Any) -> Any:
+        if not self.training:
+            return ops.take(x, rows, axis=0)
+
+        def take(x: Any) -> Any:
+            def backward(*args: Any, upstream: Any = None) -> Any:
+                return gradient(args[0] if upstream is None else upstream)
+
+            return ops.take(x, rows, axis=0), backward
+
+        return ops.custom_gradient(take)(x)
+
+
+def _rows(x: Any) -> Any:
+    """Reshapes (..., dim) to (tokens, dim)."""
+    return ops.reshape(x, (-1, x.shape[-1]))
+
+
+@dataclasses.dataclass(eq=False)
+class Context:
+    """The masks of one call, and the packing that leaves padding out.
+
+    Attributes:
+        queries: The tokens that attend: those of the inputs.
+        keys: The tokens attended to; those of the inputs in self-attention.
+        batch: The batch size of the inputs.
+        attention_mask: As in a call, or None.
+        causal: Whether tokens do not attend to later ones.
+        memory: The memory of cross-attention, or None.
+        slots: The slots of the inputs in a cache, whose tokens are `keys`;
+            None without a cache.
+        window: How far tokens see; None for all.
+    """
+
+    queries: Side
+    keys: Side
+    _: dataclasses.KW_ONLY
+    batch: Any
+    attention_mask: Any = None
+    causal: bool = False
+    memory: "Memory | None" = None
+    slots: Slots | None = None
+    window: int | None = None
+    packing: Packing | None = None
+
+    def __post_init__(self) -> None:
+        self.mask = self._combine(self.queries, self.keys, self.attention_mask)
+        self._within: dict[int, Context] = {}
+
+    def within(self, window: int | None) -> "Context":
+        """Returns a context in which tokens see `window` tokens either way."""
+        if window is None:
+            return self
+        if window not in self._within:  # else another block has made it
+            self._within[window] = dataclasses.replace(self, window=window)
+        return self._within[window]
+
+    @property
+    def sees_windows_alone(self) -> bool:
+        """Whether no token needs the keys outside its window.
+
+        A token that an attention mask lets attend to nothing attends to all
+        tokens equally; and the keys in a cache have an order of their own.
+        """
+        return (
+            self.attention_mask is None
+            and self.window is not None
+            and self.slots is None
+            and self.keys is self.queries
+        )
+
+    def some(
+        self, rows: Any, columns: Any, positions: tuple[Any, Any]
+    ) -> tuple[Side, Side, Any]:
+        """Selects queries and keys by index, and combines their mask.
+
+        `columns` may be None for all keys; `positions` are those of all queries
+        and of all keys.
+        """
+        queries, keys = (
+            dataclasses.replace(side, positions=each)
+            for side, each in zip(
+                (self.queries, self.keys), positions, strict=True
+            )
+        )
+        queries = queries.some(rows)
+        if columns is not None:
+            keys = keys.some(columns)
+        attention_mask = None
+        if self.attention_mask is not None:
+            attention_mask = ops.take(self.attention_mask, rows, axis=1)
+        return queries, keys, self._combine(queries, keys, attention_mask)
+
+    def skip_padding(self, x: Any, training: bool | None) -> None:
+        """Packs the tokens, if the backend and the masks allow it.
+
+        A token that an attention mask lets attend to nothing attends to all
+        tokens equally, padding included: then nothing is packed. XLA has no
+        shapes that depend on masks, and would gain nothing.
+        """
+        if (
+            keras.config.backend() != "tensorflow"
+            or has_static_shapes()
+            or is_compiled_by_xla(x)
+        ):
+            return
+
+        def packing_of(tokens: Any, side: Side) -> Packing:
+            # One row of a mask may be for the whole batch.
+            shape = self.batch, side.length
+            return Packing(ops.broadcast_to(tokens, shape), training=training)
+
+        tokens = self.queries.tokens
+        if tokens is not None and self.attention_mask is None:
+            self.packing = packing_of(tokens, self.queries)
+        if self.memory is None:
+            return
+        across, keys = self.memory.context, self.memory.context.keys
+        across.packing = self.packing
+        if (
+            keys.tokens is not None
+            and across.attention_mask is None
+            and keys.segment_ids is None
+        ):
+            # In a memory with only padding all tokens are attended to.
+            some = ops.any(keys.tokens, axis=1, keepdims=True)
+            tokens = ops.logical_or(keys.tokens, ops.logical_not(some))
+            packing = packing_of(tokens, keys)
+            self.memory = Memory(across, packing.pack(self.memory.x), packing)
+
+    def mapped(self, change: Callable[[Any], Any]) -> "Context":
+        """Copies the context with other tensors, for gradients.
+
+        `change` is called with each tensor in turn, or None for one that is
+        absent.
+        """
+        made = copy.copy(self)
+        made._within = {}
+        made.queries = made.keys = dataclasses.replace(
+            self.queries, positions=change(self.queries.positions)
+        )
+        if self.keys is not self.queries:
+            made.keys = dataclasses.replace(
+                self.keys, positions=change(self.keys.positions)
+            )
+        if self.memory is not None:
+            made.memory = dataclasses.replace(
+                self.memory,
+                context=self.memory.context.mapped(change),
+                x=change(self.memory.x),
+            )
+        return made
+
+    def pack(self, x: Any) -> Any:
+        """Packs `(batch, seq, dim)` to `(1, tokens, dim)`, to skip padding."""
+        return x if self.packing is None else self.packing.pack(x)
+
+    def unpack(self, x: Any) -> Any:
+        """Unpacks what `pack` packed, to `(batch, seq, dim)`."""
+        return x if self.packing is None else self.packing.unpack(x)
+
+    def hide_padding(self, x: Any) -> Any:
+        """Replaces padded queries by zeros, in `(batch, seq, dim)`."""
+        tokens = self.queries.tokens
+        return x if tokens is None else hide_padding(x, tokens)
+
+    def _combine(self, queries: Side, keys: Side, attention_mask: Any) -> Any:
+        return combine_masks(
+            queries=queries,
+            keys=keys,
+            attention_mask=attention_mask,
+            causal=self.causal,
+            window=self.window,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """A sequence that another one attends to.
+
+    Attributes:
+        context: The inputs as queries, and the memory's tokens as keys.
+        x: `(batch, source, dim)`; None if its keys and values are cached.
+        packing: How `x` is packed, if it is.
+    """
+
+    context: Context
+    x: Any = None
+    packing: Packing | None = None
+
+
+_OF_TOKENS = ("positions", "start_index", "segment_ids")
+_MASKS = ("mask", "padding_mask", "attention_mask")
 
 
 class QuantizedWithin:
@@ -81,14 +341,16 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
     `attend(x, context, *, return_attention_scores, training)` on inputs in the
     compute dtype, and passes the context to the layers within; it sets
     `num_layers` if it returns the attention weights of more than one block.
+    `positions_within()` lists what uses the positions of the inputs.
     """
 
     hidden_arguments = frozenset({"context"})
+    arguments_within = WITHIN
 
     num_layers: int | None = None
     num_heads: int
-    attention_position: Any
     attend: Callable[..., Any]
+    positions_within: Callable[[], list[Any]]
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -112,55 +374,39 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
         training: bool | None = None,
         context: Context | None = None,
     ) -> Any:
+        return self.called(locals())
+
+    def called(self, given: Mapping[str, Any]) -> Any:
+        """Computes a call, of which `given` are the arguments by name."""
+        inputs, context = given["inputs"], given["context"]
         x = ops.cast(inputs, self.compute_dtype)
         if context is None:
-            context = self._context(
-                inputs,
-                positions=positions,
-                start_index=start_index,
-                segment_ids=segment_ids,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                mask=mask,
-            )
+            context = self.context_of(inputs, given)
             # Once for all layers within: then their padding stays finite.
             x = context.hide_padding(x)
         return self.attend(
             x,
             context,
-            return_attention_scores=return_attention_scores,
-            training=training,
+            return_attention_scores=given["return_attention_scores"],
+            training=given["training"],
         )
 
-    def _context(
-        self,
-        inputs: Any,
-        *,
-        attention_mask: Any,
-        use_causal_mask: bool,
-        mask: Any,
-        padding_mask: Any,
-        **of_tokens: Any,
-    ) -> Context:
+    def context_of(self, inputs: Any, given: Mapping[str, Any]) -> Context:
         """Checks the arguments of a call, and makes the context of them."""
-        mask = resolve_mask(mask, inputs)
-        self._check_call(
-            inputs,
-            attention_mask=attention_mask,
-            mask=mask,
-            padding_mask=padding_mask,
-            **of_tokens,
-        )
+        of_tokens = {name: given[name] for name in _OF_TOKENS}
+        masks = {name: given[name] for name in _MASKS}
+        masks["mask"] = resolve_mask(masks["mask"], inputs)
+        self._check_call(inputs, **of_tokens, **masks)
         batch, seq, _ = ops.shape(inputs)
-        masks = (mask, padding_mask)
-        side = side_of(self._positions_within(), seq, masks=masks, **of_tokens)
+        attention_mask = masks.pop("attention_mask")
+        within = [*self.positions_within(), *self.positions_across()]
+        side = side_of(within, seq, masks=masks.values(), **of_tokens)
         return Context(
             side,
             side,
             batch=batch,
             attention_mask=attention_mask,
-            causal=use_causal_mask,
+            causal=given["use_causal_mask"],
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
@@ -214,7 +460,8 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
         batch, seq, _ = inputs.shape
         axes = None
         if context is None:  # else it has the positions
-            axes = check_position_axes(self._positions_within(), positions)
+            within = [*self.positions_within(), *self.positions_across()]
+            axes = check_position_axes(within, positions)
         check_position_tensors(
             batch, seq, positions, start_index, segment_ids, mask, axes
         )
@@ -225,22 +472,19 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
             attention_mask=(check_mask, ("batch", "query", "key")),
         )
 
-    def _positions_within(self) -> list[Any]:
-        """Lists what uses the positions of the inputs."""
-        return listed(self.attention_position)
+    def positions_across(self) -> list[Any]:
+        """Lists what uses their positions and those of a memory."""
+        return []
 
 
 class DecodingLayer(AttentionLayer):
     """Base of the layers that take a sequence, and a memory to attend to.
 
     A subclass defines `attend` as for `AttentionLayer`, with the memory in the
-    context. It sets `attention_position` and `cross_attention_position`
-    (either may be a list), and `use_cross_attention`: whether it has weights
-    for a memory.
+    context, and `cross_attention`: None if it has no weights for a memory.
     """
 
-    cross_attention_position: Any
-    use_cross_attention: bool = True
+    cross_attention: Any
     memory_dim: int | None = None
 
     def call(
@@ -263,52 +507,36 @@ class DecodingLayer(AttentionLayer):
         training: bool | None = None,
         context: Context | None = None,
     ) -> Any:
-        x = ops.cast(inputs, self.compute_dtype)
-        if context is None:
-            context = self._context(
-                inputs,
-                positions=positions,
-                start_index=start_index,
-                segment_ids=segment_ids,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                mask=mask,
-            )
-            if memory is not None:
-                memory_mask = resolve_mask(memory_mask, memory)
-            of_memory = {
-                "memory_positions": memory_positions,
-                "memory_segment_ids": memory_segment_ids,
-                "memory_mask": memory_mask,
-                "memory_attention_mask": memory_attention_mask,
-            }
-            self._check_memory(inputs, memory, segment_ids, **of_memory)
-            if memory is not None:
-                keys = side_of(
-                    self._across(),
-                    ops.shape(memory)[1],
-                    positions=memory_positions,
-                    segment_ids=memory_segment_ids,
-                    masks=(memory_mask,),
-                )
-                memory = ops.cast(memory, self.compute_dtype)
-                if keys.tokens is not None:
-                    memory = hide_padding(memory, keys.tokens)
-                across = Context(
-                    context.queries,
-                    keys,
-                    batch=context.batch,
-                    attention_mask=memory_attention_mask,
-                )
-                context.memory = Memory(across, memory)
-            x = context.hide_padding(x)
-        return self.attend(
-            x,
-            context,
-            return_attention_scores=return_attention_scores,
-            training=training,
+        return self.called(locals())
+
+    def context_of(self, inputs: Any, given: Mapping[str, Any]) -> Context:
+        context = super().context_of(inputs, given)
+        memory = given["memory"]
+        of_memory = {x: given[x] for x in given if x.startswith("memory_")}
+        if memory is not None:
+            mask = resolve_mask(of_memory["memory_mask"], memory)
+            of_memory["memory_mask"] = mask
+        self._check_memory(inputs, memory, given["segment_ids"], **of_memory)
+        if memory is None:
+            return context
+        keys = side_of(
+            self.positions_across(),
+            ops.shape(memory)[1],
+            positions=of_memory["memory_positions"],
+            segment_ids=of_memory["memory_segment_ids"],
+            masks=(mask,),
         )
+        memory = ops.cast(memory, self.compute_dtype)
+        if keys.tokens is not None:
+            memory = hide_padding(memory, keys.tokens)
+        across = Context(
+            context.queries,
+            keys,
+            batch=context.batch,
+            attention_mask=of_memory["memory_attention_mask"],
+        )
+        context.memory = Memory(across, memory)
+        return context
 
     def compute_output_spec(
         self,
@@ -339,7 +567,7 @@ class DecodingLayer(AttentionLayer):
         """Raises `ValueError` for a memory that does not fit, or its masks."""
         name = f"{type(self).__name__} '{self.name}'"
         if memory is None:
-            if self.use_cross_attention:
+            if self.cross_attention is not None:
                 raise ValueError(
                     f"{name} attends to a memory: call it with `memory` of "
                     "shape (batch, source, dim), such as an encoder's outputs"
@@ -350,10 +578,10 @@ class DecodingLayer(AttentionLayer):
                         f"`{argument}` needs a `memory`. Received: no memory"
                     )
             return
-        if not self.use_cross_attention:
+        if self.cross_attention is None:
             raise ValueError(
-                f"{name} has use_cross_attention=False, and cannot be called "
-                "with `memory`"
+                f"{name} has cross_attention=None, and cannot be called with "
+                "`memory`"
             )
         batch, seq, dim = inputs.shape
         dtype = keras.backend.standardize_dtype(memory.dtype)
@@ -373,7 +601,9 @@ class DecodingLayer(AttentionLayer):
                 f"batch={batch}, dim={width}. Received: memory of shape {shape}"
             )
         axes = check_position_axes(
-            self._across(), given.get("memory_positions"), "memory_positions"
+            self.positions_across(),
+            given.get("memory_positions"),
+            "memory_positions",
         )
         if given.get("memory_segment_ids") is not None and segment_ids is None:
             raise ValueError(
@@ -394,12 +624,6 @@ class DecodingLayer(AttentionLayer):
             memory_attention_mask=(check_mask, ("batch", "query", "key")),
         )
 
-    def _across(self) -> list[Any]:
-        return listed(self.cross_attention_position)
-
-    def _positions_within(self) -> list[Any]:
-        return [*super()._positions_within(), *self._across()]
-
 
 def _check_each(
     given: Mapping[str, Any], sizes: Mapping[str, Any], **expected: Any
@@ -417,86 +641,8 @@ def _check_each(
             check(name, value)
 
 
-def check_cross_attention_position(
-    value: Any, dtype: Any, name: str = "attention_position"
-) -> AttentionPosition | None:
-    """Returns an `AttentionPosition` that makes sense between two sequences.
-
-    Raises:
-        ValueError: The position depends on the length of a sequence, on how
-            many keys come before a query, or on which of two tokens comes
-            first.
-    """
-    position = check_attention_position(value, dtype, name)
-    if position is None:
-        return None
-    for is_wrong, why in (
-        (
-            position.uses_length,
-            "depends on the length of a sequence, and cross-attention has two: "
-            "queries and keys would rotate differently",
-        ),
-        (
-            position.counts_keys,
-            "takes the position of a query for the number of keys before it. "
-            "In cross-attention that is the length of the memory: leave this "
-            "position out there, or give another one",
-        ),
-        (
-            position.causal_only
-            or position.steps is not None
-            or position.contextual_bias is not None,
-            "depends on the order of the tokens between a query and a key, "
-            "which cross-attention does not have: leave "
-            "`cross_attention_position` out, or give another one",
-        ),
-        (
-            getattr(position, "bidirectional", True) is False,
-            "with bidirectional=False distinguishes earlier keys from later "
-            "ones, and the tokens of a memory are neither",
-        ),
-    ):
-        if is_wrong:
-            raise ValueError(f"{name_of(position)} {why}")
-    return position
-
-
-def name_of(position: AttentionPosition) -> str:
-    """Names the class of a position, and its `rope_type` if it has one."""
-    kind = getattr(position, "rope_type", None)
-    return type(position).__name__ + (f" with rope_type={kind!r}" * bool(kind))
-
-
-def listed(positions: Any) -> list[Any]:
-    """Lists the positions of blocks: of one for all, a list, or None."""
-    if not isinstance(positions, list):
-        positions = [positions]
-    return [position for position in positions if position is not None]
-
-
-def by_block(
-    name: str, value: Any, num_layers: Any, check: Any
-) -> tuple[Any, list[Any]]:
-    """Checks one value for all blocks, or a list with one for each.
-
-    Returns:
-        What was given, checked, and a list with the value of each block.
-    """
-    count = check_positive_int("num_layers", num_layers)
-    if not isinstance(value, list | tuple):
-        checked = check(name, value)
-        return checked, [checked] * count
-    if len(value) != count:
-        raise ValueError(
-            f"`{name}` as a list must have one entry for each of "
-            f"the {count} blocks. Received: {len(value)} entries"
-        )
-    each = [check(name, x) for x in value]
-    return each, each
-
-
 def side_of(
-    within: Any,
+    within: list[Any],
     seq: Any,
     *,
     positions: Any = None,
@@ -506,17 +652,10 @@ def side_of(
 ) -> Side:
     """Makes a side of attention, with positions if a layer within needs them.
 
-    Args:
-        within: An `AttentionPosition`, None, or a list of such.
-        seq: The number of tokens.
-        positions: As in a call.
-        start_index: As in a call.
-        segment_ids: As in a call.
-        masks: Real tokens are those of all masks; each may be None.
+    Of several masks, some of them None, real tokens are those of all.
     """
     given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     tokens = functools.reduce(ops.logical_and, given) if given else None
-    within = listed(within)
     if not within:
         return Side(seq, tokens, None, segment_ids)
     # Padding may have NaN positions, and does not count towards the length.

@@ -65,15 +65,9 @@ def encoded_from_embeddings(
 ) -> Any:
     """Returns what an encoder makes of the embeddings of tokens.
 
-    The layers, and so the weights, are the encoder's own. Padding is at the
-    end.
-
-    Args:
-        model: An encoder of single texts: without `separator_id`.
-        embeddings: A symbolic tensor, `(batch, seq, any)`, as `looked_up`
-            makes it.
-        mask: A symbolic tensor, `(batch, seq)`, 1 for a token and 0 for
-            padding.
+    The layers, and so the weights, are the encoder's own, which is one of
+    single texts. Embeddings are symbolic, `(batch, seq, any)`, as `looked_up`
+    makes them; the mask, `(batch, seq)`, is 0 for padding, at the end.
     """
     width = model.embedding.output_dim
     counted = mask > 0.5

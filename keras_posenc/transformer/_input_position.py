@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_posenc.keras_internals import carried_mask
 from keras_posenc.ops.positions import positions_from_mask
-from keras_posenc.positional._merged_encoding import TokenEncoding
+from keras_posenc.positional._merged_encoding import TokenEncoding, Tokens
 from keras_posenc.positional.attention_kinds import advice_for
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.positional.position_embedding import PositionEmbedding
@@ -143,9 +143,7 @@ def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
         else ops.arange(length, dtype="int32")
     )
     inputs = ops.zeros((1, 1, width), position.compute_dtype)
-    table = position.encode(
-        inputs, ops.convert_to_tensor(counted), 0, None, None
-    )
+    table = position.encode(inputs, Tokens(ops.convert_to_tensor(counted)))
     if beyond:
         table = ops.pad(table, ((0, 1), (0, 0)), constant_values=np.nan)
     return ops.cast(table, position.compute_dtype)
@@ -162,7 +160,7 @@ def put_in_at(
             return position(x, positions=positions)
         # A call takes no positions then: the layer would count them itself.
         assert isinstance(position, TokenEncoding)
-        encoding = position.encode(x, positions, 0, None, None)
+        encoding = position.encode(x, Tokens(positions))
         encoding = ops.cast(encoding, position.compute_dtype)
         return position.merge(x, encoding, False)
     assert isinstance(position, TokenEncoding)

@@ -28,12 +28,12 @@ from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
-    name_of,
+    Context,
+    Memory,
     quantize_again,
     quantized_policies,
     side_of,
 )
-from keras_posenc.transformer._context import Context, Memory
 from keras_posenc.transformer._embeddings import (
     TokenEmbedding,
     embedded,
@@ -48,7 +48,8 @@ from keras_posenc.transformer._input_position import (
 )
 from keras_posenc.transformer._options import StackOptions, names_in
 from keras_posenc.transformer._sublayers import make_norm, normalized, project
-from keras_posenc.transformer.stacks import TransformerDecoder
+from keras_posenc.transformer.blocks import TransformerDecoder
+from keras_posenc.transformer.specs import WITHIN, name_of
 
 # The parts of a cache that have an entry for each row of the batch.
 _BY_ROW = ("tokens", "positions", "blocks")
@@ -62,6 +63,8 @@ class StackModel(NamedArguments, keras.Model):
     argument as an attribute, by `connect`.
     """
 
+    arguments_within = WITHIN
+
     def connect(
         self,
         inputs: Any,
@@ -72,12 +75,8 @@ class StackModel(NamedArguments, keras.Model):
     ) -> None:
         """Makes the Functional model, and keeps its arguments as attributes.
 
-        Args:
-            inputs: Its symbolic inputs.
-            outputs: Its symbolic outputs.
-            stack: The stack of blocks that has its options.
-            options: The other options of the model.
-            **kept: Its own arguments, checked, and its layers.
+        Options of the stack are read from it; `kept` are the model's own
+        arguments, checked, and its layers.
         """
         super().__init__(
             inputs=inputs,
@@ -149,7 +148,7 @@ def make_table(
 
 def norm_of(stack: AttentionLayer, name: str) -> keras.Layer:
     """Makes a norm of embeddings, of the kind of a stack's."""
-    return make_norm(stack.norm, stack.norm_epsilon, stack.dtype_policy, name)
+    return make_norm(stack.norm, stack.dtype_policy, name)
 
 
 def dropped(stack: AttentionLayer, x: Any, name: str) -> Any:
@@ -234,7 +233,7 @@ class DecodingModel(StackModel):
             elif not self._owns_caches(token_ids):
                 write = "copy"
         slots = Slots(
-            cache["slot"], count=count, length=length, write=write, real=mask
+            cache["slot"], count=count, length=length, how=write, real=mask
         )
         tokens = is_token(token_ids, self.target_pad_id)
         if mask is not None:
@@ -340,9 +339,8 @@ class DecodingModel(StackModel):
     def check_cacheable(self, max_length: Any) -> None:
         """Raises `ValueError` unless `max_length` tokens can be cached."""
         check_cacheable(self.target_input_position, max_length)
-        within = self.decoder.attention_position
-        for position in within if isinstance(within, list) else [within]:
-            if position is not None and position.uses_length:
+        for position in self.decoder.positions_within():
+            if position.uses_length:
                 raise ValueError(
                     f"{name_of(position)} cannot be cached: how it encodes a "
                     "token depends on how long the text becomes, and a cache "
@@ -374,7 +372,7 @@ class DecodingModel(StackModel):
     ) -> Memory:
         tokens = cache["memory_tokens"]
         keys = side_of(
-            self.decoder.cross_attention_position,
+            self.decoder.positions_across(),
             ops.shape(tokens)[1],
             masks=(tokens,),
         )
@@ -382,7 +380,7 @@ class DecodingModel(StackModel):
 
     def _check_cache(self, cache: Any) -> None:
         parts = {"slot", "tokens", "positions", "blocks"}
-        if self.decoder.use_cross_attention:
+        if self.decoder.cross_attention is not None:
             parts |= {"memory", "memory_tokens"}
         names = set(cache) if isinstance(cache, dict) else set()
         if names - {"encoding"} != parts:

@@ -5,29 +5,33 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
+from keras_posenc.keras_internals import (
+    has_static_shapes,
+    is_compiled_by_xla,
+    traced_once,
+)
 from keras_posenc.ops.arguments import check_sequence_shape
-from keras_posenc.ops.attention import swap_heads
+from keras_posenc.ops.attention import (
+    attend,
+    attention_weights,
+    in_blocks,
+    swap_heads,
+    weighted_values,
+)
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.masks import Side
-from keras_posenc.ops.named import keep_arguments, or_none
-from keras_posenc.positional.attention_kinds import check_attention_position
+from keras_posenc.ops.named import keep_arguments
+from keras_posenc.ops.recomputable import recomputed
 from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._attending import (
-    attend_between,
-    check_causal,
-    places_of,
-    rotated,
-    steps_of,
-)
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
+    Context,
     DecodingLayer,
-    check_cross_attention_position,
+    Memory,
+    Packing,
 )
-from keras_posenc.transformer._context import Context, Memory, Packing
 from keras_posenc.transformer._options import (
-    AttentionOptions,
+    ProjectionOptions,
     for_keras,
     keep_options,
     with_options,
@@ -38,6 +42,12 @@ from keras_posenc.transformer._sublayers import (
     normalized_heads,
     project,
 )
+from keras_posenc.transformer.specs import (
+    Attention,
+    Norm,
+    check_across,
+    check_attention,
+)
 
 
 class _MultiHead(AttentionLayer):
@@ -45,21 +55,23 @@ class _MultiHead(AttentionLayer):
 
     hidden_arguments = AttentionLayer.hidden_arguments | {"check"}
 
-    num_key_value_heads: Any
+    norm_epsilon: float
 
     def __init__(
         self,
         num_heads: int,
-        attention_position: Any,
+        attention: Any,
+        norm_epsilon: float,
         check: Any,
-        **options: Unpack[AttentionOptions],
+        **options: Unpack[ProjectionOptions],
     ) -> None:
         super().__init__(**for_keras(options))
-        keep_options(self, AttentionOptions, options)
-        self.attention_position = check(attention_position, self.dtype_policy)
-        self.num_heads = check_positive_int("num_heads", num_heads)
-        if self.num_key_value_heads is None:
-            self.num_key_value_heads = self.num_heads
+        keep_options(self, ProjectionOptions, options)
+        keep_arguments(self, locals())
+        self.attention = spec = check("attention", attention, self.dtype_policy)
+        # Keras finds the layers that are attributes.
+        self.attention_position = spec.position
+        self.num_key_value_heads = spec.num_key_value_heads or self.num_heads
         if self.num_heads % self.num_key_value_heads:
             raise ValueError(
                 "`num_key_value_heads` must divide `num_heads`. Received: "
@@ -67,19 +79,25 @@ class _MultiHead(AttentionLayer):
                 f"num_heads={num_heads}"
             )
         self.query_norm = self.key_norm = None
-        if self.query_key_norm:
+        if spec.query_key_norm:
+            norm = Norm("rms", epsilon=self.norm_epsilon)
             self.query_norm, self.key_norm = (
-                make_norm("rms", self.norm_epsilon, self.dtype_policy, name)
+                make_norm(norm, self.dtype_policy, name)
                 for name in ("query_norm", "key_norm")
             )
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
 
+    def _position(self) -> list[Any]:
+        """Lists the position, if there is one."""
+        position = self.attention_position
+        return [] if position is None else [position]
+
     def _head_width(self, dim: int) -> int:
         """Returns the width of one head, on inputs of width `dim`."""
-        if self.head_dim is not None:
-            return int(self.head_dim)
+        if self.attention.head_dim is not None:
+            return int(self.attention.head_dim)
         if dim % self.num_heads:
             raise ValueError(
                 f"{type(self).__name__} '{self.name}': `num_heads` must divide "
@@ -93,7 +111,7 @@ class _MultiHead(AttentionLayer):
     ) -> None:
         """Makes a projection to heads, once the width is known."""
         layer = make_dense(
-            self, heads * head_dim, name, use_bias=self.query_key_value_bias
+            self, heads * head_dim, name, use_bias=self.attention.use_bias
         )
         setattr(self, name, layer)
         layer.build(input_shape)
@@ -109,7 +127,8 @@ class _MultiHead(AttentionLayer):
             (self.key_norm, self.num_key_value_heads),
         ):
             if norm is not None:
-                several = heads if self.query_key_norm == "all" else 1
+                is_of_all = self.attention.query_key_norm == "all"
+                several = heads if is_of_all else 1
                 norm.build((None, None, several * head_dim))
         position = self.attention_position
         if position is not None and not position.built:
@@ -118,7 +137,7 @@ class _MultiHead(AttentionLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-@with_options(AttentionOptions, dropout=0.0)
+@with_options(ProjectionOptions, dropout=0.0)
 class SelfAttention(_MultiHead):
     """Every token attends to the tokens of its own sequence.
 
@@ -130,20 +149,18 @@ class SelfAttention(_MultiHead):
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        attention_position: An `AttentionPosition`, the name of a kind, such as
-            `"rotary"`, `"alibi"` or `"t5"`, or None.
-        attention_window: How many tokens a token sees on either side of
-            itself, counted in the row; None for all.
-        **options: As for `AttentionOptions`.
+            the `head_dim` of `attention` is given.
+        attention: An `Attention`, or a position alone, such as `"rotary"`.
+        norm_epsilon: Added to the variance in norms of queries and keys.
+        **options: As for `ProjectionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: Positions of the tokens, for `attention_position`: `(seq,)`
+        positions: Positions of the tokens, for that of `attention`: `(seq,)`
             or `(batch, seq)`, integers or floats; 0, 1, 2 ... by default, from
             0 again in each segment of `segment_ids`. Positions of padding do
-            not matter; a token at position NaN gives NaN. Without an
-            `attention_position` they have no effect.
+            not matter; a token at position NaN gives NaN. Without a position
+            in `attention` they have no effect.
         start_index: Where counting starts instead of 0, in each segment too:
             an integer or `(batch,)` integers. Not together with `positions`.
         segment_ids: Integers `(batch, seq)`: a token of a packed row attends
@@ -172,33 +189,28 @@ class SelfAttention(_MultiHead):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> attention = kp.SelfAttention(num_heads=4, num_key_value_heads=2)
-    >>> tuple(attention(np.ones((2, 10, 16), "float32")).shape)
+    >>> layer = kp.SelfAttention(num_heads=4, attention="rotary")
+    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
     (2, 10, 16)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
-        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
-          heads)
-        - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150) (windows)
-        - [Henry et al., 2020](https://arxiv.org/abs/2010.04245) (norms of
-          queries and keys)
     """
 
     def __init__(
         self,
         num_heads: int,
         *,
-        attention_position: AttentionPosition | str | None = None,
-        attention_window: int | None = None,
-        **options: Unpack[AttentionOptions],
+        attention: Attention | AttentionPosition | str | None = None,
+        norm_epsilon: float = 1e-5,
+        **options: Unpack[ProjectionOptions],
     ) -> None:
         super().__init__(
-            num_heads, attention_position, check_attention_position, **options
+            num_heads, attention, norm_epsilon, check_attention, **options
         )
-        self.attention_window = or_none(check_positive_int)(
-            "attention_window", attention_window
-        )
+
+    def positions_within(self) -> list[Any]:
+        return self._position()
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
@@ -222,7 +234,7 @@ class SelfAttention(_MultiHead):
         position = self.attention_position
         check_causal(position, context)
         steps = steps_of(position, x, context, self.num_heads)
-        context = context.within(self.attention_window)
+        context = context.within(self.attention.window)
         return attend_between(
             self,
             rotated(position, query, context.queries),
@@ -269,7 +281,7 @@ class SelfAttention(_MultiHead):
         steps = steps_of(position, x, context, self.num_heads)
         if steps is not None:
             new["steps"] = steps
-        context = context.within(self.attention_window)
+        context = context.within(self.attention.window)
         cache = {
             name: slots.write(cache[name], each, axis=2)
             for name, each in new.items()
@@ -311,7 +323,7 @@ class SelfAttention(_MultiHead):
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-@with_options(AttentionOptions, dropout=0.0)
+@with_options(ProjectionOptions, dropout=0.0)
 class CrossAttention(_MultiHead, DecodingLayer):
     """Every token attends to the tokens of a memory, such as encoder outputs.
 
@@ -321,24 +333,23 @@ class CrossAttention(_MultiHead, DecodingLayer):
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        attention_position: An `AttentionPosition`, which gets the positions of
-            queries in the inputs and of keys in the memory; the name of a
-            kind, such as `"rotary"`; or None. Not allowed are those that
-            depend on the length of a row (a `RotaryEmbedding` of the type
-            `"dynamic"` or `"longrope"`), those that count keys by the position
-            of the query (`ScalableSoftmax`, `AttentionTemperature`), and those
-            that distinguish earlier keys from later ones
-            (`bidirectional=False`).
+            the `head_dim` of `attention` is given.
+        attention: An `Attention` without a window, or a position alone. The
+            position gets positions of queries in the inputs and of keys in the
+            memory. Not allowed are those that depend on the length of a row (a
+            `RotaryEmbedding` of the type `"dynamic"` or `"longrope"`), those
+            that count keys by the position of the query (`ScalableSoftmax`,
+            `AttentionTemperature`), and those that distinguish earlier keys
+            from later ones (`bidirectional=False`).
         memory_dim: Width of the memory; by default that of the inputs.
-        **options: As for `AttentionOptions`.
+        norm_epsilon: Added to the variance in norms of queries and keys.
+        **options: As for `ProjectionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
         memory: Float tensor of shape `(batch, source, memory_dim)`.
-        positions: Positions of the tokens of the inputs, as in `SelfAttention`.
-        start_index: Where their counting starts, as in `SelfAttention`.
-        segment_ids: Integers `(batch, seq)`, of packed rows.
+        positions, start_index, segment_ids, mask, padding_mask: Of the tokens
+            of the inputs, as in `SelfAttention`.
         memory_positions: Positions of the tokens of the memory, `(source,)` or
             `(batch, source)`; 0, 1, 2 ... by default.
         memory_segment_ids: Integers `(batch, source)`: a token attends to
@@ -348,10 +359,6 @@ class CrossAttention(_MultiHead, DecodingLayer):
         attention_mask: Bool `(batch, seq, source)`: which query may attend to
             which key. A query that may attend to nothing attends to all keys
             equally.
-        mask: Bool `(batch, seq)`, which tokens of the inputs are real; by
-            default the mask that they carry. Padding is replaced by zeros.
-        padding_mask: The same as `mask`. With both, real tokens are those of
-            both.
         return_attention_scores: Whether to return the weights as well.
         training: Whether dropout is active.
 
@@ -374,18 +381,22 @@ class CrossAttention(_MultiHead, DecodingLayer):
         self,
         num_heads: int,
         *,
-        attention_position: AttentionPosition | str | None = None,
+        attention: Attention | AttentionPosition | str | None = None,
         memory_dim: int | None = None,
-        **options: Unpack[AttentionOptions],
+        norm_epsilon: float = 1e-5,
+        **options: Unpack[ProjectionOptions],
     ) -> None:
         super().__init__(
-            num_heads,
-            attention_position,
-            check_cross_attention_position,
-            **options,
+            num_heads, attention, norm_epsilon, check_across, **options
         )
-        self.cross_attention_position = self.attention_position
+        self.cross_attention = self.attention
         keep_arguments(self, locals())
+
+    def positions_within(self) -> list[Any]:
+        return []
+
+    def positions_across(self) -> list[Any]:
+        return self._position()
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
@@ -415,22 +426,14 @@ class CrossAttention(_MultiHead, DecodingLayer):
         mask: Any = None,
         training: bool | None = None,
     ) -> Any:
-        return super().call(
-            inputs,
-            memory=memory,
-            positions=positions,
-            start_index=start_index,
-            segment_ids=segment_ids,
-            padding_mask=padding_mask,
-            use_causal_mask=False,
-            memory_positions=memory_positions,
-            memory_segment_ids=memory_segment_ids,
-            memory_mask=memory_mask,
-            memory_attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            mask=mask,
-            training=training,
-        )
+        given = {
+            **locals(),
+            "attention_mask": None,
+            "memory_attention_mask": attention_mask,
+            "use_causal_mask": False,
+            "context": None,
+        }
+        return self.called(given)
 
     def compute_output_spec(
         self,
@@ -519,3 +522,295 @@ class CrossAttention(_MultiHead, DecodingLayer):
             return_attention_scores=return_attention_scores,
             training=training,
         )
+
+
+def rotated(
+    position: AttentionPosition | None, x: Any, side: Side, hook: str = "rotate"
+) -> Any:
+    """Rotates queries, or keys, by the positions of their tokens."""
+    if position is None:
+        return x
+    hook = hook if getattr(position, hook) else "rotate"
+    turned = position.turned(hook, x, side.positions, side.known)
+    expected = *x.shape[:-1], x.shape[-1] * position.widening
+    turned = _check_hook(position, hook, turned, expected, broadcasts=False)
+    return x if turned is None else ops.cast(turned, x.dtype)
+
+
+def steps_of(
+    position: AttentionPosition | None, x: Any, context: Context, heads: int
+) -> Any:
+    """Returns the steps of the inputs' tokens, as a cache keeps them.
+
+    `(batch, heads, seq, 1)`, 0 for padding; None without the hook `steps`. The
+    inputs, `(batch, seq, dim)`, are packed if the context is.
+    """
+    if position is None or position.steps is None:
+        return None
+    expected = (*x.shape[:2], heads)
+    steps = _check_hook(
+        position, "steps", position.steps(x), expected, broadcasts=False
+    )
+    if steps is None:
+        return None
+    # (batch, seq, heads) -> (batch, heads, seq, 1)
+    steps = ops.transpose(context.unpack(steps), (0, 2, 1))
+    tokens = context.queries.tokens
+    if tokens is not None:
+        steps = ops.where(
+            ops.expand_dims(tokens, 1), steps, ops.zeros_like(steps)
+        )
+    return ops.expand_dims(steps, -1)
+
+
+def places_of(steps: Any, queries: Side, keys: Side) -> tuple[Any, ...]:
+    """Returns the places of queries and keys, two of `(batch, heads, seq)`.
+
+    None without the steps of the keys, `(batch, heads, key, 1)`. The queries
+    are among the keys, which are in the order of their `index`.
+    """
+    if steps is None:
+        return ()
+    places = ops.cumsum(ops.squeeze(steps, -1), axis=-1)
+    if queries is keys:
+        return places, places
+    # New tokens of a full cache have no slot: their outputs do not matter.
+    slots = ops.minimum(queries.index, keys.length - 1)
+    return ops.take(places, slots, axis=-1), places
+
+
+def check_causal(position: AttentionPosition | None, context: Context) -> None:
+    """Raises `ValueError` for a causal position where later tokens are seen."""
+    if position is None or not position.causal_only:
+        return
+    if not (context.causal or context.slots is not None):
+        raise ValueError(
+            f"{type(position).__name__} is for causal attention. Call the "
+            "layer or model with `use_causal_mask=True`, or use a decoder"
+        )
+
+
+def attend_between(
+    layer: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    context: Context,
+    *,
+    places: tuple[Any, ...] = (),
+    return_attention_scores: bool,
+    training: bool | None,
+) -> Any:
+    """Attends, and projects to the layer's outputs.
+
+    `(batch, query, units)`, packed if the context is; with
+    `return_attention_scores` a pair of it and the weights. Queries are scaled,
+    and they and the keys rotated; `places` is what `places_of` returned.
+    """
+    seed = None
+    if layer.dropout and training:
+        seed = layer.dropout_layer.seed_generator.next()
+    heads = (query, key, value, *places)
+    between = context.queries, context.keys, context.mask
+
+    def by_size(*heads: Any) -> Any:
+        return _by_size(layer, context, seed, training, *heads)
+
+    weights = None
+    if return_attention_scores:
+        attended, weights = _weighed(layer, between, seed, *heads)
+    elif has_static_shapes():
+        attended = _attended(layer, between, seed, *heads)
+    elif training or isinstance(context.queries.length, int):
+        attended = by_size(*heads)
+    else:  # the graph has both ways
+        names = id(layer.attention_position), id(context.keys), context.window
+        attended = traced_once(
+            by_size,
+            *heads,
+            known=context.queries.known,
+            key=("attention", *names),
+        )
+    # (batch, heads, query, head_dim) -> (batch, query, dim)
+    attended = swap_heads(attended)
+    outer = (context.batch, context.queries.length)
+    dim = query.shape[1] * value.shape[-1]
+    if context.packing is None:
+        attended = ops.reshape(attended, (-1, dim))
+        outputs = project(layer.output_projection, attended, outer)
+    else:
+        attended = ops.reshape(attended, (*outer, dim))
+        outputs = project(layer.output_projection, context.pack(attended))
+    return (outputs, weights) if return_attention_scores else outputs
+
+
+def _attended(layer: Any, between: Any, seed: Any, *heads: Any) -> Any:
+    """Attends without returning weights.
+
+    `between` are the sides of queries and keys, and the mask; `heads` the
+    queries, keys and values, and the places of `places_of`.
+    """
+    position = layer.attention_position
+    if seed is None and (position is None or position.values is None):
+        bias = _bias(position, between, *heads)
+        return attend(*heads[:3], mask=between[2], bias=bias)
+    return _weighed(layer, between, seed, *heads)[0]
+
+
+def _by_size(
+    layer: Any,
+    context: Context,
+    seed: Any,
+    training: bool | None,
+    query: Any,
+    key: Any,
+    value: Any,
+    *places: Any,
+) -> Any:
+    """Attends as `_attended`, with many queries in blocks."""
+    position = layer.attention_position
+    values = []
+    if position is not None and training:  # gradients need a read outside loops
+        values = [(each, each.value) for each in position.variables]
+
+    def some(rows: Any, columns: Any) -> Any:
+        def of_rows(positions: Any, key_positions: Any, *heads: Any) -> Any:
+            between = context.some(rows, columns, (positions, key_positions))
+            own = None
+            if seed is not None:  # one for each block
+                own = seed + ops.cast(ops.stack([rows[0], 0]), seed.dtype)
+            return _attended(layer, between, own, *heads)
+
+        near = key, value, *places[1:]
+        if columns is not None:
+            near = tuple(ops.take(x, columns, axis=2) for x in near)
+        given = (
+            context.queries.positions,
+            context.keys.positions,
+            ops.take(query, rows, axis=2),
+            *near[:2],
+            *(ops.take(x, rows, axis=2) for x in places[:1]),
+            *near[2:],
+        )
+        if not training:
+            return of_rows(*given)
+        return recomputed(of_rows, *given, values=values)
+
+    between = context.queries, context.keys, context.mask
+    return in_blocks(
+        (
+            context.batch,
+            query.shape[1],
+            context.queries.length,
+            value.shape[-1],
+        ),
+        keys=context.keys.length,
+        window=context.window if context.sees_windows_alone else None,
+        dtype=query.dtype,
+        is_trained=bool(training),
+        is_compiled=is_compiled_by_xla(query),
+        all_at_once=lambda: _attended(
+            layer, between, seed, query, key, value, *places
+        ),
+        some=some,
+    )
+
+
+def _weighed(
+    layer: Any,
+    between: Any,
+    seed: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    *places: Any,
+) -> tuple[Any, Any]:
+    """Attends, and returns the attention weights too."""
+    queries, keys, mask = between
+    position = layer.attention_position
+    bias = _bias(position, between, query, key, value, *places)
+    weights = attention_weights(query, key, mask=mask, bias=bias)
+    dropped = weights
+    if seed is not None:
+        dropped = keras.random.dropout(
+            weights, layer.dropout, seed=_Drawn(seed)
+        )
+    attended = weighted_values(dropped, value)
+    if position is not None and position.values is not None:
+        addition = _check_hook(
+            position,
+            "values",
+            position.values(dropped, queries.positions, keys.positions),
+            (*query.shape[:3], value.shape[-1]),
+        )
+        if addition is not None:
+            attended += ops.cast(addition, layer.compute_dtype)
+    return attended, weights
+
+
+class _Drawn(keras.random.SeedGenerator):
+    """A seed that has been drawn already, as Keras takes it."""
+
+    # Needed by Keras's PyTorch backend, whose dropout ignores the seed.
+    _initial_seed = None
+
+    def __init__(self, seed: Any) -> None:
+        self._seed = seed  # without a variable, which the base class has
+
+    def next(self, ordered: bool = True) -> Any:
+        return self._seed
+
+
+def _bias(
+    position: AttentionPosition | None,
+    between: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    *places: Any,
+) -> Any:
+    """Returns the terms that a position adds to the scores, or None."""
+    if position is None:
+        return None
+    queries, keys, mask = between
+    shape = (*query.shape[:3], key.shape[2])
+    bias = None
+    if position.bias is not None:
+        bias = position.bias(query, key, queries.positions, keys.positions)
+        bias = _check_hook(position, "bias", bias, shape)
+    if position.contextual_bias is not None:
+        more = position.contextual_bias(
+            query, key, mask, *(places or (None, None))
+        )
+        more = _check_hook(position, "contextual_bias", more, shape)
+        bias = more if bias is None else bias + more
+    return bias
+
+
+def _check_hook(
+    position: AttentionPosition,
+    hook: str,
+    result: Any,
+    expected: Any,
+    broadcasts: bool = True,
+) -> Any:
+    """Returns a hook's result; raise `ValueError` if its shape is wrong.
+
+    Broadcasting would often accept another shape without an error.
+    """
+    if result is None:  # it adds nothing in this call
+        return None
+    result = ops.convert_to_tensor(result)
+    if len(result.shape) == 0 and broadcasts:
+        return result
+    shape, expected = tuple(result.shape), tuple(expected)
+    if len(shape) == len(expected) and all(
+        size is None or wanted in (None, size) or (broadcasts and size == 1)
+        for size, wanted in zip(shape, expected, strict=True)
+    ):
+        return result
+    raise ValueError(
+        f"The hook `{hook}` of {type(position).__name__} '{position.name}' "
+        f"must return {'what broadcasts to ' * broadcasts}shape {expected}. "
+        f"Received: shape {shape}"
+    )

@@ -1,6 +1,7 @@
 """The blocks of encoder and decoder."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Unpack
 
 import keras
@@ -8,10 +9,8 @@ from keras import ops
 
 from keras_posenc.checks import check_bool
 from keras_posenc.ops.arguments import (
-    check_inputs,
-    check_mask,
     check_sequence_shape,
-    check_shape,
+    check_tokens,
 )
 from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.masks import hide_padding
@@ -19,15 +18,16 @@ from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
+    Context,
     DecodingLayer,
     QuantizedWithin,
-    check_cross_attention_position,
+    side_of,
 )
-from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._options import (
-    AttentionOptions,
     BlockOptions,
     FeedForwardOptions,
+    ProjectionOptions,
+    StackOptions,
     for_keras,
     for_sublayer,
     keep_options,
@@ -41,6 +41,16 @@ from keras_posenc.transformer._sublayers import (
     project,
 )
 from keras_posenc.transformer.attention import CrossAttention, SelfAttention
+from keras_posenc.transformer.specs import (
+    Attention,
+    Attentions,
+    across_like,
+    by_block,
+    check_across,
+    check_attention,
+    check_norm,
+    is_same,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -112,7 +122,7 @@ class FeedForward(ConfiguredLayer, QuantizedWithin, keras.Layer):
     def call(
         self, inputs: Any, *, training: bool | None = None, mask: Any = None
     ) -> Any:
-        self._check_call(inputs, mask)
+        check_tokens(self, inputs, mask)
         if mask is not None:
             inputs = hide_padding(inputs, ops.cast(mask, "bool"))
         outer = outer_sizes(inputs)
@@ -128,15 +138,8 @@ class FeedForward(ConfiguredLayer, QuantizedWithin, keras.Layer):
     def compute_output_spec(
         self, inputs: Any, *, training: Any = None, mask: Any = None
     ) -> Any:
-        self._check_call(inputs, mask)
+        check_tokens(self, inputs, mask)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-
-    def _check_call(self, inputs: Any, mask: Any) -> None:
-        check_inputs(self, inputs)
-        batch, seq, _ = inputs.shape
-        sizes = {"batch": batch, "seq": seq}
-        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
-        check_mask("mask", mask)
 
 
 _PARTS = ("attention", "cross_attention", "feed_forward")
@@ -147,24 +150,25 @@ class Block(AttentionLayer):
 
     Args:
         num_heads: Number of heads.
-        attention_position: Position in the self-attention.
-        attention_window: Window of the self-attention.
-        across: Options of the cross-attention; None for a block without one.
+        attention: That of the self-attention.
+        cross_attention: That of the cross-attention, or `"same"`; None for a
+            block without one.
+        memory_dim: As `CrossAttention` takes it.
         **options: All of `BlockOptions`.
     """
 
     hidden_arguments = AttentionLayer.hidden_arguments | {
-        "attention_window",  # an argument of the encoder's constructor
-        "across",
+        "cross_attention",  # arguments of the decoder's constructor
+        "memory_dim",
     }
 
     def __init__(
         self,
         num_heads: int,
         *,
-        attention_position: AttentionPosition | str | None,
-        attention_window: int | None = None,
-        across: dict[str, Any] | None = None,
+        attention: Any,
+        cross_attention: Any = None,
+        memory_dim: int | None = None,
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__(**for_keras(options))
@@ -181,22 +185,21 @@ class Block(AttentionLayer):
                 name=name,
             )
 
-        self.attention = make(
-            SelfAttention,
-            "attention",
-            AttentionOptions,
-            num_heads,
-            attention_position=attention_position,
-            attention_window=attention_window,
-        )
+        def make_attention(kind: Any, name: str, value: Any, **own: Any) -> Any:
+            own |= {"attention": value, "norm_epsilon": self.norm.epsilon}
+            return make(kind, name, ProjectionOptions, num_heads, **own)
+
+        dtype = self.dtype_policy
+        spec = check_attention("attention", attention, dtype)
+        self.attention = make_attention(SelfAttention, "attention", spec)
         self.cross_attention = None
-        if across is not None:
-            self.cross_attention = make(
-                CrossAttention,
-                "cross_attention",
-                AttentionOptions,
-                num_heads,
-                **across,
+        if cross_attention is not None:
+            name = "cross_attention"
+            if is_same(cross_attention):
+                cross_attention = across_like(spec)
+            across = check_across(name, cross_attention, dtype)
+            self.cross_attention = make_attention(
+                CrossAttention, name, across, memory_dim=memory_dim
             )
         self.feed_forward = make(
             FeedForward,
@@ -205,24 +208,37 @@ class Block(AttentionLayer):
             self.intermediate_dim,
         )
         self.num_heads = self.attention.num_heads
-        self.num_key_value_heads = self.attention.num_key_value_heads
-        self.attention_position = self.attention.attention_position
-        self.attention_window = self.attention.attention_window
+        at = self.norm.at
         for part in _PARTS:
-            is_first = self.norm_at == "between" and part == "attention"
+            is_first = at == "between" and part == "attention"
             for kind, is_there in (
-                ("norm", self.norm_at != "output" and not is_first),
-                ("output_norm", "output" in self.norm_at),
+                ("norm", at != "output" and not is_first),
+                ("output_norm", "output" in at),
             ):
                 norm, name = None, f"{part}_{kind}"
                 if is_there and getattr(self, part) is not None:
-                    norm = make_norm(
-                        self.norm, self.norm_epsilon, self.dtype_policy, name
-                    )
+                    norm = make_norm(self.norm, dtype, name)
                 setattr(self, name, norm)
         self.dropout_layer = keras.layers.Dropout(
-            self.dropout, dtype=self.dtype_policy, name="dropout"
+            self.dropout, dtype=dtype, name="dropout"
         )
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        # The attributes are the layers that were made of the specs.
+        for name in ("attention", "cross_attention"):
+            layer = getattr(self, name)
+            if name in config and layer is not None:
+                spec = layer.attention
+                config[name] = keras.saving.serialize_keras_object(spec)
+        return config
+
+    def positions_within(self) -> list[Any]:
+        return list(self.attention.positions_within())
+
+    def positions_across(self) -> list[Any]:
+        across = self.cross_attention
+        return [] if across is None else across.positions_across()
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
@@ -265,7 +281,7 @@ class Block(AttentionLayer):
 
         `attend` takes one of the block's attentions, and its inputs.
         """
-        is_after = "after" in self.norm_at
+        is_after = "after" in self.norm.at
         for part, norm, output_norm in self._parts():
             outputs = x if is_after else normalized(norm, x)
             if part is self.feed_forward:  # has its own dropout
@@ -297,16 +313,13 @@ class TransformerEncoderBlock(Block):
     """Self-attention and feed-forward, each with a residual and a norm.
 
     Post-norm, as in the paper: `x = norm(x + attention(x))`. Pre-norm
-    (`norm_at="before"`), which trains more steadily when deep:
+    (`norm="before"`), which trains more steadily when deep:
     `x = x + attention(norm(x))`.
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        attention_position: An `AttentionPosition`, the name of a kind, such as
-            `"rotary"`, `"alibi"` or `"t5"`, or None.
-        attention_window: How many tokens a token sees on either side of
-            itself; None for all.
+            the `head_dim` of `attention` is given.
+        attention: An `Attention`, or a position alone, such as `"rotary"`.
         **options: As for `BlockOptions`.
 
     Call arguments: those of `SelfAttention`.
@@ -326,23 +339,16 @@ class TransformerEncoderBlock(Block):
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762) (post-norm)
         - [Xiong et al., 2020](https://arxiv.org/abs/2002.04745) (pre-norm)
-        - [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467) (RMS)
     """
 
     def __init__(
         self,
         num_heads: int = 8,
         *,
-        attention_position: AttentionPosition | str | None = None,
-        attention_window: int | None = None,
+        attention: Attention | AttentionPosition | str | None = None,
         **options: Unpack[BlockOptions],
     ) -> None:
-        super().__init__(
-            num_heads,
-            attention_position=attention_position,
-            attention_window=attention_window,
-            **options,
-        )
+        super().__init__(num_heads, attention=attention, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -351,20 +357,18 @@ class TransformerDecoderBlock(Block, DecodingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Each with a residual and a norm. Post-norm, as in the paper:
-    `x = norm(x + attention(x))`; pre-norm (`norm_at="before"`):
+    `x = norm(x + attention(x))`; pre-norm (`norm="before"`):
     `x = x + attention(norm(x))`.
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        use_cross_attention: Whether the block attends to a memory. If not, it
-            is that of a decoder-only model, and is called without `memory`.
-        attention_position: An `AttentionPosition` of the self-attention, the
-            name of a kind, such as `"rotary"`, or None.
-        attention_window: How many tokens a token sees before itself, besides
-            itself; None for all.
-        cross_attention_position: That of the cross-attention, as
-            `CrossAttention` takes it, or None.
+            the `head_dim` of `attention` is given.
+        attention: The self-attention: an `Attention`, or a position alone,
+            such as `"rotary"`.
+        cross_attention: The attention to a memory, as `CrossAttention` takes
+            it; `"same"` for that of `attention` without position and window;
+            or None for the block of a decoder-only model, which is called
+            without `memory`.
         memory_dim: Width of the memory; by default that of the inputs.
         **options: As for `BlockOptions`.
 
@@ -398,42 +402,22 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         self,
         num_heads: int = 8,
         *,
-        use_cross_attention: bool = True,
-        attention_position: AttentionPosition | str | None = None,
-        attention_window: int | None = None,
-        cross_attention_position: AttentionPosition | str | None = None,
+        attention: Attention | AttentionPosition | str | None = None,
+        cross_attention: Attention | AttentionPosition | str | None = "same",
         memory_dim: int | None = None,
         **options: Unpack[BlockOptions],
     ) -> None:
-        for name, value in (
-            ("cross_attention_position", cross_attention_position),
-            ("memory_dim", memory_dim),
-        ):
-            if value is not None and use_cross_attention is False:
-                raise ValueError(
-                    f"`{name}` needs use_cross_attention=True. "
-                    f"Received: {name}={value!r}"
-                )
-        across = None
-        if check_bool("use_cross_attention", use_cross_attention):
-            across = {
-                "attention_position": check_cross_attention_position(
-                    cross_attention_position,
-                    options["dtype"],
-                    "cross_attention_position",
-                ),
-                "memory_dim": memory_dim,
-            }
+        if memory_dim is not None and cross_attention is None:
+            raise ValueError(
+                "`memory_dim` needs a `cross_attention`. "
+                f"Received: memory_dim={memory_dim!r}, cross_attention=None"
+            )
         super().__init__(
             num_heads,
-            attention_position=attention_position,
-            attention_window=attention_window,
-            across=across,
+            attention=attention,
+            cross_attention=cross_attention,
+            memory_dim=memory_dim,
             **options,
-        )
-        self.use_cross_attention = use_cross_attention
-        self.cross_attention_position = (
-            self.cross_attention and self.cross_attention.attention_position
         )
         self.memory_dim = memory_dim
 
@@ -464,3 +448,308 @@ class TransformerDecoderBlock(Block, DecodingLayer):
 
         x = self.add_parts(x, attend, False)
         return x, cache
+
+
+class Stack(AttentionLayer):
+    """Base of the stacks: blocks and, unless these are post-norm, a norm.
+
+    Args:
+        block: The class of the blocks.
+        num_layers: Number of blocks.
+        cross_attention: As `TransformerDecoder` takes it.
+        skip_padding: Whether the blocks leave padding out of their computation.
+        of_blocks: Further arguments of all blocks.
+        share_blocks: Whether all blocks are the same layer.
+        **options: All of `StackOptions`.
+    """
+
+    recomputed_in_parts = True
+    hidden_arguments = AttentionLayer.hidden_arguments | {
+        "block",
+        "cross_attention",  # an argument of the decoder's constructor
+        "of_blocks",
+        "share_blocks",  # an argument of the encoder's constructor
+    }
+
+    def __init__(
+        self,
+        block: Any,
+        num_layers: int,
+        *,
+        skip_padding: bool,
+        cross_attention: Any = None,
+        of_blocks: dict[str, Any] | None = None,
+        share_blocks: bool = False,
+        **options: Unpack[StackOptions],
+    ) -> None:
+        super().__init__(**for_keras(options))
+        self.skip_padding = check_bool("skip_padding", skip_padding)
+        dtype = self.dtype_policy
+        each: dict[str, list[Any]] = {}
+        self.attention, each["attention"] = by_block(
+            "attention",
+            options["attention"],
+            num_layers,
+            check_attention,
+            dtype,
+        )
+        self.num_layers = count = len(each["attention"])
+        if is_same(cross_attention):
+            cross_attention = across_like(self.attention)
+        if (
+            isinstance(cross_attention, list | tuple)
+            and None in cross_attention
+        ):
+            raise ValueError(
+                "`cross_attention` as a list must have an attention for each "
+                "block, Attention() where it has no position. "
+                f"Received: cross_attention={cross_attention!r}"
+            )
+        if isinstance(self, DecodingLayer):
+            each["cross_attention"] = [None] * count
+            self.cross_attention = None
+        if cross_attention is not None:
+            self.cross_attention, each["cross_attention"] = by_block(
+                "cross_attention", cross_attention, count, check_across, dtype
+            )
+        of_blocks = {
+            **keep_options(self, BlockOptions, options),
+            **(of_blocks or {}),
+        }
+        norm = of_blocks.pop("norm")
+        others = replace(norm, at="before") if norm.at == "between" else norm
+        each["norm"] = [norm, *[others] * (count - 1)]
+        # A shared block is built, saved and quantized once.
+        made = [
+            block(
+                options["num_heads"],
+                **{name: values[i] for name, values in each.items()},
+                **for_sublayer(of_blocks, f"block_{i}"),
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(1 if share_blocks else count)
+        ]
+        self.blocks = made * count if share_blocks else made
+        self.num_heads = self.blocks[0].num_heads
+        self.final_norm = None
+        if "after" not in self.norm.at:
+            self.final_norm = make_norm(self.norm, dtype, "final_norm")
+
+    def positions_within(self) -> list[Any]:
+        return [x for block in self.blocks for x in block.positions_within()]
+
+    def positions_across(self) -> list[Any]:
+        return [x for block in self.blocks for x in block.positions_across()]
+
+    def build(self, input_shape: Any) -> None:
+        check_sequence_shape(self, input_shape)
+        for block in self.blocks:
+            if not block.built:  # by the block before, if shared
+                block.build(tuple(input_shape))
+        if self.final_norm is not None:
+            self.final_norm.build(tuple(input_shape))
+
+    def attend(
+        self,
+        x: Any,
+        context: Context,
+        *,
+        return_attention_scores: bool,
+        training: bool | None,
+    ) -> Any:
+        if self.skip_padding and not return_attention_scores:
+            context.skip_padding(x, training)
+        x = context.pack(x)
+        scores: list[Any] = []
+        for block in self.blocks:
+            x = block(
+                x,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                context=context,
+            )
+            if return_attention_scores:
+                x, *weights = x
+                scores.append(weights)
+        x = self.finish(x, context)
+        # (block, kind of attention) -> (kind of attention, block)
+        by_kind = (list(weights) for weights in zip(*scores, strict=True))
+        return (x, *by_kind) if return_attention_scores else x
+
+    def finish(self, x: Any, context: Context) -> Any:
+        """Applies the final norm, and unpacks the tokens: (batch, seq, dim)."""
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return context.hide_padding(context.unpack(x))
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(StackOptions)
+class TransformerEncoder(Stack):
+    """A stack of `TransformerEncoderBlock`s, as wide as its inputs.
+
+    The defaults are the paper's.
+
+    Args:
+        num_layers: Number of blocks.
+        share_blocks: Whether all blocks are one, as in ALBERT.
+        skip_padding: Whether the blocks skip the padding of masked inputs, so
+            that the time of a batch depends on its real tokens. The outputs do
+            not change. Only on TensorFlow: padding is computed, and not used,
+            on other backends, in a LiteRT or ONNX file, where XLA compiles
+            (`jit_compile=True`), and in a call with an `attention_mask` or
+            `return_attention_scores`.
+        **options: As for `StackOptions`.
+
+    Call arguments: those of `SelfAttention`.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype, 0 for padded tokens; with
+        `return_attention_scores` a pair of it and a list with the weights of
+        each block, `(batch, num_heads, seq, seq)`.
+
+    Example:
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32"),
+    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ...     kp.TransformerEncoder(num_layers=2, num_heads=4),
+    ...     kp.Pooling1D("mean"),
+    ... ])
+    >>> model.output_shape
+    (None, 64)
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Lan et al., 2019](https://arxiv.org/abs/1909.11942) (shared blocks)
+        - [Warner et al., 2024](https://arxiv.org/abs/2412.13663) (windows in
+          some blocks)
+    """
+
+    def __init__(
+        self,
+        num_layers: int = 6,
+        *,
+        share_blocks: bool = False,
+        skip_padding: bool = True,
+        **options: Unpack[StackOptions],
+    ) -> None:
+        attention = options["attention"]
+        norm = check_norm("norm", options["norm"])
+        alike = norm.at != "between" and not isinstance(attention, list | tuple)
+        if check_bool("share_blocks", share_blocks) and not alike:
+            raise ValueError(
+                "`share_blocks` needs blocks that are alike: one `attention`, "
+                "and a `norm` that is not 'between'. Received: "
+                f"attention={attention!r}, norm={norm!r}"
+            )
+        super().__init__(
+            TransformerEncoderBlock,
+            num_layers,
+            share_blocks=share_blocks,
+            skip_padding=skip_padding,
+            **options,
+        )
+        self.share_blocks = share_blocks
+
+
+@keras.saving.register_keras_serializable(package="keras_posenc")
+@with_options(StackOptions)
+class TransformerDecoder(Stack, DecodingLayer):
+    """A stack of `TransformerDecoderBlock`s, as wide as its inputs.
+
+    The defaults are the paper's.
+
+    Args:
+        num_layers: Number of blocks.
+        cross_attention: The attentions to a memory, as `CrossAttention` takes
+            them: one for all blocks, or a list; `"same"` for that of
+            `attention` without position and window; or None for the stack of
+            a decoder-only model, which is called without `memory`.
+        memory_dim: Width of the memory; by default that of the inputs.
+        skip_padding: Whether the blocks leave padding out of their computation,
+            as `TransformerEncoder` says.
+        **options: As for `StackOptions`.
+
+    Call arguments: those of `TransformerDecoderBlock`.
+
+    Returns:
+        `(batch, seq, dim)` in the compute dtype, 0 for padded tokens; with
+        `return_attention_scores` also a list with the weights of each
+        self-attention, and one with those of each cross-attention, if any.
+
+    Example:
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> decoder = kp.TransformerDecoder(2, num_heads=4, intermediate_dim=32)
+    >>> target = np.ones((2, 5, 16), "float32")
+    >>> memory = np.ones((2, 10, 16), "float32")
+    >>> tuple(decoder(target, memory=memory).shape)
+    (2, 5, 16)
+    """
+
+    def __init__(
+        self,
+        num_layers: int = 6,
+        *,
+        cross_attention: Attentions = "same",
+        memory_dim: int | None = None,
+        skip_padding: bool = True,
+        **options: Unpack[StackOptions],
+    ) -> None:
+        super().__init__(
+            TransformerDecoderBlock,
+            num_layers,
+            cross_attention=cross_attention,
+            skip_padding=skip_padding,
+            of_blocks={"memory_dim": memory_dim},
+            **options,
+        )
+        self.memory_dim = memory_dim
+
+    def attend_cached(
+        self,
+        x: Any,
+        context: Context,
+        caches: list[dict[str, Any]],
+        remembered: list[dict[str, Any]],
+    ) -> tuple[Any, list[dict[str, Any]]]:
+        """Computes the outputs of further tokens, and extends the caches.
+
+        Args:
+            x: `(batch, query, dim)`, in the compute dtype.
+            context: The new tokens as queries, all slots as keys.
+            caches: That of each block, as `empty_caches` makes it.
+            remembered: What `remember` returned; empty without a memory.
+        """
+        x = context.hide_padding(x)
+        new = []
+        for index, block in enumerate(self.blocks):
+            of_memory = remembered[index] if remembered else None
+            x, cache = block.attend_cached(x, context, caches[index], of_memory)
+            new.append(cache)
+        return self.finish(x, context), new
+
+    def empty_caches(self, batch: Any, length: Any) -> list[dict[str, Any]]:
+        """Makes buffers for the keys and values of each block, all zeros."""
+        return [
+            block.attention.empty_cache(batch, length) for block in self.blocks
+        ]
+
+    def remember(self, memory: Any, tokens: Any) -> list[dict[str, Any]]:
+        """Computes the keys and values of a memory for each block.
+
+        Its `tokens`, bool `(batch, source)`, are those that are real.
+        """
+        memory = hide_padding(ops.cast(memory, self.compute_dtype), tokens)
+        keys = side_of(
+            self.positions_across(), ops.shape(memory)[1], masks=(tokens,)
+        )
+        return [
+            block.cross_attention.remember(memory, keys)
+            for block in self.blocks
+            if block.cross_attention is not None
+        ]

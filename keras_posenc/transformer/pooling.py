@@ -6,11 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.arguments import (
-    check_inputs,
-    check_sequence_shape,
-    check_shape,
-)
+from keras_posenc.ops.arguments import check_sequence_shape, check_tokens
 from keras_posenc.ops.masks import hide_padding, resolve_mask
 from keras_posenc.ops.named import ConfiguredLayer, keep_arguments
 from keras_posenc.ops.reductions import largest, smallest
@@ -165,7 +161,7 @@ class Pooling1D(ConfiguredLayer, keras.Layer):
 
     def call(self, inputs: Any, *, mask: Any = None) -> Any:
         mask = resolve_mask(mask, inputs)
-        self._check_call(inputs, mask)
+        check_tokens(self, inputs, mask)
         if mask is None:
             mask = ops.ones(ops.shape(inputs)[:2], dtype="bool")
         # Means are float32 where a maximum has the dtype of the inputs.
@@ -179,7 +175,7 @@ class Pooling1D(ConfiguredLayer, keras.Layer):
         return None
 
     def compute_output_spec(self, inputs: Any, *, mask: Any = None) -> Any:
-        self._check_call(inputs, mask)
+        check_tokens(self, inputs, mask)
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
@@ -187,12 +183,6 @@ class Pooling1D(ConfiguredLayer, keras.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         batch, _, dim = input_shape
         return (batch, len(self._kinds) * dim)
-
-    def _check_call(self, inputs: Any, mask: Any) -> None:
-        check_inputs(self, inputs)
-        batch, seq, _ = inputs.shape
-        sizes = {"batch": batch, "seq": seq}
-        check_shape("mask", mask, ("batch", "seq"), sizes=sizes)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

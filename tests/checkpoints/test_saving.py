@@ -148,10 +148,10 @@ def with_tokenizer(**options):
         (lambda: made(BERT, embedding_norm=False), "`embedding_norm` of the"),
         (lambda: made(BERT, use_gate=True), "`use_gate` of the encoder must"),
         (lambda: made(BERT, activation="elu"), "`activation` of the encoder"),
-        (lambda: made(BERT, norm_at="between"), "`norm_at` of the encoder"),
+        (lambda: made(BERT, norm="between"), "`norm_at` of the encoder"),
         (positions_of_tokens, "`input_position` of the encoder must be"),
         (
-            lambda: made(BERT, attention_position=kp.RotaryEmbedding()),
+            lambda: made(BERT, attention=kp.RotaryEmbedding()),
             "`attention_position` of the encoder must be",
         ),
         (quantized, "is quantized"),

@@ -7,7 +7,6 @@ import keras
 import pytest
 import tensorflow as tf
 
-import keras_posenc as kp
 from keras_posenc import analysis
 from tests.examples import encoder_folder, scripts
 

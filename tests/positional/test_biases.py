@@ -200,7 +200,7 @@ def test_relative_values_are_the_paper(given, near):
     """Of counted tokens, and of positions of which padding has none."""
     rng = np.random.default_rng(0)
     layer = kp.SelfAttention(
-        2, attention_position=kp.positions.RelativePositionEmbedding(3)
+        2, attention=kp.positions.RelativePositionEmbedding(3)
     )
     x = rng.normal(size=(3, 9, DIM)).astype("float32")
     layer.build(x.shape)
@@ -217,7 +217,7 @@ def test_relative_values_are_the_paper(given, near):
     places = np.where(mask, places, 0) if given else places
     attended = ref.relative_attention(
         *(q, k, v, np.broadcast_to(places, (3, 9))[:, np.newaxis]),
-        *layer.attention_position.get_weights(),
+        *layer.attention.position.get_weights(),
         mask=mask[:, np.newaxis, np.newaxis],
     )
     kernel, bias = map(numpy, layer.output_projection.weights)

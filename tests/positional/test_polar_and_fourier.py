@@ -26,7 +26,7 @@ def test_polar_parity(near):
     """Attention of PoPE-pytorch, with a bias that is cut to its range."""
     given = cases_of("polar_parity")["polar"]
     position = kp.positions.PolarEmbedding()
-    layer = kp.SelfAttention(2, use_bias=False, attention_position=position)
+    layer = kp.SelfAttention(2, use_bias=False, attention=position)
     x = given["inputs"]
     layer.build(x.shape)
     names = ("query_kernel", "key_kernel", "value_kernel")

@@ -116,9 +116,9 @@ def means(count, max_position):
     ]
 
 
-def test_tokens_are_counted_on_request():
+def test_tokens_are_counted_outside_of_training_with_skips():
     inputs = np.zeros((BATCH, SEQ), "int32")
-    layer = kp.RandomizedPositions(50, inference="count")
+    layer = kp.RandomizedPositions(50, draw="skip")
     assert np.array_equal(layer(inputs), [np.arange(SEQ)] * BATCH)
     rows = ops.convert_to_numpy(layer(inputs, mask=MASK, training=False))
     assert rows.tolist() == [
@@ -126,7 +126,7 @@ def test_tokens_are_counted_on_request():
         [0, 1, 2, 3, 3, 3],  # padding stands with the last token
         [0] * 6,
     ]
-    skip = kp.RandomizedPositions(50, inference="count", skip_masked=True)
+    skip = kp.RandomizedPositions(50, draw="skip", skip_masked=True)
     among = reference.positions_from_mask(MASK)
     assert np.array_equal(skip(inputs, mask=MASK), among)
     assert np.array_equal(skip(inputs), [np.arange(SEQ)] * BATCH)
@@ -198,10 +198,8 @@ def test_one_draw_for_each_step_of_a_graph():
 def test_exports_draw_nothing(tmp_path):
     from ai_edge_litert.interpreter import Interpreter
 
-    for skip_masked, inference in ((False, "spread"), (True, "count")):
-        layer = kp.RandomizedPositions(
-            64, inference=inference, skip_masked=skip_masked
-        )
+    for skip_masked, draw in ((False, "sorted"), (True, "skip")):
+        layer = kp.RandomizedPositions(64, draw=draw, skip_masked=skip_masked)
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(20, 8, mask_zero=True)(ids)
         model = keras.Model(ids, kp.PositionalEncoding()(x, positions=layer(x)))

@@ -1,1 +1,1 @@
-"""One file for each family of encoders: its options and its tensors' names."""
+"""Families of checkpoints: their options, and the names of their tensors."""

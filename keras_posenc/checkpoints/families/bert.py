@@ -1,4 +1,4 @@
-"""BERT, also of MiniLM, E5, BGE and the first GTE."""
+"""BERT, also of MiniLM, E5, BGE and the first GTE; and ERNIE."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +6,15 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
+    SIZES,
     Family,
+    Parts,
     Pooler,
+    name_of,
     said_sizes,
 )
 from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.transformer.specs import Norm
 
 
 class Bert(Family):
@@ -58,6 +62,20 @@ class Bert(Family):
         types = config.values.get("type_vocab_size", self.usual_types)
         return {"types": types}
 
+    def describe(self, model: Any) -> dict[str, Any]:
+        return {
+            **{key: getattr(model, name) for name, key in SIZES.items()},
+            "hidden_act": name_of(model.activation),
+            "layer_norm_eps": model.norm.epsilon,
+            "hidden_dropout_prob": model.dropout,
+            "attention_probs_dropout_prob": model.dropout,
+            "pad_token_id": model.pad_id,
+            "type_vocab_size": self.usual_types,
+            "max_position_embeddings": getattr(
+                model.input_position, "sequence_length", 1
+            ),
+        }
+
     def sizes(self, config: Config) -> dict[str, Any]:
         """Returns the options that all descendants of BERT have in common."""
         config.index("type_vocab_size", 2**31, self.usual_types)
@@ -70,8 +88,8 @@ class Bert(Family):
             "activation": config.choose(
                 "hidden_act", ACTIVATIONS, self.usual_activation
             ),
-            "norm_epsilon": config.positive(
-                "layer_norm_eps", self.usual_epsilon
+            "norm": Norm(
+                epsilon=config.positive("layer_norm_eps", self.usual_epsilon)
             ),
             "dropout": config.rate("hidden_dropout_prob", 0.1),
             "pad_id": config.index(
@@ -84,3 +102,29 @@ class Bert(Family):
         return PositionEmbedding(
             config.size("max_position_embeddings"), name="position_embedding"
         )
+
+
+class Ernie(Bert):
+    """[Sun et al., 2021](https://arxiv.org/abs/2107.02137)."""
+
+    types = ("ernie",)
+    prefix = "ernie."
+    names = {**Bert.names, "task": "embeddings.task_type_embeddings"}
+    pooler = Pooler("ernie.pooler.dense", "tanh")
+
+    def options(self, config: Config) -> dict[str, Any]:
+        config.size("task_type_vocab_size", 3)
+        return super().options(config)
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        found = super().said(config, options)
+        if config.expect("use_task_id", False, True):
+            found["tasks"] = config.values.get("task_type_vocab_size", 3)
+        return found
+
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
+        super().fill_embeddings(model, parts)
+        if parts.reading.tasks:  # transformers gives every token that of task 0
+            table = model.input_position.embeddings
+            rows = parts.take("task", (parts.reading.tasks, table.shape[1]))
+            table.assign(table + rows[0])

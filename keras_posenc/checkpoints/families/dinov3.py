@@ -17,6 +17,7 @@ from keras_posenc.checkpoints.family import (
 from keras_posenc.checks import check_count, check_max_wavelength
 from keras_posenc.positional.grids import GridPositions
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
+from keras_posenc.transformer.specs import Norm
 
 # Which parts have biases, by the keys that say so.
 _BIASES = {
@@ -51,32 +52,20 @@ class DinoV3(DinoV2):
         "feed_forward_scale": "layer.{}.layer_scale2.lambda1",
         "final_norm": "norm",
     }
-    ignored = f"{DinoV2.ignored} image_size return_class_token"
+    # Positions change at random in training alone.
+    ignored = f"""
+        {DinoV2.ignored} image_size return_class_token pos_embed_jitter
+        pos_embed_rescale pos_embed_shift
+    """
     fixed: Mapping[str, Any] = {}
 
     def options(self, config: Config) -> dict[str, Any]:
         patch_size = config.size("patch_size", 16)
         tokens = 1 + config.checked("num_register_tokens", check_count, 0)
-        draws = {
-            name: config.checked(
-                f"pos_embed_{name}",
-                # A layer of its own says what is wrong with the value.
-                lambda _, value, name=name: getattr(
-                    GridPositions(extent=1.0, **{name: value}), name
-                ),
-                default,
-            )
-            for name, default in (
-                ("shift", None),
-                ("jitter", None),
-                ("rescale", 2.0),
-            )
-        }
         grid = GridPositions(
             patch_size,
             num_class_tokens=tokens,
             extent=2 * math.pi,
-            **draws,
             name="grid_positions",
         )
         base = config.checked(
@@ -90,12 +79,14 @@ class DinoV3(DinoV2):
             "num_class_tokens": tokens,
             "input_position": None,
             "grid_positions": grid,
-            "attention_position": RotaryEmbedding(
+            "attention": RotaryEmbedding(
                 max_wavelength=base, axes=2, name="rotary_embedding"
             ),
             "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
             "use_gate": config.expect("use_gated_mlp", False, True),
-            "norm_epsilon": config.positive("layer_norm_eps", 1e-5),
+            "norm": Norm(
+                at="before", epsilon=config.positive("layer_norm_eps", 1e-5)
+            ),
             "dropout": 0.0,
         }
 

@@ -1,10 +1,11 @@
-"""ELECTRA: BERT with embeddings that may be narrower than the encoder."""
+"""ELECTRA, whose embeddings may be narrower, and RoFormer."""
 
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Pooler
+from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 
 
 class Electra(Bert):
@@ -28,3 +29,31 @@ class Electra(Bert):
         if width != options["d_model"]:
             options["embedding_dim"] = width
         return options
+
+
+class RoFormer(Electra):
+    """[Su et al., 2021](https://arxiv.org/abs/2104.09864)."""
+
+    types = ("roformer",)
+    prefix = "roformer."
+    names = {
+        part: name for part, name in Electra.names.items() if part != "position"
+    }
+    # Sines and cosines: computed here, not loaded.
+    unused = (*Electra.unused, r"(roformer\.)?encoder\.embed_positions\..*")
+    ignored = "max_position_embeddings"  # there is no table
+    fixed = {"rotary_value": False}
+
+    def options(self, config: Config) -> dict[str, Any]:
+        options = super().options(config)
+        options["attention"] = RotaryEmbedding(
+            layout="interleaved", name="rotary_embedding"
+        )
+        return options
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        pooler = Pooler("classifier.dense", options["activation"])
+        return {**super().said(config, options), "pooler": pooler}
+
+    def position(self, config: Config) -> Any:
+        return None

@@ -6,6 +6,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.family import ACTIVATIONS
 from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.transformer.specs import Norm
 
 
 class GPT2(DecoderFamily):
@@ -46,8 +47,9 @@ class GPT2(DecoderFamily):
             "activation": config.choose(
                 "activation_function", ACTIVATIONS, "gelu_new"
             ),
-            "norm_epsilon": config.positive("layer_norm_epsilon", 1e-5),
-            "norm_at": "before",
+            "norm": Norm(
+                at="before", epsilon=config.positive("layer_norm_epsilon", 1e-5)
+            ),
             "dropout": config.rate("resid_pdrop", 0.1),
             # Padding on the left counts no more than in generation.
             "input_position": PositionEmbedding(

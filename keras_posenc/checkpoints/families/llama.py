@@ -1,6 +1,7 @@
-"""Llama, also of SmolLM2 and TinyLlama; and Mistral."""
+"""Llama, Mistral and their descendants: OLMo 2, Granite, SmolLM3 and Phi-3."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -8,17 +9,7 @@ from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.family import ACTIVATIONS, said_sizes
 from keras_posenc.checkpoints.rotary import rotary_of
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
-
-
-def biases(query_key_value: bool, output: bool, rest: bool) -> dict[str, bool]:
-    """Returns the options of the projections that have biases.
-
-    A projection of a block has one or, in `without_bias`, zeros.
-    """
-    return {
-        "use_bias": output or rest,
-        "query_key_value_bias": query_key_value,
-    }
+from keras_posenc.transformer.specs import Attention, Norm
 
 
 class Llama(DecoderFamily):
@@ -47,40 +38,53 @@ class Llama(DecoderFamily):
     usual_activation = "silu"
     usual_base = 10000.0
     usual_epsilon = 1e-6
+    norm_at = "before"
+    query_key_norm: bool | str = False
     activation_key = "hidden_act"
     ignored = "is_llama_config"  # of SmolLM2's training
     fixed: Mapping[str, Any] = {"rope_interleaved": False}
 
     def own_options(self, config: Config) -> dict[str, Any]:
         attention = config.expect("attention_bias", False, True)
-        return {
-            **self.shared_options(config),
-            **biases(
-                attention, attention, config.expect("mlp_bias", False, True)
-            ),
-            "attention_position": self.rotary(config),
-        }
+        rest = config.expect("mlp_bias", False, True)
+        return self.shared_options(config, attention, attention or rest)
 
-    def rotary(self, config: Config) -> RotaryEmbedding:
-        """Returns the positions of all blocks."""
+    def rotary(self, config: Config) -> RotaryEmbedding | None:
+        """Returns the position of all blocks; None if that is by kind."""
         return rotary_of(config, self.usual_base)
 
-    def shared_options(self, config: Config) -> dict[str, Any]:
-        """Returns the options that all descendants of Llama have in common."""
+    def shared_options(
+        self, config: Config, query_key_value: bool, others: bool
+    ) -> dict[str, Any]:
+        """Returns the options that all descendants of Llama have in common.
+
+        The flags say which projections have biases: a projection of a block has
+        one or, in `without_bias`, zeros.
+        """
         sizes = said_sizes(config)
         heads = sizes["num_heads"]
         usual = self.usual_head_dim or sizes["d_model"] // heads
         is_tied = config.take("tie_word_embeddings", self.is_usually_tied, bool)
         return {
             **sizes,
-            "head_dim": config.size_or("head_dim", usual),
-            "num_key_value_heads": config.size_or("num_key_value_heads", heads),
+            "attention": Attention(
+                self.rotary(config),
+                num_key_value_heads=config.size_or(
+                    "num_key_value_heads", heads
+                ),
+                head_dim=config.size_or("head_dim", usual),
+                use_bias=query_key_value,
+                query_key_norm=self.query_key_norm,
+            ),
             "activation": config.choose(
                 self.activation_key, ACTIVATIONS, self.usual_activation
             ),
-            "norm": "rms",
-            "norm_epsilon": config.positive("rms_norm_eps", self.usual_epsilon),
-            "norm_at": "before",
+            "norm": Norm(
+                "rms",
+                at=self.norm_at,
+                epsilon=config.positive("rms_norm_eps", self.usual_epsilon),
+            ),
+            "use_bias": others,
             "use_gate": True,
             "dropout": 0.0,
             "input_position": None,
@@ -110,9 +114,106 @@ class Mistral(Llama):
             window = config.size("sliding_window", window) - 1
         else:
             config.take("sliding_window", None)
+        options = self.shared_options(config, False, False)
+        attention = replace(options["attention"], window=window)
+        return {**options, "attention": attention}
+
+
+class Olmo2(Llama):
+    """[OLMo et al., 2024](https://arxiv.org/abs/2501.00656)."""
+
+    types = ("olmo2",)
+    names = Llama.names | {
+        "query_norm": "layers.{}.self_attn.q_norm",
+        "key_norm": "layers.{}.self_attn.k_norm",
+        "attention_output_norm": "layers.{}.post_attention_layernorm",
+        "feed_forward_output_norm": "layers.{}.post_feedforward_layernorm",
+    }
+    usual_epsilon = 1e-5
+    norm_at = "output"
+    query_key_norm = "all"
+
+
+class Granite(Llama):
+    """[IBM, 2024](https://arxiv.org/abs/2407.13739): depth scaling by muP."""
+
+    types = ("granite",)
+
+    def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        embedding, residual, query, logits = (
+            config.positive(key, 1.0)
+            for key in (
+                "embedding_multiplier",
+                "residual_multiplier",
+                "attention_multiplier",
+                "logits_scaling",
+            )
+        )
+        is_tied = options.get("embeddings") == "tied"  # which are scaled
         return {
-            **self.shared_options(config),
-            **biases(False, False, False),
-            "attention_position": self.rotary(config),
-            "attention_window": window,
+            **super().said(config, options),
+            "embedding_scale": embedding,
+            "output_scale": 1 / logits / (embedding if is_tied else 1),
+            "factors": {
+                "query": query * options["attention"].head_dim ** 0.5,
+                "attention_output": residual,
+                "feed_forward_output": residual,
+            },
         }
+
+
+class SmolLM3(Llama):
+    """[Bakouch et al., 2025](https://huggingface.co/blog/smollm3)."""
+
+    types = ("smollm3",)
+    is_usually_tied = True
+    usual_base = 2000000.0
+    # Of windows, which are not used.
+    ignored = "layer_types max_window_layers sliding_window"
+    fixed = {"use_sliding_window": False}
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        every = config.size("no_rope_layer_interval", 4)
+        options = super().own_options(config)
+        count = options["num_layers"]
+        usual = [number % every for number in range(1, count + 1)]
+        has_rotary = config.take("no_rope_layers", None, list, type(None))
+        if has_rotary is None:
+            has_rotary = usual
+        if len(has_rotary) != count:
+            raise config.wrong(
+                "no_rope_layers", f"it must have {count} numbers"
+            )
+        spec = options["attention"]
+        specs = [
+            spec if each else replace(spec, position=None)
+            for each in has_rotary
+        ]
+        return {**options, "attention": specs}
+
+
+_APART = ("query", "key", "value", "intermediate", "gate")
+
+
+class Phi3(Mistral):
+    """[Abdin et al., 2024](https://arxiv.org/abs/2404.14219)."""
+
+    types = ("phi3",)
+    names = {
+        **{
+            part: name
+            for part, name in Mistral.names.items()
+            if part not in _APART
+        },
+        "query_key_value": "layers.{}.self_attn.qkv_proj",
+        "gate_intermediate": "layers.{}.mlp.gate_up_proj",
+    }
+    usual_epsilon = 1e-5
+    usual_window = None
+    # Of the scaling "longrope", which is refused.
+    ignored = "original_max_position_embeddings"
+    fixed = dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False)
+
+    def rotary(self, config: Config) -> RotaryEmbedding:
+        share = config.positive("partial_rotary_factor", 1.0)
+        return rotary_of(config, self.usual_base, share=share)

@@ -8,15 +8,18 @@ from keras_posenc.checkpoints.decoder_family import (
     WHOLE,
     WINDOW,
     kinds_of,
-    windows_of,
+    specs_of,
 )
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
+    SIZES,
     Family,
     Pooler,
+    name_of,
     said_sizes,
 )
 from keras_posenc.checkpoints.rotary import rotary_by_kind
+from keras_posenc.transformer.specs import Attention, Norm
 
 # For each kind of block: the key of its base in older configs, and the base.
 _ROTARY = {
@@ -24,6 +27,8 @@ _ROTARY = {
     WINDOW: ("local_rope_theta", 10000.0),
 }
 _POOLINGS = {"cls": "first", "mean": "mean"}
+# Without these keys transformers uses defaults beyond the vocabulary.
+_TOKENS = ("bos_token_id", "cls_token_id", "eos_token_id", "sep_token_id")
 
 
 class ModernBert(Family):
@@ -76,16 +81,14 @@ class ModernBert(Family):
             "activation": config.choose(
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
-            "norm_epsilon": epsilon,
-            "norm_at": "between",
+            "norm": Norm(at="between", epsilon=epsilon),
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,
             "pad_id": config.index("pad_token_id", sizes["vocabulary_size"]),
             "embedding_norm": True,
             "input_position": None,
-            "attention_position": [rotary[kind] for kind in kinds],
-            "attention_window": windows_of(kinds, window),
+            "attention": specs_of(kinds, Attention(), window, rotary),
         }
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
@@ -96,6 +99,50 @@ class ModernBert(Family):
             ),
             pooling=config.choose("classifier_pooling", _POOLINGS, "cls"),
             use_bias=config.expect("classifier_bias", False, True),
-            norm_epsilon=options["norm_epsilon"],
+            norm_epsilon=options["norm"].epsilon,
         )
         return {"pooler": pooler}
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        specs = [block.attention.attention for block in model.encoder.blocks]
+        kinds = [WINDOW if spec.window else WHOLE for spec in specs]
+        # The first block of each kind has the options of that kind.
+        first = dict(zip(reversed(kinds), reversed(specs), strict=True))
+        window = first.get(WINDOW, Attention(window=64)).window
+        bases = {
+            kind: getattr(
+                first.get(kind, Attention()).position, "max_wavelength", usual
+            )
+            for kind, (_, usual) in _ROTARY.items()
+        }
+        return {
+            **{key: getattr(model, name) for name, key in SIZES.items()},
+            "hidden_activation": name_of(model.activation),
+            "norm_eps": model.norm.epsilon,
+            "attention_dropout": model.dropout,
+            "embedding_dropout": model.dropout,
+            "mlp_dropout": model.dropout,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "norm_bias": False,
+            "pad_token_id": model.pad_id,
+            **dict.fromkeys(_TOKENS),
+            "layer_types": kinds,
+            "local_attention": 2 * window,
+            "rope_parameters": {
+                kind: {"rope_type": "default", "rope_theta": base}
+                for kind, base in bases.items()
+            },
+        }
+
+    def describe_pooler(
+        self, pooling: str | None, projection: Any
+    ) -> dict[str, Any]:
+        names = {ours: name for name, ours in _POOLINGS.items()}
+        return {
+            "classifier_activation": name_of(
+                projection.activation, "classifier"
+            ),
+            "classifier_bias": projection.use_bias,
+            "classifier_pooling": names.get(pooling or "first", pooling),
+        }

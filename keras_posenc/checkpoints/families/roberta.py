@@ -1,4 +1,4 @@
-"""RoBERTa and XLM-R, whose positions start at `pad_token_id` + 1."""
+"""RoBERTa, also of XLM-R; CamemBERT and data2vec."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,9 +6,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import Pooler
-from keras_posenc.positional.position_embedding import (
-    CountedPositionEmbedding,
-)
+from keras_posenc.positional.position_embedding import CountedPositionEmbedding
 
 
 class Roberta(Bert):
@@ -36,3 +34,16 @@ class Roberta(Bert):
     def first(self, options: dict[str, Any]) -> int:
         """Returns the row of the first token's position."""
         return int(options["pad_id"]) + 1
+
+
+class Camembert(Roberta):
+    """[Martin et al., 2019](https://arxiv.org/abs/1911.03894)."""
+
+    types = ("camembert",)
+
+
+class Data2VecText(Roberta):
+    """[Baevski et al., 2022](https://arxiv.org/abs/2202.03555)."""
+
+    types = ("data2vec-text",)
+    prefix = "data2vec_text."

@@ -1,4 +1,4 @@
-"""ViT: images as patches, after a class token."""
+"""ViT: images as patches, after a class token; and DeiT."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +13,7 @@ from keras_posenc.checkpoints.family import (
     Parts,
     said_sizes,
 )
+from keras_posenc.transformer.specs import Norm
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -54,7 +55,9 @@ class ViT(Family):
         return {
             **self.sizes(config),
             "intermediate_dim": config.size("intermediate_size"),
-            "norm_epsilon": config.positive("layer_norm_eps", 1e-12),
+            "norm": Norm(
+                at="before", epsilon=config.positive("layer_norm_eps", 1e-12)
+            ),
         }
 
     def sizes(self, config: Config) -> dict[str, Any]:
@@ -144,3 +147,15 @@ def _kernel(distance: np.ndarray) -> np.ndarray:
     near = ((a + 2) * x - (a + 3)) * x**2 + 1
     far = a * (((x - 5) * x + 8) * x - 4)
     return np.where(x <= 1, near, far)
+
+
+class DeiT(ViT):
+    """[Touvron et al., 2020](https://arxiv.org/abs/2012.12877)."""
+
+    types = ("deit",)
+    prefix = "deit."
+    names = {
+        **ViT.names,
+        "distillation_token": "embeddings.distillation_token",
+    }
+    class_tokens = ("class_token", "distillation_token")
