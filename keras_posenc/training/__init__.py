@@ -19,6 +19,7 @@ from keras_posenc.training.teacher_forcing import TeacherForcing
 from keras_posenc.training.token_crossentropy import TokenCrossentropy
 
 if TYPE_CHECKING:
+    from keras_posenc.training.adapters import load_lora, save_lora
     from keras_posenc.training.batches import batch_by_length
     from keras_posenc.training.lora import enable_lora
     from keras_posenc.training.packing import pack_sequences
@@ -35,7 +36,9 @@ __all__ = [
     "TokenCrossentropy",
     "batch_by_length",
     "enable_lora",
+    "load_lora",
     "pack_sequences",
+    "save_lora",
 ]
 
 # Modules of names that no `.keras` file needs: imported at their first use.
@@ -43,6 +46,8 @@ _LATE = {
     "RetrievalEvaluator": "retrieval_evaluator",
     "batch_by_length": "batches",
     "enable_lora": "lora",
+    "load_lora": "adapters",
+    "save_lora": "adapters",
     "pack_sequences": "packing",
 }
 

@@ -2,23 +2,24 @@
 
 import json
 import resource
-from pathlib import Path
+import shutil
 
 import keras
 import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.checkpoints import writing
+from keras_posenc.checkpoints.read_back import _inputs
+from keras_posenc.checkpoints.read_back import answers as answers_of
+from keras_posenc.checkpoints.saving import core_of
+from tests.checkpoints.folders import WEIGHTS, at
+from tests.checkpoints.test_sentences import VARIANTS, write
+from tests.text.files import FIXTURES
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
-# Special tokens, which no encoder asks for, and what is said otherwise.
-OTHERWISE = {
-    "bos_token_id",
-    "cls_token_id",
-    "eos_token_id",
-    "sep_token_id",
-    "attention_dropout",
-}
+# Relative to the largest output: weights that have a factor change by their
+# last bit, as sums of up to 64 terms do.
+TOLERANCE = 5e-6
 BERT = {
     "vocabulary_size": 12,
     "d_model": 8,
@@ -67,33 +68,107 @@ def answers(model, ids):
     return keras.ops.convert_to_numpy(model(ids))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bert",
-        "modernbert",
-        "bert_classifier",
-        "modernbert_token_classifier",
-    ],
-)
-def test_what_was_loaded_is_saved_as_it_was(name, tmp_path):
-    model = kp.load_hugging_face(FIXTURES / name, from_ids=True, verbose=False)
-    saved = kp.save_hugging_face(model, tmp_path / "new" / "saved")
-    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
-    with np.load(FIXTURES / name / "expected.npz") as arrays:
-        ids = arrays["ids"]
-    assert np.array_equal(answers(again, ids), answers(model, ids))
-    assert again.labels == model.labels
+# One of each way that tensors become weights.
+LOADED = """
+    albert_narrow bart bart_mnli bert_old_names dinov2 dinov3 embedding_gemma
+    ernie eurobert_classifier flan_t5 gemma3_text gpt2 granite gte
+    marian_two modernbert_token_classifier mpnet nomic_bert_scaled phi3 qwen3
+    roberta_classifier vit
+"""
+
+
+def loaded(folder):
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    options = {} if "patch_size" in config else {"from_ids": True}
+    if config["model_type"] == "eurobert":  # its padding ends texts too
+        options["pad_id"] = 45
+    return kp.load_hugging_face(folder, verbose=False, **options)
+
+
+def saved(model, folder, **options):
+    options = {"verify": False, "verbose": False, **options}
+    return kp.save_hugging_face(model, folder, **options)
+
+
+@pytest.mark.parametrize("name", LOADED.split())
+def test_what_was_loaded_is_saved_with_its_weights_of_now(name, tmp_path):
+    model = loaded(at(name))
+    rng = np.random.default_rng(0)
+    for weight in core_of(model).weights:
+        values = keras.ops.convert_to_numpy(weight)
+        if weight.dtype == "float32" and values.any():  # the others stay 0
+            weight.assign(values * rng.uniform(0.9, 1.1, values.shape))
+    again = loaded(saved(model, tmp_path))
+    inputs = _inputs(model)
+    expected, found = answers_of(model, inputs), answers_of(again, inputs)
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max()
+    )
     first, last = (
         json.loads((folder / "config.json").read_text("utf-8"))
-        for folder in (FIXTURES / name, saved)
+        for folder in (at(name), tmp_path)
     )
-    both = (first.keys() & last.keys()) - (
-        OTHERWISE if name.startswith("modernbert") else set()
+    unlike = {key for key in first if last[key] != first[key]}
+    assert unlike <= {"dtype", "torch_dtype"}
+
+
+def with_dense(folder):
+    """Writes a sentence encoder with a projection of its vectors."""
+    write(folder, VARIANTS["lasttoken"])
+    modules = json.loads((folder / "modules.json").read_text())
+    kind, path = "sentence_transformers.models.Dense", "9_Dense"
+    modules.append({"idx": 9, "name": "9", "path": path, "type": kind})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / path).mkdir()
+    sizes = {"in_features": 16, "out_features": 3, "bias": True}
+    (folder / path / "config.json").write_text(json.dumps(sizes))
+    rng = np.random.default_rng(0)
+    kernel, bias = rng.normal(size=(3, 16)), rng.normal(size=3)
+    tensors = {"linear.weight": kernel, "linear.bias": bias}
+    writing.write_tensors(folder / path, tensors)
+    return folder
+
+
+def test_files_of_the_tokenizer_and_modules_stay_after_keras(tmp_path):
+    folder = with_dense(tmp_path / "original")
+    model = kp.load_hugging_face(folder, verbose=False)
+    model.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    saved(model, tmp_path / "new")
+    again = kp.load_hugging_face(tmp_path / "new", verbose=False)
+    texts = keras.ops.convert_to_tensor(["how tall is a tree?", ""])
+    assert np.array_equal(answers(again, texts), answers(model, texts))
+    names = contents(folder)
+    assert contents(tmp_path / "new") == names
+    for name in names:
+        file = folder / name
+        if file.is_file() and file.name not in (WEIGHTS, "config.json"):
+            assert (tmp_path / "new" / name).read_bytes() == file.read_bytes()
+
+
+def test_a_folder_is_loaded_again_before_it_appears(tmp_path):
+    model = loaded(at("bert_classifier"))
+    saved(model, tmp_path / "same", verify=True)
+    # The folder says that a softmax follows.
+    other = kp.PretrainedModel(
+        [keras.Input((None,), dtype="int32"), *model.layers[:-1]],
+        labels=model.labels,
+        checkpoint=model.checkpoint,
     )
-    assert {key: last[key] for key in both} == {key: first[key] for key in both}
-    assert len(both) >= 14
-    assert [entry.name for entry in (tmp_path / "new").iterdir()] == ["saved"]
+    with pytest.raises(kp.ExportError, match="differ by up to"):
+        saved(other, tmp_path / "other", verify=True)
+    assert contents(tmp_path) == ["same", "same/config.json", f"same/{WEIGHTS}"]
+
+
+def test_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "_MOST", 5000)
+    model = loaded(at("llama"))
+    saved(model, tmp_path)
+    assert len([*tmp_path.glob("model-*.safetensors")]) > 2
+    assert not (tmp_path / WEIGHTS).exists()
+    inputs = _inputs(model)
+    again = answers_of(loaded(tmp_path), inputs)
+    assert np.array_equal(again, answers_of(model, inputs))
 
 
 @pytest.mark.parametrize("options", [BERT, MODERN_BERT])
@@ -102,12 +177,12 @@ def test_an_encoder_of_ones_own(options, tmp_path):
     for weight in model.weights:
         if "beta" not in weight.path:
             weight.assign(keras.random.normal(weight.shape, seed=1))
-    saved = kp.save_hugging_face(model, tmp_path)
-    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
+    folder = saved(model, tmp_path)
+    again = kp.load_hugging_face(folder, from_ids=True, verbose=False)
     ids = np.array([[4, 5, 6, 7, 1, 0, 2, 2], [8, 1, 3, 4, 5, 6, 7, 9]])
     assert np.array_equal(answers(again, ids), answers(model, ids))
     with pytest.raises(FileExistsError, match="new or empty"):
-        kp.save_hugging_face(model, tmp_path)
+        saved(model, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +202,8 @@ def test_classifiers(activation, of_tokens, tmp_path):
     if activation is not None:
         layers.append(keras.layers.Activation(activation))
     model = classifier(*layers, labels=["a", "é", "c"])
-    saved = kp.save_hugging_face(model, tmp_path)
-    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
+    folder = saved(model, tmp_path)
+    again = kp.load_hugging_face(folder, from_ids=True, verbose=False)
     ids = np.array([[4, 5, 6]])
     assert np.array_equal(answers(again, ids), answers(model, ids))
     assert again.labels == model.labels
@@ -145,8 +220,8 @@ def test_a_tokenizer_and_lora(tmp_path):
     model = kp.PretrainedModel(
         [keras.Input((), dtype="string"), tokenizer, encoder]
     )
-    saved = kp.save_hugging_face(model, tmp_path)
-    again = kp.load_hugging_face(saved, verbose=False)
+    folder = saved(model, tmp_path)
+    again = kp.load_hugging_face(folder, verbose=False)
     texts = keras.ops.convert_to_tensor(["TO be, or nots É [SEP]", "é"])
     # A sum of two products, for one of sums: each of 8 terms about 1.
     np.testing.assert_allclose(
@@ -223,7 +298,7 @@ def with_tokenizer(**options):
 )
 def test_refuses_what_cannot_be_said(make, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        kp.save_hugging_face(make(), tmp_path / "new")
+        saved(make(), tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
 
@@ -237,19 +312,19 @@ class TestFolder:
     @pytest.fixture
     def save(self):
         model = made(BERT)
-        return lambda folder: kp.save_hugging_face(model, folder)
+        return lambda folder: saved(model, folder)
 
     def test_what_a_killed_process_left_is_removed(self, save, tmp_path):
         half = tmp_path / f".{'0' * 32}.partial"
         half.mkdir()
         (half / "model.safetensors").write_text("half")
-        saved = save(tmp_path / "mine")
+        folder = save(tmp_path / "mine")
         assert contents(tmp_path) == [
             "mine",
             "mine/config.json",
             "mine/model.safetensors",
         ]
-        assert kp.load_hugging_face(saved, from_ids=True, verbose=False)
+        assert kp.load_hugging_face(folder, from_ids=True, verbose=False)
 
     def test_links(self, save, tmp_path):
         (tmp_path / "empty").mkdir()
@@ -274,3 +349,70 @@ class TestFolder:
 
         with pytest.raises(kp.ExportError, match="Cannot write to '/proc"):
             save("/proc/mine")
+
+
+@pytest.mark.parametrize("name", ["llama", "phi3"])
+class TestAdapters:
+    """LoRA of PEFT, on projections that are one of ours, and the reverse."""
+
+    def test_of_peft(self, name, tmp_path):
+        folder = FIXTURES / "lora" / name
+        with np.load(folder / "expected.npz") as arrays:
+            ids, logits = arrays["ids"], arrays["logits"]
+        model = loaded(at(name))
+        kp.training.load_lora(model, folder)
+        near = {"rtol": 0, "atol": TOLERANCE * np.abs(logits).max()}
+        np.testing.assert_allclose(answers(model.model, ids), logits, **near)
+        assert all("lora" in x.path for x in model.model.trainable_weights)
+
+    def test_of_ours(self, name, tmp_path):
+        model = loaded(at(name))
+        kp.training.enable_lora(model.model, rank=2, alpha=5)
+        rng = np.random.default_rng(0)
+        for weight in model.model.trainable_weights:
+            weight.assign(rng.normal(0, 0.1, weight.shape))
+        kp.training.save_lora(model, tmp_path / "adapter")
+        again = loaded(at(name))
+        kp.training.load_lora(again, tmp_path / "adapter")
+        ids = np.array([[3, 4, 5, 6]])
+        expected = answers(model.model, ids)
+        near = {"rtol": 0, "atol": TOLERANCE * np.abs(expected).max()}
+        np.testing.assert_allclose(answers(again.model, ids), expected, **near)
+
+
+def test_refuses_adapters_of_other_kinds(tmp_path):
+    folder = tmp_path / "adapter"
+    shutil.copytree(FIXTURES / "lora" / "llama", folder)
+    file = folder / "adapter_config.json"
+    config = json.loads(file.read_text())
+    for keys, message in (
+        ({"peft_type": "IA3"}, "LORA"),
+        ({"use_dora": True}, "use_dora"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"bias": "all"}, "bias"),
+        ({"r": 4}, "must have shape"),
+    ):
+        file.write_text(json.dumps({**config, **keys}))
+        with pytest.raises(ValueError, match=message):
+            kp.training.load_lora(loaded(at("llama")), folder)
+    with pytest.raises(ValueError, match="must have LoRA"):
+        kp.training.save_lora(loaded(at("llama")), tmp_path / "new")
+    with pytest.raises(ValueError, match="made, which knows"):
+        kp.training.save_lora(made(BERT), tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("deberta_v2", {}, "cannot be saved: its tensor"),
+        ("dinov2", {"image_size": 28}, "loaded with image_size=28"),
+    ],
+)
+def test_refuses_what_the_checkpoint_cannot_hold(
+    name, options, message, tmp_path
+):
+    ids = {} if "image_size" in options else {"from_ids": True}
+    model = kp.load_hugging_face(at(name), verbose=False, **ids, **options)
+    with pytest.raises(ValueError, match=message):
+        saved(model, tmp_path / "new")
+    assert not list(tmp_path.iterdir())

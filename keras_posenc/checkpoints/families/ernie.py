@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import numpy as np
+
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.family import Parts, Pooler
+from keras_posenc.checkpoints.family import Pooler
+from keras_posenc.checkpoints.parts import Parts
 
 
 class Ernie(Bert):
@@ -29,5 +32,7 @@ class Ernie(Bert):
         super().fill_embeddings(model, parts)
         if parts.reading.tasks:  # transformers gives every token that of task 0
             table = model.input_position.embeddings
-            rows = parts.take("task", (parts.reading.tasks, table.shape[1]))
-            table.assign(table + rows[0])
+            shape = parts.reading.tasks, table.shape[1]
+            rows = parts.absorbed("task", shape, 0.0)
+            if np.any(rows[0]):
+                table.assign(table + rows[0])

@@ -1,0 +1,318 @@
+"""What a folder of Hugging Face says of a model that was built here."""
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.families.modernbert import ModernBert
+from keras_posenc.checkpoints.family import Family, Pooler
+from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY
+from keras_posenc.checkpoints.parts import WrittenParts, WrittenTensors
+from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
+from keras_posenc.transformer._sublayers import make_activation
+from keras_posenc.transformer.pooling import Pooling1D
+from keras_posenc.transformer.transformer_encoder_model import (
+    TransformerEncoderModel,
+)
+
+# Options of an encoder without effect on its outputs, dropout included.
+_OF_NO_MATTER = frozenset(
+    f"{of}_{what}"
+    for of in ("kernel", "bias", "embeddings")
+    for what in ("initializer", "regularizer", "constraint")
+) | {"dropout", "dtype", "keep_inner_padding", "name", "skip_padding"}
+_OF_NO_MATTER |= {"trainable", "unknown"}
+_POOLINGS = ("first", "mean")
+_PROBLEMS = {
+    "linear": "regression",
+    "sigmoid": "multi_label_classification",
+    "softmax": "single_label_classification",
+}
+
+
+@dataclass(frozen=True)
+class Described:
+    """The files of a folder.
+
+    Attributes:
+        config: Its config.json.
+        files: The texts of others, by name.
+        tensors: The tensors, by name.
+    """
+
+    config: dict[str, Any]
+    files: dict[str, str]
+    tensors: dict[str, np.ndarray]
+
+
+def described(model: Any) -> Described:
+    """Returns the folder of a model of a known architecture."""
+    tokenizer, encoder, after = _parts_of(model)
+    is_modern = encoder.norm_at != "after"
+    kind = "modernbert" if is_modern else "bert"
+    family: Family = ModernBert() if is_modern else Bert()
+    head = _head_of(after, type(family).__name__)
+    values = family.describe(encoder)
+    if head.projection is not None:
+        values |= family.describe_pooler(head.pooling, head.projection)
+    config = Config(values, "config.json")
+    reading = family.read(config)
+    options = reading.options
+    if reading.tells_texts_apart:
+        options["separator_id"] = encoder.separator_id
+    _check(encoder, kind, options)
+    config.finish()
+    if reading.pooler is None or not (
+        head.logits is None or _is_of(head, reading.pooler)
+    ):
+        raise _unknown_head(after, kind=type(family).__name__)
+    tensors = WrittenTensors()
+    prefix = family.prefix if after else ""
+    parts = WrittenParts(family, reading, tensors, prefix)
+    family.match(encoder, parts)
+    values = {
+        "model_type": kind,
+        "dtype": "float32",
+        **values,
+        **_describe_head(head, family, parts, getattr(model, "labels", None)),
+    }
+    files = {}
+    if tokenizer is not None:
+        files = _describe_tokenizer(tokenizer, encoder)
+    return Described(values, files, tensors.values)
+
+
+def _parts_of(
+    model: Any,
+) -> tuple[Any, TransformerEncoderModel, Sequence[Any]]:
+    """Returns the tokenizer or None, the encoder, and the layers after it."""
+    if isinstance(model, TransformerEncoderModel):
+        return None, model, []
+    if not isinstance(model, PretrainedModel):
+        raise ValueError(
+            "`model` must be a PretrainedModel or a TransformerEncoderModel. "
+            f"Received: model of type {type(model).__name__}"
+        )
+    match model.layers:
+        case [TransformerEncoderModel() as encoder, *after]:
+            return None, encoder, after
+        case [
+            WordpieceTokenizer() as tokenizer,
+            TransformerEncoderModel() as encoder,
+            *after,
+        ]:
+            return tokenizer, encoder, after
+    raise ValueError(
+        "`model` must begin with a TransformerEncoderModel, or with a "
+        "WordpieceTokenizer and one. Received: "
+        + ", ".join(type(layer).__name__ for layer in model.layers)
+    )
+
+
+def _check(
+    encoder: TransformerEncoderModel, kind: str, options: Mapping[str, Any]
+) -> None:
+    """Raises `ValueError` unless an encoder computes what its options say."""
+    signature = inspect.signature(TransformerEncoderModel)
+    for name, parameter in signature.parameters.items():
+        if name in _OF_NO_MATTER:
+            continue
+        value = options.get(name, parameter.default)
+        known = _comparable(name, value, encoder)
+        found = _comparable(name, getattr(encoder, name), encoder)
+        if found != known:
+            raise ValueError(
+                f"`{name}` of the encoder must be {known!r} for it to be saved "
+                f"as model_type '{kind}'. Received: {name}={found!r}"
+            )
+
+
+def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
+    """Returns a value in which equal options are equal, however written."""
+    if name == "activation":
+        return make_activation(value)
+    if name == "num_key_value_heads":
+        return value or encoder.num_heads
+    if name in ("attention_position", "attention_window"):
+        each = value if isinstance(value, list | tuple) else [value]
+        each = [_of_layer(one) for one in each]
+        return each if len(each) > 1 else each * encoder.num_layers
+    return _of_layer(value)
+
+
+def _of_layer(value: Any) -> Any:
+    if not isinstance(value, keras.Layer):
+        return value
+    config = value.get_config().items()
+    matter = {key: value for key, value in config if key not in _OF_NO_MATTER}
+    return type(value).__name__, matter
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The layers after an encoder: of a classifier, as `heads` makes them.
+
+    Attributes:
+        pooling: As in `Pooler`; None for a token classifier.
+        projection: Of the pooler, or None.
+        norm: The norm after it, or None.
+        logits: The last projection; None where no layer follows the encoder.
+        problem: The kind of scores, as the config names it.
+    """
+
+    pooling: str | None = None
+    projection: Any = None
+    norm: Any = None
+    logits: Any = None
+    problem: str | None = None
+
+
+def _head_of(layers: Sequence[Any], kind: str) -> _Head:
+    if not layers:
+        return _Head()
+    left = list(layers)
+    activation, pooling = "linear", None
+    if type(left[-1]) is keras.layers.Activation:
+        activation = left.pop().activation.__name__
+    if left and isinstance(left[0], Pooling1D) and left[0].kind in _POOLINGS:
+        pooling = left[0].kind
+    *before, logits = left[pooling is not None :] or [None]
+    kinds = [keras.layers.Dense, keras.layers.LayerNormalization]
+    if (
+        not isinstance(logits, keras.layers.Dense)
+        or len(before) > len(kinds)
+        or not all(map(isinstance, before, kinds))
+    ):
+        raise _unknown_head(layers, kind=kind)
+    projection, norm = [*before, None, None][:2]
+    if (
+        activation not in _PROBLEMS
+        or logits.activation is not keras.activations.linear
+        or not logits.use_bias
+        or (logits.units == 1 and activation == "softmax")
+    ):
+        raise _unknown_head(layers, kind=kind)
+    return _Head(pooling, projection, norm, logits, _PROBLEMS[activation])
+
+
+def _is_of(head: _Head, pooler: Pooler) -> bool:
+    """Returns whether a classifier has the layers of its family."""
+    if head.pooling is None and not pooler.of_tokens:
+        return head.projection is None
+    norm = head.norm
+    return (
+        head.projection is not None
+        and head.pooling in (None, pooler.pooling)
+        and head.projection.use_bias == pooler.use_bias
+        and head.projection.activation is make_activation(pooler.activation)
+        and (norm is None) == (pooler.norm is None)
+        and (
+            norm is None
+            or (
+                norm.epsilon == pooler.norm_epsilon
+                and norm.scale
+                and norm.center
+                and not norm.rms_scaling
+            )
+        )
+    )
+
+
+def _describe_head(
+    head: _Head,
+    family: Family,
+    parts: WrittenParts,
+    labels: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Writes the layers after the encoder; returns their keys of the config."""
+    name = type(family).__name__
+    if head.logits is None:
+        return {"architectures": [f"{name}Model"]}
+    pooler = parts.reading.pooler
+    assert pooler is not None
+    if head.projection is not None:
+        parts.projection(head.projection, pooler.part)
+    if head.norm is not None:
+        assert pooler.norm is not None
+        parts.norm_called(head.norm, pooler.norm)
+    parts.projection(head.logits, family.classifier)
+    labels = labels or [f"LABEL_{i}" for i in range(head.logits.units)]
+    task = "Token" if head.pooling is None else "Sequence"
+    return {
+        "architectures": [f"{name}For{task}Classification"],
+        "problem_type": head.problem,
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+
+
+def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
+    received = ", ".join(
+        f"{type(layer).__name__} '{layer.name}'" for layer in layers
+    )
+    return ValueError(
+        f"After the encoder there must be {kind}'s classifier of texts or of "
+        "tokens. A sentence encoder cannot be saved; save its encoder: "
+        f"save_hugging_face(model.encoder, folder). Received: {received}"
+    )
+
+
+def _describe_tokenizer(
+    tokenizer: WordpieceTokenizer, encoder: TransformerEncoderModel
+) -> dict[str, str]:
+    """Returns the files of a tokenizer, by name."""
+    vocabulary = tokenizer.vocabulary
+    framing = {
+        "pad_token": tokenizer.pad_token,
+        "unk_token": tokenizer.unknown_token,
+        "cls_token": tokenizer.start_token,
+        "sep_token": tokenizer.end_token,
+        "mask_token": "[MASK]" if "[MASK]" in vocabulary else None,
+    }
+    spelled = sorted(token for token in framing.values() if token is not None)
+    given = tokenizer.special_tokens
+    for name, value, known in (
+        ("added_tokens", tokenizer.added_tokens, [()]),
+        ("special_tokens", given and sorted(given), [None, spelled]),
+        ("normalization", tokenizer.normalization, ["bert"]),
+        ("num_separators", tokenizer.num_separators, [None, 1]),
+        ("pad_id", tokenizer.pad_id, [encoder.pad_id]),
+    ):
+        if value not in known:
+            raise ValueError(
+                f"`{name}` of the tokenizer must be "
+                f"{' or '.join(map(repr, known))}, for its ids to be those of "
+                f"transformers. Received: {name}={value!r}"
+            )
+    broken = [token for token in vocabulary if token.splitlines() != [token]]
+    if broken:
+        raise ValueError(
+            f"`vocabulary` of the tokenizer must hold no line breaks, for "
+            f"{VOCABULARY} has one token a line. Received: {broken[0]!r}"
+        )
+    settings: dict[str, Any] = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": tokenizer.split_on_cjk,
+        **framing,
+    }
+    longest = tokenizer.max_length or tokenizer.sequence_length
+    if longest is not None:
+        settings["model_max_length"] = longest
+    return {
+        VOCABULARY: "".join(f"{token}\n" for token in vocabulary),
+        SETTINGS: _json(settings),
+    }
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
