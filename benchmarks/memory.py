@@ -102,7 +102,7 @@ def make(folder: Path) -> int:
     model = kp.TransformerEncoderModel(
         **SIZES,
         activation="gelu",
-        norm_epsilon=1e-12,
+        norm=kp.Norm(epsilon=1e-12),
         input_position=kp.PositionEmbedding(POSITIONS),
         embedding_norm=True,
     )

@@ -246,9 +246,9 @@ def make_model(kind: str) -> Any:
         LAYERS,
         num_heads=HEADS,
         intermediate_dim=2 * WIDTH,
-        norm_at="before",
-        use_cross_attention=False,
-        attention_position=position,
+        norm="before",
+        cross_attention=None,
+        attention=position,
     )(x, **arguments)
     return keras.Model(ids, keras.layers.Dense(VOCABULARY)(x))
 

@@ -170,8 +170,8 @@ def make_model(vocabulary_size: int, position: Any) -> Any:
         intermediate_dim=256,
         dropout=0.0,
         input_position=None,
-        attention_position=position,
-        norm_at="before",
+        attention=position,
+        norm="before",
         skip_padding=False,
     )
 

@@ -146,7 +146,7 @@ def make_model(name: str, vocabulary_size: int) -> Any:
     x = keras.layers.Embedding(
         vocabulary_size, WIDTH - is_index, mask_zero=True
     )(ids)
-    attention_position = None
+    in_attention = None
     if is_index:
         x = kp.positions.IndexEncoding(name != "index", merge_mode="concat")(x)
     elif name == "randomized":
@@ -155,15 +155,15 @@ def make_model(name: str, vocabulary_size: int) -> Any:
     elif name != "none":
         scheme = analysis.make_scheme(name, MAX_TOKENS)
         if isinstance(scheme, kp.AttentionPosition):
-            attention_position = scheme
+            in_attention = scheme
         else:
             x = scheme(x)
     x = kp.TransformerEncoder(
         num_layers=2,
         num_heads=4,
         intermediate_dim=128,
-        norm_at="before",
-        attention_position=attention_position,
+        norm="before",
+        attention=in_attention,
     )(x)
     x = kp.Pooling1D("mean")(x)
     return keras.Model(ids, keras.layers.Dense(1, activation="sigmoid")(x))

@@ -167,7 +167,7 @@ def make_layers(tokenizer: Any, positions: bool) -> list[Any]:
             num_layers=2,
             num_heads=4,
             intermediate_dim=256,
-            norm_at="before",
+            norm="before",
         ),
         kp.Pooling1D("mean"),
         keras.layers.Dense(2, activation="softmax", name="scores"),

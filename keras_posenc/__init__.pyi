@@ -48,8 +48,10 @@ from keras_posenc.text.predict_texts import predict_texts as predict_texts
 from keras_posenc.text.prompt import Prompt as Prompt
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer as SentencepieceTokenizer
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer as WordpieceTokenizer
+from keras_posenc.transformer.specs import Attention as Attention
 from keras_posenc.transformer.attention import CrossAttention as CrossAttention
 from keras_posenc.transformer.blocks import FeedForward as FeedForward
+from keras_posenc.transformer.specs import Norm as Norm
 from keras_posenc.transformer.vision_transformer_model import PatchEmbedding as PatchEmbedding
 from keras_posenc.transformer.pooling import Pooling1D as Pooling1D
 from keras_posenc.transformer.attention import SelfAttention as SelfAttention

@@ -9,6 +9,7 @@ import functools
 import inspect
 import itertools
 import json
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -226,16 +227,24 @@ BLOCK_ROUNDINGS = (
 READING_ROUNDINGS = BLOCK_ROUNDINGS + ATTENTION_ROUNDINGS + 1 + NORM_ROUNDINGS
 
 
-def attention(layer: Any, roundings: int, *args: Any, **options: Any) -> Entry:
-    """An entry for a layer with the call of `SelfAttention`."""
+def attention(
+    layer: Any,
+    roundings: int,
+    *args: Any,
+    spec: Any = types.MappingProxyType({}),
+    **options: Any,
+) -> Entry:
+    """An entry for a layer with the call of `SelfAttention`.
+
+    `spec` has arguments of its `Attention`, with the class of the position.
+    """
 
     def make(**kwargs):
-        position = options.get("attention_position")
-        if position is not None:
-            position = position(dtype=kwargs.get("dtype"))
-        return layer(
-            *args, **{**options, "attention_position": position, **kwargs}
-        )
+        own = dict(spec)
+        if "position" in own:
+            own["position"] = own["position"](dtype=kwargs.get("dtype"))
+        given = {"attention": kp.Attention(**own), **options, **kwargs}
+        return layer(*args, **given)
 
     return Entry(make, roundings, (*ATTENTION, "start_index"), ATTENTION)
 
@@ -284,8 +293,7 @@ def attending(
         layer,
         ATTENTION_ROUNDINGS + roundings,
         2,
-        num_key_value_heads=1,
-        attention_position=make,
+        spec={"position": make, "num_key_value_heads": 1},
     )
     return dataclasses.replace(entry, scheme=True)
 
@@ -394,8 +402,7 @@ LAYERS = {
         kp.SelfAttention,
         ATTENTION_ROUNDINGS + 4,
         4,
-        num_key_value_heads=2,
-        attention_position=AllHooks,
+        spec={"position": AllHooks, "num_key_value_heads": 2},
     ),
     "feed-forward": Entry(
         lambda **kwargs: kp.FeedForward(16, activation="gelu", **kwargs),
@@ -410,10 +417,9 @@ LAYERS = {
         BLOCK_ROUNDINGS,
         4,
         **BLOCK,
-        norm_at="before",
-        norm="rms",
+        norm=kp.Norm("rms", at="before"),
         use_bias=False,
-        num_key_value_heads=1,
+        attention=kp.Attention(num_key_value_heads=1),
     ),
     "encoder-pre-rms-grouped-hooks": attention(
         kp.TransformerEncoder,
@@ -421,10 +427,8 @@ LAYERS = {
         2,
         **HEADS,
         **BLOCK,
-        norm_at="before",
-        norm="rms",
-        num_key_value_heads=2,
-        attention_position=AllHooks,
+        norm=kp.Norm("rms", at="before"),
+        spec={"position": AllHooks, "num_key_value_heads": 2},
         skip_padding=False,
     ),
     "decoder-block-pre-rms-gated-hooks": attention(
@@ -435,11 +439,9 @@ LAYERS = {
         activation="silu",
         use_gate=True,
         use_bias=False,
-        norm_at="before",
-        norm="rms",
-        num_key_value_heads=2,
-        attention_position=AllHooks,
-        use_cross_attention=False,
+        norm=kp.Norm("rms", at="before"),
+        spec={"position": AllHooks, "num_key_value_heads": 2},
+        cross_attention=None,
     ),
     "decoder-of-memory-pre-hooks": attention(
         SelfReader,
@@ -447,9 +449,8 @@ LAYERS = {
         2,
         **HEADS,
         **BLOCK,
-        norm_at="before",
-        num_key_value_heads=2,
-        attention_position=AllHooks,
+        norm="before",
+        spec={"position": AllHooks, "num_key_value_heads": 2},
     ),
     "decoder-of-memory-with-norms": attention(
         SelfReader,
@@ -458,13 +459,14 @@ LAYERS = {
         2,
         **HEADS,
         **BLOCK,
-        head_dim=6,
-        norm_at="before output",
-        norm="rms",
-        query_key_norm=True,
+        attention=[
+            kp.Attention(
+                window=window, head_dim=6, query_key_norm=True, use_bias=True
+            )
+            for window in (2, None)
+        ],
+        norm=kp.Norm("rms", at="before output"),
         use_bias=False,
-        query_key_value_bias=True,
-        attention_window=[2, None],
     ),
     "rotary": rotary(),
     "rotary-yarn-interleaved": rotary(layout="interleaved", scaling=YARN),
@@ -1498,7 +1500,7 @@ def randomized_network(layer: keras.Layer) -> keras.Model:
     x = embedding(ids)
     positions = layer(x)
     x = kp.PositionalEncoding()(x, positions=positions)
-    block = kp.SelfAttention(2, attention_position=kp.RotaryEmbedding())
+    block = kp.SelfAttention(2, attention=kp.RotaryEmbedding())
     model = keras.Model(ids, [block(x, positions=positions), positions])
     randomised(model, 7)
     return model

@@ -1,12 +1,14 @@
 """The base of the families of decoders, and what their configs share."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family
+from keras_posenc.checkpoints.family import Family, specs_in
 from keras_posenc.checkpoints.parts import Parts
+from keras_posenc.transformer.specs import Attention
 from keras_posenc.transformer.transformer_decoder_model import (
     TransformerDecoderModel,
 )
@@ -51,7 +53,7 @@ class DecoderFamily(Family):
         }
         if not is_causal:
             options["use_causal_mask"] = False
-            if options.get("attention_window") is not None:
+            if any(spec.window for spec in specs_in(options)):
                 raise config.wrong(
                     key, "false is not supported in a model with windows"
                 )
@@ -123,10 +125,22 @@ def kinds_of(config: Config, usual: Sequence[str]) -> list[str]:
     return kinds
 
 
-def windows_of(
-    kinds: Sequence[str], window: int | None
-) -> list[int | None] | None:
-    """Returns how many earlier tokens each block sees, by its kind."""
-    if WINDOW not in kinds:
-        return None
-    return [window if kind == WINDOW else None for kind in kinds]
+def specs_of(
+    kinds: Sequence[str],
+    spec: Attention,
+    window: int | None,
+    positions: Mapping[str, Any],
+) -> Attention | list[Attention]:
+    """Returns the spec of each block, by its kind; one if all are equal.
+
+    Each is `spec` with the position of its kind, and the window where its kind
+    is `WINDOW`.
+    """
+    by_kind = {
+        kind: replace(
+            spec, position=position, window=window if kind == WINDOW else None
+        )
+        for kind, position in positions.items()
+    }
+    each = [by_kind[kind] for kind in kinds]
+    return each if len({*kinds}) > 1 else each[0]

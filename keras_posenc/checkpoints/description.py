@@ -11,14 +11,22 @@ import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
+from keras_posenc.checkpoints.families.gpt2 import GPT2
+from keras_posenc.checkpoints.families.llama import Llama, Mistral
 from keras_posenc.checkpoints.families.modernbert import ModernBert
-from keras_posenc.checkpoints.family import Family, Pooler
-from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY
+from keras_posenc.checkpoints.families.olmo2 import Olmo2
+from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
+from keras_posenc.checkpoints.family import Family, Pooler, specs_in
+from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY, WHOLE
 from keras_posenc.checkpoints.parts import WrittenParts, WrittenTensors
+from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.pooling import Pooling1D
+from keras_posenc.transformer.transformer_decoder_model import (
+    TransformerDecoderModel,
+)
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -30,6 +38,7 @@ _OF_NO_MATTER = frozenset(
     for what in ("initializer", "regularizer", "constraint")
 ) | {"dropout", "dtype", "keep_inner_padding", "name", "skip_padding"}
 _OF_NO_MATTER |= {"trainable", "unknown"}
+_LONGEST = 32_768  # positions, which rotary ones do not limit
 _POOLINGS = ("first", "mean")
 _PROBLEMS = {
     "linear": "regression",
@@ -55,50 +64,95 @@ class Described:
 
 def described(model: Any) -> Described:
     """Returns the folder of a model of a known architecture."""
-    tokenizer, encoder, after = _parts_of(model)
-    is_modern = encoder.norm_at != "after"
-    kind = "modernbert" if is_modern else "bert"
-    family: Family = ModernBert() if is_modern else Bert()
+    tokenizer, core, after = _parts_of(model)
+    family = _family_of(core)
+    kind = family.types[0]
     head = _head_of(after, type(family).__name__)
-    values = family.describe(encoder)
+    values = family.describe(core)
     if head.projection is not None:
         values |= family.describe_pooler(head.pooling, head.projection)
     config = Config(values, "config.json")
     reading = family.read(config)
     options = reading.options
     if reading.tells_texts_apart:
-        options["separator_id"] = encoder.separator_id
-    _check(encoder, kind, options)
+        options["separator_id"] = core.separator_id
+    _check(core, kind, options)
     config.finish()
-    if reading.pooler is None or not (
-        head.logits is None or _is_of(head, reading.pooler)
+    if head.logits is not None and not (
+        reading.pooler and _is_of(head, reading.pooler)
     ):
         raise _unknown_head(after, kind=type(family).__name__)
     tensors = WrittenTensors()
-    prefix = family.prefix if after else ""
+    is_decoder = isinstance(core, TransformerDecoderModel)
+    prefix = family.prefix if after or is_decoder else ""
     parts = WrittenParts(family, reading, tensors, prefix)
-    family.match(encoder, parts)
-    values = {
-        "model_type": kind,
-        "dtype": "float32",
-        **values,
-        **_describe_head(head, family, parts, getattr(model, "labels", None)),
-    }
+    family.match(core, parts)
+    labels = getattr(model, "labels", None)
+    names = _describe_head(head, family, parts, labels)
     files = {}
-    if tokenizer is not None:
-        files = _describe_tokenizer(tokenizer, encoder)
+    if is_decoder:
+        files = _describe_generator(model)
+        end = "LMHeadModel" if isinstance(family, GPT2) else "ForCausalLM"
+        names = {
+            "architectures": [f"{type(family).__name__}{end}"],
+            "bos_token_id": None,
+            "eos_token_id": None,
+            "pad_token_id": None if core.pad_id < 0 else core.pad_id,
+            "max_position_embeddings": core.max_positions or _LONGEST,
+        }
+    elif tokenizer is not None:
+        files = _describe_tokenizer(tokenizer, core)
+    values = {"model_type": kind, "dtype": "float32", **values, **names}
     return Described(values, files, tensors.values)
+
+
+def _family_of(core: Any) -> Family:
+    """Returns the family that a model is of, if it is of any."""
+    if not isinstance(core, TransformerDecoderModel):
+        return Bert() if core.norm.at == "after" else ModernBert()
+    spec = specs_in({"attention": core.attention})[0]
+    if core.norm.kind == "layer":
+        return GPT2()
+    if core.norm.at == "output":
+        return Olmo2()
+    if spec.query_key_norm:
+        return Qwen3()
+    if spec.use_bias and not core.use_bias:
+        return Qwen2()
+    return Llama() if spec.window is None else Mistral()
+
+
+def _describe_generator(model: Any) -> dict[str, str]:
+    """Returns the files of the tokenizer of a generator, by name."""
+    tokenizer = getattr(model, "source_tokenizer", None)
+    if tokenizer is None:
+        return {}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **model.special_tokens,
+    }
+    if model.chat_template is not None:
+        settings["chat_template"] = model.chat_template
+    return {
+        WHOLE: _json(tokenizer.tokenizer_json()),
+        SETTINGS: _json(settings),
+    }
 
 
 def _parts_of(
     model: Any,
-) -> tuple[Any, TransformerEncoderModel, Sequence[Any]]:
+) -> tuple[Any, Any, Sequence[Any]]:
     """Returns the tokenizer or None, the encoder, and the layers after it."""
-    if isinstance(model, TransformerEncoderModel):
+    if isinstance(model, TransformerEncoderModel | TransformerDecoderModel):
         return None, model, []
+    if isinstance(model, PretrainedGenerator) and isinstance(
+        model.model, TransformerDecoderModel
+    ):
+        return None, model.model, []
     if not isinstance(model, PretrainedModel):
         raise ValueError(
-            "`model` must be a PretrainedModel or a TransformerEncoderModel. "
+            "`model` must be a PretrainedModel, a PretrainedGenerator of a "
+            "decoder, a TransformerEncoderModel or a TransformerDecoderModel. "
             f"Received: model of type {type(model).__name__}"
         )
     match model.layers:
@@ -117,34 +171,39 @@ def _parts_of(
     )
 
 
-def _check(
-    encoder: TransformerEncoderModel, kind: str, options: Mapping[str, Any]
-) -> None:
+def _check(encoder: Any, kind: str, options: Mapping[str, Any]) -> None:
     """Raises `ValueError` unless an encoder computes what its options say."""
-    signature = inspect.signature(TransformerEncoderModel)
-    for name, parameter in signature.parameters.items():
-        if name in _OF_NO_MATTER:
+    is_decoder = isinstance(encoder, TransformerDecoderModel)
+    owner = "decoder" if is_decoder else "encoder"
+    for name, parameter in inspect.signature(type(encoder)).parameters.items():
+        # A decoder has no token where it has padding.
+        if name in _OF_NO_MATTER or (is_decoder and name == "pad_id"):
             continue
         value = options.get(name, parameter.default)
         known = _comparable(name, value, encoder)
         found = _comparable(name, getattr(encoder, name), encoder)
         if found != known:
             raise ValueError(
-                f"`{name}` of the encoder must be {known!r} for it to be saved "
+                f"`{name}` of the {owner} must be {known!r} for it to be saved "
                 f"as model_type '{kind}'. Received: {name}={found!r}"
             )
 
 
-def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
+def _comparable(name: str, value: Any, encoder: Any) -> Any:
     """Returns a value in which equal options are equal, however written."""
     if name == "activation":
         return make_activation(value)
-    if name == "num_key_value_heads":
-        return value or encoder.num_heads
-    if name in ("attention_position", "attention_window"):
-        each = value if isinstance(value, list | tuple) else [value]
-        each = [_of_layer(one) for one in each]
-        return each if len(each) > 1 else each * encoder.num_layers
+    if name == "attention":
+        each = [
+            vars(spec)
+            | {
+                "position": _of_layer(spec.position),
+                "num_key_value_heads": spec.num_key_value_heads
+                or encoder.num_heads,
+            }
+            for spec in specs_in({name: value})
+        ]
+        return each if any(x != each[0] for x in each) else each[0]
     return _of_layer(value)
 
 

@@ -8,6 +8,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._sublayers import make_activation
+from keras_posenc.transformer.specs import Attention
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -202,6 +203,7 @@ class Family:
         `config.json` could ask for one of any size.
         """
         options = reading.options
+        head_dim = specs_in(options)[0].head_dim or 0
         width = options["d_model"]
         narrow = options.get("embedding_dim", width)
         embedding = reading.names.get("embedding")
@@ -214,9 +216,7 @@ class Family:
             "d_model": width * width,
             "vocabulary_size": options.get("vocabulary_size", 0) * narrow,
             "intermediate_dim": options["intermediate_dim"] * width,
-            "head_dim": options["num_heads"]
-            * (options.get("head_dim") or 0)
-            * width,
+            "head_dim": options["num_heads"] * head_dim * width,
             "positions": getattr(position, "sequence_length", 0) * narrow,
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)
@@ -336,6 +336,13 @@ class Family:
             if any(name.startswith(prefix) for name in tensors.names):
                 return prefix
         return ""
+
+
+def specs_in(options: Mapping[str, Any]) -> list[Any]:
+    """Lists the specs of attention in the arguments of a model."""
+    value = options.get("attention")
+    each = value if isinstance(value, list) else [value]
+    return [x if isinstance(x, Attention) else Attention(x) for x in each]
 
 
 def name_of(activation: Any, owner: str = "encoder") -> str:

@@ -11,6 +11,7 @@ from keras_posenc.checkpoints.folder import MODULES, Folder
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._sublayers import make_activation, make_norm
 from keras_posenc.transformer.pooling import Pooling1D
+from keras_posenc.transformer.specs import Norm
 
 PROMPTS = "config_sentence_transformers.json"
 _SEVERAL = "multi_label_classification"
@@ -165,7 +166,8 @@ def _pooler(
         )
     ]
     if pooler.norm is not None:
-        norm = make_norm("layer", pooler.norm_epsilon, None, "pooler_norm")
+        spec = Norm(epsilon=pooler.norm_epsilon)
+        norm = make_norm(spec, None, "pooler_norm")
         norm.build((None, width))
         norm.gamma.assign(tensors.take(f"{pooler.norm}.weight", (width,)))
         layers.append(norm)

@@ -10,6 +10,7 @@ from keras_posenc.checkpoints.config import REQUIRED, Config
 from keras_posenc.checkpoints.family import Family, Parts, Reading
 from keras_posenc.checks import check_bool
 from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.transformer.specs import Norm
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
 )
@@ -233,7 +234,7 @@ def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
         "intermediate_dim": config.size("intermediate_dim"),
         "dropout": config.rate("dropout"),
         "activation": known,
-        "norm_epsilon": epsilon,
+        "norm": Norm(epsilon=epsilon),
         "embedding_norm": True,
         "input_position": PositionEmbedding(
             config.size("max_sequence_length"), name="position_embedding"
@@ -271,6 +272,8 @@ def _image_options(backbone: Any, config: Config) -> dict[str, Any]:
         "num_heads": config.size("num_heads"),
         "intermediate_dim": config.size("mlp_dim"),
         "dropout": config.rate("dropout_rate"),
-        "norm_epsilon": config.positive("layer_norm_epsilon"),
+        "norm": Norm(
+            at="before", epsilon=config.positive("layer_norm_epsilon")
+        ),
         "use_bias": any(has_biases),
     }

@@ -37,15 +37,14 @@ def or_none(check: Check) -> Check:
 _NAMES = {
     check_bool: "bidirectional embedding_norm last_axis_first normalize "
     "scale_inputs skip_masked skip_padding use_bias use_causal_mask "
-    "use_cross_attention use_gate use_logits_bias use_positions",
+    "use_gate use_logits_bias use_positions",
     check_positive_int: "d_model hidden_dim intermediate_dim max_distance "
     "max_position num_buckets num_channels num_heads num_layers patch_size "
     "scale_base sequence_length start training_length vocabulary_size",
     check_positive: "alibi_bias_max attn_scale floor_scale initial_scale "
     "initial_threshold max_period min_period norm_epsilon",
-    or_none(check_positive_int): "embedding_dim encoding_dim head_dim "
-    "memory_dim num_decoder_layers num_key_value_heads target_vocabulary_size",
-    or_none(check_bool): "query_key_value_bias",
+    or_none(check_positive_int): "embedding_dim encoding_dim memory_dim "
+    "num_decoder_layers num_key_value_heads target_vocabulary_size",
     check_count: "num_class_tokens",
     check_rate: "dropout",
 }
@@ -99,10 +98,12 @@ class NamedOptions:
     """Base of classes, before Keras's: explains unknown arguments.
 
     `hidden_arguments` of a subclass are arguments of its constructor or its
-    call that only the package's own code uses.
+    call that only the package's own code uses. `arguments_within` says, by
+    name, of which argument something else is a part.
     """
 
     hidden_arguments: ClassVar[frozenset[str]] = frozenset()
+    arguments_within: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         # Here, since Functional models do not pass arguments to `__init__`. A
@@ -200,6 +201,8 @@ def refuse_unknown(kind: Any, given: dict[str, Any]) -> None:
         return
     if unknown in {*_call_names(kind)[0]} - kind.hidden_arguments:
         advice = f" (the call takes it: layer(x, {unknown}=...))"
+    elif unknown in kind.arguments_within:
+        advice = f": give {kind.arguments_within[unknown]}"
     else:
         advice = did_you_mean(unknown, known)
     raise ValueError(

@@ -35,7 +35,7 @@ ATTENTION_KINDS: dict[str, Callable[..., AttentionPosition]] = {
 
 
 def check_attention_position(
-    value: Any, dtype: Any, name: str = "attention_position"
+    value: Any, dtype: Any, name: str = "position"
 ) -> AttentionPosition | None:
     """Returns the position given, also by name or config, or None.
 
@@ -48,7 +48,8 @@ def check_attention_position(
         ValueError: None of these, or an unknown name.
     """
     if isinstance(value, str) and value in ATTENTION_KINDS:
-        return ATTENTION_KINDS[value](dtype=dtype, name=name)
+        layer = name.removesuffix("_position") + "_position"
+        return ATTENTION_KINDS[value](dtype=dtype, name=layer)
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)
     if value is None or isinstance(value, AttentionPosition):
@@ -56,7 +57,8 @@ def check_attention_position(
     names = ", ".join(map(repr, ATTENTION_KINDS))
     raise ValueError(
         f"`{name}` must be an AttentionPosition, such as "
-        f"keras_posenc.RotaryEmbedding(), the name of one ({names}) or None. "
+        f"keras_posenc.RotaryEmbedding(), the name of one ({names})"
+        f"{', an Attention' * name.endswith('attention')} or None. "
         f"Received: {name}={value!r}{advice_for(name, value)}"
     )
 
@@ -66,7 +68,7 @@ def advice_for(name: str, value: Any) -> str:
     kind = value if isinstance(value, type) else type(value)
     if kind is value and issubclass(kind, keras.Layer):
         return f", a class. Give a layer: {kind.__name__}(...)"
-    name = name.replace("input", "attention")
+    name = name.replace("input_position", "attention")
     if issubclass(kind, AttentionPosition):
         return f". It belongs inside attention: give it as `{name}`"
     if issubclass(kind, TokenEncoding):
@@ -124,7 +126,7 @@ class CombinedPosition(OwnPosition):
     >>> import keras_posenc as kp
     >>> kinds = ["rotary", kp.positions.ForgettingBias()]
     >>> position = kp.positions.CombinedPosition(kinds)
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
     """
 
     def __init__(

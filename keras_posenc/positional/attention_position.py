@@ -83,7 +83,7 @@ class AttentionPosition(NamedArguments, keras.Layer):
     ...             - ops.expand_dims(key_positions, -2)
     ...         )
     ...         return -ops.cast(ops.expand_dims(distance, 1), query.dtype)
-    >>> layer = kp.SelfAttention(num_heads=2, attention_position=Nearness())
+    >>> layer = kp.SelfAttention(num_heads=2, attention=Nearness())
     >>> tuple(layer(ops.ones((1, 5, 8))).shape)
     (1, 5, 8)
     """
@@ -173,7 +173,7 @@ def check_position_axes(
     if axes is not None and not within:
         raise ValueError(
             f"`{name}` must be of shape ({row}), a number for each token, "
-            "without an `attention_position` that takes vectors, such as "
+            "without a position that takes vectors, such as attention="
             f"keras_posenc.RotaryEmbedding(axes={axes}). Received: {name} of "
             f"shape {shape}"
         )

@@ -86,7 +86,7 @@ class AlibiBias(_Bias):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(12, attention_position=kp.AlibiBias())
+    >>> layer = kp.SelfAttention(12, attention=kp.AlibiBias())
     >>> tuple(layer(np.ones((2, 10, 24), "float32")).shape)
     (2, 10, 24)
 
@@ -155,7 +155,7 @@ class KerpleBias(_Bias):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.KerpleBias()
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Chi et al., 2022](https://arxiv.org/abs/2205.09921)
@@ -241,7 +241,7 @@ class FireBias(_Bias):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.FireBias()
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Li et al., 2023](https://arxiv.org/abs/2310.04418)
@@ -334,7 +334,7 @@ class RelativePositionBias(_Bias):
     >>> import numpy as np
     >>> import keras_posenc as kp
     >>> encoder = kp.TransformerEncoder(
-    ...     2, num_heads=4, attention_position=kp.RelativePositionBias()
+    ...     2, num_heads=4, attention=kp.RelativePositionBias()
     ... )
     >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
     (2, 10, 64)
@@ -442,7 +442,7 @@ class RelativePositionEmbedding(_Bias):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.RelativePositionEmbedding(16)
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Shaw et al., 2018](https://arxiv.org/abs/1803.02155)
@@ -532,7 +532,7 @@ class DisentangledBias(_Bias):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.DisentangledBias(16, max_distance=64)
-    >>> attention = kp.SelfAttention(4, attention_position=position)
+    >>> attention = kp.SelfAttention(4, attention=position)
 
     References:
         - [He et al., 2020](https://arxiv.org/abs/2006.03654)
@@ -646,7 +646,7 @@ class TransformerXLBias(OwnPosition):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.TransformerXLBias()
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Dai et al., 2019](https://arxiv.org/abs/1901.02860)
@@ -785,7 +785,7 @@ class ContextualBias(OwnPosition):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.ContextualBias()
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Golovneva et al., 2024](https://arxiv.org/abs/2405.18719)
@@ -895,7 +895,7 @@ class ForgettingBias(OwnPosition):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.ForgettingBias()
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Lin et al., 2025](https://arxiv.org/abs/2503.02130)

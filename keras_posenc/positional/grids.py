@@ -288,7 +288,7 @@ def _joined(encodings: Sequence[Any], reverse: bool) -> Any:
 class GridPositions(ConfiguredLayer, keras.Layer):
     """Positions of patches: their row and column, for images of any size.
 
-    Give the result as `positions` to layers with an `attention_position` that
+    Give the result as `positions` to layers with a position in attention that
     takes vectors, such as `RotaryEmbedding(axes=2)`. Patches are in the order
     of `PatchEmbedding`, row by row, after the class tokens, whose positions
     are 0: they are not rotated.

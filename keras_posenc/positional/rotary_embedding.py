@@ -36,7 +36,7 @@ class RotaryEmbedding(OwnPosition):
     Scores then depend only on differences of positions. Pair `j` of `dim`
     features is rotated by `position * max_wavelength ** (-2 j / dim)`;
     `scaling` changes that for texts longer than those in training. As the
-    `attention_position` of an encoder the layer rotates queries and keys;
+    `attention` of an encoder the layer rotates queries and keys;
     called on a tensor it rotates the tensor.
 
     Sines and cosines have errors of at most 5.8e-7 up to position 2**24,
@@ -137,7 +137,7 @@ class RotaryEmbedding(OwnPosition):
     >>> import numpy as np
     >>> import keras_posenc as kp
     >>> encoder = kp.TransformerEncoder(
-    ...     2, num_heads=4, attention_position=kp.RotaryEmbedding()
+    ...     2, num_heads=4, attention=kp.RotaryEmbedding()
     ... )
     >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
     (2, 10, 64)
@@ -151,7 +151,7 @@ class RotaryEmbedding(OwnPosition):
     >>> tuple(yarn(np.ones((2, 10, 64), "float32"), start_index=5000).shape)
     (2, 10, 64)
     >>> axial = kp.SelfAttention(
-    ...     num_heads=4, attention_position=kp.RotaryEmbedding(axes=2)
+    ...     num_heads=4, attention=kp.RotaryEmbedding(axes=2)
     ... )
     >>> cells = np.array([[[0, 0], [0, 1], [1, 0], [1, 1]]])  # row, column
     >>> tuple(axial(np.ones((2, 4, 64), "float32"), positions=cells).shape)

@@ -58,7 +58,7 @@ class XPosEmbedding(OwnPosition):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.XPosEmbedding()
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Sun et al., 2022](https://arxiv.org/abs/2212.10554)
@@ -204,9 +204,8 @@ class FourierEmbedding(OwnPosition):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.FourierEmbedding(512, num_key_value_heads=2)
-    >>> layer = kp.SelfAttention(
-    ...     4, num_key_value_heads=2, attention_position=position
-    ... )
+    >>> attention = kp.Attention(position, num_key_value_heads=2)
+    >>> layer = kp.SelfAttention(4, attention=attention)
 
     References:
         - [Hua et al., 2024](https://arxiv.org/abs/2412.17739), with the
@@ -360,7 +359,7 @@ class PolarEmbedding(OwnPosition):
     Example:
     >>> import keras_posenc as kp
     >>> position = kp.positions.PolarEmbedding()
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Gopalakrishnan et al., 2025](https://arxiv.org/abs/2509.10534)
@@ -449,7 +448,7 @@ class AttentionTemperature(OwnPosition):
     >>> rotary = kp.RotaryEmbedding(max_wavelength=500_000)
     >>> kinds = 3 * [rotary] + [kp.positions.AttentionTemperature()]
     >>> encoder = kp.TransformerEncoder(
-    ...     4, num_heads=4, attention_position=kinds
+    ...     4, num_heads=4, attention=kinds
     ... )
     >>> x = np.ones((2, 10, 64), "float32")
     >>> tuple(encoder(x, use_causal_mask=True).shape)
@@ -508,7 +507,7 @@ class ScalableSoftmax(OwnPosition):
     >>> import keras_posenc as kp
     >>> kinds = ["rotary", kp.positions.ScalableSoftmax()]
     >>> position = kp.positions.CombinedPosition(kinds)
-    >>> layer = kp.SelfAttention(4, attention_position=position)
+    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Nakanishi, 2025](https://arxiv.org/abs/2501.19399)

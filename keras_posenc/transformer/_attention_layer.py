@@ -7,7 +7,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.ops.arguments import (
     check_inputs,
@@ -20,12 +19,9 @@ from keras_posenc.ops.arguments import (
 from keras_posenc.ops.masks import Side, hide_masked, hide_padding, resolve_mask
 from keras_posenc.ops.named import ConfiguredLayer
 from keras_posenc.ops.positions import count_positions, counted_positions
-from keras_posenc.positional.attention_kinds import check_attention_position
-from keras_posenc.positional.attention_position import (
-    AttentionPosition,
-    check_position_axes,
-)
+from keras_posenc.positional.attention_position import check_position_axes
 from keras_posenc.transformer._context import Context, Memory
+from keras_posenc.transformer.specs import WITHIN
 
 
 class QuantizedWithin:
@@ -81,14 +77,16 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
     `attend(x, context, *, return_attention_scores, training)` on inputs in the
     compute dtype, and passes the context to the layers within; it sets
     `num_layers` if it returns the attention weights of more than one block.
+    `positions_within()` lists what uses the positions of the inputs.
     """
 
     hidden_arguments = frozenset({"context"})
+    arguments_within = WITHIN
 
     num_layers: int | None = None
     num_heads: int
-    attention_position: Any
     attend: Callable[..., Any]
+    positions_within: Callable[[], list[Any]]
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -154,7 +152,8 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
         )
         batch, seq, _ = ops.shape(inputs)
         masks = (mask, padding_mask)
-        side = side_of(self._positions_within(), seq, masks=masks, **of_tokens)
+        within = [*self.positions_within(), *self.positions_across()]
+        side = side_of(within, seq, masks=masks, **of_tokens)
         return Context(
             side,
             side,
@@ -214,7 +213,8 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
         batch, seq, _ = inputs.shape
         axes = None
         if context is None:  # else it has the positions
-            axes = check_position_axes(self._positions_within(), positions)
+            within = [*self.positions_within(), *self.positions_across()]
+            axes = check_position_axes(within, positions)
         check_position_tensors(
             batch, seq, positions, start_index, segment_ids, mask, axes
         )
@@ -225,22 +225,19 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
             attention_mask=(check_mask, ("batch", "query", "key")),
         )
 
-    def _positions_within(self) -> list[Any]:
-        """Lists what uses the positions of the inputs."""
-        return listed(self.attention_position)
+    def positions_across(self) -> list[Any]:
+        """Lists what uses their positions and those of a memory."""
+        return []
 
 
 class DecodingLayer(AttentionLayer):
     """Base of the layers that take a sequence, and a memory to attend to.
 
     A subclass defines `attend` as for `AttentionLayer`, with the memory in the
-    context. It sets `attention_position` and `cross_attention_position`
-    (either may be a list), and `use_cross_attention`: whether it has weights
-    for a memory.
+    context, and `cross_attention`: None if it has no weights for a memory.
     """
 
-    cross_attention_position: Any
-    use_cross_attention: bool = True
+    cross_attention: Any
     memory_dim: int | None = None
 
     def call(
@@ -286,7 +283,7 @@ class DecodingLayer(AttentionLayer):
             self._check_memory(inputs, memory, segment_ids, **of_memory)
             if memory is not None:
                 keys = side_of(
-                    self._across(),
+                    self.positions_across(),
                     ops.shape(memory)[1],
                     positions=memory_positions,
                     segment_ids=memory_segment_ids,
@@ -339,7 +336,7 @@ class DecodingLayer(AttentionLayer):
         """Raises `ValueError` for a memory that does not fit, or its masks."""
         name = f"{type(self).__name__} '{self.name}'"
         if memory is None:
-            if self.use_cross_attention:
+            if self.cross_attention is not None:
                 raise ValueError(
                     f"{name} attends to a memory: call it with `memory` of "
                     "shape (batch, source, dim), such as an encoder's outputs"
@@ -350,10 +347,10 @@ class DecodingLayer(AttentionLayer):
                         f"`{argument}` needs a `memory`. Received: no memory"
                     )
             return
-        if not self.use_cross_attention:
+        if self.cross_attention is None:
             raise ValueError(
-                f"{name} has use_cross_attention=False, and cannot be called "
-                "with `memory`"
+                f"{name} has cross_attention=None, and cannot be called with "
+                "`memory`"
             )
         batch, seq, dim = inputs.shape
         dtype = keras.backend.standardize_dtype(memory.dtype)
@@ -373,7 +370,9 @@ class DecodingLayer(AttentionLayer):
                 f"batch={batch}, dim={width}. Received: memory of shape {shape}"
             )
         axes = check_position_axes(
-            self._across(), given.get("memory_positions"), "memory_positions"
+            self.positions_across(),
+            given.get("memory_positions"),
+            "memory_positions",
         )
         if given.get("memory_segment_ids") is not None and segment_ids is None:
             raise ValueError(
@@ -394,12 +393,6 @@ class DecodingLayer(AttentionLayer):
             memory_attention_mask=(check_mask, ("batch", "query", "key")),
         )
 
-    def _across(self) -> list[Any]:
-        return listed(self.cross_attention_position)
-
-    def _positions_within(self) -> list[Any]:
-        return [*super()._positions_within(), *self._across()]
-
 
 def _check_each(
     given: Mapping[str, Any], sizes: Mapping[str, Any], **expected: Any
@@ -417,82 +410,11 @@ def _check_each(
             check(name, value)
 
 
-def check_cross_attention_position(
-    value: Any, dtype: Any, name: str = "attention_position"
-) -> AttentionPosition | None:
-    """Returns an `AttentionPosition` that makes sense between two sequences.
-
-    Raises:
-        ValueError: The position depends on the length of a sequence, on how
-            many keys come before a query, or on which of two tokens comes
-            first.
-    """
-    position = check_attention_position(value, dtype, name)
-    if position is None:
-        return None
-    for is_wrong, why in (
-        (
-            position.uses_length,
-            "depends on the length of a sequence, and cross-attention has two: "
-            "queries and keys would rotate differently",
-        ),
-        (
-            position.counts_keys,
-            "takes the position of a query for the number of keys before it. "
-            "In cross-attention that is the length of the memory: leave this "
-            "position out there, or give another one",
-        ),
-        (
-            position.causal_only
-            or position.steps is not None
-            or position.contextual_bias is not None,
-            "depends on the order of the tokens between a query and a key, "
-            "which cross-attention does not have: leave "
-            "`cross_attention_position` out, or give another one",
-        ),
-        (
-            getattr(position, "bidirectional", True) is False,
-            "with bidirectional=False distinguishes earlier keys from later "
-            "ones, and the tokens of a memory are neither",
-        ),
-    ):
-        if is_wrong:
-            raise ValueError(f"{name_of(position)} {why}")
-    return position
-
-
-def name_of(position: AttentionPosition) -> str:
-    """Names the class of a position, and its `rope_type` if it has one."""
-    kind = getattr(position, "rope_type", None)
-    return type(position).__name__ + (f" with rope_type={kind!r}" * bool(kind))
-
-
 def listed(positions: Any) -> list[Any]:
-    """Lists the positions of blocks: of one for all, a list, or None."""
+    """Lists positions: of one, a list, or None."""
     if not isinstance(positions, list):
         positions = [positions]
     return [position for position in positions if position is not None]
-
-
-def by_block(
-    name: str, value: Any, num_layers: Any, check: Any
-) -> tuple[Any, list[Any]]:
-    """Checks one value for all blocks, or a list with one for each.
-
-    Returns:
-        What was given, checked, and a list with the value of each block.
-    """
-    count = check_positive_int("num_layers", num_layers)
-    if not isinstance(value, list | tuple):
-        checked = check(name, value)
-        return checked, [checked] * count
-    if len(value) != count:
-        raise ValueError(
-            f"`{name}` as a list must have one entry for each of "
-            f"the {count} blocks. Received: {len(value)} entries"
-        )
-    each = [check(name, x) for x in value]
-    return each, each
 
 
 def side_of(

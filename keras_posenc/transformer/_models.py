@@ -28,7 +28,6 @@ from keras_posenc.ops.named import NamedArguments, config_of
 from keras_posenc.ops.positions import positions_from_mask
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
-    name_of,
     quantize_again,
     quantized_policies,
     side_of,
@@ -48,6 +47,7 @@ from keras_posenc.transformer._input_position import (
 )
 from keras_posenc.transformer._options import StackOptions, names_in
 from keras_posenc.transformer._sublayers import make_norm, normalized, project
+from keras_posenc.transformer.specs import WITHIN, name_of
 from keras_posenc.transformer.stacks import TransformerDecoder
 
 # The parts of a cache that have an entry for each row of the batch.
@@ -61,6 +61,8 @@ class StackModel(NamedArguments, keras.Model):
     A concrete class is completed by `with_options`, and keeps each constructor
     argument as an attribute, by `connect`.
     """
+
+    arguments_within = WITHIN
 
     def connect(
         self,
@@ -149,7 +151,7 @@ def make_table(
 
 def norm_of(stack: AttentionLayer, name: str) -> keras.Layer:
     """Makes a norm of embeddings, of the kind of a stack's."""
-    return make_norm(stack.norm, stack.norm_epsilon, stack.dtype_policy, name)
+    return make_norm(stack.norm, stack.dtype_policy, name)
 
 
 def dropped(stack: AttentionLayer, x: Any, name: str) -> Any:
@@ -340,9 +342,8 @@ class DecodingModel(StackModel):
     def check_cacheable(self, max_length: Any) -> None:
         """Raises `ValueError` unless `max_length` tokens can be cached."""
         check_cacheable(self.target_input_position, max_length)
-        within = self.decoder.attention_position
-        for position in within if isinstance(within, list) else [within]:
-            if position is not None and position.uses_length:
+        for position in self.decoder.positions_within():
+            if position.uses_length:
                 raise ValueError(
                     f"{name_of(position)} cannot be cached: how it encodes a "
                     "token depends on how long the text becomes, and a cache "
@@ -374,7 +375,7 @@ class DecodingModel(StackModel):
     ) -> Memory:
         tokens = cache["memory_tokens"]
         keys = side_of(
-            self.decoder.cross_attention_position,
+            self.decoder.positions_across(),
             ops.shape(tokens)[1],
             masks=(tokens,),
         )
@@ -382,7 +383,7 @@ class DecodingModel(StackModel):
 
     def _check_cache(self, cache: Any) -> None:
         parts = {"slot", "tokens", "positions", "blocks"}
-        if self.decoder.use_cross_attention:
+        if self.decoder.cross_attention is not None:
             parts |= {"memory", "memory_tokens"}
         names = set(cache) if isinstance(cache, dict) else set()
         if names - {"encoding"} != parts:

@@ -9,20 +9,15 @@ and its config.
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, TypeVar
 
 import keras
 
-from keras_posenc.checks import check_choice
 from keras_posenc.ops.initializers import initializer_of, is_seeded
 from keras_posenc.ops.named import checked_arguments, refuse_unknown
-from keras_posenc.positional.attention_position import AttentionPosition
-from keras_posenc.transformer._sublayers import NORMS, make_activation
-
-AttentionPositions = (
-    AttentionPosition | str | Sequence[AttentionPosition | str | None] | None
-)
+from keras_posenc.transformer._sublayers import make_activation
+from keras_posenc.transformer.specs import Attentions, Norm, check_norm
 
 
 class WeightOptions(TypedDict, total=False):
@@ -59,29 +54,6 @@ class ProjectionOptions(WeightOptions, total=False):
     use_bias: bool
 
 
-class AttentionOptions(ProjectionOptions, total=False):
-    """Options of attention.
-
-    Args:
-        num_key_value_heads: Heads of keys and values, each shared by a group
-            of query heads; divides `num_heads`, which is the default.
-        head_dim: Width of a head; by default the width of the inputs, divided
-            by `num_heads`.
-        query_key_value_bias: Whether the projections to queries, keys and
-            values have biases; by default `use_bias`.
-        query_key_norm: Whether each head's queries and keys are normalized, by
-            RMS, before they are rotated. All heads share the weights. `"all"`
-            normalizes all heads together, as in OLMo 2.
-        norm_epsilon: Added to the variance in each norm, above 0.
-    """
-
-    num_key_value_heads: int | None
-    head_dim: int | None
-    query_key_value_bias: bool | None
-    query_key_norm: bool | str
-    norm_epsilon: float
-
-
 class FeedForwardOptions(ProjectionOptions, total=False):
     """Options of `FeedForward`.
 
@@ -97,23 +69,16 @@ class FeedForwardOptions(ProjectionOptions, total=False):
     use_gate: bool
 
 
-class BlockOptions(FeedForwardOptions, AttentionOptions, total=False):
+class BlockOptions(FeedForwardOptions, total=False):
     """Options of a block.
 
     Args:
         intermediate_dim: Width of the feed-forward part.
-        norm_at: Where norms are: `"after"` each residual (post-norm, the
-            paper); `"before"` each sublayer (pre-norm); `"between"`, as
-            before without the very first, for inputs that are normalized
-            already, as in ModernBERT; at the `"output"` of each sublayer, as
-            in OLMo 2; `"before output"`, both, as in Gemma 3; or
-            `"after output"`. Except after residuals, a stack ends with a norm.
-        norm: `"layer"` or `"rms"`.
+        norm: A `Norm`, or its kind or place, such as `"rms"` or `"before"`.
     """
 
     intermediate_dim: int
-    norm_at: str
-    norm: str
+    norm: Norm | str
 
 
 class StackOptions(BlockOptions, total=False):
@@ -121,15 +86,14 @@ class StackOptions(BlockOptions, total=False):
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        attention_position: Position in the self-attention: an
-            `AttentionPosition`, whose weights all blocks share, or the name of
-            a kind, such as `"rotary"`, `"alibi"` or `"t5"`; a list with one
-            (or None) for each block; or None.
+            the `head_dim` of `attention` is given.
+        attention: The self-attention of all blocks: an `Attention`, or a
+            position alone, such as `"rotary"`; or a list with one for each
+            block.
     """
 
     num_heads: int
-    attention_position: AttentionPositions
+    attention: Attentions
 
 
 class ModelOptions(StackOptions, total=False):
@@ -148,38 +112,19 @@ class ModelOptions(StackOptions, total=False):
     embeddings_regularizer: Any
 
 
-def _check_bool_or_all(name: str, value: Any) -> Any:
-    if isinstance(value, bool) or value == "all":
-        return value
-    raise ValueError(
-        f"`{name}` must be True, False or 'all'. Received: {name}={value!r}"
-    )
-
-
-#: Where the norms of a block are.
-PLACES = (
-    *("after", "before", "between", "output"),
-    *("before output", "after output"),
-)
 #: The defaults, where a class names no other, in the order in which they are
 #: shown.
 OPTIONS = {
     "d_model": 512,
     "num_layers": 6,
     "num_heads": 8,
-    "num_key_value_heads": None,
-    "head_dim": None,
+    "attention": None,
     "intermediate_dim": 2048,
     "dropout": 0.1,
-    "attention_position": None,
     "activation": "relu",
     "use_gate": False,
-    "norm_at": "after",
-    "norm": "layer",
-    "norm_epsilon": 1e-5,
-    "query_key_norm": False,
+    "norm": Norm(),
     "use_bias": True,
-    "query_key_value_bias": None,
     "kernel_initializer": "glorot_uniform",
     "bias_initializer": "zeros",
     "kernel_regularizer": None,
@@ -191,9 +136,7 @@ OPTIONS = {
 KERAS_OPTIONS = {"dtype": None, "name": None, "trainable": True}
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "activation": lambda _, value: make_activation(value),
-    "norm_at": lambda name, value: check_choice(name, value, PLACES),
-    "norm": lambda name, value: check_choice(name, value, NORMS),
-    "query_key_norm": _check_bool_or_all,
+    "norm": check_norm,
 }
 
 
@@ -333,7 +276,6 @@ _TEXTS = {
     for kind in (
         WeightOptions,
         ProjectionOptions,
-        AttentionOptions,
         FeedForwardOptions,
         BlockOptions,
         StackOptions,

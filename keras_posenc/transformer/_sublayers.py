@@ -10,8 +10,8 @@ from keras_posenc.keras_internals import is_compiled_by_xla
 from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.initializers import initializer_of
+from keras_posenc.transformer.specs import Norm
 
-NORMS = ("layer", "rms")
 PARTS = 4  # of a kernel that XLA multiplies with one row
 
 
@@ -74,11 +74,11 @@ def _project_in_parts(dense: keras.layers.Dense, row: Any) -> Any:
     return x if dense.activation is None else dense.activation(x)
 
 
-def make_norm(norm: str, epsilon: float, dtype: Any, name: str) -> keras.Layer:
+def make_norm(norm: Norm, dtype: Any, name: str) -> keras.Layer:
     """Makes a normalization over the features of each token."""
-    layer = (
-        keras.layers.RMSNormalization if norm == "rms" else _LayerNormalization
-    )(epsilon=epsilon, dtype=dtype, name=name)
+    is_rms = norm.kind == "rms"
+    kind = keras.layers.RMSNormalization if is_rms else _LayerNormalization
+    layer = kind(epsilon=norm.epsilon, dtype=dtype, name=name)
     # Keras's RMSNormalization works token by token, but does not declare it.
     layer.supports_masking = True
     return layer

@@ -5,13 +5,11 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.attention import swap_heads
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.masks import Side
-from keras_posenc.ops.named import keep_arguments, or_none
-from keras_posenc.positional.attention_kinds import check_attention_position
+from keras_posenc.ops.named import keep_arguments
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attending import (
     attend_between,
@@ -23,11 +21,11 @@ from keras_posenc.transformer._attending import (
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     DecodingLayer,
-    check_cross_attention_position,
+    listed,
 )
 from keras_posenc.transformer._context import Context, Memory, Packing
 from keras_posenc.transformer._options import (
-    AttentionOptions,
+    ProjectionOptions,
     for_keras,
     keep_options,
     with_options,
@@ -38,6 +36,12 @@ from keras_posenc.transformer._sublayers import (
     normalized_heads,
     project,
 )
+from keras_posenc.transformer.specs import (
+    Attention,
+    Norm,
+    check_across,
+    check_attention,
+)
 
 
 class _MultiHead(AttentionLayer):
@@ -45,21 +49,23 @@ class _MultiHead(AttentionLayer):
 
     hidden_arguments = AttentionLayer.hidden_arguments | {"check"}
 
-    num_key_value_heads: Any
+    norm_epsilon: float
 
     def __init__(
         self,
         num_heads: int,
-        attention_position: Any,
+        attention: Any,
+        norm_epsilon: float,
         check: Any,
-        **options: Unpack[AttentionOptions],
+        **options: Unpack[ProjectionOptions],
     ) -> None:
         super().__init__(**for_keras(options))
-        keep_options(self, AttentionOptions, options)
-        self.attention_position = check(attention_position, self.dtype_policy)
-        self.num_heads = check_positive_int("num_heads", num_heads)
-        if self.num_key_value_heads is None:
-            self.num_key_value_heads = self.num_heads
+        keep_options(self, ProjectionOptions, options)
+        keep_arguments(self, locals())
+        self.attention = spec = check("attention", attention, self.dtype_policy)
+        # Keras finds the layers that are attributes.
+        self.attention_position = spec.position
+        self.num_key_value_heads = spec.num_key_value_heads or self.num_heads
         if self.num_heads % self.num_key_value_heads:
             raise ValueError(
                 "`num_key_value_heads` must divide `num_heads`. Received: "
@@ -67,9 +73,10 @@ class _MultiHead(AttentionLayer):
                 f"num_heads={num_heads}"
             )
         self.query_norm = self.key_norm = None
-        if self.query_key_norm:
+        if spec.query_key_norm:
+            norm = Norm("rms", epsilon=self.norm_epsilon)
             self.query_norm, self.key_norm = (
-                make_norm("rms", self.norm_epsilon, self.dtype_policy, name)
+                make_norm(norm, self.dtype_policy, name)
                 for name in ("query_norm", "key_norm")
             )
         self.dropout_layer = keras.layers.Dropout(
@@ -78,8 +85,8 @@ class _MultiHead(AttentionLayer):
 
     def _head_width(self, dim: int) -> int:
         """Returns the width of one head, on inputs of width `dim`."""
-        if self.head_dim is not None:
-            return int(self.head_dim)
+        if self.attention.head_dim is not None:
+            return int(self.attention.head_dim)
         if dim % self.num_heads:
             raise ValueError(
                 f"{type(self).__name__} '{self.name}': `num_heads` must divide "
@@ -93,7 +100,7 @@ class _MultiHead(AttentionLayer):
     ) -> None:
         """Makes a projection to heads, once the width is known."""
         layer = make_dense(
-            self, heads * head_dim, name, use_bias=self.query_key_value_bias
+            self, heads * head_dim, name, use_bias=self.attention.use_bias
         )
         setattr(self, name, layer)
         layer.build(input_shape)
@@ -109,7 +116,8 @@ class _MultiHead(AttentionLayer):
             (self.key_norm, self.num_key_value_heads),
         ):
             if norm is not None:
-                several = heads if self.query_key_norm == "all" else 1
+                is_of_all = self.attention.query_key_norm == "all"
+                several = heads if is_of_all else 1
                 norm.build((None, None, several * head_dim))
         position = self.attention_position
         if position is not None and not position.built:
@@ -118,7 +126,7 @@ class _MultiHead(AttentionLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-@with_options(AttentionOptions, dropout=0.0)
+@with_options(ProjectionOptions, dropout=0.0)
 class SelfAttention(_MultiHead):
     """Every token attends to the tokens of its own sequence.
 
@@ -130,20 +138,18 @@ class SelfAttention(_MultiHead):
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        attention_position: An `AttentionPosition`, the name of a kind, such as
-            `"rotary"`, `"alibi"` or `"t5"`, or None.
-        attention_window: How many tokens a token sees on either side of
-            itself, counted in the row; None for all.
-        **options: As for `AttentionOptions`.
+            the `head_dim` of `attention` is given.
+        attention: An `Attention`, or a position alone, such as `"rotary"`.
+        norm_epsilon: Added to the variance in norms of queries and keys.
+        **options: As for `ProjectionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: Positions of the tokens, for `attention_position`: `(seq,)`
+        positions: Positions of the tokens, for that of `attention`: `(seq,)`
             or `(batch, seq)`, integers or floats; 0, 1, 2 ... by default, from
             0 again in each segment of `segment_ids`. Positions of padding do
-            not matter; a token at position NaN gives NaN. Without an
-            `attention_position` they have no effect.
+            not matter; a token at position NaN gives NaN. Without a position
+            in `attention` they have no effect.
         start_index: Where counting starts instead of 0, in each segment too:
             an integer or `(batch,)` integers. Not together with `positions`.
         segment_ids: Integers `(batch, seq)`: a token of a packed row attends
@@ -172,33 +178,28 @@ class SelfAttention(_MultiHead):
     Example:
     >>> import numpy as np
     >>> import keras_posenc as kp
-    >>> attention = kp.SelfAttention(num_heads=4, num_key_value_heads=2)
-    >>> tuple(attention(np.ones((2, 10, 16), "float32")).shape)
+    >>> layer = kp.SelfAttention(num_heads=4, attention="rotary")
+    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
     (2, 10, 16)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
-        - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
-          heads)
-        - [Beltagy et al., 2020](https://arxiv.org/abs/2004.05150) (windows)
-        - [Henry et al., 2020](https://arxiv.org/abs/2010.04245) (norms of
-          queries and keys)
     """
 
     def __init__(
         self,
         num_heads: int,
         *,
-        attention_position: AttentionPosition | str | None = None,
-        attention_window: int | None = None,
-        **options: Unpack[AttentionOptions],
+        attention: Attention | AttentionPosition | str | None = None,
+        norm_epsilon: float = 1e-5,
+        **options: Unpack[ProjectionOptions],
     ) -> None:
         super().__init__(
-            num_heads, attention_position, check_attention_position, **options
+            num_heads, attention, norm_epsilon, check_attention, **options
         )
-        self.attention_window = or_none(check_positive_int)(
-            "attention_window", attention_window
-        )
+
+    def positions_within(self) -> list[Any]:
+        return listed(self.attention_position)
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
@@ -222,7 +223,7 @@ class SelfAttention(_MultiHead):
         position = self.attention_position
         check_causal(position, context)
         steps = steps_of(position, x, context, self.num_heads)
-        context = context.within(self.attention_window)
+        context = context.within(self.attention.window)
         return attend_between(
             self,
             rotated(position, query, context.queries),
@@ -269,7 +270,7 @@ class SelfAttention(_MultiHead):
         steps = steps_of(position, x, context, self.num_heads)
         if steps is not None:
             new["steps"] = steps
-        context = context.within(self.attention_window)
+        context = context.within(self.attention.window)
         cache = {
             name: slots.write(cache[name], each, axis=2)
             for name, each in new.items()
@@ -311,7 +312,7 @@ class SelfAttention(_MultiHead):
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-@with_options(AttentionOptions, dropout=0.0)
+@with_options(ProjectionOptions, dropout=0.0)
 class CrossAttention(_MultiHead, DecodingLayer):
     """Every token attends to the tokens of a memory, such as encoder outputs.
 
@@ -321,17 +322,17 @@ class CrossAttention(_MultiHead, DecodingLayer):
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        attention_position: An `AttentionPosition`, which gets the positions of
-            queries in the inputs and of keys in the memory; the name of a
-            kind, such as `"rotary"`; or None. Not allowed are those that
-            depend on the length of a row (a `RotaryEmbedding` of the type
-            `"dynamic"` or `"longrope"`), those that count keys by the position
-            of the query (`ScalableSoftmax`, `AttentionTemperature`), and those
-            that distinguish earlier keys from later ones
-            (`bidirectional=False`).
+            the `head_dim` of `attention` is given.
+        attention: An `Attention` without a window, or a position alone. The
+            position gets positions of queries in the inputs and of keys in the
+            memory. Not allowed are those that depend on the length of a row (a
+            `RotaryEmbedding` of the type `"dynamic"` or `"longrope"`), those
+            that count keys by the position of the query (`ScalableSoftmax`,
+            `AttentionTemperature`), and those that distinguish earlier keys
+            from later ones (`bidirectional=False`).
         memory_dim: Width of the memory; by default that of the inputs.
-        **options: As for `AttentionOptions`.
+        norm_epsilon: Added to the variance in norms of queries and keys.
+        **options: As for `ProjectionOptions`.
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
@@ -374,18 +375,22 @@ class CrossAttention(_MultiHead, DecodingLayer):
         self,
         num_heads: int,
         *,
-        attention_position: AttentionPosition | str | None = None,
+        attention: Attention | AttentionPosition | str | None = None,
         memory_dim: int | None = None,
-        **options: Unpack[AttentionOptions],
+        norm_epsilon: float = 1e-5,
+        **options: Unpack[ProjectionOptions],
     ) -> None:
         super().__init__(
-            num_heads,
-            attention_position,
-            check_cross_attention_position,
-            **options,
+            num_heads, attention, norm_epsilon, check_across, **options
         )
-        self.cross_attention_position = self.attention_position
+        self.cross_attention = self.attention
         keep_arguments(self, locals())
+
+    def positions_within(self) -> list[Any]:
+        return []
+
+    def positions_across(self) -> list[Any]:
+        return listed(self.attention_position)
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)

@@ -6,7 +6,6 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool
 from keras_posenc.ops.arguments import (
     check_inputs,
     check_mask,
@@ -21,13 +20,12 @@ from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     DecodingLayer,
     QuantizedWithin,
-    check_cross_attention_position,
 )
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._options import (
-    AttentionOptions,
     BlockOptions,
     FeedForwardOptions,
+    ProjectionOptions,
     for_keras,
     for_sublayer,
     keep_options,
@@ -41,6 +39,13 @@ from keras_posenc.transformer._sublayers import (
     project,
 )
 from keras_posenc.transformer.attention import CrossAttention, SelfAttention
+from keras_posenc.transformer.specs import (
+    Attention,
+    across_like,
+    check_across,
+    check_attention,
+    is_same,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -147,24 +152,25 @@ class Block(AttentionLayer):
 
     Args:
         num_heads: Number of heads.
-        attention_position: Position in the self-attention.
-        attention_window: Window of the self-attention.
-        across: Options of the cross-attention; None for a block without one.
+        attention: That of the self-attention.
+        cross_attention: That of the cross-attention, or `"same"`; None for a
+            block without one.
+        memory_dim: As `CrossAttention` takes it.
         **options: All of `BlockOptions`.
     """
 
     hidden_arguments = AttentionLayer.hidden_arguments | {
-        "attention_window",  # an argument of the encoder's constructor
-        "across",
+        "cross_attention",  # arguments of the decoder's constructor
+        "memory_dim",
     }
 
     def __init__(
         self,
         num_heads: int,
         *,
-        attention_position: AttentionPosition | str | None,
-        attention_window: int | None = None,
-        across: dict[str, Any] | None = None,
+        attention: Any,
+        cross_attention: Any = None,
+        memory_dim: int | None = None,
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__(**for_keras(options))
@@ -181,22 +187,21 @@ class Block(AttentionLayer):
                 name=name,
             )
 
-        self.attention = make(
-            SelfAttention,
-            "attention",
-            AttentionOptions,
-            num_heads,
-            attention_position=attention_position,
-            attention_window=attention_window,
-        )
+        def make_attention(kind: Any, name: str, value: Any, **own: Any) -> Any:
+            own |= {"attention": value, "norm_epsilon": self.norm.epsilon}
+            return make(kind, name, ProjectionOptions, num_heads, **own)
+
+        dtype = self.dtype_policy
+        spec = check_attention("attention", attention, dtype)
+        self.attention = make_attention(SelfAttention, "attention", spec)
         self.cross_attention = None
-        if across is not None:
-            self.cross_attention = make(
-                CrossAttention,
-                "cross_attention",
-                AttentionOptions,
-                num_heads,
-                **across,
+        if cross_attention is not None:
+            name = "cross_attention"
+            if is_same(cross_attention):
+                cross_attention = across_like(spec)
+            across = check_across(name, cross_attention, dtype)
+            self.cross_attention = make_attention(
+                CrossAttention, name, across, memory_dim=memory_dim
             )
         self.feed_forward = make(
             FeedForward,
@@ -205,24 +210,37 @@ class Block(AttentionLayer):
             self.intermediate_dim,
         )
         self.num_heads = self.attention.num_heads
-        self.num_key_value_heads = self.attention.num_key_value_heads
-        self.attention_position = self.attention.attention_position
-        self.attention_window = self.attention.attention_window
+        at = self.norm.at
         for part in _PARTS:
-            is_first = self.norm_at == "between" and part == "attention"
+            is_first = at == "between" and part == "attention"
             for kind, is_there in (
-                ("norm", self.norm_at != "output" and not is_first),
-                ("output_norm", "output" in self.norm_at),
+                ("norm", at != "output" and not is_first),
+                ("output_norm", "output" in at),
             ):
                 norm, name = None, f"{part}_{kind}"
                 if is_there and getattr(self, part) is not None:
-                    norm = make_norm(
-                        self.norm, self.norm_epsilon, self.dtype_policy, name
-                    )
+                    norm = make_norm(self.norm, dtype, name)
                 setattr(self, name, norm)
         self.dropout_layer = keras.layers.Dropout(
-            self.dropout, dtype=self.dtype_policy, name="dropout"
+            self.dropout, dtype=dtype, name="dropout"
         )
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        # The attributes are the layers that were made of the specs.
+        for name in ("attention", "cross_attention"):
+            layer = getattr(self, name)
+            if name in config and layer is not None:
+                spec = layer.attention
+                config[name] = keras.saving.serialize_keras_object(spec)
+        return config
+
+    def positions_within(self) -> list[Any]:
+        return list(self.attention.positions_within())
+
+    def positions_across(self) -> list[Any]:
+        across = self.cross_attention
+        return [] if across is None else across.positions_across()
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
@@ -265,7 +283,7 @@ class Block(AttentionLayer):
 
         `attend` takes one of the block's attentions, and its inputs.
         """
-        is_after = "after" in self.norm_at
+        is_after = "after" in self.norm.at
         for part, norm, output_norm in self._parts():
             outputs = x if is_after else normalized(norm, x)
             if part is self.feed_forward:  # has its own dropout
@@ -297,16 +315,13 @@ class TransformerEncoderBlock(Block):
     """Self-attention and feed-forward, each with a residual and a norm.
 
     Post-norm, as in the paper: `x = norm(x + attention(x))`. Pre-norm
-    (`norm_at="before"`), which trains more steadily when deep:
+    (`norm="before"`), which trains more steadily when deep:
     `x = x + attention(norm(x))`.
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        attention_position: An `AttentionPosition`, the name of a kind, such as
-            `"rotary"`, `"alibi"` or `"t5"`, or None.
-        attention_window: How many tokens a token sees on either side of
-            itself; None for all.
+            the `head_dim` of `attention` is given.
+        attention: An `Attention`, or a position alone, such as `"rotary"`.
         **options: As for `BlockOptions`.
 
     Call arguments: those of `SelfAttention`.
@@ -326,23 +341,16 @@ class TransformerEncoderBlock(Block):
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762) (post-norm)
         - [Xiong et al., 2020](https://arxiv.org/abs/2002.04745) (pre-norm)
-        - [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467) (RMS)
     """
 
     def __init__(
         self,
         num_heads: int = 8,
         *,
-        attention_position: AttentionPosition | str | None = None,
-        attention_window: int | None = None,
+        attention: Attention | AttentionPosition | str | None = None,
         **options: Unpack[BlockOptions],
     ) -> None:
-        super().__init__(
-            num_heads,
-            attention_position=attention_position,
-            attention_window=attention_window,
-            **options,
-        )
+        super().__init__(num_heads, attention=attention, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -351,20 +359,18 @@ class TransformerDecoderBlock(Block, DecodingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Each with a residual and a norm. Post-norm, as in the paper:
-    `x = norm(x + attention(x))`; pre-norm (`norm_at="before"`):
+    `x = norm(x + attention(x))`; pre-norm (`norm="before"`):
     `x = x + attention(norm(x))`.
 
     Args:
         num_heads: Number of heads; divides the width of the inputs, unless
-            `head_dim` is given.
-        use_cross_attention: Whether the block attends to a memory. If not, it
-            is that of a decoder-only model, and is called without `memory`.
-        attention_position: An `AttentionPosition` of the self-attention, the
-            name of a kind, such as `"rotary"`, or None.
-        attention_window: How many tokens a token sees before itself, besides
-            itself; None for all.
-        cross_attention_position: That of the cross-attention, as
-            `CrossAttention` takes it, or None.
+            the `head_dim` of `attention` is given.
+        attention: The self-attention: an `Attention`, or a position alone,
+            such as `"rotary"`.
+        cross_attention: The attention to a memory, as `CrossAttention` takes
+            it; `"same"` for that of `attention` without position and window;
+            or None for the block of a decoder-only model, which is called
+            without `memory`.
         memory_dim: Width of the memory; by default that of the inputs.
         **options: As for `BlockOptions`.
 
@@ -398,42 +404,22 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         self,
         num_heads: int = 8,
         *,
-        use_cross_attention: bool = True,
-        attention_position: AttentionPosition | str | None = None,
-        attention_window: int | None = None,
-        cross_attention_position: AttentionPosition | str | None = None,
+        attention: Attention | AttentionPosition | str | None = None,
+        cross_attention: Attention | AttentionPosition | str | None = "same",
         memory_dim: int | None = None,
         **options: Unpack[BlockOptions],
     ) -> None:
-        for name, value in (
-            ("cross_attention_position", cross_attention_position),
-            ("memory_dim", memory_dim),
-        ):
-            if value is not None and use_cross_attention is False:
-                raise ValueError(
-                    f"`{name}` needs use_cross_attention=True. "
-                    f"Received: {name}={value!r}"
-                )
-        across = None
-        if check_bool("use_cross_attention", use_cross_attention):
-            across = {
-                "attention_position": check_cross_attention_position(
-                    cross_attention_position,
-                    options["dtype"],
-                    "cross_attention_position",
-                ),
-                "memory_dim": memory_dim,
-            }
+        if memory_dim is not None and cross_attention is None:
+            raise ValueError(
+                "`memory_dim` needs a `cross_attention`. "
+                f"Received: memory_dim={memory_dim!r}, cross_attention=None"
+            )
         super().__init__(
             num_heads,
-            attention_position=attention_position,
-            attention_window=attention_window,
-            across=across,
+            attention=attention,
+            cross_attention=cross_attention,
+            memory_dim=memory_dim,
             **options,
-        )
-        self.use_cross_attention = use_cross_attention
-        self.cross_attention_position = (
-            self.cross_attention and self.cross_attention.attention_position
         )
         self.memory_dim = memory_dim
 

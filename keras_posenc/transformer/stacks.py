@@ -1,25 +1,21 @@
 """Stacks of encoder and decoder blocks."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.checks import check_bool
 from keras_posenc.ops.arguments import check_sequence_shape
 from keras_posenc.ops.masks import hide_padding
-from keras_posenc.ops.named import or_none
-from keras_posenc.positional.attention_kinds import check_attention_position
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     DecodingLayer,
-    by_block,
     side_of,
 )
 from keras_posenc.transformer._context import Context
 from keras_posenc.transformer._options import (
-    AttentionPositions,
     BlockOptions,
     StackOptions,
     for_keras,
@@ -32,6 +28,15 @@ from keras_posenc.transformer.blocks import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
+from keras_posenc.transformer.specs import (
+    Attentions,
+    across_like,
+    by_block,
+    check_across,
+    check_attention,
+    check_norm,
+    is_same,
+)
 
 
 class Stack(AttentionLayer):
@@ -40,10 +45,8 @@ class Stack(AttentionLayer):
     Args:
         block: The class of the blocks.
         num_layers: Number of blocks.
-        attention_window: One for all blocks, or a list.
+        cross_attention: As `TransformerDecoder` takes it.
         skip_padding: Whether the blocks leave padding out of their computation.
-        positions: Further arguments, by name, of one `AttentionPosition` or a
-            list of one for each block.
         of_blocks: Further arguments of all blocks.
         share_blocks: Whether all blocks are the same layer.
         **options: All of `StackOptions`.
@@ -52,7 +55,7 @@ class Stack(AttentionLayer):
     recomputed_in_parts = True
     hidden_arguments = AttentionLayer.hidden_arguments | {
         "block",
-        "positions",
+        "cross_attention",  # an argument of the decoder's constructor
         "of_blocks",
         "share_blocks",  # an argument of the encoder's constructor
     }
@@ -62,58 +65,71 @@ class Stack(AttentionLayer):
         block: Any,
         num_layers: int,
         *,
-        attention_window: Any,
         skip_padding: bool,
-        positions: dict[str, Any] | None = None,
+        cross_attention: Any = None,
         of_blocks: dict[str, Any] | None = None,
         share_blocks: bool = False,
         **options: Unpack[StackOptions],
     ) -> None:
         super().__init__(**for_keras(options))
         self.skip_padding = check_bool("skip_padding", skip_padding)
-
-        def check_position(name: str, value: Any) -> Any:
-            return check_attention_position(value, self.dtype_policy, name)
-
+        dtype = self.dtype_policy
         each: dict[str, list[Any]] = {}
-        positions = {
-            "attention_position": options["attention_position"],
-            **(positions or {}),
-        }
-        for name, value in positions.items():
-            kept, each[name] = by_block(name, value, num_layers, check_position)
-            setattr(self, name, kept)
-        name = "attention_window"
-        self.attention_window, each[name] = by_block(
-            name, attention_window, num_layers, or_none(check_positive_int)
+        self.attention, each["attention"] = by_block(
+            "attention",
+            options["attention"],
+            num_layers,
+            check_attention,
+            dtype,
         )
-        self.num_layers = count = len(each[name])
+        self.num_layers = count = len(each["attention"])
+        if is_same(cross_attention):
+            cross_attention = across_like(self.attention)
+        if (
+            isinstance(cross_attention, list | tuple)
+            and None in cross_attention
+        ):
+            raise ValueError(
+                "`cross_attention` as a list must have an attention for each "
+                "block, Attention() where it has no position. "
+                f"Received: cross_attention={cross_attention!r}"
+            )
+        if isinstance(self, DecodingLayer):
+            each["cross_attention"] = [None] * count
+            self.cross_attention = None
+        if cross_attention is not None:
+            self.cross_attention, each["cross_attention"] = by_block(
+                "cross_attention", cross_attention, count, check_across, dtype
+            )
         of_blocks = {
             **keep_options(self, BlockOptions, options),
             **(of_blocks or {}),
         }
-        place = of_blocks.pop("norm_at")
-        others = "before" if place == "between" else place
-        each["norm_at"] = [place, *[others] * (count - 1)]
+        norm = of_blocks.pop("norm")
+        others = replace(norm, at="before") if norm.at == "between" else norm
+        each["norm"] = [norm, *[others] * (count - 1)]
         # A shared block is built, saved and quantized once.
         made = [
             block(
                 options["num_heads"],
                 **{name: values[i] for name, values in each.items()},
                 **for_sublayer(of_blocks, f"block_{i}"),
-                dtype=self.dtype_policy,
+                dtype=dtype,
                 name=f"block_{i}",
             )
             for i in range(1 if share_blocks else count)
         ]
         self.blocks = made * count if share_blocks else made
         self.num_heads = self.blocks[0].num_heads
-        self.num_key_value_heads = self.blocks[0].num_key_value_heads
         self.final_norm = None
-        if "after" not in self.norm_at:
-            self.final_norm = make_norm(
-                self.norm, self.norm_epsilon, self.dtype_policy, "final_norm"
-            )
+        if "after" not in self.norm.at:
+            self.final_norm = make_norm(self.norm, dtype, "final_norm")
+
+    def positions_within(self) -> list[Any]:
+        return [x for block in self.blocks for x in block.positions_within()]
+
+    def positions_across(self) -> list[Any]:
+        return [x for block in self.blocks for x in block.positions_across()]
 
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
@@ -166,9 +182,6 @@ class TransformerEncoder(Stack):
 
     Args:
         num_layers: Number of blocks.
-        attention_window: How many tokens a token sees on either side of
-            itself, or None for all: one value, or a list with one for each
-            block.
         share_blocks: Whether all blocks are one, as in ALBERT.
         skip_padding: Whether the blocks skip the padding of masked inputs, so
             that the time of a batch depends on its real tokens. The outputs do
@@ -209,28 +222,22 @@ class TransformerEncoder(Stack):
         self,
         num_layers: int = 6,
         *,
-        attention_window: int | Sequence[int | None] | None = None,
         share_blocks: bool = False,
         skip_padding: bool = True,
         **options: Unpack[StackOptions],
     ) -> None:
-        alike = options["norm_at"] != "between" and not any(
-            isinstance(value, list | tuple)
-            for value in (options["attention_position"], attention_window)
-        )
+        attention = options["attention"]
+        norm = check_norm("norm", options["norm"])
+        alike = norm.at != "between" and not isinstance(attention, list | tuple)
         if check_bool("share_blocks", share_blocks) and not alike:
             raise ValueError(
-                "`share_blocks` needs blocks that are alike: one "
-                "`attention_position`, one `attention_window` and a `norm_at` "
-                "that is not 'between'. Received: "
-                f"attention_position={options['attention_position']!r}, "
-                f"attention_window={attention_window!r}, "
-                f"norm_at={options['norm_at']!r}"
+                "`share_blocks` needs blocks that are alike: one `attention`, "
+                "and a `norm` that is not 'between'. Received: "
+                f"attention={attention!r}, norm={norm!r}"
             )
         super().__init__(
             TransformerEncoderBlock,
             num_layers,
-            attention_window=attention_window,
             share_blocks=share_blocks,
             skip_padding=skip_padding,
             **options,
@@ -247,13 +254,10 @@ class TransformerDecoder(Stack, DecodingLayer):
 
     Args:
         num_layers: Number of blocks.
-        use_cross_attention: Whether the blocks attend to a memory. If not, it
-            is the stack of a decoder-only model, called without `memory`.
-        attention_window: How many tokens a token sees before itself, besides
-            itself, or None for all: one value, or a list with one for each
-            block.
-        cross_attention_position: Position in the cross-attentions, each as
-            `CrossAttention` takes it: one for all blocks, or a list.
+        cross_attention: The attentions to a memory, as `CrossAttention` takes
+            them: one for all blocks, or a list; `"same"` for that of
+            `attention` without position and window; or None for the stack of
+            a decoder-only model, which is called without `memory`.
         memory_dim: Width of the memory; by default that of the inputs.
         skip_padding: Whether the blocks leave padding out of their computation,
             as `TransformerEncoder` says.
@@ -280,9 +284,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         self,
         num_layers: int = 6,
         *,
-        use_cross_attention: bool = True,
-        attention_window: int | Sequence[int | None] | None = None,
-        cross_attention_position: AttentionPositions = None,
+        cross_attention: Attentions = "same",
         memory_dim: int | None = None,
         skip_padding: bool = True,
         **options: Unpack[StackOptions],
@@ -290,16 +292,11 @@ class TransformerDecoder(Stack, DecodingLayer):
         super().__init__(
             TransformerDecoderBlock,
             num_layers,
-            attention_window=attention_window,
+            cross_attention=cross_attention,
             skip_padding=skip_padding,
-            positions={"cross_attention_position": cross_attention_position},
-            of_blocks={
-                "use_cross_attention": use_cross_attention,
-                "memory_dim": memory_dim,
-            },
+            of_blocks={"memory_dim": memory_dim},
             **options,
         )
-        self.use_cross_attention = use_cross_attention
         self.memory_dim = memory_dim
 
     def attend_cached(
@@ -338,9 +335,7 @@ class TransformerDecoder(Stack, DecodingLayer):
         """
         memory = hide_padding(ops.cast(memory, self.compute_dtype), tokens)
         keys = side_of(
-            self.cross_attention_position,
-            ops.shape(memory)[1],
-            masks=(tokens,),
+            self.positions_across(), ops.shape(memory)[1], masks=(tokens,)
         )
         return [
             block.cross_attention.remember(memory, keys)

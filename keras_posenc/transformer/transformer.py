@@ -2,6 +2,7 @@
 
 import inspect
 import types
+from dataclasses import replace
 from typing import Any, Unpack
 
 import keras
@@ -12,8 +13,6 @@ from keras_posenc.ops.arguments import check_integers, check_mask, check_shape
 from keras_posenc.ops.initializers import initializer_of
 from keras_posenc.ops.named import checked_arguments
 from keras_posenc.ops.positions import positions_from_mask
-from keras_posenc.positional.attention_kinds import check_attention_position
-from keras_posenc.transformer._attention_layer import by_block
 from keras_posenc.transformer._embeddings import (
     NO_ID,
     LogitsBias,
@@ -37,7 +36,6 @@ from keras_posenc.transformer._models import (
     norm_of,
 )
 from keras_posenc.transformer._options import (
-    AttentionPositions,
     ModelOptions,
     ProjectionOptions,
     StackOptions,
@@ -47,6 +45,13 @@ from keras_posenc.transformer._options import (
     with_options,
 )
 from keras_posenc.transformer._sublayers import normalized
+from keras_posenc.transformer.specs import (
+    Attention,
+    Attentions,
+    by_block,
+    check_attention,
+    is_same,
+)
 from keras_posenc.transformer.stacks import (
     TransformerDecoder,
     TransformerEncoder,
@@ -81,11 +86,11 @@ class Transformer(DecodingModel):
             `PositionalEncoding()`, or None for no positions.
         target_input_position: The layer for the target, or `"same"`: another
             layer of the same config, with weights of its own if it has any.
-        target_attention_position: Position in the self-attentions of the
-            decoder, as `attention_position`, which is that of the encoder; or
-            `"same"`, with weights of its own.
-        cross_attention_position: Position in the cross-attentions, as
-            `TransformerDecoder` takes it.
+        target_attention: The self-attentions of the decoder, as `attention`,
+            which is those of the encoder; or `"same"`, whose position has
+            weights of its own.
+        cross_attention: The attentions of the decoder to the source, as
+            `TransformerDecoder` takes them, without None.
         embeddings: `"shared"` (the paper): source, target and logits have one
             table; `"shared_inputs"`: source and target have one; `"tied"`:
             target and logits have one; `"separate"`: each has its own.
@@ -136,8 +141,8 @@ class Transformer(DecodingModel):
         target_pad_id: int | None = None,
         input_position: keras.Layer | str | None = "sinusoidal",
         target_input_position: keras.Layer | str | None = "same",
-        target_attention_position: AttentionPositions = "same",
-        cross_attention_position: AttentionPositions = None,
+        target_attention: Attentions = "same",
+        cross_attention: Attentions = "same",
         embeddings: str = "shared",
         scale_inputs: bool = True,
         embedding_norm: bool = False,
@@ -151,6 +156,11 @@ class Transformer(DecodingModel):
             embeddings,
             ("shared", "shared_inputs", "tied", "separate"),
         )
+        if cross_attention is None:
+            raise ValueError(
+                "`cross_attention` must not be None: a model without it is "
+                "TransformerDecoderModel. Received: cross_attention=None"
+            )
         is_shared = embeddings in ("shared", "shared_inputs")
         if target_vocabulary_size is None:
             target_vocabulary_size = vocabulary_size
@@ -235,15 +245,16 @@ class Transformer(DecodingModel):
         )
         x = normalized(target_norm, x)
         width = memory.shape[-1]
-        of_stacks["attention_position"], _ = by_block(
-            "target_attention_position",
-            _another(target_attention_position, encoder.attention_position),
+        of_stacks["attention"], _ = by_block(
+            "target_attention",
+            _another(target_attention, encoder.attention),
             num_decoder_layers,
-            lambda name, value: check_attention_position(value, dtype, name),
+            check_attention,
+            dtype,
         )
         decoder = TransformerDecoder(
             num_decoder_layers,
-            cross_attention_position=cross_attention_position,
+            cross_attention=cross_attention,
             memory_dim=None if width == x.shape[-1] else width,
             **for_sublayer(of_stacks, "decoder"),
             name="decoder",
@@ -282,8 +293,8 @@ class Transformer(DecodingModel):
             pad_id=pad_id,
             target_pad_id=target_pad_id,
             embeddings=embeddings,
-            target_attention_position=decoder.attention_position,
-            cross_attention_position=decoder.cross_attention_position,
+            target_attention=decoder.attention,
+            cross_attention=decoder.cross_attention,
         )
 
     def encode(self, source: Any, *, source_mask: Any = None) -> Any:
@@ -413,12 +424,14 @@ class Transformer(DecodingModel):
 
 def _another(value: Any, like: Any) -> Any:
     """Returns the value given or, for `"same"`, copies of other layers."""
-    if not isinstance(value, str) or value != "same":
+    if not is_same(value):
         return value
-    if isinstance(like, list):
-        return [_another("same", each) for each in like]
     if like is None:
         return None
+    if isinstance(like, list):
+        return [_another("same", each) for each in like]
+    if isinstance(like, Attention):
+        return replace(like, position=_another("same", like.position))
     config = like.get_config()
     config["name"] = f"target_{like.name}"
     return type(like).from_config(config)

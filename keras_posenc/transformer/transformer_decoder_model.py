@@ -1,6 +1,5 @@
 """The decoder-only Transformer, from token ids to logits of the next token."""
 
-from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
@@ -45,7 +44,6 @@ class TransformerDecoderModel(DecodingModel):
         input_position: The layer between embedding and dropout that adds
             positions, `"sinusoidal"` for a `PositionalEncoding()`, or None for
             no positions.
-        attention_window: As `TransformerDecoder` takes it.
         pad_id: The id of padding; -1 if all ids from 0 on are tokens, and
             shorter texts are padded with -1.
         embeddings: `"tied"`: the logits are products with the embeddings; or
@@ -83,7 +81,6 @@ class TransformerDecoderModel(DecodingModel):
         vocabulary_size: int,
         *,
         input_position: keras.Layer | str | None = "sinusoidal",
-        attention_window: int | Sequence[int | None] | None = None,
         pad_id: int = 0,
         embeddings: str = "tied",
         scale_inputs: bool = True,
@@ -99,8 +96,7 @@ class TransformerDecoderModel(DecodingModel):
         )
         decoder = TransformerDecoder(
             options["num_layers"],
-            use_cross_attention=False,
-            attention_window=attention_window,
+            cross_attention=None,
             skip_padding=skip_padding,
             **select(StackOptions, options),
             dtype=dtype,
@@ -137,7 +133,6 @@ class TransformerDecoderModel(DecodingModel):
             head=head,
             pad_id=pad_id,
             target_pad_id=pad_id,
-            attention_window=decoder.attention_window,
             embeddings=embeddings,
         )
 

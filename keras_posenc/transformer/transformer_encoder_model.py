@@ -1,6 +1,5 @@
 """The Transformer encoder, from token ids to contextual embeddings."""
 
-from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
@@ -49,7 +48,6 @@ class TransformerEncoderModel(StackModel):
             positions, `"sinusoidal"` for a `PositionalEncoding()`, or None for
             no positions. `PositionalEncoding(scale_inputs=True)` scales the
             embeddings as the paper does.
-        attention_window: As `TransformerEncoder` takes it.
         use_causal_mask: Whether no token attends to later ones, as in a
             decoder whose vectors are compared.
         share_blocks: As `TransformerEncoder` takes it.
@@ -94,7 +92,6 @@ class TransformerEncoderModel(StackModel):
         vocabulary_size: int,
         *,
         input_position: keras.Layer | str | None = "sinusoidal",
-        attention_window: int | Sequence[int | None] | None = None,
         use_causal_mask: bool = False,
         share_blocks: bool = False,
         embedding_dim: int | None = None,
@@ -113,7 +110,6 @@ class TransformerEncoderModel(StackModel):
         position = check_input_position(input_position, dtype)
         encoder = TransformerEncoder(
             options["num_layers"],
-            attention_window=attention_window,
             share_blocks=share_blocks,
             skip_padding=skip_padding,
             **select(StackOptions, options),
@@ -160,7 +156,6 @@ class TransformerEncoderModel(StackModel):
             pad_id=pad_id,
             keep_inner_padding=keep_inner_padding,
             separator_id=separator_id,
-            attention_window=encoder.attention_window,
             share_blocks=share_blocks,
         )
 

@@ -15,7 +15,6 @@ from keras_posenc.ops.named import (
     keep_arguments,
 )
 from keras_posenc.positional.grids import GridPositions
-from keras_posenc.transformer._attention_layer import listed
 from keras_posenc.transformer._models import StackModel, dropped
 from keras_posenc.transformer._options import (
     ModelOptions,
@@ -26,6 +25,7 @@ from keras_posenc.transformer._options import (
     select,
     with_options,
 )
+from keras_posenc.transformer.specs import Norm
 from keras_posenc.transformer.stacks import TransformerEncoder
 
 
@@ -156,8 +156,7 @@ class PatchEmbedding(ConfiguredLayer, keras.Layer):
     intermediate_dim=3072,
     dropout=0.0,
     activation="gelu",
-    norm_at="before",
-    norm_epsilon=1e-6,
+    norm=Norm(at="before", epsilon=1e-6),
 )
 class VisionTransformerModel(StackModel):
     """`PatchEmbedding`, dropout and a `TransformerEncoder`: ViT.
@@ -165,7 +164,7 @@ class VisionTransformerModel(StackModel):
     A Functional model of one input, `images` of shape `(batch, height, width,
     channels)`, float32. The defaults are those of ViT-Base.
 
-    With an `attention_position` that takes rows and columns, such as
+    With a position in `attention` that takes rows and columns, such as
     `RotaryEmbedding(axes=2)`, patches need no learned positions, and images
     may have any size. The name `"rotary"` is `RotaryEmbedding()`, whose one
     axis is the order of the patches, row by row: for rows and columns give
@@ -179,9 +178,10 @@ class VisionTransformerModel(StackModel):
         num_class_tokens: That of `PatchEmbedding`.
         input_position: `"learned"` for a table of positions, which is added to
             the patches, or None.
-        grid_positions: The `GridPositions` layer, for an `attention_position`
-            that takes rows and columns; by default one of whole numbers, with
-            `patch_size` and `num_class_tokens` as here. Else None.
+        grid_positions: The `GridPositions` layer, for a position in
+            `attention` that takes rows and columns; by default one of whole
+            numbers, with `patch_size` and `num_class_tokens` as here. Else
+            None.
         **options: As for `ModelOptions`.
 
     Returns:
@@ -197,7 +197,7 @@ class VisionTransformerModel(StackModel):
     (1, 17, 64)
     >>> model = kp.VisionTransformerModel(
     ...     None, input_position=None,
-    ...     attention_position=kp.RotaryEmbedding(axes=2, max_wavelength=100),
+    ...     attention=kp.RotaryEmbedding(axes=2, max_wavelength=100),
     ...     patch_size=8, d_model=64, num_layers=2, num_heads=4
     ... )
     >>> tuple(model(np.ones((1, 32, 48, 3))).shape)
@@ -289,16 +289,15 @@ def _grid_positions(
         ValueError: It is none, or one for other patches; the encoder uses
             positions of another kind.
     """
-    axes = {each.num_axes for each in listed(encoder.attention_position)}
+    axes = {each.num_axes for each in encoder.positions_within()}
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)
     if axes != {2}:
         if value is not None:
             raise ValueError(
-                "`grid_positions` is for an attention_position that takes rows "
+                "`grid_positions` is for positions in attention that take rows "
                 "and columns, such as RotaryEmbedding(axes=2), in each block "
-                "that has one. Received: attention_position="
-                f"{encoder.attention_position!r}"
+                f"that has one. Received: attention={encoder.attention!r}"
             )
         return None
     if value is None:

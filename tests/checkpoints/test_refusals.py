@@ -168,7 +168,7 @@ def test_config(copy, name, keys, words):
     ("name", "key", "attribute", "usual"),
     [
         ("roberta", "pad_token_id", "pad_id", 1),
-        ("deberta_v2", "layer_norm_eps", "norm_epsilon", 1e-7),
+        ("deberta_v2", "layer_norm_eps", "norm", kp.Norm(epsilon=1e-7)),
         ("albert", "hidden_act", "activation", make_activation("gelu_tanh")),
         ("nomic_bert", "hidden_act", "activation", make_activation("silu")),
     ],
@@ -187,7 +187,7 @@ def test_keys_of_the_hub_beside_those_of_transformers(copy, theta):
     rotary = {"rope_type": "default", "rope_theta": theta}
     folder = copy("nomic_bert_of_hub", rope_parameters=rotary, hidden_size=16)
     if theta == 100.0:
-        assert load(folder).encoder.attention_position.max_wavelength == 100.0
+        assert load(folder).encoder.attention.position.max_wavelength == 100.0
     else:
         refused(lambda: load(folder), "'rope_theta': 100 differs from")
 

@@ -32,11 +32,10 @@ BERT = {
 MODERN_BERT = {
     **BERT,
     "input_position": None,
-    "attention_position": "rotary",
-    "norm_at": "between",
+    "attention": "rotary",
+    "norm": "between",
     "use_gate": True,
     "use_bias": False,
-    "attention_window": 3,
 }
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] to be or not ##s , é e".split()
 
@@ -45,8 +44,9 @@ def made(options, **others):
     options = {**options, **others}
     if options["input_position"] == "table":
         options["input_position"] = kp.PositionEmbedding(10)
-    if options.get("attention_position") == "rotary":
-        options["attention_position"] = kp.RotaryEmbedding(layout="halves")
+    if options.get("attention") == "rotary":
+        rotary = kp.RotaryEmbedding(layout="halves")
+        options["attention"] = kp.Attention(rotary, window=3)
     return kp.TransformerEncoderModel(**options)
 
 
@@ -185,6 +185,75 @@ def test_an_encoder_of_ones_own(options, tmp_path):
         saved(model, tmp_path)
 
 
+LLAMA = {
+    "vocabulary_size": 12,
+    "d_model": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_dim": 6,
+    "input_position": None,
+    "attention": kp.Attention(kp.RotaryEmbedding(layout="halves")),
+    "activation": "silu",
+    "use_gate": True,
+    "use_bias": False,
+    "norm": kp.Norm("rms", at="before"),
+    "scale_inputs": False,
+}
+
+
+def attending(**options):
+    rotary = kp.RotaryEmbedding(layout="halves", max_wavelength=500.0)
+    return {"attention": kp.Attention(rotary, **options)}
+
+
+@pytest.mark.parametrize(
+    ("options", "architecture"),
+    [
+        ({}, "LlamaForCausalLM"),
+        ({"embeddings": "separate"}, "LlamaForCausalLM"),
+        (attending(window=3, num_key_value_heads=1), "MistralForCausalLM"),
+        (attending(use_bias=True), "Qwen2ForCausalLM"),
+        (attending(query_key_norm=True), "Qwen3ForCausalLM"),
+        (
+            {
+                **attending(query_key_norm="all"),
+                "norm": kp.Norm("rms", at="output"),
+            },
+            "Olmo2ForCausalLM",
+        ),
+        (
+            {
+                "attention": None,
+                "input_position": kp.PositionEmbedding(9, skip_masked=True),
+                "norm": "before",
+                "use_gate": False,
+                "use_bias": True,
+                "activation": "gelu_tanh",
+            },
+            "GPT2LMHeadModel",
+        ),
+    ],
+)
+def test_a_decoder_of_ones_own(options, architecture, tmp_path):
+    model = kp.TransformerDecoderModel(**{**LLAMA, **options})
+    for seed, weight in enumerate(model.weights):
+        weight.assign(keras.random.normal(weight.shape, seed=seed))
+    saved(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    again = kp.load_hugging_face(tmp_path, from_ids=True, verbose=False)
+    ids = np.array([[4, 5, 6, 7, 1, 2]])
+    expected = answers(model, ids)
+    near = {"rtol": 0, "atol": TOLERANCE * np.abs(expected).max()}
+    np.testing.assert_allclose(answers(again.model, ids), expected, **near)
+
+
+def test_says_why_a_decoder_is_none(tmp_path):
+    model = kp.TransformerDecoderModel(**{**LLAMA, "scale_inputs": True})
+    with pytest.raises(ValueError, match="`scale_inputs` of the decoder must"):
+        saved(model, tmp_path / "new")
+
+
 @pytest.mark.parametrize(
     ("activation", "of_tokens"),
     [("softmax", True), ("sigmoid", False), (None, False)],
@@ -235,11 +304,13 @@ def positions_of_tokens():
 
 
 def two_rotations():
-    positions = [
-        kp.RotaryEmbedding(layout="halves", max_wavelength=base)
+    specs = [
+        kp.Attention(
+            kp.RotaryEmbedding(layout="halves", max_wavelength=base), window=3
+        )
         for base in (10.0, 20.0)
     ]
-    return made(MODERN_BERT, attention_position=positions)
+    return made(MODERN_BERT, attention=specs)
 
 
 def offset_norm():
@@ -268,11 +339,11 @@ def with_tokenizer(**options):
         (lambda: made(BERT, use_gate=True), "`use_gate` of the encoder must"),
         (lambda: made(BERT, activation="elu"), "`activation` of the encoder"),
         (
-            lambda: made(MODERN_BERT, norm_at="before"),
-            "`norm_at` of the encoder must be",
+            lambda: made(MODERN_BERT, norm="before"),
+            "`norm` of the encoder must be",
         ),
         (positions_of_tokens, "`input_position` of the encoder must be"),
-        (two_rotations, "`attention_position` of the encoder must be"),
+        (two_rotations, "`attention` of the encoder must be"),
         (offset_norm, "offsets of layer .* must be 0"),
         (quantized, "is quantized"),
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),

@@ -68,7 +68,7 @@ def test_encoder():
         **SIZES,
         use_gate=True,
         input_position=kp.PositionEmbedding(12),
-        attention_position=kp.positions.TransformerXLBias(name="xl"),
+        attention=kp.positions.TransformerXLBias(name="xl"),
     )
     assert sharded(model, 2) == {
         "embedding/embeddings": COLUMNS,
@@ -98,7 +98,9 @@ def test_transformer():
 
 def test_what_an_axis_does_not_divide_is_replicated():
     """Of grouped heads the keys and values, and a whole model by 5."""
-    model = kp.Transformer(50, **SIZES, num_key_value_heads=2)
+    model = kp.Transformer(
+        50, **SIZES, attention=kp.Attention(num_key_value_heads=2)
+    )
     found = sharded(model, 4)
     assert {path: found[path] for path in QUERY} == QUERY
     assert not KEY_VALUE.keys() & found.keys()

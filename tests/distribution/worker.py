@@ -31,7 +31,7 @@ def make_encoder(dropout=0.0, lora=False):
         intermediate_dim=32,
         dropout=dropout,
         input_position=kp.PositionEmbedding(12, name="positions"),
-        attention_position=kp.positions.TransformerXLBias(name="xl"),
+        attention=kp.positions.TransformerXLBias(name="xl"),
         use_gate=True,
         name="encoder_model",
     )
@@ -59,11 +59,12 @@ def make_transformer():
         d_model=16,
         num_layers=1,
         num_heads=4,
-        num_key_value_heads=2,
+        attention=kp.Attention(
+            kp.RotaryEmbedding(name="rotary"), num_key_value_heads=2
+        ),
         intermediate_dim=32,
         dropout=0.0,
         embeddings="separate",
-        attention_position=kp.RotaryEmbedding(name="rotary"),
         name="transformer",
     )
     model.loss_of = TokenCrossentropy()
@@ -80,7 +81,7 @@ def make_decoder():
         d_model=16,
         num_layers=1,
         num_heads=4,
-        num_key_value_heads=2,
+        attention=kp.Attention(num_key_value_heads=2),
         intermediate_dim=32,
         dropout=0.0,
         name="decoder_model",

@@ -55,7 +55,7 @@ def model_of_all(policy=None):
         num_heads=HEADS,
         intermediate_dim=16,
         input_position=None,
-        attention_position=[make(dtype=policy) for make in SCHEMES.values()],
+        attention=[make(dtype=policy) for make in SCHEMES.values()],
         dtype=policy,
     )
 
@@ -89,7 +89,7 @@ def test_all_go_out_with_positions_of_64_bits(tmp_path):
         len(SCHEMES),
         num_heads=HEADS,
         intermediate_dim=16,
-        attention_position=[make() for make in SCHEMES.values()],
+        attention=[make() for make in SCHEMES.values()],
     )
     model = keras.Model([x, times], encoder(x, positions=times))
     rng = np.random.default_rng(0)
@@ -163,7 +163,7 @@ def test_a_token_at_nan_is_nan_there_too(make, tmp_path, run_litert):
     """Where schemes look up or branch, and the runtime's exponential ends."""
     x = keras.Input((None, DIM), name="x")
     positions = keras.Input((None,), name="positions")
-    attention = kp.SelfAttention(HEADS, attention_position=make())
+    attention = kp.SelfAttention(HEADS, attention=make())
     model = keras.Model([x, positions], attention(x, positions=positions))
     path = tmp_path / "model.tflite"
     kp.export_litert(model, path, verify=False, verbose=False)
@@ -183,7 +183,7 @@ def test_images_of_any_size(kind, tmp_path):
     model = kp.VisionTransformerModel(
         None,
         input_position=None,
-        attention_position=kp.RotaryEmbedding(axes=2, max_wavelength=100),
+        attention=kp.RotaryEmbedding(axes=2, max_wavelength=100),
         grid_positions=kp.GridPositions(
             4, num_class_tokens=3, extent=6.0, rescale=2.0
         ),

@@ -137,7 +137,7 @@ def translator(onnx, tmp_path_factory):
     """Of texts; beams over turned keys, whose tables the loop reads."""
     keras.utils.set_random_seed(0)
     model = kp.TransformerDecoderModel(
-        12, **SMALL, attention_position=kp.RotaryEmbedding()
+        12, **SMALL, attention=kp.RotaryEmbedding()
     )
     made = kp.Generator(
         shaken(model),

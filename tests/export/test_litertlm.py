@@ -65,13 +65,17 @@ def tokenizer(**options):
 
 def decoder(size, **options):
     keras.utils.set_random_seed(1)
-    options = {"attention_position": "rotary", "input_position": None} | options
+    options = {"input_position": None} | options
+    position, window = (
+        options.pop("position", "rotary"),
+        options.pop("window", None),
+    )
     model = kp.TransformerDecoderModel(
         size,
         d_model=32,
         num_layers=2,
         num_heads=4,
-        num_key_value_heads=2,
+        attention=kp.Attention(position, window=window, num_key_value_heads=2),
         intermediate_dim=64,
         embeddings="separate",
         **options,
@@ -472,7 +476,7 @@ def of_few_positions():
     model = decoder(
         own.vocabulary_size(),
         input_position=kp.PositionEmbedding(100),
-        attention_position=None,
+        position=None,
     )
     return generator(own, model=model)
 
@@ -539,12 +543,12 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, missing):
     "options",
     [
         {},
-        {"attention_position": "alibi"},
-        {"attention_position": None, "input_position": "sinusoidal"},
+        {"position": "alibi"},
+        {"position": None, "input_position": "sinusoidal"},
         {
-            "attention_position": None,
+            "position": None,
+            "window": 5,
             "input_position": kp.PositionEmbedding(64),
-            "attention_window": 5,
         },
     ],
     ids=["rotary", "alibi", "sinusoidal", "learned, windows"],

@@ -27,7 +27,7 @@ def model():
         num_layers=2,
         num_heads=2,
         intermediate_dim=16,
-        attention_position="t5",
+        attention="t5",
         name="encoder",
     )(ids)
     x = kp.Pooling1D("mean", name="mean")(x)

@@ -64,7 +64,7 @@ def n_best(rows):
         (continuer, {"temperature": 1.5, "seed": 1}),
         pytest.param(
             continuer,
-            {"attention_position": kp.RotaryEmbedding, "beams": 2},
+            {"attention": kp.RotaryEmbedding, "beams": 2},
             marks=HOME,
         ),
         pytest.param(
@@ -83,8 +83,8 @@ def test_scores_are_those_of_the_parallel_model(make, options):
     """... for sources of any length, the empty one among them."""
     options = {"max_length": 5, **options}
     of_model = {"dtype": options.pop("dtype", None)}
-    if position := options.pop("attention_position", None):
-        of_model["attention_position"] = position()
+    if position := options.pop("attention", None):
+        of_model["attention"] = position()
     model = make(**of_model)
     made = generator(model, **options)
     by = predicted if made.n_best > 1 else answers
@@ -440,7 +440,7 @@ def test_models_that_cannot_are_refused_by_name():
     with pytest.raises(
         ValueError, match="rope_type='dynamic' cannot be cached"
     ):
-        generator(continuer(attention_position=PAST))
+        generator(continuer(attention=PAST))
     table = continuer(input_position=kp.PositionEmbedding(9))
     with pytest.raises(ValueError, match="9"):
         predicted(generator(table), [[4] * 6])

@@ -17,8 +17,8 @@ SIZES = {
     "num_layers": 1,
     "num_heads": 2,
     "intermediate_dim": 16,
-    "norm_at": "before",
-    "attention_position": "rotary",
+    "norm": "before",
+    "attention": "rotary",
     "input_position": None,
 }
 VOCABULARY = 11  # without padding

@@ -98,23 +98,23 @@ def test_kinds_of_positions_by_name(name, tmp_path):
     block = {"num_heads": 2, "intermediate_dim": 8, "dtype": "float64"}
     decoder = kp.TransformerDecoder(
         2,
-        attention_position=[name, None],
-        cross_attention_position=name,
+        attention=[name, None],
+        cross_attention=name,
         **block,
     )
     layers = [
-        kp.SelfAttention(2, attention_position=name),
-        kp.CrossAttention(2, attention_position=name),
-        kp.TransformerEncoder(2, attention_position=name, **block),
-        kp.TransformerEncoderModel(9, attention_position=name, **SMALL),
+        kp.SelfAttention(2, attention=name),
+        kp.CrossAttention(2, attention=name),
+        kp.TransformerEncoder(2, attention=name, **block),
+        kp.TransformerEncoderModel(9, attention=name, **SMALL),
     ]
     for layer in layers:
         again = type(layer).from_config(layer.get_config())
         for each in (layer, again):
-            assert type(each.attention_position) is kind
-            assert each.attention_position.dtype_policy == layer.dtype_policy
-    assert type(decoder.attention_position[0]) is kind
-    assert type(decoder.cross_attention_position) is kind
+            assert type(each.attention.position) is kind
+            assert each.attention.position.dtype_policy == layer.dtype_policy
+    assert type(decoder.attention[0].position) is kind
+    assert type(decoder.cross_attention.position) is kind
     model = keras.Sequential([keras.Input((None, 8)), layers[0]])
     path = tmp_path / "model.keras"
     model.save(path)
@@ -125,33 +125,33 @@ def test_kinds_of_positions_by_name(name, tmp_path):
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("rotarry", "Did you mean cross_attention_position='rotary'?"),
+        ("rotarry", "Did you mean cross_attention='rotary'?"),
         (
             "RotaryEmbedding",
-            ". Did you mean cross_attention_position='rotary'?",
+            ". Did you mean cross_attention='rotary'?",
         ),
-        ("T5", "Did you mean cross_attention_position='t5'?"),
+        ("T5", "Did you mean cross_attention='t5'?"),
         ("shaw", ".RelativePositionEmbedding(max_distance=16)"),
         ("sinusoidal", "keras_posenc.PositionalEncoding() before this one"),
         (kp.AlibiBias, ", a class. Give a layer: AlibiBias(...)"),
-        ("xyz", "cross_attention_position='xyz'"),
+        ("xyz", "cross_attention='xyz'"),
     ],
 )
 def test_a_kind_that_is_unknown(value, advice):
     names = ", ".join(map(repr, ATTENTION_KINDS))
     with pytest.raises(ValueError, match=re.escape(names)) as error:
-        kp.TransformerDecoder(2, cross_attention_position=value)
-    assert f"Received: cross_attention_position={value!r}" in str(error.value)
+        kp.TransformerDecoder(2, cross_attention=value)
+    assert f"Received: cross_attention={value!r}" in str(error.value)
     assert str(error.value).endswith(advice)
 
 
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("rotarry", ". Did you mean attention_position='rotary'?"),
+        ("rotarry", ". Did you mean attention='rotary'?"),
         ("Sinusoidal", "keras_posenc.PositionalEncoding() before this one"),
         (kp.AlibiBias, ", a class. Give a layer: AlibiBias(...)"),
-        (kp.AlibiBias(), ": give it as `attention_position`"),
+        (kp.AlibiBias(), ": give it as `attention`"),
         ("xyz", ""),
     ],
 )

@@ -49,7 +49,7 @@ def attentions(x, positions, whole):
     outputs = [kp.PositionalEncoding()(x, positions=whole)]
     for kind in ATTENTION_KINDS:
         if kind != "deberta":
-            attention = kp.SelfAttention(2, attention_position=kind)
+            attention = kp.SelfAttention(2, attention=kind)
             outputs.append(attention(x, positions=positions))
     return outputs
 
@@ -94,7 +94,7 @@ def test_litert_files_of_tensorflow_alone():
     x = keras.Input((None, DIM))
     y = x
     for kind in ("rotary", "alibi"):
-        y = kp.SelfAttention(2, attention_position=kind)(y)
+        y = kp.SelfAttention(2, attention=kind)(y)
     model = keras.Model(x, y)
     content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
     run = Interpreter(model_content=content).get_signature_runner()

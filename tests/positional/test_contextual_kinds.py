@@ -29,7 +29,7 @@ def weights_of(position, x=None, mask=None, **options):
     """The causal attention weights of scores that have no other part."""
     x = draw(2, SEQ, 6, seed=1) if x is None else x
     layer = kp.SelfAttention(
-        HEADS, head_dim=DIM, attention_position=position, **options
+        HEADS, attention=kp.Attention(position, head_dim=DIM), **options
     )
     layer.build(x.shape)
     randomised(position)
@@ -170,9 +170,8 @@ def test_temperature_parity(near):
     )
     layer = kp.SelfAttention(
         2,
-        num_key_value_heads=1,
+        attention=kp.Attention(position, num_key_value_heads=1),
         use_bias=False,
-        attention_position=position,
     )
     x = case["inputs"]
     layer.build(x.shape)
@@ -225,7 +224,7 @@ def test_combined_is_one_after_the_other(near):
     rotary, softmax = kp.RotaryEmbedding(), kp.positions.ScalableSoftmax()
     alibi = kp.AlibiBias()
     combined = kp.positions.CombinedPosition([rotary, softmax, alibi, "t5"])
-    layer = kp.SelfAttention(HEADS, attention_position=combined)
+    layer = kp.SelfAttention(HEADS, attention=combined)
     layer.build(x.shape)
     randomised(combined)
     query, key = draw(2, 2, HEADS, SEQ, 4)
@@ -289,7 +288,7 @@ def test_padding_on_the_left_is_not_counted(position):
         num_heads=2,
         intermediate_dim=16,
         input_position=None,
-        attention_position=position,
+        attention=position,
     )
     for weight in model.trainable_variables:
         if weight.ndim > 1:

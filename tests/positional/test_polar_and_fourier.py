@@ -46,7 +46,7 @@ def test_polar_parity(near):
     """Attention of PoPE-pytorch, with a bias that is cut to its range."""
     given = case("polar")
     position = kp.positions.PolarEmbedding()
-    layer = kp.SelfAttention(2, use_bias=False, attention_position=position)
+    layer = kp.SelfAttention(2, use_bias=False, attention=position)
     x = given["inputs"]
     layer.build(x.shape)
     names = ("query_kernel", "key_kernel", "value_kernel")
@@ -194,7 +194,7 @@ def test_combined_with_what_scales_and_biases(near):
     softmax = kp.positions.ScalableSoftmax()
     shaw = kp.positions.RelativePositionEmbedding(2, values=False)
     position = kp.positions.CombinedPosition([polar, softmax, shaw])
-    layer = kp.SelfAttention(HEADS, attention_position=position)
+    layer = kp.SelfAttention(HEADS, attention=position)
     x = draw(1, 6, HEADS * DIM)
     layer.build(x.shape)
     randomised(layer)

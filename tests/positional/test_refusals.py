@@ -28,7 +28,7 @@ SCOPE = {
     "CLIPPED": {"rope_type": "clipped", "clipped_pairs": 9},
     "BARE": {**SMALL, "input_position": None},
     "PATCHES": PATCHES,
-    "TURNED": {**PATCHES, "attention_position": AXIAL},
+    "TURNED": {**PATCHES, "attention": AXIAL},
     "AXIAL": AXIAL,
     "SECTIONS": kp.RotaryEmbedding(axes={"mrope_section": [1, 1]}),
     "SKIPPING": kp.PositionalEncoding(skip_masked=True),
@@ -100,13 +100,13 @@ CombinedPosition(["rotary", POLAR])
     first place alone
 CombinedPosition([POLAR, RelativePositionEmbedding(2)])
     can have none with the hook `values`: make Rel
-CrossAttention(2, attention_position=FORGETTING)
+CrossAttention(2, attention=FORGETTING)
     ForgettingBias depends on the order of the tokens
-CrossAttention(2, attention_position=ScalableSoftmax())
+CrossAttention(2, attention=ScalableSoftmax())
     ScalableSoftmax takes the position of a query for the number
-CrossAttention(2, attention_position=SCALED)
+CrossAttention(2, attention=SCALED)
     CombinedPosition takes the position of a query for the
-TransformerDecoderModel(9, **BARE, attention_position=AXIAL)
+TransformerDecoderModel(9, **BARE, attention=AXIAL)
     so that tokens are counted
 GridPositions(shift=0.1)
     give `extent` too
@@ -115,7 +115,7 @@ GridPositions(extent=1, jitter=0.5)
 VisionTransformerModel(None, **PATCHES)
     `image_size` must be given
 VisionTransformerModel(4, **PATCHES, grid_positions=GridPositions(2))
-    `grid_positions` is for an attention_position
+    `grid_positions` is for positions in attention
 VisionTransformerModel(4, **TURNED, grid_positions=GridPositions(4))
     must have the patches of the model
 RotaryEmbedding(scaling="linear")
@@ -297,13 +297,13 @@ attend(FourierEmbedding(100, num_key_value_heads=3), x(1, 3, 8))
 attend(FourierEmbedding(6), x(1, 3, 8))
     no frequency turns once in `training_length`, which must be at least 7.
     Received: training_length=6
-SelfAttention(3, attention_position=TransformerXLBias())(x(1, 4, 3))
+SelfAttention(3, attention=TransformerXLBias())(x(1, 4, 3))
     even width...3 heads of 1 features
 """
 
 
 def attend(position, inputs, positions=None):
-    layer = kp.SelfAttention(2, attention_position=position)
+    layer = kp.SelfAttention(2, attention=position)
     return layer(inputs, positions=positions)
 
 
@@ -328,10 +328,10 @@ def test_attention(call, said):
     ids=lambda position: type(position).__name__,
 )
 def test_one_layer_in_two_attentions_that_cannot_share_it(position):
-    kp.SelfAttention(2, attention_position=position)(np.ones((1, 3, 8)))
+    kp.SelfAttention(2, attention=position)(np.ones((1, 3, 8)))
     message = "'shared' was built for queries of .*Received: queries of "
     with pytest.raises(ValueError, match=message):
-        kp.SelfAttention(4, attention_position=position)(np.ones((1, 3, 24)))
+        kp.SelfAttention(4, attention=position)(np.ones((1, 3, 24)))
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,7 @@ def test_is_the_paper(values, given, near):
     rng = np.random.default_rng(0)
     layer = kp.SelfAttention(
         HEADS,
-        attention_position=kp.positions.RelativePositionEmbedding(
-            REACH, values=values
-        ),
+        attention=kp.positions.RelativePositionEmbedding(REACH, values=values),
     )
     x = rng.normal(size=(3, 9, DIM)).astype("float32")
     layer.build(x.shape)
@@ -59,7 +57,7 @@ def test_is_the_paper(values, given, near):
     projected = np.reshape(x @ kernel + bias, (3, 9, 3, HEADS, DIM // HEADS))
     # (batch, seq, three, heads, dim) -> three of (batch, heads, seq, dim)
     q, k, v = np.transpose(projected, (2, 0, 3, 1, 4))
-    tables = layer.attention_position.get_weights()
+    tables = layer.attention.position.get_weights()
     if extra:  # padding stands nowhere
         positions = np.where(mask, positions, 0)
     places = np.broadcast_to(positions, (3, 9))[:, np.newaxis]

@@ -216,7 +216,7 @@ def test_length_is_that_of_the_row_without_its_padding(rope_type):
     np.testing.assert_array_equal(together[:1], numpy(layer(x[:1])))
     np.testing.assert_array_equal(together[1:, :40], numpy(layer(x[1:, :40])))
     assert np.any(together[1:, :40] != numpy(layer(x[1:]))[:, :40])
-    attention = kp.SelfAttention(1, attention_position=layer)
+    attention = kp.SelfAttention(1, attention=layer)
     together = numpy(attention(x, mask=mask))[1:, :40]
     alone = numpy(attention(x[1:, :40]))
     np.testing.assert_allclose(together, alone, rtol=0, atol=64 * UNIT)

@@ -85,7 +85,7 @@ def test_a_decoder_with_sections_generates_with_its_cache():
         num_heads=2,
         intermediate_dim=8,
         input_position=None,
-        attention_position=kp.RotaryEmbedding(axes=SECTIONS),
+        attention=kp.RotaryEmbedding(axes=SECTIONS),
     )
     ids = np.array([[3, 5, 4, 2, 6], [4, 4, 7, 8, 1]])
     whole = numpy(model(ids))
@@ -143,7 +143,7 @@ def test_a_vision_transformer_takes_images_of_any_size(tmp_path):
     model = kp.VisionTransformerModel(
         None,
         input_position=None,
-        attention_position=kp.RotaryEmbedding(axes=2, max_wavelength=100),
+        attention=kp.RotaryEmbedding(axes=2, max_wavelength=100),
         grid_positions=kp.GridPositions(2, num_class_tokens=1, extent=6.0),
         patch_size=2,
         d_model=8,

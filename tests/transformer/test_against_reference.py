@@ -107,14 +107,16 @@ def cases(draw):
     least = -(-8 // heads)
     return {
         "num_heads": heads,
-        "num_key_value_heads": kv_heads,
+        "attention": kp.Attention(num_key_value_heads=kv_heads),
         "dim": heads * draw(st.integers(least, max(4, least))),
         "intermediate_dim": draw(st.integers(1, 32)),
-        "norm_at": draw(st.sampled_from(["after", "before"])),
-        "norm": draw(st.sampled_from(["layer", "rms"])),
+        "norm": kp.Norm(
+            draw(st.sampled_from(["layer", "rms"])),
+            at=draw(st.sampled_from(["after", "before"])),
+            epsilon=draw(st.sampled_from([1e-6, 1e-5, 1e-3, 0.1])),
+        ),
         "use_bias": draw(st.booleans()),
-        "norm_epsilon": draw(st.sampled_from([1e-6, 1e-5, 1e-3, 0.1])),
-        "use_cross_attention": draw(st.booleans()),
+        "cross_attention": "same" if draw(st.booleans()) else None,
         "use_gate": draw(st.booleans()),
         "activation": draw(st.sampled_from(["relu", "gelu", "silu"])),
         "batch": draw(st.integers(1, 3)),
@@ -136,7 +138,7 @@ def drawn_mask(rng, batch, seq):
 def test_block(case):
     rng = np.random.default_rng(case.pop("seed"))
     dim, batch, seq = (case.pop(name) for name in ("dim", "batch", "seq"))
-    del case["source"], case["use_cross_attention"]
+    del case["source"], case["cross_attention"]
     block = kp.TransformerEncoderBlock(dropout=0.0, **case)
     block.build((None, None, dim))
     randomised(block, rng)
@@ -146,10 +148,10 @@ def test_block(case):
         x,
         block_weights(block, dim),
         case["num_heads"],
-        case["norm_at"],
-        epsilon=case["norm_epsilon"],
+        case["norm"].at,
+        epsilon=case["norm"].epsilon,
         activation=case["activation"],
-        num_key_value_heads=case["num_key_value_heads"],
+        num_key_value_heads=case["attention"].num_key_value_heads,
         mask=mask,
     )
     near(block(x, attention_mask=mask), expected)
@@ -163,7 +165,7 @@ def test_attention_and_its_masks(case):
     dim, batch, seq = case["dim"], case["batch"], case["seq"]
     attention = kp.SelfAttention(
         case["num_heads"],
-        num_key_value_heads=case["num_key_value_heads"],
+        attention=case["attention"],
         use_bias=case["use_bias"],
     )
     attention.build((None, None, dim))
@@ -195,7 +197,7 @@ def test_attention_and_its_masks(case):
         np.where(tokens[..., np.newaxis], x, 0),  # as padding counts
         attention_weights(attention, dim),
         case["num_heads"],
-        case["num_key_value_heads"],
+        case["attention"].num_key_value_heads,
         allowed,
     )
     near(attention(x, **chosen), expected)
@@ -248,7 +250,7 @@ def test_decoder_block(case):
     x = rng.normal(size=(batch, seq, dim)).astype("float32")
     mask = drawn_mask(rng, batch, seq)
     memory, given = None, {}
-    if case["use_cross_attention"]:
+    if case["cross_attention"]:
         memory = rng.normal(size=(batch, source, dim)).astype("float32")
         allowed = rng.random((batch, seq, source)) < 0.6
         allowed[:, :, 0] = True
@@ -257,11 +259,11 @@ def test_decoder_block(case):
         x,
         block_weights(block, dim),
         case["num_heads"],
-        case["norm_at"],
-        epsilon=case["norm_epsilon"],
+        case["norm"].at,
+        epsilon=case["norm"].epsilon,
         memory=memory,
         activation=case["activation"],
-        num_key_value_heads=case["num_key_value_heads"],
+        num_key_value_heads=case["attention"].num_key_value_heads,
         mask=mask,
         memory_mask=given.get("memory_attention_mask"),
     )
@@ -281,7 +283,7 @@ def transformer_weights(model):
             for block in model.decoder.blocks
         ],
     }
-    if model.norm_at == "before":
+    if model.norm.at == "before":
         weights["encoder_norm"] = norm_weights(model.encoder.final_norm)
         weights["decoder_norm"] = norm_weights(model.decoder.final_norm)
     weights["logits_kernel"] = (
@@ -295,9 +297,8 @@ def transformer_weights(model):
 MODELS = {
     "the-paper": {},
     "pre-rms-grouped-tied": {
-        "norm_at": "before",
-        "norm": "rms",
-        "num_key_value_heads": 2,
+        "norm": kp.Norm("rms", at="before"),
+        "attention": kp.Attention(num_key_value_heads=2),
         "embeddings": "tied",
         "target_vocabulary_size": 31,
     },
@@ -338,10 +339,10 @@ def test_transformer(options, dtype, tolerance):
         target,
         transformer_weights(model),
         4,
-        model.norm_at,
+        model.norm.at,
         epsilon=1e-5,
         activation=options.get("activation", "relu"),
-        num_key_value_heads=model.num_key_value_heads,
+        num_key_value_heads=model.attention.num_key_value_heads or 4,
         seen=seen,
     )
     real = target != 0

@@ -106,7 +106,7 @@ def test_counting_begins_at_the_start_index(start, segments):
     """... which a bias that depends on more than differences can see."""
     position = kp.positions.FireBias(initial_threshold=1)
     layer = kp.TransformerEncoder(
-        2, num_heads=HEADS, intermediate_dim=8, attention_position=position
+        2, num_heads=HEADS, intermediate_dim=8, attention=position
     )
     extra = {}
     places = np.arange(SEQ)
@@ -168,7 +168,7 @@ def test_real_positions_arrive_as_they_are(key, dtype, functional):
     # In bfloat16 all of these are one and the same number.
     positions = 1000.5 + np.arange(SEQ, dtype="float32")[np.newaxis] / 8
     witness = Witness(dtype=dtype)
-    layer = LAYERS[key](attention_position=witness, dtype=dtype)
+    layer = LAYERS[key](attention=witness, dtype=dtype)
     if functional:
         tokens = keras.Input((None, DIM), name="tokens")
         places = keras.Input((None,), name="places")
@@ -194,7 +194,7 @@ def test_real_positions_arrive_as_they_are(key, dtype, functional):
 def test_shapes_that_hooks_receive(given, shape, dtype):
     witness = Witness()
     layer = kp.SelfAttention(
-        HEADS, num_key_value_heads=1, attention_position=witness
+        HEADS, attention=kp.Attention(witness, num_key_value_heads=1)
     )
     layer(inputs(), positions=given)
     for seen in witness.seen:
@@ -214,8 +214,8 @@ def test_shapes_that_hooks_receive(given, shape, dtype):
 )
 def test_hooks_may_compute_in_float32(key, dtype):
     """A hook's own precision does not leak into what the layer returns."""
-    exact = LAYERS[key](attention_position=AllThree())
-    layer = LAYERS[key](attention_position=AllThree(), dtype=dtype)
+    exact = LAYERS[key](attention=AllThree())
+    layer = LAYERS[key](attention=AllThree(), dtype=dtype)
     for each in (exact, layer):
         each.build((None, None, DIM))
     layer.set_weights(exact.get_weights())
@@ -243,7 +243,7 @@ def model_with(position, num_layers=3):
         intermediate_dim=8,
         dropout=0.0,
         input_position=None,
-        attention_position=position,
+        attention=position,
     )
 
 
@@ -285,10 +285,9 @@ def test_positions_of_blocks_are_saved_as_they_are_shared(make, tmp_path):
         assert len(each.weights) == BARE + 2
         blocks = [b.attention.attention_position for b in each.encoder.blocks]
         assert layout(blocks) == layout(positions)
-        held = each.encoder.attention_position
-        assert layout([held] * 3 if given is positions[0] else held) == layout(
-            positions
-        )
+        held = each.encoder.attention
+        held = [held] * 3 if given is positions[0] else held
+        assert layout([spec.position for spec in held]) == layout(positions)
         rates = [getattr(p, "rate", None) for p in blocks]
         assert rates == [getattr(p, "rate", None) for p in positions]
 
@@ -314,7 +313,7 @@ def test_hooks_of_a_wrong_shape(hook, cut):
         return cut(ops.zeros((2, HEADS, 3, 4)) if hook == "values" else x)
 
     setattr(Wrong, hook, answer)
-    layer = kp.SelfAttention(HEADS, attention_position=Wrong(name="a_name"))
+    layer = kp.SelfAttention(HEADS, attention=Wrong(name="a_name"))
     x = ops.ones((2, 3, 4 * HEADS))
     message = f"The hook `{hook}` of Wrong 'a_name' must return"
     with pytest.raises(ValueError, match=message):
@@ -334,7 +333,7 @@ def test_hooks_that_have_nothing_to_say(hook, answer):
 
     setattr(Silent, hook, lambda self, *arguments: answer)
     x = np.random.default_rng(0).normal(size=(2, 3, 4 * HEADS))
-    layer = kp.SelfAttention(HEADS, attention_position=Silent())
+    layer = kp.SelfAttention(HEADS, attention=Silent())
     outputs = layer(x)
     layer.attention_position = None
     np.testing.assert_array_equal(outputs, layer(x))
@@ -351,7 +350,7 @@ def test_blocks_rotate_in_a_stack_as_alone(kind):
     """They share the sines of one call, unless a subclass has its own way."""
     x = inputs(seq=5)
     sizes = {"num_heads": HEADS, "intermediate_dim": 8}
-    stack = kp.TransformerEncoder(3, attention_position=kind(), **sizes)
+    stack = kp.TransformerEncoder(3, attention=kind(), **sizes)
     stack.build(x.shape)
     found = numpy(stack(x))
     for block in stack.blocks:

@@ -6,6 +6,8 @@ The oracle is the model's own answer to whole sequences, which other files hold
 to the paper.
 """
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -65,27 +67,25 @@ AT_THE_INPUT = {
     "time": lambda: kp.TimeEncoding(kind="learned"),
     "halves": lambda: kp.PositionalEncoding(layout="halves"),
 }
+PLAIN = kp.Attention()
 # What blocks of recent decoders have.
 NORMS = {
-    "num_key_value_heads": 2,
-    "head_dim": 6,
+    "attention": kp.Attention(
+        num_key_value_heads=2, head_dim=6, query_key_norm=True, use_bias=True
+    ),
     "use_bias": False,
-    "query_key_value_bias": True,
-    "query_key_norm": True,
-    "norm_at": "before output",
-    "norm": "rms",
+    "norm": kp.Norm("rms", at="before output"),
 }
 BLOCKS = {
     "post": {},
     "pre-rms-grouped": {
-        "norm_at": "before",
-        "norm": "rms",
-        "num_key_value_heads": 2,
+        "norm": kp.Norm("rms", at="before"),
+        "attention": kp.Attention(num_key_value_heads=2),
         "embeddings": "separate",
     },
     "norms": NORMS,
 }
-WINDOWS = {**NORMS, "attention_window": [2, None], "pad_id": -1}
+WINDOWS = {**NORMS, "pad_id": -1}
 
 
 def whole(**options):
@@ -131,7 +131,9 @@ def by_steps(model, cache, target, prompt=5):
     ids=IN_ATTENTION,
 )
 def test_steps_are_the_whole(position, blocks):
-    model = whole(attention_position=position(), num_decoder_layers=1, **blocks)
+    spec = replace(blocks.get("attention", PLAIN), position=position())
+    blocks = {**blocks, "attention": spec}
+    model = whole(num_decoder_layers=1, **blocks)
     expected = model({"source": SOURCE, "target": TARGET})
     cache = model.build_cache(SOURCE, LENGTH + 2)
     near(by_steps(model, cache, TARGET), expected)
@@ -142,10 +144,8 @@ def test_steps_of_causal_positions(name):
     """Padding before a prompt counts for nothing, in the cache neither."""
     model = alone(
         input_position=None,
-        attention_position=CAUSAL[name](),
+        attention=kp.Attention(CAUSAL[name](), num_key_value_heads=2, window=4),
         num_layers=1,
-        num_key_value_heads=2,
-        attention_window=4,
     )
     target = TARGET.copy()
     if name != "combined":  # temperatures are of positions, not of distances
@@ -168,7 +168,7 @@ def test_steps_of_input_positions(name):
     ):
         model = make(
             input_position=AT_THE_INPUT[name](),
-            **{"target_attention_position": None, "num_decoder_layers": 1}
+            **{"target_attention": None, "num_decoder_layers": 1}
             if make is whole
             else {"num_layers": 1},
         )
@@ -178,7 +178,7 @@ def test_steps_of_input_positions(name):
 
 
 def test_steps_of_relative_cross_attention():
-    model = whole(cross_attention_position=kp.RelativePositionBias())
+    model = whole(cross_attention=kp.RelativePositionBias())
     expected = model({"source": SOURCE, "target": TARGET})
     near(by_steps(model, model.build_cache(SOURCE, LENGTH), TARGET), expected)
 
@@ -198,7 +198,7 @@ def test_a_prompt_in_parts(position, most, monkeypatch):
     if most:
         monkeypatch.setattr(attention, "MAX_SCORES", most)
         monkeypatch.setattr(attention, "BLOCK", 2)
-    model = alone(attention_position=IN_ATTENTION[position]())
+    model = alone(attention=IN_ATTENTION[position]())
     cache = model.build_cache(3, 20)
     parts = []
     for begin, end in ((0, 4), (4, 6), (6, 9)):
@@ -220,7 +220,11 @@ def test_a_prompt_in_parts(position, most, monkeypatch):
 )
 def test_ragged_prompts_are_each_alone(make, options, left):
     """Slots are not positions; what padding holds is nobody's business."""
-    model = alone(attention_position=make(), **options)
+    spec = replace(options.get("attention", PLAIN), position=make())
+    options = {**options, "attention": spec}
+    if options.get("pad_id") == -1:
+        options["attention"] = [replace(spec, window=2), spec]
+    model = alone(**options)
     lengths = np.array([5, 2, 4])
     places = np.arange(5)
     mask = places < lengths[:, np.newaxis]
@@ -255,7 +259,7 @@ def test_padding_of_nan():
 
 
 def test_reordered_rows_go_on_as_they_were():
-    model = whole(attention_position=kp.RelativePositionBias())
+    model = whole(attention=kp.RelativePositionBias())
     _, cache = model.call_with_cache(
         TARGET[:, :4], model.build_cache(SOURCE, LENGTH)
     )
@@ -291,7 +295,7 @@ def test_steps_that_xla_compiles(rows):
     """One row is multiplied in parts, and tokens are written in place."""
     import tensorflow as tf
 
-    model = whole(attention_position=kp.RotaryEmbedding(), num_decoder_layers=1)
+    model = whole(attention=kp.RotaryEmbedding(), num_decoder_layers=1)
     source, target = SOURCE[:rows], TARGET[:rows]
     expected = model({"source": source, "target": target[:, :4]})
     cache = model.build_cache(source, 4)
@@ -318,7 +322,7 @@ def test_steps_that_xla_compiles(rows):
     [
         (
             {
-                "attention_position": lambda: kp.RotaryEmbedding(
+                "attention": lambda: kp.RotaryEmbedding(
                     scaling={**YARN, "rope_type": "dynamic"}
                 )
             },
@@ -386,7 +390,7 @@ def test_what_does_not_fit():
 def test_a_loop_overwrites_its_own_cache(dtype, tolerance):
     import tensorflow as tf
 
-    model = whole(attention_position=kp.RotaryEmbedding(), dtype=dtype)
+    model = whole(attention=kp.RotaryEmbedding(), dtype=dtype)
     cache = model.build_cache(SOURCE, LENGTH)
     expected = by_steps(model, cache, TARGET)
 

@@ -86,9 +86,10 @@ def load_stack(stack, case, name):
         load_norm(stack.final_norm, case, f"{name}_norm")
 
 
-def options(case, **more):
+def options(case, at="after", **more):
+    norm = kp.Norm(at=at, epsilon=float(case["norm_epsilon"]))
     blocks = {"num_heads": 2, "intermediate_dim": 12, "dropout": 0.0}
-    return {**blocks, "norm_epsilon": float(case["norm_epsilon"]), **more}
+    return {**blocks, "norm": norm, **more}
 
 
 def compare_on_tokens(arrays, case, outputs, dtype):
@@ -109,7 +110,7 @@ def compare_on_tokens(arrays, case, outputs, dtype):
 def test_block(arrays, peer, norm, dtype):
     case = part(arrays, f"{peer}/{norm}")
     block = kp.TransformerDecoderBlock(
-        **options(case, norm_at="before" if norm == "pre" else "after"),
+        **options(case, "before" if norm == "pre" else "after"),
         dtype=dtype,
     )
     block.build(case["target"].shape)
@@ -127,7 +128,7 @@ def test_block(arrays, peer, norm, dtype):
 def test_torch_transformer(arrays, dtype):
     case = part(arrays, "torch_transformer/pre")
     encoder, decoder = (
-        stack(2, **options(case, norm_at="before"), dtype=dtype)
+        stack(2, **options(case, "before"), dtype=dtype)
         for stack in (kp.TransformerEncoder, kp.TransformerDecoder)
     )
     for name, stack in (("encoder", encoder), ("decoder", decoder)):
@@ -214,17 +215,16 @@ def test_llama(arrays):
         d_model=16,
         num_layers=2,
         num_heads=4,
-        num_key_value_heads=2,
+        attention=kp.Attention(
+            kp.RotaryEmbedding(max_wavelength=500), num_key_value_heads=2
+        ),
         intermediate_dim=20,
         dropout=0.0,
         activation="silu",
         use_gate=True,
         use_bias=False,
-        norm="rms",
-        norm_epsilon=float(case["norm_epsilon"]),
-        norm_at="before",
+        norm=kp.Norm("rms", at="before", epsilon=float(case["norm_epsilon"])),
         input_position=None,
-        attention_position=kp.RotaryEmbedding(max_wavelength=500),
         embeddings="separate",
         scale_inputs=False,
     )

@@ -43,8 +43,10 @@ def options(case):
         ).size,
         "dropout": 0.0,
         "activation": str(case["activation"]),
-        "norm_at": "before" if case["normalize_first"] else "after",
-        "norm_epsilon": float(case["norm_epsilon"]),
+        "norm": kp.Norm(
+            at="before" if case["normalize_first"] else "after",
+            epsilon=float(case["norm_epsilon"]),
+        ),
     }
 
 

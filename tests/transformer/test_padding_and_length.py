@@ -87,7 +87,7 @@ def encoders(position, kind=kp.TransformerEncoder, *, layers=2, **options):
             num_heads=HEADS,
             intermediate_dim=32,
             dropout=0.0,
-            attention_position=position(),
+            attention=position(),
             skip_padding=skip_padding,
             **options,
         )
@@ -121,7 +121,7 @@ def test_tokens_are_answered_alike(stack, position, is_pre_norm):
         kind,
         # How blocks hand on what they packed is seen without positions too.
         layers=2 if position == "none" else 1,
-        norm_at="before" if is_pre_norm else "after",
+        norm="before" if is_pre_norm else "after",
     )
     for mask in (MASK, NOTHING):
         x = with_garbage(inputs(), mask)
@@ -270,7 +270,7 @@ def test_blocks_of_queries_are_exact(position, is_static, monkeypatch):
     import tensorflow as tf
 
     seq = 11  # no multiple of the block
-    layer = kp.SelfAttention(HEADS, attention_position=CAUSAL[position]())
+    layer = kp.SelfAttention(HEADS, attention=CAUSAL[position]())
     layer.build((None, None, DIM))
     randomised(layer)
     mask = mask_of_all_kinds(seq)
@@ -306,7 +306,7 @@ def test_second_gradients_of_what_is_traced_once(monkeypatch):
     import tensorflow as tf
 
     layers = [
-        kp.SelfAttention(HEADS, attention_position=position)
+        kp.SelfAttention(HEADS, attention=position)
         for position in (None, kp.RotaryEmbedding())
     ]
     x = tf.constant(inputs(5)[:2])
@@ -354,8 +354,7 @@ def test_windows_leave_out_other_keys(position, is_static, monkeypatch):
     seq, window = 23, 3  # no multiple of the block
     layer = kp.SelfAttention(
         HEADS,
-        attention_window=window,
-        attention_position=POSITIONS[position](),
+        attention=kp.Attention(POSITIONS[position](), window=window),
     )
     mask = mask_of_all_kinds(seq)
     batch = len(mask)
@@ -452,7 +451,7 @@ def test_training_in_blocks_is_exact(position, dtype, options, monkeypatch):
     layer = kp.SelfAttention(
         HEADS,
         use_bias=False,  # of keys has no gradient
-        attention_position=POSITIONS[position](),
+        attention=POSITIONS[position](),
         dtype=dtype,
     )
     layer.build((None, None, DIM))
@@ -474,10 +473,10 @@ def test_training_in_blocks_is_exact(position, dtype, options, monkeypatch):
     [
         (
             kp.TransformerDecoder,
-            {"cross_attention_position": "t5"},
+            {"cross_attention": "t5"},
             STACKS["decoder"][1],
         ),
-        (kp.TransformerEncoder, {"attention_position": "alibi"}, {}),
+        (kp.TransformerEncoder, {"attention": "alibi"}, {}),
     ],
     ids=["memory", "positions of the data"],
 )
@@ -548,7 +547,7 @@ def test_no_square_of_scores_is_kept(training):
         1,
         num_heads=HEADS,
         intermediate_dim=32,
-        attention_position=kp.positions.RelativePositionEmbedding(3),
+        attention=kp.positions.RelativePositionEmbedding(3),
     )
     encoder.build((None, None, DIM))
 

@@ -41,11 +41,9 @@ def trained(**scope):
     }
     with keras.RematScope(**scope):
         encoding = kp.PositionalEncoding(dropout=0.3)
-        encoder = kp.TransformerEncoder(
-            1, attention_position="rotary", **options
-        )
+        encoder = kp.TransformerEncoder(1, attention="rotary", **options)
         decoder = kp.TransformerDecoder(
-            1, cross_attention_position="t5", name="decoder", **options
+            1, cross_attention="t5", name="decoder", **options
         )
         model = kp.TransformerEncoderModel(
             5, d_model=8, num_layers=1, **options

@@ -58,47 +58,74 @@ SCOPE = {
     **{each.__name__: each for each in (*ATTENDING, feed_forward)},
     "model": model,
     "whole": whole,
+    "SIZES": SIZES,
     "ALIBI": kp.AlibiBias(),
     "DYNAMIC": kp.RotaryEmbedding(scaling=DYNAMIC),
     "READER": kp.TransformerDecoderBlock(**SIZES),
-    "ALONE": kp.TransformerDecoderBlock(**SIZES, use_cross_attention=False),
+    "ALONE": kp.TransformerDecoderBlock(**SIZES, cross_attention=None),
     "PATCHES": kp.PatchEmbedding(2, d_model=8, name="patches"),
     "MEMORY": array(2, 5, 8),
     "x": array,
 }
 OPTIONS = """
 model(input_position=AlibiBias(name="bias"))
-    built=False>. It belongs inside attention: give it as `attention_position`
+    built=False>. It belongs inside attention: give it as `attention`
 model(input_position=RandomizedPositions(64))
     `input_position` must give (batch, seq, dim).
-attention(num_heads=4, num_key_value_heads=3)
+attention(num_heads=4, attention=Attention(num_key_value_heads=3))
     `num_key_value_heads` must divide `num_heads`. Received:
     num_key_value_heads=3, num_heads=4
-encoder(num_heads=4, num_key_value_heads=3)
+model(num_heads=4, attention=Attention(num_key_value_heads=3))
     `num_key_value_heads` must divide `num_heads`. Received:
-model(num_heads=4, num_key_value_heads=3)
-    `num_key_value_heads` must divide `num_heads`. Received:
+Attention(window=0)
+    `window` must be a positive integer. Received: window=0
+Attention(num_key_value_heads=1.5)
+    `num_key_value_heads` must be a positive integer
+Attention(head_dim=-1)
+    `head_dim` must be a positive integer
+Attention(use_bias=1)
+    `use_bias` must be
+Attention(query_key_norm="each")
+    `query_key_norm` must be True, False or 'all'
+Attention("rope")
+    `position` must be an AttentionPosition, such as
+Norm("batch")
+    `kind` must be 'layer' or 'rms'. Received: kind='batch'
+Norm(at="behind")
+    `at` must be 'after', 'before'
+Norm(epsilon=0)
+    `epsilon` must be
+encoder(norm="batch")
+    `norm` must be a keras_posenc.Norm, or one of its kinds or places: 'layer'
+encoder(window=3)
+    has no argument `window`: give attention=keras_posenc.Attention(window=...)
+model(epsilon=1e-3)
+    has no argument `epsilon`: give norm=keras_posenc.Norm(epsilon=...)
+TransformerDecoder(2, **SIZES, cross_attention=Attention(window=3))
+    `cross_attention` must have no window
+TransformerDecoder(2, **SIZES, cross_attention=[Attention(), None])
+    `cross_attention` as a list must have an attention for each block
+TransformerDecoderBlock(2, cross_attention=None, memory_dim=3)
+    `memory_dim` needs a `cross_attention`
+whole(cross_attention=None)
+    `cross_attention` must not be None
 model(num_heads=3)
     `num_heads` must divide the width of the
-attention(attention_window=0)
-    `attention_window` must be a
-encoder(attention_window=[1])
-    one entry for each of the 2 blo
-encoder(share_blocks=True, norm_at="between")
-    `norm_at` that is not 'between'
-encoder(share_blocks=True, attention_window=[1, 2])
+encoder(share_blocks=True, norm="between")
+    a `norm` that is not 'between'
+encoder(share_blocks=True, attention=["rotary", "alibi"])
     `share_blocks` needs blocks that are alike
-attention(attention_position="rope")
-    `attention_position` must be an AttentionPosition, such as
-attention(attention_position=AlibiBias)
-    `attention_position` must be an AttentionPosition, such as
-attention(attention_position=[ALIBI])
-    `attention_position` must be an AttentionPosition, such as
-block(attention_position=PositionalEncoding())
+attention(attention="rope")
+    `attention` must be an AttentionPosition, such as
+attention(attention=AlibiBias)
+    `attention` must be an AttentionPosition, such as
+attention(attention=[ALIBI])
+    `attention` must be an AttentionPosition, such as
+block(attention=PositionalEncoding())
     put it after the Embedding layer
-encoder(attention_position=[ALIBI, "rope"])
+encoder(attention=[ALIBI, "rope"])
     must be an AttentionPosition, such
-encoder(attention_position=[None] * 3)
+encoder(attention=[None] * 3)
     must have one entry for each of the 2 blocks. Received: 3 entries
 whole(target_vocabulary_size=8)
     embeddings='shared' is one table
@@ -111,23 +138,23 @@ whole(input_position=PositionalEncoding(scale_inputs=True))
 whole(input_position=PositionalEncoding(merge_mode="concat"))
     outputs 16 wide: give embeddings='separate'
 whole(target_input_position=ALIBI)
-    `target_attention_position`
-whole(cross_attention_position=DYNAMIC)
+    `target_attention`
+whole(cross_attention=DYNAMIC)
     RotaryEmbedding with rope_type='dynamic' depends on the length
-whole(cross_attention_position=AlibiBias(bidirectional=False))
+whole(cross_attention=AlibiBias(bidirectional=False))
     AlibiBias with bidirectional=False distinguishes earlier keys
-whole(num_decoder_layers=3, attention_position=[AlibiBias(), None])
-    `target_attention_position` as a list must have one entry for
-whole(target_attention_position="rope")
-    `target_attention_position` must be an AttentionPosition, such
+whole(num_decoder_layers=3, attention=[AlibiBias(), None])
+    `target_attention` as a list must have one entry for
+whole(target_attention="rope")
+    `target_attention` must be an AttentionPosition, such
 VisionTransformerModel(image_size=(4, 4, 4), patch_size=2)
     `image_size` must be
-TransformerDecoderBlock(2, cross_attention_position=3)
-    `cross_attention_position` must be
+TransformerDecoderBlock(2, cross_attention=3)
+    `cross_attention` must be
 READER(x(2, 3, 8))
     attends to a memory: call it with `memory`
 ALONE(x(2, 3, 8), memory=MEMORY)
-    use_cross_attention=False, and cannot
+    cross_attention=None, and cannot
 ALONE(x(2, 3, 8), memory_mask=x(2, 4, dtype="bool"))
     needs a `memory`
 READER(x(2, 3, 8), memory=MEMORY[:, :, :4])

@@ -37,7 +37,9 @@ def inputs(seed=0, batch=BATCH, seq=SEQ):
 def attention():
     initializer = keras.initializers.GlorotNormal(seed=5)
     layer = kp.SelfAttention(
-        HEADS, num_key_value_heads=2, kernel_initializer=initializer
+        HEADS,
+        attention=kp.Attention(num_key_value_heads=2),
+        kernel_initializer=initializer,
     )
     layer.build((None, None, DIM))
     return layer
@@ -64,7 +66,7 @@ def rotary():
         num_heads=HEADS,
         intermediate_dim=16,
         dropout=0.0,
-        attention_position=kp.RotaryEmbedding(),
+        attention=kp.RotaryEmbedding(),
         kernel_initializer=keras.initializers.GlorotNormal(seed=5),
     )
     layer.build((None, None, DIM))
@@ -121,10 +123,10 @@ def test_packed_segments_are_separate_rows(rotary, seed, count):
 
 @pytest.mark.parametrize("window", [1, 2, SEQ])
 def test_a_window_is_a_mask_of_near_tokens(window):
-    layer = kp.SelfAttention(HEADS, attention_window=window)
+    layer = kp.SelfAttention(HEADS, attention=kp.Attention(window=window))
     x, mask = inputs(), np.arange(SEQ) < np.array([[SEQ], [4], [1]])
     found = layer(x, mask=mask)
-    layer.attention_window = None
+    layer.attention = kp.Attention()
     apart = np.abs(np.arange(SEQ)[:, None] - np.arange(SEQ))
     near_by = np.broadcast_to(apart <= window, (BATCH, SEQ, SEQ))
     near(found, layer(x, mask=mask, attention_mask=near_by))
@@ -149,7 +151,12 @@ def test_a_shared_block_is_kept_once(tmp_path):
 
 @pytest.mark.parametrize("kind", [kp.SelfAttention, kp.CrossAttention])
 def test_norm_of_all_heads(kind):
-    layer = kind(HEADS, query_key_norm="all", norm_epsilon=1e-3, use_bias=False)
+    layer = kind(
+        HEADS,
+        attention=kp.Attention(query_key_norm="all"),
+        norm_epsilon=1e-3,
+        use_bias=False,
+    )
     x = inputs()
     call = {"memory": x} if kind is kp.CrossAttention else {}
     _, found = layer(x, return_attention_scores=True, **call)

@@ -114,7 +114,7 @@ def test_a_subclass_with_a_constructor_of_its_own():
 
 def test_nested_in_another_model(tmp_path):
     ids = keras.Input((None,), dtype="int32")
-    encoder = build(Mine, input_position=Twice(3.0), attention_position="alibi")
+    encoder = build(Mine, input_position=Twice(3.0), attention="alibi")
     x = kp.Pooling1D("mean")(encoder(ids))
     model = randomised(keras.Model(ids, keras.layers.Dense(3)(x)))
     loaded = saved_and_loaded(model, tmp_path)

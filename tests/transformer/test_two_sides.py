@@ -22,12 +22,14 @@ def near(got, want):
 def test_reading_itself_is_self_attention():
     """With heads of their own width, norms of them, and biases of some."""
     options = {
-        "num_key_value_heads": 2,
-        "head_dim": 6,
-        "query_key_norm": True,
-        "query_key_value_bias": True,
+        "attention": kp.Attention(
+            kp.RotaryEmbedding(),
+            num_key_value_heads=2,
+            head_dim=6,
+            query_key_norm=True,
+            use_bias=True,
+        ),
         "use_bias": False,
-        "attention_position": kp.RotaryEmbedding(),
     }
     one = kp.SelfAttention(HEADS, **options)
     one.build((None, None, DIM))
@@ -52,7 +54,7 @@ def test_reading_itself_is_self_attention():
 
 def test_windows_of_a_long_text_outside_graphs():
     """In blocks; a mask of the same windows attends all at once."""
-    layer = kp.SelfAttention(1, attention_window=2)
+    layer = kp.SelfAttention(1, attention=kp.Attention(window=2))
     plain = kp.SelfAttention(1)
     x = np.random.default_rng(0).normal(size=(1, 600, 2)).astype("float32")
     for each in layer, plain:

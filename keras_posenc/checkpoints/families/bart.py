@@ -7,6 +7,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
 from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.transformer.specs import Norm
 
 
 class Bart(EncoderDecoder):
@@ -68,7 +69,7 @@ class Bart(EncoderDecoder):
                 "activation_function", ACTIVATIONS, "gelu"
             ),
             "dropout": config.rate("dropout", 0.1),
-            "norm_at": self.norm_at,
+            "norm": Norm(at=self.norm_at),
             "embedding_norm": self.embedding_norm,
             "scale_inputs": config.expect("scale_embedding", False, True),
             "pad_id": config.index(

@@ -13,6 +13,7 @@ from keras_posenc.checkpoints.family import (
     said_sizes,
 )
 from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.transformer.specs import Norm
 
 
 class Bert(Family):
@@ -64,7 +65,7 @@ class Bert(Family):
         return {
             **{key: getattr(model, name) for name, key in SIZES.items()},
             "hidden_act": name_of(model.activation),
-            "layer_norm_eps": model.norm_epsilon,
+            "layer_norm_eps": model.norm.epsilon,
             "hidden_dropout_prob": model.dropout,
             "attention_probs_dropout_prob": model.dropout,
             "pad_token_id": model.pad_id,
@@ -86,8 +87,8 @@ class Bert(Family):
             "activation": config.choose(
                 "hidden_act", ACTIVATIONS, self.usual_activation
             ),
-            "norm_epsilon": config.positive(
-                "layer_norm_eps", self.usual_epsilon
+            "norm": Norm(
+                epsilon=config.positive("layer_norm_eps", self.usual_epsilon)
             ),
             "dropout": config.rate("hidden_dropout_prob", 0.1),
             "pad_id": config.index(

@@ -68,7 +68,7 @@ class Deberta(Bert):
             **sizes,
             "input_position": None,
             "embedding_norm": True,
-            "attention_position": [
+            "attention": [
                 DisentangledBias(**position, name="disentangled_bias")
                 for _ in range(sizes["num_layers"])
             ],
@@ -83,9 +83,9 @@ class Deberta(Bert):
 
     def fill_embeddings(self, model: Any, parts: Any) -> None:
         super().fill_embeddings(model, parts)
-        buckets = model.attention_position[0].num_buckets
+        buckets = model.attention[0].position.num_buckets
         norm = keras.layers.LayerNormalization(
-            epsilon=model.norm_epsilon, dtype="float32"
+            epsilon=model.norm.epsilon, dtype="float32"
         )
         norm.build((None, model.d_model))
         parts.norm(norm, "distance_norm")
@@ -94,7 +94,10 @@ class Deberta(Bert):
 
     def fill_block(self, block: Any, parts: Any, number: int) -> None:
         super().fill_block(block, parts, number)
-        attention, position = block.attention, block.attention_position
+        attention, position = (
+            block.attention,
+            block.attention.attention_position,
+        )
         # The projection of distances does not depend on the input: done once.
         projection = attention.query_key_value
         kernel, bias = (

@@ -5,6 +5,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.vit import ViT
+from keras_posenc.transformer.specs import Norm
 
 
 class DinoV2(ViT):
@@ -34,7 +35,9 @@ class DinoV2(ViT):
         return {
             **sizes,
             "intermediate_dim": int(sizes["d_model"] * ratio),
-            "norm_epsilon": config.positive("layer_norm_eps", 1e-6),
+            "norm": Norm(
+                at="before", epsilon=config.positive("layer_norm_eps", 1e-6)
+            ),
         }
 
     def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checks import check_count, check_max_wavelength
 from keras_posenc.positional.grids import GridPositions
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
+from keras_posenc.transformer.specs import Norm
 
 # Which parts have biases, by the keys that say so.
 _BIASES = {
@@ -84,12 +85,14 @@ class DinoV3(DinoV2):
             "num_class_tokens": tokens,
             "input_position": None,
             "grid_positions": grid,
-            "attention_position": RotaryEmbedding(
+            "attention": RotaryEmbedding(
                 max_wavelength=base, axes=2, name="rotary_embedding"
             ),
             "activation": config.choose("hidden_act", ACTIVATIONS, "gelu"),
             "use_gate": config.expect("use_gated_mlp", False, True),
-            "norm_epsilon": config.positive("layer_norm_eps", 1e-5),
+            "norm": Norm(
+                at="before", epsilon=config.positive("layer_norm_eps", 1e-5)
+            ),
             "dropout": 0.0,
         }
 

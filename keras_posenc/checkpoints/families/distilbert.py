@@ -5,6 +5,7 @@ from typing import Any
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
+from keras_posenc.transformer.specs import Norm
 
 
 class DistilBert(Bert):
@@ -37,7 +38,7 @@ class DistilBert(Bert):
             "num_heads": config.size("n_heads"),
             "intermediate_dim": config.size("hidden_dim"),
             "activation": config.choose("activation", ACTIVATIONS, "gelu"),
-            "norm_epsilon": 1e-12,
+            "norm": Norm(epsilon=1e-12),
             "dropout": config.rate("dropout", 0.1),
             "pad_id": config.index("pad_token_id", vocabulary_size, 0),
         }

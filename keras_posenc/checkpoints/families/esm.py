@@ -1,5 +1,6 @@
 """ESM-2: BERT with rotary positions, for protein sequences."""
 
+from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
@@ -46,13 +47,12 @@ class Esm(Bert):
     def options(self, config: Config) -> dict[str, Any]:
         config.require("position_embedding_type", "rotary")
         config.expect("emb_layer_norm_before", False, None)
+        sizes = self.sizes(config)
         return {
-            **self.sizes(config),
+            **sizes,
             "input_position": None,
-            "attention_position": rotary_of(
-                config, 10000.0, kinds=("default",)
-            ),
-            "norm_at": "before",
+            "attention": rotary_of(config, 10000.0, kinds=("default",)),
+            "norm": replace(sizes["norm"], at="before"),
         }
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.llama import Llama
 from keras_posenc.checkpoints.family import ACTIVATIONS, Family, Pooler
 from keras_posenc.checkpoints.rotary import rotary_of
+from keras_posenc.transformer.specs import Attention, Norm
 
 _POOLINGS = {"bos": "first", "mean": "mean", "late": "late"}
 
@@ -34,18 +35,22 @@ class EuroBert(Family):
             "d_model": width,
             "num_layers": config.blocks("num_hidden_layers"),
             "num_heads": heads,
-            "num_key_value_heads": config.size("num_key_value_heads", heads),
+            "attention": Attention(
+                rotary_of(config, 10000.0),
+                num_key_value_heads=config.size("num_key_value_heads", heads),
+            ),
             "intermediate_dim": config.size("intermediate_size"),
             "activation": config.choose("hidden_act", ACTIVATIONS, "silu"),
-            "norm": "rms",
-            "norm_epsilon": config.positive("rms_norm_eps", 1e-5),
-            "norm_at": "before",
+            "norm": Norm(
+                "rms",
+                at="before",
+                epsilon=config.positive("rms_norm_eps", 1e-5),
+            ),
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,
             "pad_id": config.index("pad_token_id", vocabulary_size),
             "input_position": None,
-            "attention_position": rotary_of(config, 10000.0),
         }
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from keras_posenc.checkpoints.decoder_family import (
     WHOLE,
     WINDOW,
     kinds_of,
-    windows_of,
+    specs_of,
 )
-from keras_posenc.checkpoints.families.llama import Llama, biases
+from keras_posenc.checkpoints.families.llama import Llama
+from keras_posenc.checkpoints.family import specs_in
 from keras_posenc.checkpoints.rotary import rotary_by_kind
 
 # For each kind of block: the key of its base in older configs, and the base.
@@ -34,17 +35,22 @@ class Gemma3(Llama):
     scales_inputs = True
     is_usually_tied = True
     usual_head_dim = 256
+    norm_at = "before output"
+    query_key_norm = True
     usual_activation = "gelu_pytorch_tanh"
     activation_key = "hidden_activation"
     ignored = "_sliding_window_pattern"  # repeats `layer_types`
     fixed = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+
+    def rotary(self, config: Config) -> None:
+        return None
 
     def own_options(self, config: Config) -> dict[str, Any]:
         is_causal = not config.expect(
             "use_bidirectional_attention", False, None, True
         )
         attention = config.expect("attention_bias", False, True)
-        options = self.shared_options(config)
+        options = self.shared_options(config, attention, attention)
         every = config.size("sliding_window_pattern", 6)
         numbers = range(1, options["num_layers"] + 1)
         usual = [WINDOW if number % every else WHOLE for number in numbers]
@@ -53,18 +59,11 @@ class Gemma3(Llama):
         # Its window counts the token itself; on both sides it is half.
         size = config.size("sliding_window", 4096)
         window = size - 1 if is_causal else size // 2
-        return {
-            **options,
-            **biases(attention, attention, False),
-            "query_key_norm": True,
-            "norm_at": "before output",
-            "use_causal_mask": is_causal,
-            "attention_position": [rotary[kind] for kind in kinds],
-            "attention_window": windows_of(kinds, window),
-        }
+        specs = specs_of(kinds, options["attention"], window, rotary)
+        return {**options, "use_causal_mask": is_causal, "attention": specs}
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
         scalar = config.positive("query_pre_attn_scalar", 256)
-        factor = (options["head_dim"] / scalar) ** 0.5
+        factor = (specs_in(options)[0].head_dim / scalar) ** 0.5
         found = super().said(config, options)
         return {**found, "factors": {"query_norm": factor}}

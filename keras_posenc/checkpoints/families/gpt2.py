@@ -4,8 +4,9 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.family import ACTIVATIONS
+from keras_posenc.checkpoints.family import ACTIVATIONS, name_of
 from keras_posenc.positional.position_embedding import PositionEmbedding
+from keras_posenc.transformer.specs import Norm
 
 
 class GPT2(DecoderFamily):
@@ -46,12 +47,28 @@ class GPT2(DecoderFamily):
             "activation": config.choose(
                 "activation_function", ACTIVATIONS, "gelu_new"
             ),
-            "norm_epsilon": config.positive("layer_norm_epsilon", 1e-5),
-            "norm_at": "before",
+            "norm": Norm(
+                at="before", epsilon=config.positive("layer_norm_epsilon", 1e-5)
+            ),
             "dropout": config.rate("resid_pdrop", 0.1),
             # Padding on the left counts no more than in generation.
             "input_position": PositionEmbedding(
                 positions, skip_masked=True, name="position_embedding"
             ),
             "embeddings": "tied" if is_tied else "separate",
+        }
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        positions = getattr(model.input_position, "sequence_length", 1)
+        return {
+            "vocab_size": model.vocabulary_size,
+            "n_embd": model.d_model,
+            "n_layer": model.num_layers,
+            "n_head": model.num_heads,
+            "n_inner": model.intermediate_dim,
+            "n_positions": positions,
+            "activation_function": name_of(model.activation, "decoder"),
+            "layer_norm_epsilon": model.norm.epsilon,
+            "resid_pdrop": model.dropout,
+            "tie_word_embeddings": model.head is None,
         }

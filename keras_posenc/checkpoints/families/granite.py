@@ -27,7 +27,7 @@ class Granite(Llama):
             "embedding_scale": embedding,
             "output_scale": 1 / logits / (embedding if is_tied else 1),
             "factors": {
-                "query": query * options["head_dim"] ** 0.5,
+                "query": query * options["attention"].head_dim ** 0.5,
                 "attention_output": residual,
                 "feed_forward_output": residual,
             },

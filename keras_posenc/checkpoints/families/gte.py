@@ -43,7 +43,7 @@ class Gte(Bert):
         return {
             **sizes,
             "input_position": None,
-            "attention_position": rotary_of(
+            "attention": rotary_of(
                 config,
                 self.usual_base,
                 kinds=("default", "ntk"),

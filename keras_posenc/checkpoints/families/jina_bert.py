@@ -35,7 +35,7 @@ class JinaBert(Bert):
         options = {
             **self.sizes(config),
             "input_position": None,
-            "attention_position": AlibiBias(name="alibi_bias"),
+            "attention": AlibiBias(name="alibi_bias"),
             "embedding_norm": True,
         }
         if gate is None:

@@ -1,24 +1,21 @@
 """Llama, also of SmolLM2 and TinyLlama; and Mistral."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.family import ACTIVATIONS, said_sizes
+from keras_posenc.checkpoints.family import (
+    ACTIVATIONS,
+    SIZES,
+    name_of,
+    said_sizes,
+    specs_in,
+)
 from keras_posenc.checkpoints.rotary import rotary_of
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
-
-
-def biases(query_key_value: bool, output: bool, rest: bool) -> dict[str, bool]:
-    """Returns the options of the projections that have biases.
-
-    A projection of a block has one or, in `without_bias`, zeros.
-    """
-    return {
-        "use_bias": output or rest,
-        "query_key_value_bias": query_key_value,
-    }
+from keras_posenc.transformer.specs import Attention, Norm
 
 
 class Llama(DecoderFamily):
@@ -47,44 +44,79 @@ class Llama(DecoderFamily):
     usual_activation = "silu"
     usual_base = 10000.0
     usual_epsilon = 1e-6
+    norm_at = "before"
+    query_key_norm: bool | str = False
     activation_key = "hidden_act"
     ignored = "is_llama_config"  # of SmolLM2's training
     fixed: Mapping[str, Any] = {"rope_interleaved": False}
 
     def own_options(self, config: Config) -> dict[str, Any]:
         attention = config.expect("attention_bias", False, True)
-        return {
-            **self.shared_options(config),
-            **biases(
-                attention, attention, config.expect("mlp_bias", False, True)
-            ),
-            "attention_position": self.rotary(config),
-        }
+        rest = config.expect("mlp_bias", False, True)
+        return self.shared_options(config, attention, attention or rest)
 
-    def rotary(self, config: Config) -> RotaryEmbedding:
-        """Returns the positions of all blocks."""
+    def rotary(self, config: Config) -> RotaryEmbedding | None:
+        """Returns the position of all blocks; None if that is by kind."""
         return rotary_of(config, self.usual_base)
 
-    def shared_options(self, config: Config) -> dict[str, Any]:
-        """Returns the options that all descendants of Llama have in common."""
+    def shared_options(
+        self, config: Config, query_key_value: bool, others: bool
+    ) -> dict[str, Any]:
+        """Returns the options that all descendants of Llama have in common.
+
+        The flags say which projections have biases: a projection of a block has
+        one or, in `without_bias`, zeros.
+        """
         sizes = said_sizes(config)
         heads = sizes["num_heads"]
         usual = self.usual_head_dim or sizes["d_model"] // heads
         is_tied = config.take("tie_word_embeddings", self.is_usually_tied, bool)
         return {
             **sizes,
-            "head_dim": config.size_or("head_dim", usual),
-            "num_key_value_heads": config.size_or("num_key_value_heads", heads),
+            "attention": Attention(
+                self.rotary(config),
+                num_key_value_heads=config.size_or(
+                    "num_key_value_heads", heads
+                ),
+                head_dim=config.size_or("head_dim", usual),
+                use_bias=query_key_value,
+                query_key_norm=self.query_key_norm,
+            ),
             "activation": config.choose(
                 self.activation_key, ACTIVATIONS, self.usual_activation
             ),
-            "norm": "rms",
-            "norm_epsilon": config.positive("rms_norm_eps", self.usual_epsilon),
-            "norm_at": "before",
+            "norm": Norm(
+                "rms",
+                at=self.norm_at,
+                epsilon=config.positive("rms_norm_eps", self.usual_epsilon),
+            ),
+            "use_bias": others,
             "use_gate": True,
             "dropout": 0.0,
             "input_position": None,
             "embeddings": "tied" if is_tied else "separate",
+        }
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        spec = specs_in({"attention": model.attention})[0]
+        base = getattr(spec.position, "max_wavelength", self.usual_base)
+        scaling = getattr(spec.position, "scaling", None) or {}
+        has_bias = model.use_bias if spec.use_bias is None else spec.use_bias
+        return {
+            **{key: getattr(model, name) for name, key in SIZES.items()},
+            self.activation_key: name_of(model.activation, "decoder"),
+            "attention_bias": has_bias,
+            "head_dim": spec.head_dim or model.d_model // model.num_heads,
+            "mlp_bias": model.use_bias,
+            "num_key_value_heads": spec.num_key_value_heads or model.num_heads,
+            "rms_norm_eps": model.norm.epsilon,
+            "rope_parameters": {
+                "rope_type": "default",
+                **scaling,
+                "rope_theta": base,
+            },
+            "rope_theta": base,
+            "tie_word_embeddings": model.head is None,
         }
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
@@ -110,9 +142,12 @@ class Mistral(Llama):
             window = config.size("sliding_window", window) - 1
         else:
             config.take("sliding_window", None)
-        return {
-            **self.shared_options(config),
-            **biases(False, False, False),
-            "attention_position": self.rotary(config),
-            "attention_window": window,
-        }
+        options = self.shared_options(config, False, False)
+        attention = replace(options["attention"], window=window)
+        return {**options, "attention": attention}
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        spec = specs_in({"attention": model.attention})[0]
+        values = super().describe(model)
+        del values["attention_bias"], values["mlp_bias"]
+        return {**values, "sliding_window": spec.window and spec.window + 1}

@@ -8,7 +8,7 @@ from keras_posenc.checkpoints.decoder_family import (
     WHOLE,
     WINDOW,
     kinds_of,
-    windows_of,
+    specs_of,
 )
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
@@ -19,6 +19,7 @@ from keras_posenc.checkpoints.family import (
     said_sizes,
 )
 from keras_posenc.checkpoints.rotary import rotary_by_kind
+from keras_posenc.transformer.specs import Attention, Norm
 
 # For each kind of block: the key of its base in older configs, and the base.
 _ROTARY = {
@@ -80,16 +81,14 @@ class ModernBert(Family):
             "activation": config.choose(
                 "hidden_activation", ACTIVATIONS, "gelu"
             ),
-            "norm_epsilon": epsilon,
-            "norm_at": "between",
+            "norm": Norm(at="between", epsilon=epsilon),
             "use_gate": True,
             "use_bias": False,
             "dropout": 0.0,
             "pad_id": config.index("pad_token_id", sizes["vocabulary_size"]),
             "embedding_norm": True,
             "input_position": None,
-            "attention_position": [rotary[kind] for kind in kinds],
-            "attention_window": windows_of(kinds, window),
+            "attention": specs_of(kinds, Attention(), window, rotary),
         }
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
@@ -100,30 +99,26 @@ class ModernBert(Family):
             ),
             pooling=config.choose("classifier_pooling", _POOLINGS, "cls"),
             use_bias=config.expect("classifier_bias", False, True),
-            norm_epsilon=options["norm_epsilon"],
+            norm_epsilon=options["norm"].epsilon,
         )
         return {"pooler": pooler}
 
     def describe(self, model: Any) -> dict[str, Any]:
-        blocks = model.encoder.blocks
-        kinds = [
-            WINDOW if block.attention_window else WHOLE for block in blocks
-        ]
+        specs = [block.attention.attention for block in model.encoder.blocks]
+        kinds = [WINDOW if spec.window else WHOLE for spec in specs]
         # The first block of each kind has the options of that kind.
-        first = dict(zip(reversed(kinds), reversed(blocks), strict=True))
-        window = getattr(first.get(WINDOW), "attention_window", 64)
+        first = dict(zip(reversed(kinds), reversed(specs), strict=True))
+        window = first.get(WINDOW, Attention(window=64)).window
         bases = {
             kind: getattr(
-                getattr(first.get(kind), "attention_position", None),
-                "max_wavelength",
-                usual,
+                first.get(kind, Attention()).position, "max_wavelength", usual
             )
             for kind, (_, usual) in _ROTARY.items()
         }
         return {
             **{key: getattr(model, name) for name, key in SIZES.items()},
             "hidden_activation": name_of(model.activation),
-            "norm_eps": model.norm_epsilon,
+            "norm_eps": model.norm.epsilon,
             "attention_dropout": model.dropout,
             "embedding_dropout": model.dropout,
             "mlp_dropout": model.dropout,

@@ -33,7 +33,7 @@ class MPNet(Roberta):
 
     def options(self, config: Config) -> dict[str, Any]:
         options = super().options(config)
-        options["attention_position"] = RelativePositionBias(
+        options["attention"] = RelativePositionBias(
             _BUCKETS, max_distance=128, name="relative_position_bias"
         )
         return options
@@ -43,5 +43,5 @@ class MPNet(Roberta):
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         super().fill_embeddings(model, parts)
-        table = model.attention_position.embeddings
+        table = model.attention.position.embeddings
         parts.assign(table, "bias", table.shape)

@@ -59,7 +59,7 @@ class NomicBert(Bert):
         return {
             **sizes,
             "input_position": None,
-            "attention_position": rotary_of(config, 1000.0, scaling=scaling),
+            "attention": rotary_of(config, 1000.0, scaling=scaling),
             "embedding_norm": True,
             "use_gate": True,
             "use_bias": False,

@@ -1,8 +1,5 @@
 """OLMo 2: Llama with norms of the outputs of its sublayers alone."""
 
-from typing import Any
-
-from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.llama import Llama
 
 
@@ -17,10 +14,5 @@ class Olmo2(Llama):
         "feed_forward_output_norm": "layers.{}.post_feedforward_layernorm",
     }
     usual_epsilon = 1e-5
-
-    def own_options(self, config: Config) -> dict[str, Any]:
-        return {
-            **super().own_options(config),
-            "norm_at": "output",
-            "query_key_norm": "all",
-        }
+    norm_at = "output"
+    query_key_norm = "all"

@@ -7,9 +7,9 @@ from keras_posenc.checkpoints.decoder_family import (
     WHOLE,
     WINDOW,
     kinds_of,
-    windows_of,
+    specs_of,
 )
-from keras_posenc.checkpoints.families.llama import Llama, biases
+from keras_posenc.checkpoints.families.llama import Llama
 
 
 class Qwen2(Llama):
@@ -19,15 +19,17 @@ class Qwen2(Llama):
     fixed = {"use_mrope": False}  # positions of images
 
     def own_options(self, config: Config) -> dict[str, Any]:
-        return {
-            **self.shared_options(config),
-            **biases(True, False, False),
-            "attention_position": self.rotary(config),
-            "attention_window": self.windows(config),
-        }
+        return self.windowed(config, self.shared_options(config, True, False))
 
-    def windows(self, config: Config) -> list[int | None] | None:
-        """Returns how many earlier tokens each block sees; None for all."""
+    def describe(self, model: Any) -> dict[str, Any]:
+        values = super().describe(model)
+        del values["attention_bias"], values["mlp_bias"]
+        return values
+
+    def windowed(
+        self, config: Config, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Returns the options with windows in some blocks."""
         is_used = config.expect("use_sliding_window", False, True)
         size = config.size_or("sliding_window", 4096)
         first = config.take("max_window_layers", 28, int)
@@ -45,7 +47,10 @@ class Qwen2(Llama):
             raise config.wrong(
                 "layer_types", f"it says {WINDOW}, and there is no window"
             )
-        return windows_of(kinds, window)
+        spec = options["attention"]
+        positions = dict.fromkeys((WHOLE, WINDOW), spec.position)
+        specs = specs_of(kinds, spec, window, positions)
+        return {**options, "attention": specs}
 
 
 class Qwen3(Qwen2):
@@ -57,11 +62,14 @@ class Qwen3(Qwen2):
         "key_norm": "layers.{}.self_attn.k_norm",
     }
     usual_head_dim = 128
+    query_key_norm = True
 
     def own_options(self, config: Config) -> dict[str, Any]:
         attention = config.expect("attention_bias", False, True)
-        return {
-            **super().own_options(config),
-            **biases(attention, attention, False),
-            "query_key_norm": True,
-        }
+        options = self.shared_options(config, attention, attention)
+        return self.windowed(config, options)
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        values = Llama.describe(self, model)
+        del values["mlp_bias"]
+        return values

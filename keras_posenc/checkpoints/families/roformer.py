@@ -23,7 +23,7 @@ class RoFormer(Electra):
 
     def options(self, config: Config) -> dict[str, Any]:
         options = super().options(config)
-        options["attention_position"] = RotaryEmbedding(
+        options["attention"] = RotaryEmbedding(
             layout="interleaved", name="rotary_embedding"
         )
         return options

@@ -1,5 +1,6 @@
 """SmolLM3: Llama with rotary positions in some of its blocks."""
 
+from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
@@ -28,6 +29,9 @@ class SmolLM3(Llama):
             raise config.wrong(
                 "no_rope_layers", f"it must have {count} numbers"
             )
-        rotary = options["attention_position"]
-        positions = [rotary if each else None for each in has_rotary]
-        return {**options, "attention_position": positions}
+        spec = options["attention"]
+        specs = [
+            spec if each else replace(spec, position=None)
+            for each in has_rotary
+        ]
+        return {**options, "attention": specs}

@@ -8,6 +8,7 @@ from keras_posenc.checkpoints.family import ACTIVATIONS
 from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.positional.biases import RelativePositionBias
 from keras_posenc.text.files import shown
+from keras_posenc.transformer.specs import Attention, Norm
 
 _GATED = "gated-"
 
@@ -71,40 +72,49 @@ class T5(EncoderDecoder):
         config.take("num_decoder_layers", None)
         buckets = config.size("relative_attention_num_buckets", 32)
         distance = config.size("relative_attention_max_distance", 128)
-        vocabulary = config.size("vocab_size")
+        vocabulary, head_dim = config.size("vocab_size"), config.size("d_kv")
         return {
             "vocabulary_size": vocabulary,
             "d_model": width,
             "num_layers": layers,
             "num_decoder_layers": decoder_layers,
             "num_heads": heads,
-            "head_dim": config.size("d_kv"),
             "intermediate_dim": config.size("d_ff"),
             "activation": ACTIVATIONS[name],
             "use_gate": is_gated,
             "use_bias": False,
             "dropout": config.rate("dropout_rate", 0.1),
-            "norm_at": "before",
-            "norm": "rms",
-            "norm_epsilon": config.positive("layer_norm_epsilon", 1e-6),
+            "norm": Norm(
+                "rms",
+                at="before",
+                epsilon=config.positive("layer_norm_epsilon", 1e-6),
+            ),
             "scale_inputs": False,
             "pad_id": config.index("pad_token_id", vocabulary, 0),
             "input_position": None,
-            "attention_position": RelativePositionBias(
-                buckets, max_distance=distance, name="relative_position_bias"
+            "attention": Attention(
+                RelativePositionBias(
+                    buckets,
+                    max_distance=distance,
+                    name="relative_position_bias",
+                ),
+                head_dim=head_dim,
             ),
-            "target_attention_position": RelativePositionBias(
-                buckets,
-                max_distance=distance,
-                bidirectional=False,
-                name="target_relative_position_bias",
+            "target_attention": Attention(
+                RelativePositionBias(
+                    buckets,
+                    max_distance=distance,
+                    bidirectional=False,
+                    name="target_relative_position_bias",
+                ),
+                head_dim=head_dim,
             ),
         }
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
         found = super().said(config, options)
         # T5 does not divide scores by the root of the width of a head.
-        root = options["head_dim"] ** 0.5
+        root = options["attention"].head_dim ** 0.5
         found["factors"] = {"query": root, "cross_query": root}
         # Named by what T5 v1.1 differs in, in older configs.
         usual = found["is_tied"] and self.scales_tied
@@ -120,7 +130,7 @@ class T5(EncoderDecoder):
     ) -> None:
         super().fill_stack(stack, position, norm, parts)
         # All blocks have the bias that the first one stores.
-        table = stack.attention_position.embeddings
+        table = stack.attention.position.embeddings
         parts.assign(table, "bias", table.shape)
 
 

@@ -13,6 +13,7 @@ from keras_posenc.checkpoints.family import (
     said_sizes,
 )
 from keras_posenc.checkpoints.parts import Parts
+from keras_posenc.transformer.specs import Norm
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
 )
@@ -54,7 +55,9 @@ class ViT(Family):
         return {
             **self.sizes(config),
             "intermediate_dim": config.size("intermediate_size"),
-            "norm_epsilon": config.positive("layer_norm_eps", 1e-12),
+            "norm": Norm(
+                at="before", epsilon=config.positive("layer_norm_eps", 1e-12)
+            ),
         }
 
     def sizes(self, config: Config) -> dict[str, Any]:

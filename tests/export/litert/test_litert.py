@@ -76,7 +76,7 @@ def test_a_file_is_in_memory_once(make, tmp_path):
             1,
             num_heads=2,
             intermediate_dim=16,
-            attention_position=kp.AlibiBias(),
+            attention=kp.AlibiBias(),
         ),
     ],
     ids=["add", "concat", "alone", "encoder"],
@@ -105,9 +105,8 @@ def grouped(position=None):
     encoder = kp.TransformerEncoder(
         2,
         num_heads=4,
-        num_key_value_heads=2,
+        attention=kp.Attention(position, num_key_value_heads=2),
         intermediate_dim=16,
-        attention_position=position,
     )
     return keras.Model(vectors, encoder(vectors))
 
