@@ -98,8 +98,9 @@ def described(model: Any) -> Described:
             "bos_token_id": None,
             "eos_token_id": None,
             "pad_token_id": None if core.pad_id < 0 else core.pad_id,
-            "max_position_embeddings": core.max_positions or _LONGEST,
         }
+        if "n_positions" not in values:
+            values["max_position_embeddings"] = _LONGEST
     elif tokenizer is not None:
         files = _describe_tokenizer(tokenizer, core)
     values = {"model_type": kind, "dtype": "float32", **values, **names}
@@ -200,6 +201,11 @@ def _comparable(name: str, value: Any, encoder: Any) -> Any:
                 "position": _of_layer(spec.position),
                 "num_key_value_heads": spec.num_key_value_heads
                 or encoder.num_heads,
+                "head_dim": spec.head_dim
+                or encoder.d_model // encoder.num_heads,
+                "use_bias": encoder.use_bias
+                if spec.use_bias is None
+                else spec.use_bias,
             }
             for spec in specs_in({name: value})
         ]
