@@ -14,6 +14,15 @@ _FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.spm", "*.txt")
 _OTHERS = ("onnx/*", "openvino/*", "original/*", "consolidated*")
 
 
+def is_on_hub(name: Any) -> bool:
+    """Returns whether this can only be the name of a model on the hub."""
+    return (
+        isinstance(name, str | os.PathLike)
+        and re.fullmatch(ON_HUB, os.fspath(name)) is not None
+        and not Path(name).parent.exists()
+    )
+
+
 def fetched(
     name: str | os.PathLike[str], revision: str | None, verbose: bool
 ) -> Any:
@@ -26,14 +35,14 @@ def fetched(
         ImportError: The library `huggingface_hub` is missing.
         FileNotFoundError: There is no such model or revision, or no access.
     """
-    is_name = isinstance(name, str) and re.fullmatch(ON_HUB, name)
-    if not is_name or Path(name).exists() or Path(name).parent.exists():
+    if not is_on_hub(name):
         if revision is not None:
             raise ValueError(
                 "`revision` is that of a model on the hub, and must be None "
                 f"for a folder. Received: revision={revision!r} and '{name}'"
             )
         return name
+    name = os.fspath(name)
     try:
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError

@@ -4,7 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,33 +150,31 @@ def _ids(core: Any, model: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def _for_peers(model: Any, folder: Path) -> Any:
+def _for_peers(
+    model: Any, folder: Path
+) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray]]:
     """Yields a peer, its inputs, and our outputs."""
-    if isinstance(model, PretrainedModel):
-        core, after = model.encoder, model.layers
-        after = [*after[after.index(core) + 1 :]]
-        if model.labels is None:
-            after = []
-        elif isinstance(after[-1], keras.layers.Activation):
-            after = after[:-1]  # peers return logits
-        inputs = _ids(core, model)
-        (x,) = map(keras.ops.convert_to_tensor, inputs.values())
-        for layer in (core, *after):
-            x = layer(x)
-        x = np.asarray(keras.ops.convert_to_numpy(x), "float32")
-        if "pixel_values" in inputs:
-            values = inputs["pixel_values"].transpose(0, 3, 1, 2)
-            inputs = {"pixel_values": values}
-        yield "transformers", inputs, x
-        is_sentence = (folder / MODULES).exists() and model.labels is None
-        if (
-            is_sentence
-            and model.inputs[0].dtype == "string"
-            and importlib.util.find_spec("sentence_transformers")
-        ):
-            yield "sentence_transformers", _inputs(model), _whole(model)
-    else:
+    if not isinstance(model, PretrainedModel):
         yield "transformers", _inputs(model), _whole(model)
+        return
+    if (folder / MODULES).exists() and model.labels is None:
+        of_texts = model.inputs[0].dtype == "string"
+        if of_texts and importlib.util.find_spec("sentence_transformers"):
+            yield "sentence_transformers", _inputs(model), _whole(model)
+        return
+    core, after = model.encoder, model.layers
+    after = [*after[after.index(core) + 1 :]]
+    if after and isinstance(after[-1], keras.layers.Activation):
+        after = after[:-1]  # peers return logits
+    inputs = _ids(core, model)
+    (x,) = map(keras.ops.convert_to_tensor, inputs.values())
+    for layer in (core, *after):
+        x = layer(x)
+    x = np.asarray(keras.ops.convert_to_numpy(x), "float32")
+    if "pixel_values" in inputs:
+        channels_first = inputs["pixel_values"].transpose(0, 3, 1, 2)
+        inputs = {"pixel_values": channels_first}
+    yield "transformers", inputs, x
 
 
 def _main(options: str, folder: str, inputs: str, answer: str) -> None:
