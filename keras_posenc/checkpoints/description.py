@@ -66,7 +66,7 @@ def described(model: Any) -> Described:
     """Returns the folder of a model of a known architecture."""
     tokenizer, core, after = _parts_of(model)
     family = _family_of(core)
-    kind = family.types[0]
+    kind = next(iter(family.types))
     head = _head_of(after, type(family).__name__)
     values = family.describe(core)
     if head.projection is not None:

@@ -330,7 +330,7 @@ class Family:
         if block.feed_forward_norm is not None:
             parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
 
-    def prefix_in(self, tensors: Tensors) -> str:
+    def prefix_in(self, tensors: Any) -> str:
         """Returns what the names of the encoder's tensors start with."""
         for prefix in (self.prefix, self.prefix_of_hub):
             if any(name.startswith(prefix) for name in tensors.names):

@@ -46,7 +46,10 @@ def fetched(
     try:
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import (
+            disable_progress_bars,
+            enable_progress_bars,
+        )
     except ImportError as error:
         at = f" --revision {revision}" if revision else ""
         raise ImportError(
@@ -57,7 +60,7 @@ def fetched(
     with contextlib.ExitStack() as stack:
         if not verbose:
             disable_progress_bars()
-            stack.callback(huggingface_hub.utils.enable_progress_bars)
+            stack.callback(enable_progress_bars)
         try:
             return huggingface_hub.snapshot_download(
                 name,

@@ -1,12 +1,13 @@
 """Runs a folder in transformers or sentence-transformers, without Keras."""
 
 import sys
+from typing import Any
 
 import numpy as np
-import torch
 
 
-def _transformers(folder: str, inputs: dict[str, np.ndarray]) -> torch.Tensor:
+def _transformers(folder: str, inputs: dict[str, np.ndarray]) -> Any:
+    import torch
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder)
@@ -20,9 +21,7 @@ def _transformers(folder: str, inputs: dict[str, np.ndarray]) -> torch.Tensor:
     return found.logits if "logits" in found else found.last_hidden_state
 
 
-def _sentence_transformers(
-    folder: str, inputs: dict[str, np.ndarray]
-) -> torch.Tensor:
+def _sentence_transformers(folder: str, inputs: dict[str, np.ndarray]) -> Any:
     import sentence_transformers
 
     model = sentence_transformers.SentenceTransformer(folder, device="cpu")
@@ -36,6 +35,8 @@ def _main(kind: str, folder: str, inputs: str, answer: str) -> None:
         "transformers": _transformers,
         "sentence_transformers": _sentence_transformers,
     }[kind]
+    import torch
+
     with torch.no_grad():
         np.save(answer, run(folder, given).float().numpy())
 

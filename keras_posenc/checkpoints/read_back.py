@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_posenc.checkpoints.folder import MODULES
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
-from keras_posenc.checkpoints.sentence_embedding import MODULES
 from keras_posenc.export.errors import ExportError
 from keras_posenc.publish import working_folder
 from keras_posenc.transformer.transformer import Transformer
@@ -66,7 +66,8 @@ def _compare(
     most: float,
 ) -> str:
     with working_folder() as work:
-        np.savez(work / "inputs.npz", **inputs)
+        named: dict[str, Any] = dict(inputs)
+        np.savez(work / "inputs.npz", **named)
         answer = work / "outputs.npy"
         process = subprocess.run(
             [*command, str(folder), str(work / "inputs.npz"), str(answer)],

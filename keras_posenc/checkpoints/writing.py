@@ -33,7 +33,7 @@ def write_tensors(
     if len(shards) == 1:
         _write_file(folder / file, shards[0])
         return
-    places = {}
+    places: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         _write_file(folder / file, shard)
@@ -64,4 +64,4 @@ def _write_file(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for values in tensors.values():
-            file.write(memoryview(values.reshape(-1)).cast("B"))
+            values.tofile(file)

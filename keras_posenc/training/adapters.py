@@ -101,7 +101,11 @@ class _Adapted(Parts):
     def _nothing(self, *given: Any, **others: Any) -> float:
         return 0.0
 
-    assign = rows = table = norm = first_type = _nothing
+    assign: Any = _nothing
+    rows: Any = _nothing
+    table: Any = _nothing
+    norm: Any = _nothing
+    first_type: Any = _nothing
 
 
 def _layers_of(model: Any) -> tuple[dict[Any, list[_Part]], _Adapted]:
@@ -178,7 +182,7 @@ def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
         "base_model_name_or_path": model.origin.get("name", ""),
         "inference_mode": True,
     }
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for name, both in projections.items():
         downs = [array_of(layer.lora_kernel_a).T for _, layer in both]
         down, place = np.concatenate(downs), 0
