@@ -166,3 +166,12 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
         made.append(path)
     if not folder.is_dir():
         raise NotADirectoryError(0, "it is not a folder")
+
+
+def check_free(folder: Path) -> None:
+    """Raises `FileExistsError` unless a folder is new or empty."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(
+            f"'{folder}' is not empty, and nothing is overwritten: "
+            "`folder` must be new or empty"
+        )

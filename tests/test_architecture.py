@@ -20,7 +20,14 @@ MAP = {
     "ops": {"checks", "keras_internals"},
     "positional": {"checks", "ops"},
     "transformer": {"checks", "positional", "ops", "keras_internals"},
-    "training": {"checks", "ops", "keras_internals"},
+    "training": {
+        "checks",
+        "checkpoints",
+        "ops",
+        "progress",
+        "publish",
+        "keras_internals",
+    },
     "generation": {"checks", "transformer", "ops"},
     "distribution": {
         "checks",
@@ -37,6 +44,7 @@ MAP = {
         "positional",
         "text",
         "ops",
+        "export",
         "progress",
         "publish",
         "keras_internals",

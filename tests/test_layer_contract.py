@@ -1421,7 +1421,6 @@ def test_grid_gradients(grid_layer):
 
 RANDOMIZED = {
     "spread": {},
-    "count": {"inference": "count"},
     "skip-masked": {"skip_masked": True},
     "skip": {"draw": "skip"},
 }

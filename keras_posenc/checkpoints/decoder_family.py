@@ -5,12 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-from keras import ops
-
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family, Parts, Reading, specs_in
-from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.family import Family, specs_in
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.transformer.specs import Attention
 from keras_posenc.transformer.transformer_decoder_model import (
     TransformerDecoderModel,
@@ -99,11 +96,7 @@ class DecoderFamily(Family):
         factor = parts.reading.output_scale if has_logits else 1.0
         parts.norm(stack.final_norm, "final_norm", factor=factor)
         if has_logits:
-            parts.head(model, scale)
-
-    def fill(self, model: Any, tensors: Tensors, reading: Reading) -> None:
-        prefix = self.prefix_in(tensors)
-        self.match(model, DecoderParts(self, reading, tensors, prefix))
+            parts.logits(model, HEAD, scale)
 
     def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         super().fill_block(block, parts, number)
@@ -118,31 +111,6 @@ class DecoderFamily(Family):
             if norm is not None:
                 factor = factors.get(part, 1.0)
                 parts.norm(norm, part, number, factor=factor)
-
-
-class DecoderParts(Parts):
-    """The tensors of a decoder, by the parts of a model that they fill."""
-
-    def head(self, model: TransformerDecoderModel, scale: float) -> None:
-        """Fills the projection to logits; checks tied ones that are stored."""
-        name = f"{HEAD}.weight"
-        shape = model.embedding.embeddings.shape
-        if model.head is not None:
-            model.head.kernel.assign(self._tensors.take(name, shape).T)
-            return
-        if name not in self._tensors:
-            return
-        table = model.embedding.embeddings
-        stored = ops.cast(self._tensors.take(name, shape) * scale, table.dtype)
-        if not np.array_equal(
-            ops.convert_to_numpy(stored), ops.convert_to_numpy(table)
-        ):
-            raise ValueError(
-                f"The tensor '{name}' differs from the embeddings, and "
-                "config.json says that both are one ('tie_word_embeddings'). "
-                'If the model has two, write "tie_word_embeddings": false '
-                "into it"
-            )
 
 
 def kinds_of(config: Config, usual: Sequence[str]) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Family, Parts, Reading
+from keras_posenc.checkpoints.family import Family, Reading
+from keras_posenc.checkpoints.parts import Parts, WrittenTensors, array_of
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._embeddings import NO_ID
 from keras_posenc.transformer.transformer import Transformer, TwoPassReader
@@ -106,20 +107,13 @@ class EncoderDecoder(Family):
         As in transformers, logits have a kernel of their own if the file has
         one that differs from the embeddings.
         """
-        prefix, options = self.prefix_in(tensors), reading.options
+        options = reading.options
         shape = options["vocabulary_size"], options["d_model"]
-        shared, source, target = (
-            f"{prefix}{table}.weight" for table in _TABLES
-        )
-        stored = [x for x in (shared, source, target) if x in tensors]
         of_target = options.get("target_vocabulary_size")
-        if self.model is TransformerEncoderModel:
-            names = [x for x in stored if x != target] or stored[:1]
-        else:
-            names = [source] if of_target else stored or [_HEAD]
-        source_table = target_table = _only(tensors, names or [shared], shape)
+        names, of_targets = self._tables_in(tensors, of_target)
+        source_table = target_table = _only(tensors, names, shape)
         if of_target:
-            target_table = _only(tensors, [target], (of_target, shape[1]))
+            target_table = _only(tensors, of_targets, (of_target, shape[1]))
         kernel = None
         if self.model is Transformer:
             has_kernel = _HEAD in tensors and names != [_HEAD]
@@ -138,21 +132,70 @@ class EncoderDecoder(Family):
         tables = source_table, target_table, kernel
         return replace(reading, options=options, tables=tables)
 
-    def fill(self, model: Any, tensors: Tensors, reading: Reading) -> None:
+    def _tables_in(
+        self, tensors: Any, of_target: int | None
+    ) -> tuple[list[str], list[str]]:
+        """Returns the names of the tables of sources, and of own targets'."""
         prefix = self.prefix_in(tensors)
+        shared, source, target = (
+            f"{prefix}{table}.weight" for table in _TABLES
+        )
+        stored = [x for x in (shared, source, target) if x in tensors]
+        if self.model is TransformerEncoderModel:
+            names = [x for x in stored if x != target] or stored[:1]
+        else:
+            names = [source] if of_target else stored or [_HEAD]
+        return names or [shared], [target]
+
+    def fill_tables(self, model: Any, tensors: Any, reading: Reading) -> None:
+        """Loads or saves the embeddings, and what makes logits of outputs."""
+        of_target = reading.options.get("target_vocabulary_size")
+        names, of_targets = self._tables_in(tensors, of_target)
+        scale = reading.embedding_scale
+        saves = isinstance(tensors, WrittenTensors)
+        source, target, kernel = reading.tables or [None] * 3
+        table = model.embedding.embeddings
+        if saves:
+            values = array_of(table)
+            for name in names:
+                tensors.put(name, values / scale if scale != 1 else values)
+        else:
+            table.assign(source * scale if scale != 1 else source)
+        if self.model is TransformerEncoderModel:
+            return
+        if model.target_embedding is not model.embedding:
+            table = model.target_embedding.embeddings
+            if saves:
+                tensors.put(of_targets[0], table)
+            else:
+                table.assign(target)
+        if saves and self.model is Transformer:
+            if model.head is not None:
+                tensors.put(_HEAD, array_of(model.head.kernel).T)
+            elif _HEAD in tensors:
+                tensors.put(_HEAD, table)
+        elif kernel is not None:
+            model.head.kernel.assign(kernel.T)
+        if model.logits_bias is not None:
+            bias, shape = model.logits_bias.bias, (1, -1)
+            if saves:
+                tensors.put(_BIAS, array_of(bias).reshape(shape))
+            else:
+                shape = 1, model.target_vocabulary_size
+                bias.assign(tensors.take(_BIAS, shape)[0])
+
+    def match(self, model: Any, parts: Parts) -> None:
+        reading = parts.reading
         model = getattr(model, "transformer", model)
-        source, target, kernel = reading.tables
-        if reading.embedding_scale != 1:
-            source = source * reading.embedding_scale
-        model.embedding.embeddings.assign(source)
+        self.fill_tables(model, parts.tensors, reading)
         of_encoder = replace(reading, output_scale=1.0)
-        parts = Parts(self, of_encoder, tensors, f"{prefix}encoder.")
+        sided = parts.side("encoder", of_encoder)
         is_alone = isinstance(model, TransformerEncoderModel)
         if is_alone:
             norm = model.embedding_norm and model.get_layer("embedding_norm")
         else:
             norm = model.source_embedding_norm
-        self.fill_stack(model.encoder, model.input_position, norm, parts)
+        self.fill_stack(model.encoder, model.input_position, norm, sided)
         if is_alone:
             return
         of_decoder = replace(
@@ -162,15 +205,8 @@ class EncoderDecoder(Family):
             model.decoder,
             model.target_input_position,
             model.target_embedding_norm,
-            Parts(self, of_decoder, tensors, f"{prefix}decoder."),
+            parts.side("decoder", of_decoder),
         )
-        if model.target_embedding is not model.embedding:
-            model.target_embedding.embeddings.assign(target)
-        if kernel is not None:
-            model.head.kernel.assign(kernel.T)
-        if model.logits_bias is not None:
-            shape = (1, model.target_vocabulary_size)
-            model.logits_bias.bias.assign(tensors.take(_BIAS, shape)[0])
 
     def fill_stack(
         self, stack: Any, position: Any, norm: Any, parts: Parts

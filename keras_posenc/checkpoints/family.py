@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._sublayers import make_activation
 from keras_posenc.transformer.specs import Attention
@@ -240,13 +239,12 @@ class Family:
         """Returns the reading, with what the tensors decide."""
         return reading
 
-    def fill(self, model: Any, tensors: Tensors, reading: Reading) -> None:
-        """Assigns the checkpoint's tensors to the model's weights."""
-        prefix = self.prefix_in(tensors)
-        self.match(model, Parts(self, reading, tensors, prefix))
-
     def match(self, model: Any, parts: Any) -> None:
-        """Matches every weight of the model with its tensor."""
+        """Matches every weight of the model with its tensor.
+
+        `parts` are `Parts`, to load a checkpoint, or `WrittenParts`, to save
+        one.
+        """
         self.fill_embeddings(model, parts)
         for number, block in enumerate(model.encoder.blocks):
             if number and block is model.encoder.blocks[0]:  # shared
@@ -255,7 +253,7 @@ class Family:
         if model.encoder.final_norm is not None:
             parts.norm(model.encoder.final_norm, "final_norm")
 
-    def fill_embeddings(self, model: Any, parts: "Parts") -> None:
+    def fill_embeddings(self, model: Any, parts: Parts) -> None:
         """Matches the embeddings of ids, positions and token types.
 
         Every token has the embedding of type 0: it is added to the positions
@@ -285,7 +283,7 @@ class Family:
             )
 
     def factors(
-        self, block: Any, parts: "Parts", number: int
+        self, block: Any, parts: Parts, number: int
     ) -> Mapping[str, Any]:
         """Returns factors of the outputs of a block's layers, by part.
 
@@ -293,7 +291,7 @@ class Family:
         """
         return parts.reading.factors
 
-    def fill_block(self, block: Any, parts: "Parts", number: int) -> None:
+    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
         """Matches one block."""
         attention, feed_forward = block.attention, block.feed_forward
         factors, names = self.factors(block, parts, number), parts.reading.names
@@ -332,7 +330,7 @@ class Family:
         if block.feed_forward_norm is not None:
             parts.norm(block.feed_forward_norm, "feed_forward_norm", number)
 
-    def prefix_in(self, tensors: Tensors) -> str:
+    def prefix_in(self, tensors: Any) -> str:
         """Returns what the names of the encoder's tensors start with."""
         for prefix in (self.prefix, self.prefix_of_hub):
             if any(name.startswith(prefix) for name in tensors.names):
@@ -357,170 +355,3 @@ def name_of(activation: Any, owner: str = "encoder") -> str:
         f"`activation` of the {owner} must be one of {known}, for it to be "
         f"saved. Received: activation={activation!r}"
     )
-
-
-def sizes_of(layer: Any, count: int, heads: Any) -> list[int]:
-    """Returns the widths of the projections that one joins: 1, 2 or 3.
-
-    Two are of one width; three are queries, keys and values, of which `heads`
-    are the numbers of heads.
-    """
-    units = layer.kernel.shape[1]
-    if count < 3:
-        return [units // count] * count
-    one = units // (heads[0] + 2 * heads[1])
-    return [heads[0] * one, heads[1] * one, heads[1] * one]
-
-
-class Parts:
-    """The tensors of a checkpoint, by the parts of a model that they fill."""
-
-    def __init__(
-        self, family: Family, reading: Reading, tensors: Any, prefix: str
-    ) -> None:
-        self._family = family
-        self.reading = reading
-        self._tensors = tensors
-        self._prefix = prefix
-
-    def name(self, part: str, number: int | None = None) -> str:
-        """Returns the name of a part, of the block of that number."""
-        return self._prefix + self.reading.names[part].format(number)
-
-    def first_type(self, width: int, second: Any) -> Any:
-        """Returns the embedding of token type 0; 0 where there are no types."""
-        if "token_type" not in self.reading.names or not self.reading.types:
-            return 0.0
-        rows = self.take("token_type", (self.reading.types, width))
-        if second is not None:
-            second.embedding.assign(rows[1] - rows[0])
-        return rows[0]
-
-    def table(
-        self,
-        layer: Any,
-        part: str,
-        *,
-        skip: int = 0,
-        scale: float = 1.0,
-        offset: Any = 0.0,
-        more: Mapping[int, Any] | None = None,
-    ) -> Any:
-        """Fills a table of embeddings, from the row `skip` on.
-
-        `offset` is added after scaling, and `more` to single rows.
-
-        Returns:
-            The last row that was skipped less the first one that was not; 0 if
-            none was skipped.
-        """
-        length, width = layer.embeddings.shape
-        rows = self.take(part, (skip + length, width))
-        apart = rows[skip - 1] - rows[skip] if skip else 0.0
-        rows = rows[skip:]
-        rows *= scale  # in place: this is the largest of all tensors
-        rows += offset
-        for row, added in (more or {}).items():
-            rows[row] += added
-        layer.embeddings.assign(rows)
-        return apart
-
-    def take(
-        self,
-        part: str,
-        shape: Sequence[int],
-        number: int | None = None,
-        *,
-        of: str | None = "weight",
-    ) -> np.ndarray:
-        """Returns a tensor unchanged: by default the weight of a part."""
-        name = self.name(part, number)
-        return self._tensors.take(f"{name}.{of}" if of else name, shape)
-
-    def dense(
-        self,
-        layer: Any,
-        parts: Sequence[str],
-        number: int | None = None,
-        heads: tuple[int, int] | None = None,
-        factors: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Fills a projection from one tensor, or from several, concatenated.
-
-        `factors` are as in `Family.factors`; `heads`, as in `sizes_of`.
-        """
-        dim, _ = layer.kernel.shape
-        sizes = sizes_of(layer, len(parts), heads)
-        kernels, biases = [], []
-        for part, size in zip(parts, sizes, strict=True):
-            name, factor = self.name(part, number), (factors or {}).get(part)
-            kernels.append(_times(factor, self._kernel(name, size, dim)))
-            if layer.bias is not None:
-                biases.append(_times(factor, self._bias(part, name, size)))
-        self._fill(layer, kernels, biases)
-
-    def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
-        """Fills two projections of one width from the halves of a tensor."""
-        dim, units = layers[0].kernel.shape
-        name = self.name(part, number)
-        kernels = np.split(
-            self._tensors.take(f"{name}.weight", (2 * units, dim)), 2
-        )
-        biases = [np.zeros(units)] * 2
-        if layers[0].bias is not None:
-            biases = np.split(self._bias(part, name, 2 * units), 2)
-        for layer, kernel, bias in zip(layers, kernels, biases, strict=True):
-            self._fill(layer, [kernel], [bias])
-
-    def norm(
-        self,
-        layer: Any,
-        part: str,
-        number: int | None = None,
-        *,
-        factor: float = 1.0,
-    ) -> None:
-        """Fills a norm, by its current names or by `gamma` and `beta`."""
-        name = self.name(part, number)
-        is_old = f"{name}.gamma" in self._tensors
-        scale, offset = ("gamma", "beta") if is_old else ("weight", "bias")
-        of_norm = getattr(layer, "gamma", None)
-        if of_norm is None:  # RMS, without an offset
-            weights = self._tensors.take(f"{name}.{scale}", layer.scale.shape)
-            weights = weights.astype("float64") + self._family.norm_offset
-            layer.scale.assign(weights * factor)
-            return
-        of_norm.assign(self._tensors.take(f"{name}.{scale}", of_norm.shape))
-        layer.beta.assign(
-            np.zeros(layer.beta.shape)
-            if part in self.reading.without_bias
-            else self._tensors.take(f"{name}.{offset}", layer.beta.shape)
-        )
-
-    def _kernel(self, name: str, units: int, dim: int) -> np.ndarray:
-        """Returns a kernel of shape (out, in)."""
-        if self._family.has_our_kernels:
-            return self._tensors.take(f"{name}.weight", (dim, units)).T
-        return self._tensors.take(f"{name}.weight", (units, dim))
-
-    def _bias(self, part: str, name: str, size: int) -> np.ndarray:
-        if part in self.reading.without_bias:
-            return np.zeros(size, "float32")
-        return self._tensors.take(f"{name}.bias", (size,))
-
-    def _fill(
-        self,
-        layer: Any,
-        kernels: Sequence[np.ndarray],
-        biases: Sequence[np.ndarray],
-    ) -> None:
-        layer.kernel.assign(np.concatenate(kernels).T)
-        if layer.bias is not None:
-            layer.bias.assign(np.concatenate(biases))
-
-
-def _times(factor: Any, values: np.ndarray) -> np.ndarray:
-    """Multiplies the outputs, in the first axis of a kernel or a bias."""
-    if factor is None:
-        return values
-    return np.asarray((values.astype("float64").T * factor).T)

@@ -1,7 +1,6 @@
 """The files of a checkpoint, none outside its folder."""
 
 import os
-import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,8 +11,6 @@ CONFIG, MODULES = "config.json", "modules.json"
 WHOLE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 VOCABULARY, PAIRED, MERGES = "vocab.txt", "vocab.json", "merges.txt"
-# "org/name", by which the hub calls a model.
-_ON_HUB = r"\w[\w.-]*/\w[\w.-]*"
 
 
 class Folder:
@@ -26,15 +23,9 @@ class Folder:
             )
         self.path = Path(path).expanduser()
         if not self.path.exists():
-            name, to = "NAME", "FOLDER"
-            # As its user wrote it: folders that files name are `Path`s.
-            is_name = isinstance(path, str) and re.fullmatch(_ON_HUB, path)
-            if is_name and not self.path.parent.exists():
-                name, to = str(path), self.path.name
             raise FileNotFoundError(
-                f"'{path}' does not exist. `folder` must be a local folder: "
-                f"nothing is downloaded. `hf download {name} --local-dir {to}` "
-                f"fetches one; then give '{to}'"
+                f"'{path}' does not exist. `folder` must be a local folder, or "
+                'the name of a model on the hub, such as "org/name"'
             )
         if not self.path.is_dir():
             hint = (

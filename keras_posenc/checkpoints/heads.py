@@ -17,7 +17,7 @@ PROMPTS = "config_sentence_transformers.json"
 _SEVERAL = "multi_label_classification"
 SEQUENCE, _TOKEN = "ForSequenceClassification", "ForTokenClassification"
 _IMAGE = "ForImageClassification"
-_TASKS = (SEQUENCE, _TOKEN, _IMAGE)
+TASKS = (SEQUENCE, _TOKEN, _IMAGE)
 # Endings of class names whose heads, if any, are not loaded.
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -33,7 +33,7 @@ def labels_of(
     architecture: str | None, values: Mapping[str, Any]
 ) -> list[str] | None:
     """Returns the names of a checkpoint's classes, or None without any."""
-    if architecture is None or not architecture.endswith(_TASKS):
+    if architecture is None or not architecture.endswith(TASKS):
         return None
     config = Config(values, "config.json")
     names = config.part("id2label", {}).values
@@ -50,7 +50,7 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
     config = Config(values, "config.json")
     names = config.take("architectures", None, list, type(None))
     name = names[0] if names else None
-    known = (*_ENCODERS, *_TASKS)
+    known = (*_ENCODERS, *TASKS)
     if name is None or str(name).endswith(known):
         return name
     raise config.wrong(

@@ -19,6 +19,7 @@ from keras_posenc.checkpoints.heads import (
     labels_of,
     scoring_of,
 )
+from keras_posenc.checkpoints.hub import fetched
 from keras_posenc.checkpoints.language_model import language_model
 from keras_posenc.checkpoints.loading import Loading
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
@@ -53,6 +54,7 @@ from keras_posenc.transformer.vision_transformer_model import (
 def load_hugging_face(
     folder: str | os.PathLike[str],
     *,
+    revision: str | None = None,
     from_ids: bool = False,
     pad_id: int | None = None,
     pairs: bool = False,
@@ -89,14 +91,20 @@ def load_hugging_face(
     cropped; pixels are numbers from 0 to 255 where a `preprocessor_config.json`
     says how they are normalised, else as in the encoder's training.
 
-    Nothing is downloaded and no code of the folder is run. Every key of its
+    Nothing is downloaded unless a model is named, and no code of the folder is
+    run. Every key of its
     config and every tensor is used, or known not to affect the outputs; any
     other one is an error that names it. Dropout has one rate: that of the
     hidden states.
 
     Args:
         folder: A local folder with `config.json`, `*.safetensors` and the
-            files of its tokenizer, or a revision in Hugging Face's cache.
+            files of its tokenizer, or a revision in Hugging Face's cache; or
+            the name of a model on the hub, such as
+            `"HuggingFaceTB/SmolLM2-135M-Instruct"`, which the library
+            `huggingface_hub` fetches into that cache, never pickled weights.
+        revision: The commit, tag or branch of a model on the hub; the newest
+            by default.
         from_ids: Whether the model takes ids, `(batch, seq)`, int32, instead
             of texts, and needs no tokenizer. Pairs for BERT and its
             descendants still need one, to find the second text.
@@ -139,7 +147,8 @@ def load_hugging_face(
 
     Raises:
         FileNotFoundError: The folder, or a file that it must have, is missing.
-        ImportError: The library `safetensors` is missing.
+        ImportError: The library `safetensors` is missing, or, for a name on
+            the hub, `huggingface_hub`.
         ValueError: A `model_type`, a key, a tensor or a tokenizer is not
             supported; a file is damaged; `ignore_keys` names a key that is
             absent or that outputs depend on; or, with `from_ids`, the id of
@@ -168,9 +177,24 @@ def load_hugging_face(
     options_of_vectors = check_options(prompts, truncate_dim, output)
     _check_dtype(dtype)
     ignored = _check_names("ignore_keys", ignore_keys)
+    given = {
+        "from_ids": from_ids,
+        "pad_id": pad_id,
+        "pairs": pairs,
+        "encoder_only": encoder_only,
+        "max_length": max_length,
+        "image_size": image_size,
+        "ignore_keys": ignored,
+        "prompts": prompts,
+        "truncate_dim": truncate_dim,
+        "output": output,
+        "dtype": None
+        if dtype is None
+        else keras.dtype_policies.get(dtype).name,
+    }
     if str(folder).endswith(".gguf"):
         refuse_gguf(Path(folder))
-    opened = Folder(folder)
+    opened = Folder(fetched(folder, revision, verbose))
     _check_is_checkpoint(opened)
     name = name or _name_of(opened)
     with progress(verbose) as step:
@@ -188,6 +212,7 @@ def load_hugging_face(
             )
             return language_model(
                 loading,
+                given=given,
                 from_ids=from_ids,
                 ignore_keys=ignored,
                 dtype=dtype,
@@ -246,7 +271,11 @@ def load_hugging_face(
             _limit(front[0], max_length, encoder)
         inputs = keras.Input(shape, dtype=kind, name=takes)
         model = PretrainedModel(
-            [inputs, *front, encoder, *after], **said, origin=origin, name=name
+            [inputs, *front, encoder, *after],
+            **said,
+            origin=origin,
+            checkpoint=loading.kept(given),
+            name=name,
         )
         return with_default_prompt(model, opened)
 
@@ -375,7 +404,8 @@ def _name_of(folder: Folder) -> str:
     path = folder.path.resolve()
     if folder.revision is not None:  # models--who--name/snapshots/revision
         path = path.parent.parent
-    name = "".join(c if c.isalnum() else "_" for c in path.name.lower())
+    name = path.name.rpartition("--")[2].lower()
+    name = "".join(c if c.isalnum() else "_" for c in name)
     return name.strip("_") or "model"
 
 

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
-from keras_posenc.checkpoints.family import Family, Parts, Reading
+from keras_posenc.checkpoints.family import Family, Reading
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checks import check_bool
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer.specs import Norm

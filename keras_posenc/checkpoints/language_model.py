@@ -35,6 +35,7 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 def language_model(
     loading: Loading,
     *,
+    given: Mapping[str, Any],
     from_ids: bool,
     ignore_keys: Sequence[str],
     dtype: Any,
@@ -87,6 +88,7 @@ def language_model(
             chat_template=template_of(folder),
             special_tokens=special_tokens_of(folder),
             origin=origin,
+            checkpoint=loading.kept(given),
             name=name,
             **said,
         )

@@ -1,7 +1,9 @@
 """Loading of a Hugging Face folder as an encoder, a decoder, or both."""
 
+import base64
 import importlib
 import pkgutil
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from keras_posenc.checkpoints.families.jina_bert import JinaBert
 from keras_posenc.checkpoints.family import Family
 from keras_posenc.checkpoints.folder import CONFIG, MODULES, Folder
 from keras_posenc.checkpoints.heads import SEQUENCE
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.text.files import shown
@@ -80,6 +83,29 @@ _INITIALIZERS = {
     "kernel_initializer": "glorot_uniform",
     "embeddings_initializer": "uniform",
 }
+# What a folder has besides its config and its weights.
+KEPT_FILES = (
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "config_sentence_transformers.json",
+    "generation_config.json",
+    "merges.txt",
+    MODULES,
+    "preprocessor_config.json",
+    "sentence_bert_config.json",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "special_tokens_map.json",
+    "spiece.model",
+    "target.spm",
+    "target_vocab.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
 _GENERATING = ("ForCausalLM", "LMHeadModel", "Model")
 
 
@@ -142,7 +168,9 @@ class Loading:
             for key, usual in _INITIALIZERS.items():
                 if isinstance(getattr(layer, key, None), _Awaited):
                     setattr(layer, key, keras.initializers.get(usual))
-        self.family.fill(model, self.tensors, self.reading)
+        prefix = self.family.prefix_in(self.tensors)
+        parts = Parts(self.family, self.reading, self.tensors, prefix)
+        self.family.match(model, parts)
         return model
 
     def finish(self, *unused: str) -> dict[str, Any]:
@@ -152,4 +180,32 @@ class Loading:
             "model_type": self.kind,
             "revision": self.folder.revision,
             "sha256": self.tensors.digests(),
+        }
+
+    def kept(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what `save_hugging_face` writes again, as JSON has it.
+
+        `options` are the arguments of `load_hugging_face`.
+        """
+        folder, names = self.folder, [*KEPT_FILES]
+        if folder.has(MODULES):
+            modules = folder.json(MODULES)
+            names += [f"{each['path']}/{CONFIG}" for each in modules]
+        return {
+            "config": dict(self.values),
+            "files": {
+                name: base64.b85encode(
+                    zlib.compress(folder.file(name).read_bytes())
+                ).decode()
+                for name in names
+                if name.strip("/") != CONFIG and (folder.path / name).is_file()
+            },
+            "tensors": sorted(self.tensors.names),
+            "options": {
+                name: value
+                for name, value in options.items()
+                if value is not None
+                and value is not False
+                and value not in ([], "float32")
+            },
         }

@@ -72,6 +72,7 @@ class PretrainedGenerator(Generator):
         beam_options: `length_penalty` and `early_stopping`, where there are
             beams.
         origin: As for `PretrainedModel`.
+        checkpoint: As for `PretrainedModel`.
         source_tokenizer: As for `Generator`.
         target_tokenizer: As for `Generator`.
         name: Name of the model.
@@ -106,6 +107,7 @@ class PretrainedGenerator(Generator):
         sampling: Mapping[str, Any] | None = None,
         beam_options: Mapping[str, Any] | None = None,
         origin: Mapping[str, Any] | None = None,
+        checkpoint: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.sampling = dict(sampling or {})
@@ -122,6 +124,7 @@ class PretrainedGenerator(Generator):
         self.chat_template = chat_template
         self.special_tokens = dict(special_tokens or {})
         self.origin = dict(origin or {})
+        self.checkpoint = dict(checkpoint or {})
         if words := origin_in_words(self.origin):
             signature = f"{self.card['signature']} {words}"
             self.card = {**self.card, "signature": signature}
@@ -489,6 +492,7 @@ class PretrainedGenerator(Generator):
             "sampling": self.sampling,
             "beam_options": self.beam_options,
             "origin": self.origin,
+            "checkpoint": self.checkpoint,
         }
 
     def get_config(self) -> dict[str, Any]:

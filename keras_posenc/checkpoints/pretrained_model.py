@@ -33,6 +33,7 @@ _PACKAGE = "keras_posenc."
 _OWN = (
     "labels",
     "origin",
+    "checkpoint",
     "prompts",
     "default_prompt_name",
     "include_prompt",
@@ -56,6 +57,8 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         labels: The names of the classes, in the order of the scores, or None.
         origin: The checkpoint: its `model_type`, its `revision` where known,
             and the SHA-256 of each file of weights.
+        checkpoint: What `save_hugging_face` writes besides the weights:
+            the config, and the files of the tokenizer, compressed.
         prompts: Texts that a sentence encoder was trained to find before
             others, by name, such as "query" and "document".
         default_prompt_name: The name of the prompt that a layer `Prompt` puts
@@ -70,13 +73,21 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         *,
         labels: Sequence[str] | None = None,
         origin: Mapping[str, Any] | None = None,
+        checkpoint: Mapping[str, Any] | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
         include_prompt: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(layers, **kwargs)
-        self._keep(labels, origin, prompts, default_prompt_name, include_prompt)
+        self._keep(
+            labels,
+            origin,
+            checkpoint,
+            prompts,
+            default_prompt_name,
+            include_prompt,
+        )
         # Of models with these layers. Not in a dict of its own, of which Keras
         # would save the layers too.
         self._others = types.SimpleNamespace(by_prompt={})
@@ -85,12 +96,14 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         self,
         labels: Any = None,
         origin: Any = None,
+        checkpoint: Any = None,
         prompts: Any = None,
         default_prompt_name: str | None = None,
         include_prompt: bool = True,
     ) -> None:
         self.labels = None if labels is None else tuple(labels)
         self.origin = dict(origin or {})
+        self.checkpoint = dict(checkpoint or {})
         self.prompts = dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.include_prompt = include_prompt

@@ -1,86 +1,77 @@
 """Saves a Keras model to a folder that Hugging Face's libraries load."""
 
-import inspect
-import json
+import base64
 import os
-import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.families.bert import Bert
-from keras_posenc.checkpoints.families.modernbert import ModernBert
-from keras_posenc.checkpoints.family import (
-    Family,
-    Parts,
-    Pooler,
-    Reading,
-    sizes_of,
-    specs_in,
-)
-from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY
-from keras_posenc.checkpoints.pretrained_model import PretrainedModel
-from keras_posenc.checkpoints.tensors import WHOLE
-from keras_posenc.publish import publish, staging_in, writing_to
-from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
-from keras_posenc.transformer._sublayers import make_activation
-from keras_posenc.transformer.pooling import Pooling1D
-from keras_posenc.transformer.transformer_encoder_model import (
-    TransformerEncoderModel,
-)
+from keras_posenc.checkpoints.description import described
+from keras_posenc.checkpoints.folder import CONFIG, MODULES, Folder
+from keras_posenc.checkpoints.heads import SEQUENCE, TASKS
+from keras_posenc.checkpoints.loading import Loading
+from keras_posenc.checkpoints.parts import WrittenParts, WrittenTensors
+from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
+from keras_posenc.checkpoints.read_back import read_back
+from keras_posenc.checkpoints.sentence_embedding import written_modules
+from keras_posenc.checkpoints.writing import write_json, write_tensors
+from keras_posenc.progress import progress
+from keras_posenc.publish import check_free, publish, staging_in, writing_to
 
-# Options of an encoder without effect on its outputs, dropout included.
-_OF_NO_MATTER = frozenset(
-    f"{of}_{what}"
-    for of in ("kernel", "bias", "embeddings")
-    for what in ("initializer", "regularizer", "constraint")
-) | {"dropout", "dtype", "keep_inner_padding", "name", "skip_padding"}
-_OF_NO_MATTER |= {"trainable", "unknown"}
-_POOLINGS = ("first", "mean")
-_PROBLEMS = {
-    "linear": "regression",
-    "sigmoid": "multi_label_classification",
-    "softmax": "single_label_classification",
-}
+# Options of `load_hugging_face` that no folder says.
+_UNSAID = ("output", "truncate_dim", "image_size")
 
 
 def save_hugging_face(
-    model: keras.Model, folder: str | os.PathLike[str]
+    model: keras.Model,
+    folder: str | os.PathLike[str],
+    *,
+    verify: bool = True,
+    verbose: bool = True,
 ) -> Path:
-    """Writes a model that `transformers` loads, with the same outputs.
+    """Writes a folder that `transformers` loads, with the same outputs.
 
-    A model that computes what BERT does is saved as BERT, whatever it was
-    loaded as; one that computes what ModernBERT does is saved as ModernBERT:
-    `config.json`, `model.safetensors`, and, where the model starts with a
-    tokenizer, `vocab.txt` and `tokenizer_config.json`. `load_hugging_face`
-    reads the folder too.
+    Such a folder is what vLLM, llama.cpp, MLX and PEFT begin with, or their
+    converters.
 
-    Our models have a pooler only in a classifier: for other models the pooler
-    of `transformers`'s `BertModel` gets random weights. LoRA is merged into
-    its kernels. Only models of pairs have token types; else the embedding of
-    type 0 is written as zeros.
+    A model that `load_hugging_face` made is written as what it was: with its
+    config, the files of its tokenizer, its chat template and its modules of
+    sentence-transformers, and with its weights of now. A model that was built
+    here is written if it computes what a known architecture does: BERT,
+    ModernBERT, Llama, Mistral, Qwen 2 and 3, OLMo 2 or GPT-2.
+
+    Weights are float32. LoRA is merged into its kernels. What our models do
+    not have is not written, or without effect: poolers of encoders, and heads
+    of training; embeddings of token type 0 are zeros, and part of others.
+
+    The folder appears when it is complete, and was loaded again in another
+    process, with the same outputs there; and by transformers and
+    sentence-transformers, where they are installed with PyTorch.
 
     Args:
-        model: A `TransformerEncoderModel`; or a `PretrainedModel` of a
-            `WordpieceTokenizer` or none, an encoder, and nothing or a
-            classifier of texts or tokens, as `load_hugging_face` makes one.
-        folder: A folder that does not exist or is empty. It appears complete
-            or not at all.
+        model: What `load_hugging_face` returned, trained or not; or a
+            `TransformerEncoderModel`, a `TransformerDecoderModel`, or a
+            `PretrainedModel` of a `WordpieceTokenizer` or none, an encoder,
+            and nothing or a classifier of texts or tokens.
+        folder: A folder that does not exist or is empty.
+        verify: Whether the folder is loaded again before it appears.
+        verbose: Whether to show slow steps, and what was compared, on standard
+            error.
 
     Returns:
         The path of the folder.
 
     Raises:
-        ExportError: The folder cannot be written to, or the disk is full.
+        ExportError: The folder cannot be written to, the disk is full, or what
+            is loaded from it has other outputs.
         FileExistsError: The folder is not empty.
         ImportError: The library `safetensors` is missing.
-        ValueError: Such a checkpoint cannot hold a part of the model, which
-            the message names.
+        ValueError: Such a folder cannot hold a part of the model, which the
+            message names.
 
     Example:
         >>> import keras_posenc as kp
@@ -88,410 +79,107 @@ def save_hugging_face(
         >>> kp.save_hugging_face(model, "mine")  # doctest: +SKIP
         PosixPath('mine')
     """
-    path = Path(folder).expanduser()
-    tokenizer, encoder, after = _parts_of(model)
-    is_modern = encoder.norm.at != "after"
-    kind = "modernbert" if is_modern else "bert"
-    family: Family = ModernBert() if is_modern else Bert()
-    head = _head_of(after, type(family).__name__)
-    values = family.describe(encoder)
-    if head.projection is not None:
-        values |= family.describe_pooler(head.pooling, head.projection)
-    config = Config(values, "config.json")
-    reading = family.read(config)
-    options = reading.options
-    if reading.tells_texts_apart:
-        options["separator_id"] = encoder.separator_id
-    _check(encoder, kind, options)
-    config.finish()
-    if reading.pooler is None or not (
-        head.logits is None or _is_of(head, reading.pooler)
-    ):
-        raise _unknown_head(after, kind=type(family).__name__)
-    parts = WrittenParts(family, reading, family.prefix if after else "")
-    family.match(encoder, parts)
-    values = {
-        "model_type": kind,
-        "dtype": "float32",
-        **values,
-        **_describe_head(head, family, parts, getattr(model, "labels", None)),
-    }
-    files = {"config.json": _json(values)}
-    if tokenizer is not None:
-        files |= _describe_tokenizer(tokenizer, encoder)
-    _write(path, files, parts.tensors)
-    return path
+    named = Path(folder).expanduser()
+    path = named.resolve()  # a link stays
+    check_free(path)
+    kept = getattr(model, "checkpoint", None)
+    with progress(verbose) as step, staging_in(path.parent) as staged:
+        with writing_to(path.parent):
+            staged.mkdir()
+        if kept:
+            step(f"Writing {named}")
+            _write_as_loaded(model, kept, staged)
+        else:
+            saved = described(model)
+            step(f"Writing {named}")
+            with writing_to(path.parent):
+                for name, text in saved.files.items():
+                    (staged / name).write_text(text, "utf-8", newline="\n")
+                write_json(staged / CONFIG, saved.config)
+                write_tensors(staged, saved.tensors)
+        if verify:
+            step("Loading it in another process")
+            options = kept["options"] if kept else {"from_ids": True}
+            step(f"Compared: {read_back(model, staged, options)}")
+        with writing_to(path.parent):
+            try:
+                publish(staged, path)
+            except OSError:
+                check_free(path)  # another process was faster
+                raise
+    return named
 
 
-def _parts_of(
-    model: Any,
-) -> tuple[Any, TransformerEncoderModel, Sequence[Any]]:
-    """Returns the tokenizer or None, the encoder, and the layers after it."""
-    if isinstance(model, TransformerEncoderModel):
-        return None, model, []
-    if not isinstance(model, PretrainedModel):
-        raise ValueError(
-            "`model` must be a PretrainedModel or a TransformerEncoderModel. "
-            f"Received: model of type {type(model).__name__}"
-        )
-    match model.layers:
-        case [TransformerEncoderModel() as encoder, *after]:
-            return None, encoder, after
-        case [
-            WordpieceTokenizer() as tokenizer,
-            TransformerEncoderModel() as encoder,
-            *after,
-        ]:
-            return tokenizer, encoder, after
-    raise ValueError(
-        "`model` must begin with a TransformerEncoderModel, or with a "
-        "WordpieceTokenizer and one. Received: "
-        + ", ".join(type(layer).__name__ for layer in model.layers)
-    )
-
-
-def _check(
-    encoder: TransformerEncoderModel, kind: str, options: Mapping[str, Any]
-) -> None:
-    """Raises `ValueError` unless an encoder computes what its options say."""
-    signature = inspect.signature(TransformerEncoderModel)
-    for name, parameter in signature.parameters.items():
-        if name in _OF_NO_MATTER:
-            continue
-        value = options.get(name, parameter.default)
-        known = _comparable(name, value, encoder)
-        found = _comparable(name, getattr(encoder, name), encoder)
-        if found != known:
+def _write_as_loaded(model: Any, kept: Mapping[str, Any], staged: Path) -> None:
+    """Writes the folder of a checkpoint, with the weights of now."""
+    options = kept["options"]
+    for name in _UNSAID:
+        if name in options:
             raise ValueError(
-                f"`{name}` of the encoder must be {known!r} for it to be saved "
-                f"as model_type '{kind}'. Received: {name}={found!r}"
+                f"The model was loaded with {name}={options[name]!r}, which no "
+                "folder says: load it without, train it, and save it"
             )
+    with writing_to(staged.parent):
+        parts = parts_of(kept, staged, WrittenParts)
+    opened, tensors, values = Folder(staged), parts.tensors, kept["config"]
+    is_generator = isinstance(model, PretrainedGenerator)
+    core = core_of(model)
+    parts.family.match(core, parts)
+    values = dict(values)
+    values["torch_dtype" if "torch_dtype" in values else "dtype"] = "float32"
+    if not is_generator:
+        after = model.layers[model.layers.index(core) + 1 :]
+        architecture = (values.get("architectures") or [""])[0]
+        if not after and architecture.endswith(TASKS):
+            values["architectures"] = [
+                architecture.rpartition("For")[0] + "Model"
+            ]
+        if model.labels is not None:
+            _write_head(after, architecture, parts)
+            values["id2label"] = dict(enumerate(model.labels))
+            values["label2id"] = {x: i for i, x in enumerate(model.labels)}
+    with writing_to(staged.parent):
+        write_json(staged / CONFIG, values)
+        write_tensors(staged, tensors.values)
+        if opened.has(MODULES) and not is_generator and model.labels is None:
+            written_modules(opened, after, options.get("prompts"))
 
 
-def _comparable(name: str, value: Any, encoder: TransformerEncoderModel) -> Any:
-    """Returns a value in which equal options are equal, however written."""
-    if name == "activation":
-        return make_activation(value)
-    if name == "attention":
-        each = [
-            vars(spec)
-            | {
-                "position": _of_layer(spec.position),
-                "num_key_value_heads": spec.num_key_value_heads
-                or encoder.num_heads,
-            }
-            for spec in specs_in({name: value})
-        ]
-        return each if any(x != each[0] for x in each) else each[0]
-    return _of_layer(value)
+def parts_of(kept: Mapping[str, Any], folder: Path, kind: Any) -> Any:
+    """Returns the parts of what was loaded, of this kind.
 
-
-def _of_layer(value: Any) -> Any:
-    if not isinstance(value, keras.Layer):
-        return value
-    config = value.get_config().items()
-    matter = {key: value for key, value in config if key not in _OF_NO_MATTER}
-    return type(value).__name__, matter
-
-
-@dataclass(frozen=True)
-class _Head:
-    """The layers after an encoder: of a classifier, as `heads` makes them.
-
-    Attributes:
-        pooling: As in `Pooler`; None for a token classifier.
-        projection: Of the pooler, or None.
-        norm: The norm after it, or None.
-        logits: The last projection; None where no layer follows the encoder.
-        problem: The kind of scores, as the config names it.
+    Its files but the weights are written to the folder.
     """
-
-    pooling: str | None = None
-    projection: Any = None
-    norm: Any = None
-    logits: Any = None
-    problem: str | None = None
-
-
-def _head_of(layers: Sequence[Any], kind: str) -> _Head:
-    if not layers:
-        return _Head()
-    left = list(layers)
-    activation, pooling = "linear", None
-    if type(left[-1]) is keras.layers.Activation:
-        activation = left.pop().activation.__name__
-    if left and isinstance(left[0], Pooling1D) and left[0].kind in _POOLINGS:
-        pooling = left[0].kind
-    *before, logits = left[pooling is not None :] or [None]
-    kinds = [keras.layers.Dense, keras.layers.LayerNormalization]
-    if (
-        not isinstance(logits, keras.layers.Dense)
-        or len(before) > len(kinds)
-        or not all(map(isinstance, before, kinds))
-    ):
-        raise _unknown_head(layers, kind=kind)
-    projection, norm = [*before, None, None][:2]
-    if (
-        activation not in _PROBLEMS
-        or logits.activation is not keras.activations.linear
-        or not logits.use_bias
-        or (logits.units == 1 and activation == "softmax")
-    ):
-        raise _unknown_head(layers, kind=kind)
-    return _Head(pooling, projection, norm, logits, _PROBLEMS[activation])
+    for name, packed in kept["files"].items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        content = zlib.decompress(base64.b85decode(packed))
+        (folder / name).write_bytes(content)
+    write_json(folder / CONFIG, kept["config"])
+    options = kept["options"]
+    loading = Loading(Folder(folder), options.get("encoder_only", False))
+    tensors = WrittenTensors(kept["tensors"])
+    config = Config(kept["config"], loading.path, 4 * len(tensors.names))
+    family = loading.family
+    return kind(family, family.read(config), tensors, family.prefix_in(tensors))
 
 
-def _is_of(head: _Head, pooler: Pooler) -> bool:
-    """Returns whether a classifier has the layers of its family."""
-    if head.pooling is None and not pooler.of_tokens:
-        return head.projection is None
-    norm = head.norm
-    return (
-        head.projection is not None
-        and head.pooling in (None, pooler.pooling)
-        and head.projection.use_bias == pooler.use_bias
-        and head.projection.activation is make_activation(pooler.activation)
-        and (norm is None) == (pooler.norm is None)
-        and (
-            norm is None
-            or (
-                norm.epsilon == pooler.norm_epsilon
-                and norm.scale
-                and norm.center
-                and not norm.rms_scaling
-            )
-        )
-    )
+def core_of(model: Any) -> Any:
+    """Returns the encoder, or the decoder, or both, of what was loaded."""
+    is_generator = isinstance(model, PretrainedGenerator)
+    return model.model if is_generator else model.encoder
 
 
-def _describe_head(
-    head: _Head,
-    family: Family,
-    parts: "WrittenParts",
-    labels: Sequence[str] | None,
-) -> dict[str, Any]:
-    """Writes the layers after the encoder; returns their keys of the config."""
-    name = type(family).__name__
-    if head.logits is None:
-        return {"architectures": [f"{name}Model"]}
-    pooler = parts.reading.pooler
-    assert pooler is not None
-    if head.projection is not None:
-        parts.projection(head.projection, pooler.part)
-    if head.norm is not None:
-        assert pooler.norm is not None
-        parts.norm_called(head.norm, pooler.norm)
-    parts.projection(head.logits, family.classifier)
-    labels = labels or [f"LABEL_{i}" for i in range(head.logits.units)]
-    task = "Token" if head.pooling is None else "Sequence"
-    return {
-        "architectures": [f"{name}For{task}Classification"],
-        "problem_type": head.problem,
-        "id2label": {str(i): label for i, label in enumerate(labels)},
-        "label2id": {label: i for i, label in enumerate(labels)},
-    }
-
-
-def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
-    received = ", ".join(
-        f"{type(layer).__name__} '{layer.name}'" for layer in layers
-    )
-    return ValueError(
-        f"After the encoder there must be {kind}'s classifier of texts or of "
-        "tokens. A sentence encoder cannot be saved; save its encoder: "
-        f"save_hugging_face(model.encoder, folder). Received: {received}"
-    )
-
-
-def _describe_tokenizer(
-    tokenizer: WordpieceTokenizer, encoder: TransformerEncoderModel
-) -> dict[str, str]:
-    """Returns the files of a tokenizer, by name."""
-    vocabulary = tokenizer.vocabulary
-    framing = {
-        "pad_token": tokenizer.pad_token,
-        "unk_token": tokenizer.unknown_token,
-        "cls_token": tokenizer.start_token,
-        "sep_token": tokenizer.end_token,
-        "mask_token": "[MASK]" if "[MASK]" in vocabulary else None,
-    }
-    spelled = sorted(token for token in framing.values() if token is not None)
-    given = tokenizer.special_tokens
-    for name, value, known in (
-        ("added_tokens", tokenizer.added_tokens, [()]),
-        ("special_tokens", given and sorted(given), [None, spelled]),
-        ("normalization", tokenizer.normalization, ["bert"]),
-        ("num_separators", tokenizer.num_separators, [None, 1]),
-        ("pad_id", tokenizer.pad_id, [encoder.pad_id]),
-    ):
-        if value not in known:
-            raise ValueError(
-                f"`{name}` of the tokenizer must be "
-                f"{' or '.join(map(repr, known))}, for its ids to be those of "
-                f"transformers. Received: {name}={value!r}"
-            )
-    broken = [token for token in vocabulary if token.splitlines() != [token]]
-    if broken:
-        raise ValueError(
-            f"`vocabulary` of the tokenizer must hold no line breaks, for "
-            f"{VOCABULARY} has one token a line. Received: {broken[0]!r}"
-        )
-    settings: dict[str, Any] = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": tokenizer.lowercase,
-        "strip_accents": tokenizer.strip_accents,
-        "tokenize_chinese_chars": tokenizer.split_on_cjk,
-        **framing,
-    }
-    longest = tokenizer.max_length or tokenizer.sequence_length
-    if longest is not None:
-        settings["model_max_length"] = longest
-    return {
-        VOCABULARY: "".join(f"{token}\n" for token in vocabulary),
-        SETTINGS: _json(settings),
-    }
-
-
-def _write(
-    folder: Path, files: Mapping[str, str], tensors: Mapping[str, Any]
-) -> None:
-    """Writes a folder of files: all of them or none."""
-    try:
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
-    except ImportError as error:
-        raise ImportError(
-            "Checkpoints need the library safetensors: "
-            "pip install 'keras-posenc[checkpoints]'"
-        ) from error
-    folder = folder.resolve()  # a link stays
-    _check_free(folder)
-    with staging_in(folder.parent) as staged, writing_to(folder.parent):
-        staged.mkdir()
-        for name, text in files.items():
-            (staged / name).write_text(text, encoding="utf-8", newline="\n")
-        try:
-            # This tells transformers whose axis order the tensors have.
-            save_file(dict(tensors), staged / WHOLE, metadata={"format": "pt"})
-        except SafetensorError as error:  # whatever the system reports
-            raise OSError(str(error)) from error
-        shutil.copymode(staged / "config.json", staged / WHOLE)  # not 0600
-        try:
-            publish(staged, folder)
-        except OSError:
-            _check_free(folder)  # another process was faster
-            raise
-
-
-def _check_free(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise FileExistsError(
-            f"'{folder}' is not empty, and nothing is overwritten: "
-            "`folder` must be new or empty"
-        )
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-
-
-class WrittenParts(Parts):
-    """The reverse of `Parts`: each method writes the tensors that it reads.
-
-    Attributes:
-        tensors: All tensors, by name.
-    """
-
-    def __init__(self, family: Family, reading: Reading, prefix: str) -> None:
-        self.tensors: dict[str, np.ndarray] = {}
-        super().__init__(family, reading, self.tensors, prefix)
-
-    def first_type(self, width: int, second: Any) -> Any:
-        """Writes token types, with zeros for type 0; returns 0.
-
-        The positions (or ids) of a model include its type 0 already.
-        """
-        if "token_type" in self.reading.names:
-            name = f"{self.name('token_type')}.weight"
-            rows = np.zeros((self.reading.types or 1, width), "float32")
-            if second is not None:
-                rows[1] = _array(second.embedding)
-            self.tensors[name] = rows
-        return 0.0
-
-    def table(self, layer: Any, part: str, **how: Any) -> None:
-        """Writes a table; families that scale theirs are not supported."""
-        self._put(layer, part, f"{self.name(part)}.weight", layer.embeddings)
-
-    def dense(
-        self,
-        layer: Any,
-        parts: Sequence[str],
-        number: int | None = None,
-        heads: tuple[int, int] | None = None,
-        factors: Any = None,
-    ) -> None:
-        """Writes a projection; families that scale theirs are not supported."""
-        ends = np.cumsum(sizes_of(layer, len(parts), heads))[:-1]
-        weights = {"weight": np.split(_array(layer.kernel).T, ends)}
-        if layer.bias is not None:
-            weights["bias"] = np.split(_array(layer.bias), ends)
-        for kind, values in weights.items():
-            for part, value in zip(parts, values, strict=True):
-                name = f"{self.name(part, number)}.{kind}"
-                self._put(layer, part, name, value)
-
-    def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
-        """Writes two projections as one tensor."""
-        name = self.name(part, number)
-        weights = {"weight": [_array(layer.kernel).T for layer in layers]}
-        if layers[0].bias is not None:
-            weights["bias"] = [_array(layer.bias) for layer in layers]
-        for kind, values in weights.items():
-            both = np.concatenate(values)
-            for layer in layers:
-                self._put(layer, part, f"{name}.{kind}", both)
-
-    def norm(
-        self, layer: Any, part: str, number: int | None = None, **how: Any
-    ) -> None:
-        """Writes a norm with an offset."""
-        name = self.name(part, number)
-        self._put(layer, part, f"{name}.weight", layer.gamma)
-        self._put(layer, part, f"{name}.bias", layer.beta)
-
-    def norm_called(self, layer: Any, name: str) -> None:
-        """Writes a norm after the encoder, under this name."""
-        self._put(layer, name, f"{name}.weight", layer.gamma)
-        self._put(layer, name, f"{name}.bias", layer.beta)
-
-    def projection(self, layer: keras.layers.Dense, name: str) -> None:
-        """Writes a projection after the encoder, under this name."""
-        self._put(layer, name, f"{name}.weight", _array(layer.kernel).T)
-        if layer.bias is not None:
-            self._put(layer, name, f"{name}.bias", layer.bias)
-
-    def _put(self, layer: Any, part: str, name: str, values: Any) -> None:
-        mode = getattr(layer, "quantization_mode", None)
-        if mode is not None:
-            raise ValueError(
-                f"Layer '{layer.path}' is quantized ({mode}), and a checkpoint "
-                "holds floats: save the model that it was quantized from"
-            )
-        values = _array(values)
-        if name.endswith(".bias") and part in self.reading.without_bias:
-            if np.any(values):
-                raise ValueError(
-                    f"The offsets of layer '{layer.path}' must be 0, for "
-                    f"there is no tensor '{name}'. Received: up to "
-                    f"{np.abs(values).max():g}"
-                )
-            return
-        # safetensors writes arrays in memory order: transposed ones wrongly.
-        self.tensors[name] = np.ascontiguousarray(values)
-
-
-def _array(values: Any) -> np.ndarray:
-    """Returns an array of floats of at least 32 bits."""
-    array = keras.ops.convert_to_numpy(values)
-    return array if array.dtype == "float64" else array.astype("float32")
+def _write_head(layers: Any, architecture: str, parts: WrittenParts) -> None:
+    """Writes the layers after an encoder, as `classification` named them."""
+    family, pooler = parts.family, parts.reading.pooler
+    is_sequence = architecture.endswith(SEQUENCE)
+    classifier = family.classifier if is_sequence else "classifier"
+    for layer in layers:
+        match layer.name:
+            case "pooler":
+                prefix = family.prefix_in(parts.tensors)
+                parts.projection(layer, pooler.part.format(prefix=prefix))
+            case "pooler_norm":
+                parts.norm_called(layer, pooler.norm)
+            case "logits":
+                parts.projection(layer, classifier)

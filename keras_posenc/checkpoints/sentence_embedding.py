@@ -7,11 +7,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
+import numpy as np
+
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.folder import MODULES, Folder
 from keras_posenc.checkpoints.heads import IDENTITY, PROMPTS, _filled
+from keras_posenc.checkpoints.parts import array_of
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.writing import write_json, write_tensors
 from keras_posenc.checks import check_choice, check_positive_int
 from keras_posenc.text.files import shown
 from keras_posenc.transformer.pooling import Pooling1D
@@ -133,6 +138,36 @@ def sentence_embedding(
             "include_prompt", True
         ),
     }
+
+
+def written_modules(
+    folder: Folder, layers: Sequence[Any], prompts: Mapping[str, str] | None
+) -> None:
+    """Writes the weights of modules, and the prompts that were given.
+
+    `layers` are those after the encoder.
+    """
+    modules = folder.json(MODULES)
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    last = len(kinds) - 1 - kinds[::-1].index("Pooling")
+    if last > 1:  # what is before the last one has no effect
+        write_json(folder.path / MODULES, [modules[0], *modules[last:]])
+    found = (each for each in layers if type(each) is keras.layers.Dense)
+    for module, kind in zip(modules[last:], kinds[last:], strict=True):
+        if kind == "Dense":
+            layer = next(found)
+            tensors = {"linear.weight": array_of(layer.kernel).T}
+            if layer.bias is not None:
+                tensors["linear.bias"] = array_of(layer.bias)
+            written = {
+                name: np.ascontiguousarray(values)
+                for name, values in tensors.items()
+            }
+            write_tensors(folder.path / module["path"], written)
+    if prompts:
+        values = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
+        texts = {**(values.get("prompts") or {}), **prompts}
+        write_json(folder.path / PROMPTS, {**values, "prompts": texts})
 
 
 def _names(kinds: Sequence[str]) -> list[str]:

@@ -41,11 +41,11 @@ _LARGEST = float(np.finfo("float32").max)
 class Tensors:
     """The tensors in the safetensors files of a folder, read one at a time."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, weights: str | None = None) -> None:
         self._folder = folder
         self._files: dict[str, Any] = {}
         self._places: dict[str, str] = {}
-        for file in _files_of(folder):
+        for file in [weights] if weights else _files_of(folder):
             path = folder.file(file)
             opened = self._files[file] = _opened(path)
             names = opened.keys()

@@ -33,11 +33,17 @@ __all__ = [
     "TokenCrossentropy",
     "batch_by_length",
     "enable_lora",
+    "load_lora",
     "pack_sequences",
+    "save_lora",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("load_lora", "save_lora"):  # they import all checkpoints
+        from keras_posenc.training import adapters
+
+        return getattr(adapters, name)
     raise no_such_name(__name__, name, known=__all__)
 
 

@@ -78,7 +78,12 @@ def enable_lora(
         layer.enable_lora(rank, lora_alpha=alpha)
     for weight in weights:
         weight.trainable = False
+    forget_traces(model)
+
+
+def forget_traces(model: keras.Layer) -> None:
+    """Has models within trace again: what they traced lacks the change."""
     for each in layers_within(model):
-        if isinstance(each, keras.Model):  # traced functions lack the change
+        if isinstance(each, keras.Model):
             each.train_function = each.test_function = None
             each.predict_function = None

@@ -87,14 +87,18 @@ def add(commands: Commands) -> None:
         summary="write a Hugging Face checkpoint as a .keras model",
         description="Writes an encoder or a language model that Hugging Face's "
         "transformers, or sentence-transformers, saved as a .keras model. "
-        "Nothing is downloaded, and no code of the folder is run. Needs "
+        "A name such as org/name is fetched from the hub, with the extra hub. "
+        "No code of the folder is run. Needs "
         "keras-posenc[checkpoints].",
         example="import all-MiniLM-L6-v2 --out minilm.keras",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    check_exists(options.folder)
+    from keras_posenc.checkpoints.hub import is_on_hub
+
+    if not is_on_hub(options.folder):
+        check_exists(options.folder)
     out = options.out or Path(f"{_name(options.folder)}.keras")
     check_out(out, ".keras")
     model = load_checkpoint(

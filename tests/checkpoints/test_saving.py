@@ -2,15 +2,24 @@
 
 import json
 import resource
-from pathlib import Path
+import shutil
 
 import keras
 import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.checkpoints import writing
+from keras_posenc.checkpoints.read_back import _inputs
+from keras_posenc.checkpoints.read_back import answers as answers_of
+from keras_posenc.checkpoints.saving import core_of
+from tests.checkpoints.folders import WEIGHTS, at
+from tests.checkpoints.test_sentences import VARIANTS, write
+from tests.text.files import FIXTURES
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "hugging_face"
+# Relative to the largest output: weights that have a factor change by their
+# last bit, as sums of up to 64 terms do.
+TOLERANCE = 5e-6
 BERT = {
     "vocabulary_size": 12,
     "d_model": 8,
@@ -20,6 +29,14 @@ BERT = {
     "input_position": "table",
     "embedding_norm": True,
 }
+MODERN_BERT = {
+    **BERT,
+    "input_position": None,
+    "attention": "rotary",
+    "norm": "between",
+    "use_gate": True,
+    "use_bias": False,
+}
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] to be or not ##s , é e".split()
 
 
@@ -27,6 +44,9 @@ def made(options, **others):
     options = {**options, **others}
     if options["input_position"] == "table":
         options["input_position"] = kp.PositionEmbedding(10)
+    if options.get("attention") == "rotary":
+        rotary = kp.RotaryEmbedding(layout="halves")
+        options["attention"] = kp.Attention(rotary, window=3)
     return kp.TransformerEncoderModel(**options)
 
 
@@ -48,36 +68,190 @@ def answers(model, ids):
     return keras.ops.convert_to_numpy(model(ids))
 
 
-@pytest.mark.parametrize("name", ["bert", "bert_classifier"])
-def test_what_was_loaded_is_saved_as_it_was(name, tmp_path):
-    model = kp.load_hugging_face(FIXTURES / name, from_ids=True, verbose=False)
-    saved = kp.save_hugging_face(model, tmp_path / "new" / "saved")
-    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
-    with np.load(FIXTURES / name / "expected.npz") as arrays:
-        ids = arrays["ids"]
-    assert np.array_equal(answers(again, ids), answers(model, ids))
-    assert again.labels == model.labels
+# One of each way that tensors become weights.
+LOADED = """
+    albert_narrow bart bart_mnli bert_old_names dinov2 dinov3 embedding_gemma
+    ernie eurobert_classifier flan_t5 gemma3_text gpt2 granite gte
+    marian_two modernbert_token_classifier mpnet nomic_bert_scaled phi3 qwen3
+    roberta_classifier vit
+"""
+
+
+def loaded(folder):
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    options = {} if "patch_size" in config else {"from_ids": True}
+    if config["model_type"] == "eurobert":  # its padding ends texts too
+        options["pad_id"] = 45
+    return kp.load_hugging_face(folder, verbose=False, **options)
+
+
+def saved(model, folder, **options):
+    options = {"verify": False, "verbose": False, **options}
+    return kp.save_hugging_face(model, folder, **options)
+
+
+@pytest.mark.parametrize("name", LOADED.split())
+def test_what_was_loaded_is_saved_with_its_weights_of_now(name, tmp_path):
+    model = loaded(at(name))
+    rng = np.random.default_rng(0)
+    for weight in core_of(model).weights:
+        values = keras.ops.convert_to_numpy(weight)
+        if weight.dtype == "float32" and values.any():  # the others stay 0
+            weight.assign(values * rng.uniform(0.9, 1.1, values.shape))
+    again = loaded(saved(model, tmp_path))
+    inputs = _inputs(model)
+    expected, found = answers_of(model, inputs), answers_of(again, inputs)
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max()
+    )
     first, last = (
         json.loads((folder / "config.json").read_text("utf-8"))
-        for folder in (FIXTURES / name, saved)
+        for folder in (at(name), tmp_path)
     )
-    both = first.keys() & last.keys()
-    assert {key: last[key] for key in both} == {key: first[key] for key in both}
-    assert len(both) >= 14
-    assert [entry.name for entry in (tmp_path / "new").iterdir()] == ["saved"]
+    unlike = {key for key in first if last[key] != first[key]}
+    assert unlike <= {"dtype", "torch_dtype"}
 
 
-def test_an_encoder_of_ones_own(tmp_path):
-    model = made(BERT, activation="gelu_tanh", pad_id=2)
+def with_dense(folder):
+    """Writes a sentence encoder with a projection of its vectors."""
+    write(folder, VARIANTS["lasttoken"])
+    modules = json.loads((folder / "modules.json").read_text())
+    kind, path = "sentence_transformers.models.Dense", "9_Dense"
+    modules.append({"idx": 9, "name": "9", "path": path, "type": kind})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / path).mkdir()
+    sizes = {"in_features": 16, "out_features": 3, "bias": True}
+    (folder / path / "config.json").write_text(json.dumps(sizes))
+    rng = np.random.default_rng(0)
+    kernel, bias = rng.normal(size=(3, 16)), rng.normal(size=3)
+    tensors = {"linear.weight": kernel, "linear.bias": bias}
+    writing.write_tensors(folder / path, tensors)
+    return folder
+
+
+def test_files_of_the_tokenizer_and_modules_stay_after_keras(tmp_path):
+    folder = with_dense(tmp_path / "original")
+    model = kp.load_hugging_face(folder, verbose=False)
+    model.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    saved(model, tmp_path / "new")
+    again = kp.load_hugging_face(tmp_path / "new", verbose=False)
+    texts = keras.ops.convert_to_tensor(["how tall is a tree?", ""])
+    assert np.array_equal(answers(again, texts), answers(model, texts))
+    names = contents(folder)
+    assert contents(tmp_path / "new") == names
+    for name in names:
+        file = folder / name
+        if file.is_file() and file.name not in (WEIGHTS, "config.json"):
+            assert (tmp_path / "new" / name).read_bytes() == file.read_bytes()
+
+
+def test_a_folder_is_loaded_again_before_it_appears(tmp_path):
+    model = loaded(at("bert_classifier"))
+    saved(model, tmp_path / "same", verify=True)
+    # The folder says that a softmax follows.
+    other = kp.PretrainedModel(
+        [keras.Input((None,), dtype="int32"), *model.layers[:-1]],
+        labels=model.labels,
+        checkpoint=model.checkpoint,
+    )
+    with pytest.raises(kp.ExportError, match="differ by up to"):
+        saved(other, tmp_path / "other", verify=True)
+    assert contents(tmp_path) == ["same", "same/config.json", f"same/{WEIGHTS}"]
+
+
+def test_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "_MOST", 5000)
+    model = loaded(at("llama"))
+    saved(model, tmp_path)
+    assert len([*tmp_path.glob("model-*.safetensors")]) > 2
+    assert not (tmp_path / WEIGHTS).exists()
+    inputs = _inputs(model)
+    again = answers_of(loaded(tmp_path), inputs)
+    assert np.array_equal(again, answers_of(model, inputs))
+
+
+@pytest.mark.parametrize("options", [BERT, MODERN_BERT])
+def test_an_encoder_of_ones_own(options, tmp_path):
+    model = made(options, activation="gelu_tanh", pad_id=2)
     for weight in model.weights:
         if "beta" not in weight.path:
             weight.assign(keras.random.normal(weight.shape, seed=1))
-    saved = kp.save_hugging_face(model, tmp_path)
-    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
+    folder = saved(model, tmp_path)
+    again = kp.load_hugging_face(folder, from_ids=True, verbose=False)
     ids = np.array([[4, 5, 6, 7, 1, 0, 2, 2], [8, 1, 3, 4, 5, 6, 7, 9]])
     assert np.array_equal(answers(again, ids), answers(model, ids))
     with pytest.raises(FileExistsError, match="new or empty"):
-        kp.save_hugging_face(model, tmp_path)
+        saved(model, tmp_path)
+
+
+LLAMA = {
+    "vocabulary_size": 12,
+    "d_model": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_dim": 6,
+    "input_position": None,
+    "attention": kp.Attention(kp.RotaryEmbedding(layout="halves")),
+    "activation": "silu",
+    "use_gate": True,
+    "use_bias": False,
+    "norm": kp.Norm("rms", at="before"),
+    "scale_inputs": False,
+}
+
+
+def attending(**options):
+    rotary = kp.RotaryEmbedding(layout="halves", max_wavelength=500.0)
+    return {"attention": kp.Attention(rotary, **options)}
+
+
+@pytest.mark.parametrize(
+    ("options", "architecture"),
+    [
+        ({}, "LlamaForCausalLM"),
+        ({"embeddings": "separate"}, "LlamaForCausalLM"),
+        (attending(window=3, num_key_value_heads=1), "MistralForCausalLM"),
+        (attending(use_bias=True), "Qwen2ForCausalLM"),
+        (attending(query_key_norm=True), "Qwen3ForCausalLM"),
+        (
+            {
+                **attending(query_key_norm="all"),
+                "norm": kp.Norm("rms", at="output"),
+            },
+            "Olmo2ForCausalLM",
+        ),
+        (
+            {
+                "attention": None,
+                "input_position": kp.PositionEmbedding(9, skip_masked=True),
+                "norm": "before",
+                "use_gate": False,
+                "use_bias": True,
+                "activation": "gelu_tanh",
+            },
+            "GPT2LMHeadModel",
+        ),
+    ],
+)
+def test_a_decoder_of_ones_own(options, architecture, tmp_path):
+    model = kp.TransformerDecoderModel(**{**LLAMA, **options})
+    for seed, weight in enumerate(model.weights):
+        weight.assign(keras.random.normal(weight.shape, seed=seed))
+    saved(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    again = kp.load_hugging_face(tmp_path, from_ids=True, verbose=False)
+    ids = np.array([[4, 5, 6, 7, 1, 2]])
+    expected = answers(model, ids)
+    near = {"rtol": 0, "atol": TOLERANCE * np.abs(expected).max()}
+    np.testing.assert_allclose(answers(again.model, ids), expected, **near)
+
+
+def test_says_why_a_decoder_is_none(tmp_path):
+    model = kp.TransformerDecoderModel(**{**LLAMA, "scale_inputs": True})
+    with pytest.raises(ValueError, match="`scale_inputs` of the decoder must"):
+        saved(model, tmp_path / "new")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +271,8 @@ def test_classifiers(activation, of_tokens, tmp_path):
     if activation is not None:
         layers.append(keras.layers.Activation(activation))
     model = classifier(*layers, labels=["a", "é", "c"])
-    saved = kp.save_hugging_face(model, tmp_path)
-    again = kp.load_hugging_face(saved, from_ids=True, verbose=False)
+    folder = saved(model, tmp_path)
+    again = kp.load_hugging_face(folder, from_ids=True, verbose=False)
     ids = np.array([[4, 5, 6]])
     assert np.array_equal(answers(again, ids), answers(model, ids))
     assert again.labels == model.labels
@@ -115,8 +289,8 @@ def test_a_tokenizer_and_lora(tmp_path):
     model = kp.PretrainedModel(
         [keras.Input((), dtype="string"), tokenizer, encoder]
     )
-    saved = kp.save_hugging_face(model, tmp_path)
-    again = kp.load_hugging_face(saved, verbose=False)
+    folder = saved(model, tmp_path)
+    again = kp.load_hugging_face(folder, verbose=False)
     texts = keras.ops.convert_to_tensor(["TO be, or nots É [SEP]", "é"])
     # A sum of two products, for one of sums: each of 8 terms about 1.
     np.testing.assert_allclose(
@@ -127,6 +301,22 @@ def test_a_tokenizer_and_lora(tmp_path):
 def positions_of_tokens():
     position = kp.PositionEmbedding(10, skip_masked=True)
     return kp.TransformerEncoderModel(**BERT | {"input_position": position})
+
+
+def two_rotations():
+    specs = [
+        kp.Attention(
+            kp.RotaryEmbedding(layout="halves", max_wavelength=base), window=3
+        )
+        for base in (10.0, 20.0)
+    ]
+    return made(MODERN_BERT, attention=specs)
+
+
+def offset_norm():
+    model = made(MODERN_BERT)
+    model.encoder.final_norm.beta.assign([0.5] * 8)
+    return model
 
 
 def quantized():
@@ -148,12 +338,13 @@ def with_tokenizer(**options):
         (lambda: made(BERT, embedding_norm=False), "`embedding_norm` of the"),
         (lambda: made(BERT, use_gate=True), "`use_gate` of the encoder must"),
         (lambda: made(BERT, activation="elu"), "`activation` of the encoder"),
-        (lambda: made(BERT, norm="between"), "`norm_at` of the encoder"),
-        (positions_of_tokens, "`input_position` of the encoder must be"),
         (
-            lambda: made(BERT, attention=kp.RotaryEmbedding()),
-            "`attention_position` of the encoder must be",
+            lambda: made(MODERN_BERT, norm="before"),
+            "`norm` of the encoder must be",
         ),
+        (positions_of_tokens, "`input_position` of the encoder must be"),
+        (two_rotations, "`attention` of the encoder must be"),
+        (offset_norm, "offsets of layer .* must be 0"),
         (quantized, "is quantized"),
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
         (
@@ -166,7 +357,7 @@ def with_tokenizer(**options):
                 keras.layers.Dense(8, activation="tanh"),
                 keras.layers.Dense(3),
             ),
-            "After the encoder there must be BERT's classifier",
+            "After the encoder there must be Bert's classifier",
         ),
         (with_tokenizer, "`normalization` of the tokenizer"),
         (lambda: with_tokenizer(normalization="bert"), "`pad_id`"),
@@ -178,7 +369,7 @@ def with_tokenizer(**options):
 )
 def test_refuses_what_cannot_be_said(make, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        kp.save_hugging_face(make(), tmp_path / "new")
+        saved(make(), tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
 
@@ -192,19 +383,19 @@ class TestFolder:
     @pytest.fixture
     def save(self):
         model = made(BERT)
-        return lambda folder: kp.save_hugging_face(model, folder)
+        return lambda folder: saved(model, folder)
 
     def test_what_a_killed_process_left_is_removed(self, save, tmp_path):
         half = tmp_path / f".{'0' * 32}.partial"
         half.mkdir()
         (half / "model.safetensors").write_text("half")
-        saved = save(tmp_path / "mine")
+        folder = save(tmp_path / "mine")
         assert contents(tmp_path) == [
             "mine",
             "mine/config.json",
             "mine/model.safetensors",
         ]
-        assert kp.load_hugging_face(saved, from_ids=True, verbose=False)
+        assert kp.load_hugging_face(folder, from_ids=True, verbose=False)
 
     def test_links(self, save, tmp_path):
         (tmp_path / "empty").mkdir()
@@ -229,3 +420,70 @@ class TestFolder:
 
         with pytest.raises(kp.ExportError, match="Cannot write to '/proc"):
             save("/proc/mine")
+
+
+@pytest.mark.parametrize("name", ["llama", "phi3"])
+class TestAdapters:
+    """LoRA of PEFT, on projections that are one of ours, and the reverse."""
+
+    def test_of_peft(self, name, tmp_path):
+        folder = FIXTURES / "lora" / name
+        with np.load(folder / "expected.npz") as arrays:
+            ids, logits = arrays["ids"], arrays["logits"]
+        model = loaded(at(name))
+        kp.training.load_lora(model, folder)
+        near = {"rtol": 0, "atol": TOLERANCE * np.abs(logits).max()}
+        np.testing.assert_allclose(answers(model.model, ids), logits, **near)
+        assert all("lora" in x.path for x in model.model.trainable_weights)
+
+    def test_of_ours(self, name, tmp_path):
+        model = loaded(at(name))
+        kp.training.enable_lora(model.model, rank=2, alpha=5)
+        rng = np.random.default_rng(0)
+        for weight in model.model.trainable_weights:
+            weight.assign(rng.normal(0, 0.1, weight.shape))
+        kp.training.save_lora(model, tmp_path / "adapter")
+        again = loaded(at(name))
+        kp.training.load_lora(again, tmp_path / "adapter")
+        ids = np.array([[3, 4, 5, 6]])
+        expected = answers(model.model, ids)
+        near = {"rtol": 0, "atol": TOLERANCE * np.abs(expected).max()}
+        np.testing.assert_allclose(answers(again.model, ids), expected, **near)
+
+
+def test_refuses_adapters_of_other_kinds(tmp_path):
+    folder = tmp_path / "adapter"
+    shutil.copytree(FIXTURES / "lora" / "llama", folder)
+    file = folder / "adapter_config.json"
+    config = json.loads(file.read_text())
+    for keys, message in (
+        ({"peft_type": "IA3"}, "LORA"),
+        ({"use_dora": True}, "use_dora"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"bias": "all"}, "bias"),
+        ({"r": 4}, "must have shape"),
+    ):
+        file.write_text(json.dumps({**config, **keys}))
+        with pytest.raises(ValueError, match=message):
+            kp.training.load_lora(loaded(at("llama")), folder)
+    with pytest.raises(ValueError, match="must have LoRA"):
+        kp.training.save_lora(loaded(at("llama")), tmp_path / "new")
+    with pytest.raises(ValueError, match="made, which knows"):
+        kp.training.save_lora(made(BERT), tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("deberta_v2", {}, "cannot be saved: its tensor"),
+        ("dinov2", {"image_size": 28}, "loaded with image_size=28"),
+    ],
+)
+def test_refuses_what_the_checkpoint_cannot_hold(
+    name, options, message, tmp_path
+):
+    ids = {} if "image_size" in options else {"from_ids": True}
+    model = kp.load_hugging_face(at(name), verbose=False, **ids, **options)
+    with pytest.raises(ValueError, match=message):
+        saved(model, tmp_path / "new")
+    assert not list(tmp_path.iterdir())

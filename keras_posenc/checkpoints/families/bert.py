@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
     Family,
-    Parts,
     Pooler,
     name_of,
     said_sizes,
 )
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer.specs import Norm
 
@@ -126,5 +128,7 @@ class Ernie(Bert):
         super().fill_embeddings(model, parts)
         if parts.reading.tasks:  # transformers gives every token that of task 0
             table = model.input_position.embeddings
-            rows = parts.take("task", (parts.reading.tasks, table.shape[1]))
-            table.assign(table + rows[0])
+            shape = parts.reading.tasks, table.shape[1]
+            rows = parts.absorbed("task", shape, 0.0)
+            if np.any(rows[0]):
+                table.assign(table + rows[0])

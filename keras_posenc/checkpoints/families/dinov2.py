@@ -43,8 +43,8 @@ class DinoV2(ViT):
     def factors(self, block: Any, parts: Any, number: int) -> dict[str, Any]:
         shape = block.feed_forward.output_projection.bias.shape
         return {
-            f"{half}_output": parts.take(
-                f"{half}_scale", shape, number, of=None
+            f"{half}_output": parts.absorbed(
+                f"{half}_scale", shape, 1.0, number, of=None
             )
             for half in ("attention", "feed_forward")
         }

@@ -4,16 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.dinov2 import DinoV2
-from keras_posenc.checkpoints.family import (
-    ACTIVATIONS,
-    SIZES,
-    Parts,
-    said_sizes,
-)
+from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, said_sizes
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checks import check_count, check_max_wavelength
 from keras_posenc.positional.grids import GridPositions
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
@@ -103,8 +97,7 @@ class DinoV3(DinoV2):
         self.fill_patches(model, parts)
         table = model.embedding.embeddings
         count, width = table.shape
-        tokens = [parts.take("class_token", (1, 1, width), of=None)[0]]
+        tokens = [("class_token", (1, 1, width))]
         if count > 1:
-            shape = (1, count - 1, width)
-            tokens += [parts.take("register_tokens", shape, of=None)[0]]
-        table.assign(np.concatenate(tokens))
+            tokens.append(("register_tokens", (1, count - 1, width)))
+        parts.rows(table, tokens)

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.family import ACTIVATIONS
+from keras_posenc.checkpoints.family import ACTIVATIONS, name_of
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer.specs import Norm
 
@@ -56,4 +56,19 @@ class GPT2(DecoderFamily):
                 positions, skip_masked=True, name="position_embedding"
             ),
             "embeddings": "tied" if is_tied else "separate",
+        }
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        positions = getattr(model.input_position, "sequence_length", 1)
+        return {
+            "vocab_size": model.vocabulary_size,
+            "n_embd": model.d_model,
+            "n_layer": model.num_layers,
+            "n_head": model.num_heads,
+            "n_inner": model.intermediate_dim,
+            "n_positions": positions,
+            "activation_function": name_of(model.activation, "decoder"),
+            "layer_norm_epsilon": model.norm.epsilon,
+            "resid_pdrop": model.dropout,
+            "tie_word_embeddings": model.head is None,
         }

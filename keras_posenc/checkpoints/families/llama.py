@@ -6,7 +6,13 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import DecoderFamily
-from keras_posenc.checkpoints.family import ACTIVATIONS, said_sizes
+from keras_posenc.checkpoints.family import (
+    ACTIVATIONS,
+    SIZES,
+    name_of,
+    said_sizes,
+    specs_in,
+)
 from keras_posenc.checkpoints.rotary import rotary_of
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.transformer.specs import Attention, Norm
@@ -91,6 +97,28 @@ class Llama(DecoderFamily):
             "embeddings": "tied" if is_tied else "separate",
         }
 
+    def describe(self, model: Any) -> dict[str, Any]:
+        spec = specs_in({"attention": model.attention})[0]
+        base = getattr(spec.position, "max_wavelength", self.usual_base)
+        scaling = getattr(spec.position, "scaling", None) or {}
+        has_bias = model.use_bias if spec.use_bias is None else spec.use_bias
+        return {
+            **{key: getattr(model, name) for name, key in SIZES.items()},
+            self.activation_key: name_of(model.activation, "decoder"),
+            "attention_bias": has_bias,
+            "head_dim": spec.head_dim or model.d_model // model.num_heads,
+            "mlp_bias": model.use_bias,
+            "num_key_value_heads": spec.num_key_value_heads or model.num_heads,
+            "rms_norm_eps": model.norm.epsilon,
+            "rope_parameters": {
+                "rope_type": "default",
+                **scaling,
+                "rope_theta": base,
+            },
+            "rope_theta": base,
+            "tie_word_embeddings": model.head is None,
+        }
+
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
         without: set[str] = set()
         if not config.values.get("attention_bias"):
@@ -117,6 +145,12 @@ class Mistral(Llama):
         options = self.shared_options(config, False, False)
         attention = replace(options["attention"], window=window)
         return {**options, "attention": attention}
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        spec = specs_in({"attention": model.attention})[0]
+        values = super().describe(model)
+        del values["attention_bias"], values["mlp_bias"]
+        return {**values, "sliding_window": spec.window and spec.window + 1}
 
 
 class Olmo2(Llama):

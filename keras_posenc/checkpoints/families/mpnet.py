@@ -4,7 +4,7 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.roberta import Roberta
-from keras_posenc.checkpoints.family import Parts
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.positional.biases import RelativePositionBias
 
 _BUCKETS = 32
@@ -44,4 +44,4 @@ class MPNet(Roberta):
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         super().fill_embeddings(model, parts)
         table = model.attention.position.embeddings
-        table.assign(parts.take("bias", table.shape))
+        parts.assign(table, "bias", table.shape)

@@ -21,6 +21,11 @@ class Qwen2(Llama):
     def own_options(self, config: Config) -> dict[str, Any]:
         return self.windowed(config, self.shared_options(config, True, False))
 
+    def describe(self, model: Any) -> dict[str, Any]:
+        values = super().describe(model)
+        del values["attention_bias"], values["mlp_bias"]
+        return values
+
     def windowed(
         self, config: Config, options: dict[str, Any]
     ) -> dict[str, Any]:
@@ -63,3 +68,8 @@ class Qwen3(Qwen2):
         attention = config.expect("attention_bias", False, True)
         options = self.shared_options(config, attention, attention)
         return self.windowed(config, options)
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        values = Llama.describe(self, model)
+        del values["mlp_bias"]
+        return values

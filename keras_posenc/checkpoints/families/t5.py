@@ -4,7 +4,8 @@ from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
-from keras_posenc.checkpoints.family import ACTIVATIONS, Parts
+from keras_posenc.checkpoints.family import ACTIVATIONS
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.positional.biases import RelativePositionBias
 from keras_posenc.text.files import shown
 from keras_posenc.transformer.specs import Attention, Norm
@@ -130,7 +131,7 @@ class T5(EncoderDecoder):
         super().fill_stack(stack, position, norm, parts)
         # All blocks have the bias that the first one stores.
         table = stack.attention.position.embeddings
-        table.assign(parts.take("bias", table.shape))
+        parts.assign(table, "bias", table.shape)
 
 
 class MT5(T5):

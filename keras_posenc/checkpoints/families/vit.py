@@ -10,9 +10,9 @@ from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
     Family,
-    Parts,
     said_sizes,
 )
+from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.transformer.specs import Norm
 from keras_posenc.transformer.vision_transformer_model import (
     VisionTransformerModel,
@@ -82,9 +82,9 @@ class ViT(Family):
         """Fills the projection of patches; returns their size and width."""
         projection = model.embedding.projection
         *window, channels, width = projection.kernel.shape
-        kernel = parts.take("patches", (width, channels, *window))
-        projection.kernel.assign(kernel.transpose(2, 3, 1, 0))
-        projection.bias.assign(parts.take("patches", (width,), of="bias"))
+        shape = (width, channels, *window)
+        parts.assign(projection.kernel, "patches", shape, axes=(2, 3, 1, 0))
+        parts.assign(projection.bias, "patches", (width,), of="bias")
         return window[0], width
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
@@ -92,16 +92,21 @@ class ViT(Family):
         size, width = self.fill_patches(model, parts)
         first = len(self.class_tokens)
         grid = parts.reading.options["image_size"] // size
-        rows = parts.take("position", (1, first + grid**2, width), of=None)[0]
         tokens = [
-            row + parts.take(part, (1, 1, width), of=None)[0, 0]
-            for row, part in zip(rows, self.class_tokens, strict=False)
+            parts.absorbed(part, (1, 1, width), 0.0, of=None)[0, 0]
+            for part in self.class_tokens
         ]
-        patches = resized(
-            rows[first:].reshape(grid, grid, width),
-            *(side // size for side in model.image_size),
-        )
-        table.assign(np.concatenate([tokens, patches.reshape(-1, width)]))
+
+        def of_size(rows: np.ndarray) -> np.ndarray:
+            patches = resized(
+                rows[0, first:].reshape(grid, grid, width),
+                *(side // size for side in model.image_size),
+            )
+            before = rows[0, :first] + np.stack(tokens)
+            return np.concatenate([before, patches.reshape(-1, width)])
+
+        shape = 1, first + grid**2, width
+        parts.assign(table, "position", shape, of=None, change=of_size)
 
 
 # Keys's parameter, as in PyTorch and OpenCV: how far values overshoot.

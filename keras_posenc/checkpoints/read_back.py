@@ -1,0 +1,190 @@
+"""Loads a saved folder in another process, and compares the outputs."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_posenc.checkpoints.folder import MODULES
+from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
+from keras_posenc.checkpoints.pretrained_model import PretrainedModel
+from keras_posenc.export.errors import ExportError
+from keras_posenc.publish import working_folder
+from keras_posenc.transformer.transformer import Transformer
+
+_TEXTS = (
+    "A short text.",
+    "Another one, longer: 12 words, or so, and \u00c9T\u00c9!",
+)
+# Relative to the largest number of an output: of sums of some 10,000 float32
+# products, and of weights that a factor changed by their last bit.
+_TOLERANCE = {"float32": 1e-5}
+_ROUGH = 2e-2  # of dtypes with fewer bits
+_SECONDS = 3600
+
+
+def read_back(model: Any, folder: Path, options: Mapping[str, Any]) -> str:
+    """Returns who loaded the folder, and how far its outputs differ.
+
+    `options` are arguments of `load_hugging_face`.
+
+    Raises:
+        ExportError: Outputs differ, or the folder cannot be loaded.
+    """
+    inputs = _inputs(model)
+    dtype = keras.dtype_policies.get(options.get("dtype", "float32"))
+    most = _TOLERANCE.get(dtype.compute_dtype, _ROUGH)
+    ours = [sys.executable, "-m", __name__, json.dumps(dict(options))]
+    told = [_compare("keras_posenc", ours, folder, inputs, _whole(model), most)]
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    if all(map(importlib.util.find_spec, ("torch", "transformers"))) and (
+        "auto_map" not in config
+    ):
+        for kind, inputs, outputs in _for_peers(model, folder):
+            theirs = [
+                sys.executable,
+                "-P",
+                str(Path(__file__).with_name("peers.py")),
+            ]
+            command = [*theirs, kind]
+            told.append(_compare(kind, command, folder, inputs, outputs, most))
+    return ", ".join(told)
+
+
+def _compare(
+    who: str,
+    command: list[str],
+    folder: Path,
+    inputs: Mapping[str, np.ndarray],
+    outputs: np.ndarray,
+    most: float,
+) -> str:
+    with working_folder() as work:
+        named: dict[str, Any] = dict(inputs)
+        np.savez(work / "inputs.npz", **named)
+        answer = work / "outputs.npy"
+        process = subprocess.run(
+            [*command, str(folder), str(work / "inputs.npz"), str(answer)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        if process.returncode:
+            last = process.stderr.strip().splitlines()[-1:] or ["no message"]
+            raise ExportError(
+                f"The folder is not written: {who} cannot load it: {last[0]}"
+            )
+        found = np.load(answer)
+    largest = np.abs(outputs).max(initial=0)
+    apart = np.inf
+    if found.shape == outputs.shape:
+        apart = np.abs(found - outputs).max(initial=0)
+    if not apart <= most * largest:
+        raise ExportError(
+            f"The folder is not written: what {who} loads from it has outputs "
+            f"of shape {found.shape} that differ by up to {apart:.2g}; the "
+            f"model's, of shape {outputs.shape}, are up to {largest:.2g}. The "
+            "layers of the model are not those that were loaded"
+        )
+    return f"{who}, largest difference {apart / max(largest, 1e-30):.1e}"
+
+
+def _whole(model: Any) -> np.ndarray:
+    """Returns what a model makes of `_inputs`."""
+    return answers(model, _inputs(model))
+
+
+def answers(model: Any, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns the outputs of a model; of a generator those of one step."""
+    model = model.model if isinstance(model, PretrainedGenerator) else model
+    values = [keras.ops.convert_to_tensor(each) for each in inputs.values()]
+    if len(values) == 1:
+        outputs = model(values[0])
+    else:
+        outputs = model(dict(zip(("source", "target"), values, strict=True)))
+    return np.asarray(keras.ops.convert_to_numpy(outputs), "float32")
+
+
+def _inputs(model: Any) -> dict[str, np.ndarray]:
+    """Returns inputs of any kind of model, by the names that peers have."""
+    if not isinstance(model, PretrainedModel):
+        return _ids(getattr(model, "model", model), model)
+    (of,) = model.inputs
+    if of.dtype != "string":
+        return _ids(model.encoder, model)
+    texts = np.array(_TEXTS)
+    is_pair = len(of.shape) == 2
+    return {"texts": np.stack([texts, texts[::-1]], 1) if is_pair else texts}
+
+
+def _ids(core: Any, model: Any) -> dict[str, np.ndarray]:
+    """Returns ids without special ones, or images, for an encoder or both."""
+    rng = np.random.default_rng(0)
+    if hasattr(core, "patch_size"):
+        size = core.image_size or (2 * core.patch_size,) * 2
+        shape = (2, *size, core.num_channels)
+        return {"pixel_values": rng.random(shape, "float32")}
+    config = getattr(model, "checkpoint", {}).get("config", {})
+    special = [x for key, x in config.items() if key.endswith("_token_id")]
+    special += [core.pad_id, getattr(core, "separator_id", None)]
+    last = config.get("eos_token_id")
+    longest = getattr(core.input_position, "sequence_length", None) or 12
+
+    def drawn(size: int) -> np.ndarray:
+        known = [x for x in range(size) if x not in special]
+        return rng.choice(known, (2, min(longest, 12))).astype("int32")
+
+    ids = drawn(core.vocabulary_size)
+    if isinstance(last, int) and hasattr(core, "transformer"):
+        ids[:, -1] = last  # whose output is classified
+    found = {"input_ids": ids}
+    if isinstance(core, Transformer):
+        found["decoder_input_ids"] = drawn(core.target_vocabulary_size)
+    return found
+
+
+def _for_peers(
+    model: Any, folder: Path
+) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray]]:
+    """Yields a peer, its inputs, and our outputs."""
+    if not isinstance(model, PretrainedModel):
+        yield "transformers", _inputs(model), _whole(model)
+        return
+    if (folder / MODULES).exists() and model.labels is None:
+        of_texts = model.inputs[0].dtype == "string"
+        if of_texts and importlib.util.find_spec("sentence_transformers"):
+            yield "sentence_transformers", _inputs(model), _whole(model)
+        return
+    core, after = model.encoder, model.layers
+    after = [*after[after.index(core) + 1 :]]
+    if after and isinstance(after[-1], keras.layers.Activation):
+        after = after[:-1]  # peers return logits
+    inputs = _ids(core, model)
+    (x,) = map(keras.ops.convert_to_tensor, inputs.values())
+    for layer in (core, *after):
+        x = layer(x)
+    x = np.asarray(keras.ops.convert_to_numpy(x), "float32")
+    if "pixel_values" in inputs:
+        channels_first = inputs["pixel_values"].transpose(0, 3, 1, 2)
+        inputs = {"pixel_values": channels_first}
+    yield "transformers", inputs, x
+
+
+def _main(options: str, folder: str, inputs: str, answer: str) -> None:
+    from keras_posenc.checkpoints.hugging_face import load_hugging_face
+
+    model = load_hugging_face(folder, verbose=False, **json.loads(options))
+    with np.load(inputs) as arrays:
+        np.save(answer, answers(model, dict(arrays)))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,305 @@
+"""LoRA adapters in the folders of Hugging Face's library PEFT."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.parts import Parts, array_of, sizes_of
+from keras_posenc.checkpoints.saving import core_of, parts_of
+from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.writing import write_json, write_tensors
+from keras_posenc.progress import printable_errors
+from keras_posenc.publish import (
+    check_free,
+    publish,
+    staging_in,
+    working_folder,
+    writing_to,
+)
+from keras_posenc.training.lora import forget_traces
+
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_WITHOUT = """
+    layer_replication layers_to_transform lora_bias modules_to_save
+    target_parameters trainable_token_indices use_bdlora use_dora use_qalora
+"""
+
+
+class _Part(NamedTuple):
+    """What a layer and a projection of the checkpoint have in common."""
+
+    name: str
+    ours: slice  # of the layer's columns
+    theirs: slice  # of the rows of the checkpoint's tensor
+    rows: int  # of that tensor
+    factor: Any  # of its outputs
+
+
+class _Adapted(Parts):
+    """Which projections of the checkpoint each layer has; loads nothing."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.layers: dict[Any, list[_Part]] = {}
+
+    def side(self, name: str, reading: Any) -> Any:
+        found = super().side(name, reading)
+        found.layers = self.layers
+        return found
+
+    def dense(
+        self,
+        layer: Any,
+        parts: Sequence[str],
+        number: int | None = None,
+        heads: tuple[int, int] | None = None,
+        factors: Mapping[str, Any] | None = None,
+    ) -> None:
+        ends = np.cumsum([0, *sizes_of(layer, len(parts), heads)]).tolist()
+        self.layers[layer] = [
+            _Part(
+                self.name(part, number),
+                slice(first, end),
+                slice(0, end - first),
+                end - first,
+                (factors or {}).get(part),
+            )
+            for part, first, end in zip(parts, ends, ends[1:], strict=False)
+        ]
+
+    def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
+        units = layers[0].kernel.shape[1]
+        name, rows = self.name(part, number), len(layers) * units
+        for place, layer in enumerate(layers):
+            theirs = slice(place * units, (place + 1) * units)
+            whole = slice(0, units)
+            self.layers[layer] = [_Part(name, whole, theirs, rows, None)]
+
+    def logits(self, model: Any, part: str, scale: float) -> None:
+        if model.head is not None:
+            rows = model.head.kernel.shape[1]
+            all_of = slice(0, rows)
+            self.layers[model.head] = [_Part(part, all_of, all_of, rows, None)]
+
+    def absorbed(self, part: str, *given: Any, **others: Any) -> Any:
+        raise ValueError(
+            f"Adapters of {type(self.family).__name__} are not supported: the "
+            f"tensor '{self.name(part)}' is a factor of its projections"
+        )
+
+    def take(self, *given: Any, **others: Any) -> Any:
+        raise ValueError(
+            f"Adapters of {type(self.family).__name__} are not supported"
+        )
+
+    def _nothing(self, *given: Any, **others: Any) -> float:
+        return 0.0
+
+    assign: Any = _nothing
+    rows: Any = _nothing
+    table: Any = _nothing
+    norm: Any = _nothing
+    first_type: Any = _nothing
+
+
+def _layers_of(model: Any) -> tuple[dict[Any, list[_Part]], _Adapted]:
+    kept = getattr(model, "checkpoint", None)
+    if not kept:
+        raise ValueError(
+            "`model` must be one that `load_hugging_face` made, which knows "
+            "the names of its checkpoint. Received: model of type "
+            f"{type(model).__name__}"
+        )
+    with working_folder() as folder:
+        parts = parts_of(kept, folder, _Adapted)
+    parts.family.match(core_of(model), parts)
+    return parts.layers, parts
+
+
+def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
+    """Writes the LoRA of a loaded model as an adapter that PEFT loads.
+
+    The adapter alone, of a few MB: `peft.PeftModel.from_pretrained` adds it to
+    the checkpoint that the model was loaded from. `save_hugging_face` writes
+    the whole model, with LoRA merged into it.
+
+    Args:
+        model: What `load_hugging_face` returned and `enable_lora` changed.
+        folder: A folder that does not exist or is empty. It appears complete
+            or not at all.
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        ExportError: The folder cannot be written to, or the disk is full.
+        FileExistsError: The folder is not empty.
+        ValueError: The model was not loaded from a checkpoint or has no LoRA.
+
+    Example:
+        >>> import keras_posenc as kp
+        >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
+        >>> kp.training.enable_lora(model.model, rank=8)  # doctest: +SKIP
+        >>> kp.training.save_lora(model, "adapter")  # doctest: +SKIP
+
+    References:
+        - [PEFT, the checkpoint format](https://huggingface.co/docs/peft/developer_guides/checkpoint)
+    """
+    path = Path(folder).expanduser()
+    check_free(path)
+    layers, parts = _layers_of(model)
+    found = {x: of for x, of in layers.items() if x.lora_enabled}
+    if not found:
+        raise ValueError(
+            "`model` must have LoRA: call kp.training.enable_lora on its "
+            "`model` or `encoder`, and train it"
+        )
+    projections: dict[str, list[tuple[_Part, Any]]] = {}
+    ranks, alphas = set(), set()
+    for layer, its in found.items():
+        for part in its:
+            projections.setdefault(part.name, []).append((part, layer))
+        ranks.add(layer.lora_rank)
+        alphas.add(layer.lora_alpha)
+    (rank, *_), (alpha, *_) = ranks, alphas
+    config: dict[str, Any] = {
+        "peft_type": "LORA",
+        "task_type": _task_of(model),
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": parts.family.has_our_kernels,
+        "target_modules": sorted({x.rpartition(".")[2] for x in projections}),
+        "rank_pattern": {},
+        "alpha_pattern": {},
+        "base_model_name_or_path": model.origin.get("name", ""),
+        "inference_mode": True,
+    }
+    tensors: dict[str, np.ndarray] = {}
+    for name, both in projections.items():
+        downs = [array_of(layer.lora_kernel_a).T for _, layer in both]
+        down, place = np.concatenate(downs), 0
+        up = np.zeros((both[0][0].rows, len(down)), "float32")
+        for part, layer in both:
+            ours = array_of(layer.lora_kernel_b)[:, part.ours].T
+            if part.factor is not None:
+                ours = (ours.T / part.factor).T
+            up[part.theirs, place : place + rank] = ours
+            place += rank
+        if len(down) != rank:  # two of ours are one there
+            config["rank_pattern"][name] = len(down)
+            config["alpha_pattern"][name] = alpha * len(down) / rank
+        at = f"{_PREFIX}{name}.lora_"
+        tensors |= {f"{at}A.weight": down, f"{at}B.weight": up}
+    target = path.resolve()
+    with staging_in(target.parent) as staged, writing_to(target.parent):
+        staged.mkdir()
+        write_json(staged / _CONFIG, config)
+        contiguous = {
+            name: np.ascontiguousarray(values)
+            for name, values in tensors.items()
+        }
+        write_tensors(staged, contiguous, _WEIGHTS)
+        publish(staged, target)
+    return path
+
+
+def _task_of(model: Any) -> str:
+    core = core_of(model)
+    if model is core or getattr(model, "labels", None) is not None:
+        return "SEQ_CLS"
+    if hasattr(core, "target_embedding"):
+        return "SEQ_2_SEQ_LM"
+    return "CAUSAL_LM" if hasattr(core, "head") else "FEATURE_EXTRACTION"
+
+
+@printable_errors()
+def load_lora(model: Any, folder: str | os.PathLike[str]) -> None:
+    """Adds an adapter of PEFT to a loaded model, to be used or trained.
+
+    Afterwards the model is as `enable_lora` leaves one: its projections have
+    the adapter, and all other weights are frozen. The rank of our joined
+    projections of queries, keys and values is the sum of theirs.
+
+    Args:
+        model: What `load_hugging_face` returned, without LoRA.
+        folder: A folder with `adapter_config.json` and
+            `adapter_model.safetensors`.
+
+    Raises:
+        FileNotFoundError: The folder, or a file of it, is missing.
+        ValueError: The model was not loaded from a checkpoint; the adapter is
+            not LoRA's, or is of another model; or it changes what LoRA here
+            does not have, such as embeddings or biases.
+
+    Example:
+        >>> import keras_posenc as kp
+        >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
+        >>> kp.training.load_lora(model, "adapter")  # doctest: +SKIP
+
+    References:
+        - [PEFT, the checkpoint format](https://huggingface.co/docs/peft/developer_guides/checkpoint)
+    """
+    opened = Folder(folder)
+    config = Config(opened.mapping(_CONFIG), opened.path / _CONFIG)
+    config.require("peft_type", "LORA")
+    # Other kinds of adapters.
+    for key in _WITHOUT.split():
+        config.expect(key, None, False)
+    config.expect("bias", "none")
+    rank = config.size("r")
+    alpha = config.positive("lora_alpha", 8.0)
+    ranks = config.take("rank_pattern", {}, dict)
+    alphas = config.take("alpha_pattern", {}, dict)
+    root = config.expect("use_rslora", False, True)
+    tensors = Tensors(opened, _WEIGHTS)
+    layers, _ = _layers_of(model)
+    taken: dict[str, Any] = {}
+    for layer, its in layers.items():
+        for name, _, _, rows, _ in its:
+            at = f"{_PREFIX}{name}.lora_"
+            if f"{at}A.weight" not in tensors or name in taken:
+                continue
+            r = _matching(ranks, name, rank)
+            scale = _matching(alphas, name, alpha) / (r**0.5 if root else r)
+            down = tensors.take(f"{at}A.weight", (r, layer.kernel.shape[0]))
+            up = tensors.take(f"{at}B.weight", (rows, r))
+            taken[name] = down, up * scale
+    tensors.finish([])
+    if not taken:
+        raise ValueError(f"'{opened.path}' has no adapter of this model")
+    weights = core_of(model).weights
+    for layer, its in layers.items():
+        parts = [part for part in its if part.name in taken]
+        if not parts:
+            continue
+        a = np.concatenate([taken[part.name][0] for part in parts]).T
+        b = np.zeros((a.shape[1], layer.kernel.shape[1]), "float32")
+        place = 0
+        for part in parts:
+            up = taken[part.name][1].T[:, part.theirs]
+            if part.factor is not None:
+                up = up * part.factor
+            b[place : place + len(up), part.ours] = up
+            place += len(up)
+        layer.enable_lora(a.shape[1], lora_alpha=a.shape[1])
+        layer.lora_kernel_a.assign(a)
+        layer.lora_kernel_b.assign(b)
+    for weight in weights:
+        weight.trainable = False
+    forget_traces(model)
+
+
+def _matching(pattern: Mapping[str, Any], name: str, usual: Any) -> Any:
+    """Returns the value of the module that a key of a pattern names."""
+    for key, value in pattern.items():
+        if name == key or name.endswith(f".{key}"):
+            return value
+    return usual
