@@ -27,11 +27,9 @@ def forbid(*names: str) -> None:
 
 
 def limit(limits: Mapping[str, int]) -> None:
-    """Limits what this process may use from now on.
+    """Limits seconds of `CPU`, and bytes of `DATA` and of a file (`FSIZE`).
 
-    Args:
-        limits: Seconds of `CPU`, bytes of `DATA`, and bytes of a file `FSIZE`.
-            What is not named has no limit.
+    They count from now on; what is not named has no limit.
     """
     try:
         import resource
@@ -53,10 +51,7 @@ def limit(limits: Mapping[str, int]) -> None:
 
 
 def memory(name: str) -> int:
-    """Returns bytes of this process's memory, by Linux's name for them.
-
-    On other systems it returns 0.
-    """
+    """Returns bytes of this process's memory, by Linux's name; 0 elsewhere."""
     try:
         with open("/proc/self/status") as file:
             found = [x.split()[1] for x in file if x.startswith(f"{name}:")]
@@ -66,22 +61,7 @@ def memory(name: str) -> int:
 
 
 def obey(name: str) -> NoReturn:
-    """Calls the functions of a module that requests name.
-
-    After an error it kills the process: TensorFlow takes most of a second to
-    exit.
-    """
-    try:
-        _obey(name)
-    except BaseException as error:
-        # Python's own hook, which needs little memory.
-        sys.excepthook(type(error), error, error.__traceback__)
-    finally:
-        sys.stderr.flush()
-        os._exit(1)
-
-
-def _obey(name: str) -> NoReturn:
+    """Calls the functions of a module that requests name."""
     global _responses
     _responses = os.fdopen(os.dup(1), "w")
     # Prints of modules and native code go to standard error.
@@ -95,13 +75,20 @@ def _obey(name: str) -> NoReturn:
         os._exit(1)  # the caller has ended
 
     threading.Thread(target=listen, daemon=True).start()
-    module = importlib.import_module(name)
-    while True:
-        function, arguments, limits = json.loads(requests.get())
-        limit(limits)
-        response = getattr(module, function)(*arguments)
-        if function != "prepare":
-            respond(response)
+    try:
+        module = importlib.import_module(name)
+        while True:
+            function, arguments, limits = json.loads(requests.get())
+            limit(limits)
+            response = getattr(module, function)(*arguments)
+            if function != "prepare":
+                respond(response)
+    except BaseException as error:
+        # Python's own hook, which needs little memory.
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        sys.stderr.flush()
+        os._exit(1)  # TensorFlow would take most of a second
 
 
 def respond(response: Any) -> None:

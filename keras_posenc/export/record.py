@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
 from keras_posenc.export.regular_files import open_regular, read_regular
+from keras_posenc.progress import printable
 from keras_posenc.publish import publish_file, staging_in, writing_to
 from keras_posenc_worker import cases
 
@@ -155,7 +156,7 @@ def check_record(
     try:
         record = verified_record(exported, found)
         if signature not in record["signatures"]:
-            verified = ", ".join(map(_shown, record["signatures"])) or "none"
+            verified = ", ".join(map(printable, record["signatures"])) or "none"
             raise ValueError(
                 f"Signature '{signature}' of '{exported}' was not verified; "
                 f"verified: {verified}. Verify all signatures that you use at "
@@ -175,28 +176,21 @@ def changed_files(
     """Returns the names of files that differ from those of a record."""
     known = record["files"]
     return sorted(
-        _shown(name)
+        printable(name)
         for name in {*known, *found}
         if known.get(name) != found.get(name)
     )
-
-
-def _shown(name: str) -> str:
-    """Returns a name from a file without control characters."""
-    return name if name.isprintable() else ascii(name)
 
 
 def read_record(exported: Path) -> dict[str, Any] | None:
     """Returns the record of an exported model, or None if there is none."""
     path = record_path(exported)
     try:
-        record = cases.unpack(read_regular(path, cases.MOST_BYTES))
-        cases.check(record)
+        return cases.unpack(read_regular(path, cases.MOST_BYTES))
     except FileNotFoundError:
         return None
-    except (MemoryError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"the record '{path}' cannot be used: {reason}"
         ) from error
-    return record

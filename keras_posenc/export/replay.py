@@ -218,12 +218,13 @@ def _record(path: Path) -> dict[str, Any]:
 
 def _never_compared(cases: Cases) -> list[str]:
     """Returns the outputs that no case compares."""
-    both: tuple[dict[str, None], dict[str, None]] = {}, {}
-    for found, part in zip(both, ("not_compared", "outputs"), strict=True):
-        for case in cases:
-            for name in case[part]:
-                found[f"{case['signature']}/{name}"] = None
-    return [name for name in both[0] if name not in both[1]]
+
+    def names(part: str) -> dict[str, None]:
+        pairs = [(case["signature"], x) for case in cases for x in case[part]]
+        return dict.fromkeys(map("/".join, pairs))
+
+    known = names("outputs")
+    return [name for name in names("not_compared") if name not in known]
 
 
 def _installed(

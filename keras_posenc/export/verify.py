@@ -148,15 +148,30 @@ def verify_export(  # noqa: D417
             f"Received: runtimes={runtimes!r:.60}"
         )
     require_tensorflow_backend("verify_export")
-    from keras_posenc.export.verify_with_model import verify_with_model
+    from keras_posenc.export import pipeline
+    from keras_posenc.export.formats.litert import LiteRT
+    from keras_posenc.export.formats.mediapipe import check_no_labels
+    from keras_posenc.export.formats.onnx import Onnx
+    from keras_posenc.export.formats.saved_model import SavedModel
+    from keras_posenc.export.versions import check_no_pattern
 
     check_model(model)
     path, kind = locate(path)
-    return verify_with_model(
-        path,
-        kind,
-        model,
-        allow_operators=allow_operators,
-        verbose=verbose,
+    if kind == "litertlm":
+        raise ValueError(
+            f"'{path}' is a LiteRT-LM package, which is verified by its cases: "
+            "leave the model out. To compare it with a model, export that again"
+        )
+    options = {
+        "given": needing.pop("signatures"),
+        "allow_operators": allow_operators,
+        "verbose": verbose,
         **needing,
-    )
+    }
+    if kind == "saved_model":
+        check_no_pattern(path)
+        return pipeline.verify(model, SavedModel(**options), path)
+    if kind == "litert":
+        return pipeline.verify(model, LiteRT(**options), path)
+    check_no_labels(options.pop("labels"), path)
+    return pipeline.verify(model, Onnx(**options), path)

@@ -35,16 +35,13 @@ def publish_version(
         try:
             check_free(base_path, number)
             publish(staged, target)
-        except OSError:
-            # Another export has taken the number meanwhile.
-            if not target.exists():
-                with writing_to(base_path):
-                    raise
-            if version is None:
+            break
+        except OSError:  # another export may have taken the number meanwhile
+            if version is None and target.exists():
                 continue
             check_free(base_path, number)
-            raise
-        break
+            with writing_to(base_path):
+                raise
     if keep is not None:
         kept = {number, *sorted({number, *earlier})[-keep:], *earlier[-1:]}
         for old in earlier:

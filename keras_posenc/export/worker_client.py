@@ -7,7 +7,6 @@ A worker calls functions of one module, usually of `keras_posenc_worker`.
 import atexit
 import contextlib
 import dataclasses
-import io
 import json
 import os
 import re
@@ -25,6 +24,7 @@ import keras_posenc_worker
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import codec, run
+from keras_posenc_worker.process import memory
 from keras_posenc_worker.runtimes import op_libraries
 
 MIB = 2**20
@@ -84,31 +84,12 @@ def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
     `size` and `data` are bytes of the file and of all inputs and outputs,
     `seconds` the model's own processor time for these inputs.
     """
-    memory = 4096 * MIB + 24 * size + 64 * data + 2 * _peak_memory()
     return Limits(
-        memory=min(memory, _physical_memory() or memory),
+        memory=4096 * MIB + 24 * size + 64 * data + 2 * memory("VmHWM"),
         seconds=round(60 + 10 * seconds + size / MIB),
         file=4096 * MIB + 4 * data,
         timeout=_LONGEST,
     )
-
-
-def _peak_memory() -> int:
-    """Returns the most memory that this process had; 0 if that is unknown."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _physical_memory() -> int:
-    """Returns this machine's memory in bytes; 0 if that is unknown."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # Windows
-        return 0
 
 
 class WorkerError(Exception):
@@ -134,7 +115,6 @@ class Worker:
         self._errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "keras_posenc_worker", module],
-            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -145,10 +125,6 @@ class Worker:
             start_new_session=True,
         )
         self.uses = 0
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.input = self.process.stdin
-        self._output = io.BufferedReader(self.process.stdout)  # type: ignore[type-var]
 
     def __enter__(self) -> Self:
         return self
@@ -165,10 +141,10 @@ class Worker:
         argument comes from an exported file.
         """
         request = [function, arguments, limits.by_name() if limits else {}]
-        line = json.dumps(request).encode() + b"\n"
+        assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has ended
-            while line:  # a signal may cut a write short
-                line = line[self.input.write(line) :]
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
 
     def run(self, *arguments: Any, limits: Limits) -> Any:
         """Calls the module's `main`, and returns its return value.
@@ -200,7 +176,8 @@ class Worker:
     def response(self, limits: Limits | None = None) -> Any:
         """Waits for the next response."""
         most = -1 if limits is None else limits.file
-        line = self._output.readline(most)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline(most)
         if line.endswith(b"\n"):
             return json.loads(line)
         if len(line) == most:
@@ -217,7 +194,8 @@ class Worker:
 
     def end(self) -> None:
         """Kills the worker, once no thread waits for it; closes its files."""
-        with self._errors, self._output, self.process:
+        # A request that it did not read would be written again.
+        with contextlib.suppress(OSError), self._errors, self.process:
             self.kill()
 
     def _error(self, status: int, limits: Limits | None) -> WorkerError:
@@ -267,14 +245,14 @@ def _worker_path() -> dict[str, str]:
 
 # ---- Workers of several calls, for modules that import TensorFlow in seconds
 
-_spares: dict[tuple[str, ...], Worker] = {}
+_spares: dict[tuple[Any, ...], Worker] = {}
 
 
 def keep_spare(module: str, *prepare: str) -> None:
     """Starts a worker that calls `prepare`, for the next `spare_worker`."""
-    if (module, *prepare) not in _spares:
-        with contextlib.suppress(OSError):  # who needs it raises it again
-            _keep(_start(module, prepare), (module, *prepare))
+    key = (os.getpid(), module, *prepare)  # a fork leaves those of its parent
+    if key not in _spares:
+        _keep(key, _start(module, prepare))
 
 
 @contextlib.contextmanager
@@ -287,22 +265,18 @@ def spare_worker(
     started with, unless this one raises an error, or is for a file that this
     process has not written: that shares a worker with no other.
     """
-    key = (module, *prepare)
-    worker = _spares.pop(key, None)
-    if worker is not None and (
-        worker.process.poll() is not None or (worker.uses and not is_own)
-    ):
+    key = (os.getpid(), module, *prepare)
+    worker = _spares.pop(key, None) or _start(module, prepare)
+    if worker.process.poll() is not None or (worker.uses and not is_own):
         worker.end()
-        worker = None
-    if worker is None:
         worker = _start(module, prepare)
     try:
         yield worker
-        worker.uses += 1 if is_own else _MOST_USES
     except BaseException:
         worker.end()
         raise
-    _keep(worker, key)
+    worker.uses += 1 if is_own else _MOST_USES
+    _keep(key, worker)
 
 
 def _start(module: str, prepare: Sequence[str]) -> Worker:
@@ -311,7 +285,7 @@ def _start(module: str, prepare: Sequence[str]) -> Worker:
     return worker
 
 
-def _keep(worker: Worker, key: tuple[str, ...]) -> None:
+def _keep(key: tuple[Any, ...], worker: Worker) -> None:
     """Keeps a worker, unless it is worn out or another thread has kept one."""
     if (
         worker.uses >= _MOST_USES
@@ -322,20 +296,9 @@ def _keep(worker: Worker, key: tuple[str, ...]) -> None:
 
 @atexit.register
 def end_spares() -> None:
-    """Ends the workers that wait for a call."""
-    while _spares:
-        _spares.popitem()[1].end()
-
-
-def _leave_spares() -> None:
-    """Leaves the workers of a fork's parent to the parent, and ends with it."""
-    for worker in _spares.values():
-        worker.input.close()
-    _spares.clear()
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_leave_spares)
+    """Ends the workers that wait for a call of this process."""
+    for key in [key for key in _spares if key[0] == os.getpid()]:
+        _spares.pop(key).end()
 
 
 # ---- Exported models in a worker
@@ -351,29 +314,27 @@ def run_model(
     times: int = _TIMES,
 ) -> dict[str, Any]:
     """Runs an exported model in a worker."""
+    request = {
+        "kind": kind,
+        "exported": str(exported.resolve()),
+        "times": times,
+        "cases": cases,
+    }
     with working_folder() as folder, writing_to(folder.parent):
-        request = {
-            "kind": kind,
-            "exported": str(exported.resolve()),
-            "times": times,
-            "cases": cases,
-        }
-        codec.write(folder, "request", request)
+        codec.write(folder / run.REQUEST, request)
+        kept: contextlib.AbstractContextManager[Worker] = (
+            spare_worker(run.__name__, kind, is_own=is_own)
+            if kind == "saved_model"  # TensorFlow is imported in seconds
+            else Worker(run.__name__)
+        )
         try:
-            started: contextlib.AbstractContextManager[Worker] = (
-                spare_worker(run.__name__, kind, is_own=is_own)
-                if kind == "saved_model"  # TensorFlow is imported in seconds
-                else Worker(run.__name__)
-            )
-            with started as worker:
+            with kept as worker:
                 worker.run(str(folder), limits=limits)
-            if not (folder / "response.json").exists():
-                raise WorkerError("failed (without a response)")
         except WorkerError as error:
             raise ExportVerificationError(
                 f"The runtime {error} while it ran '{exported}'"
             ) from error
-        response: dict[str, Any] = codec.read(folder, "response")
+        response: dict[str, Any] = codec.read(folder / run.RESPONSE)
     if "error" not in response:
         return response
     _, _, reason = response["error"].partition(": ")

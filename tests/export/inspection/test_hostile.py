@@ -128,76 +128,35 @@ def saved_model_of(tmp_path, call):
     return tmp_path / "1"
 
 
-# Given the file that is not to appear, and one that nobody writes to: one that
-# is not on the list of what is allowed, and those that are in some places.
-UNSAFE = {
-    "WriteFile": lambda out, _: tf.io.write_file(str(out), "written"),
-    "PrintV2": lambda out, _: tf.print("x", output_stream=f"file://{out}"),
-    "SaveV2": lambda out, _: tf.raw_ops.SaveV2(
-        prefix=str(out),
-        tensor_names=["x"],
-        shape_and_slices=[""],
-        tensors=[1.0],
-    ),
-    "InitializeTableFromTextFileV2": lambda _, pipe: (
-        tf.raw_ops.InitializeTableFromTextFileV2(
-            table_handle=tf.raw_ops.HashTableV2(
-                key_dtype=tf.string, value_dtype=tf.int64
-            ),
-            filename=str(pipe),
-            key_index=-2,
-            value_index=-1,
-        )
-    ),
-}
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("operator", UNSAFE)
+@pytest.mark.parametrize("operator", ["WriteFile", "PrintV2"])
 def test_graph_that_does_more_than_compute_is_not_run(
     model, tmp_path, operator
 ):
-    out, pipe = tmp_path / "out", tmp_path / "pipe"
-    os.mkfifo(pipe)
-    path = saved_model_of(tmp_path, lambda: UNSAFE[operator](out, pipe))
+    out = tmp_path / "out"
+    path = saved_model_of(
+        tmp_path,
+        {
+            "WriteFile": lambda: tf.io.write_file(str(out), "written"),
+            "PrintV2": lambda: tf.print("x", output_stream=f"file://{out}"),
+        }[operator],
+    )
     found = kp.inspect_export(path)
-    assert operator in found.unsafe_operators
+    assert found.unsafe_operators == [operator]
     assert f"UNSAFE, signatures: {', '.join(found.signatures)}" in str(found)
     assert operator in str(found).splitlines()[1]
     with pytest.raises(
-        kp.ExportVerificationError, match=f"has the operators .*{operator}"
+        kp.ExportVerificationError, match=f"has the operators {operator}"
     ):
         kp.verify_export(path, model)
     assert not out.exists()
 
 
-@pytest.fixture(scope="module")
-def printing(tmp_path_factory):
-    """A LiteRT file with an operator of TensorFlow's that writes to a file."""
-
-    def call(x):
-        with tf.control_dependencies(
-            [tf.print("x", output_stream="file:///dev/null")]
-        ):
-            return tf.identity(x)
-
-    function = tf.function(
-        call, input_signature=[tf.TensorSpec((None, 3), "float32", name="x")]
-    )
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [function.get_concrete_function()], function
-    )
-    converter.target_spec.supported_ops = [
-        tf.lite.OpsSet.TFLITE_BUILTINS,
-        tf.lite.OpsSet.SELECT_TF_OPS,
-    ]
-    path = tmp_path_factory.mktemp("printing") / "model.tflite"
-    path.write_bytes(converter.convert())
-    return path
-
-
-def test_litert_file_that_writes_to_a_file(printing):
-    assert kp.inspect_export(printing).unsafe_operators == ["FlexPrintV2"]
+def test_litert_file_with_an_operator_of_tensorflow(litert, tmp_path):
+    content = unpack(litert.path.read_bytes())
+    content.operatorCodes[0].customCode = b"FlexPrintV2"
+    (tmp_path / "m.tflite").write_bytes(pack(content))
+    found = kp.inspect_export(tmp_path / "m.tflite")
+    assert found.unsafe_operators == found.foreign_operators == ["FlexPrintV2"]
 
 
 # ---- Names that a terminal would obey

@@ -12,7 +12,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.record import digests, record_path
-from keras_posenc_worker import cases
+from keras_posenc_worker import cases, codec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -118,7 +118,7 @@ def sparse(path):
 
 def nested(path):
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr(cases.RECORD, "[" * 200_000)
+        file.writestr(codec.RECORD, "[" * 200_000)
 
 
 def of_numbers(path):
@@ -127,7 +127,7 @@ def of_numbers(path):
 
 def compressed(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(cases.RECORD, "{}")
+        file.writestr(codec.RECORD, "{}")
 
 
 def endless_array(path):

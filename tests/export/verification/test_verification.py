@@ -10,7 +10,6 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
@@ -603,37 +602,6 @@ def test_integers_without_an_embedding_need_samples(make, tmp_path, contents):
         "run only on the samples, without other lengths and batch sizes: "
         "serving_default"
     ) in str(report)
-
-
-def test_columns_of_strings_leave_as_numbers(tmp_path, run_litert):
-    kind = keras.Input((1,), dtype="string", name="kind")
-    age = keras.Input((1,), name="age")
-    hot = layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
-    scaled = layers.Normalization(mean=[40.0], variance=[9.0])
-    model = keras.Model(
-        {"kind": kind, "age": age},
-        layers.Dense(2, name="y")(
-            layers.Concatenate()([hot(kind), scaled(age)])
-        ),
-    )
-    table = {"kind": [["a"], ["b"], ["?"]], "age": [[31.0], [52.0], [0.0]]}
-    report = kp.export_litert(
-        model, tmp_path / "m.tflite", samples=table, verbose=False
-    ).report
-    assert report.passed
-    assert "age of shape (3, 1), kind of shape (3, 3)" in report.details()
-    assert (
-        "takes numbers, not strings: LiteRT has no tables. The application "
-        "must make kind (float32 (None, 3)) as "
-        f"model.get_layer('{hot.name}') does"
-    ) in str(report)
-    assert report.samples_only == []
-    actual = run_litert(report.path)(
-        kind=np.eye(3, dtype="float32")[[1, 2, 0]],
-        age=np.array(table["age"], "float32"),
-    )
-    expected = model({k: tf.constant(v) for k, v in table.items()})
-    np.testing.assert_allclose(actual["y"], expected, rtol=1e-5, atol=1e-5)
 
 
 def column():
