@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 RECORD = "record.json"
-# Keys that mark an array. Other keys that begin with "\0" get one more "\0" in
-# front: outputs of a file may have any name.
+# Keys that mark an array, by a text and by a list: outputs of a file, which may
+# have any name, are neither.
 _NUMBERS, _TEXTS = "\0numbers", "\0texts"
 
 
@@ -84,7 +84,7 @@ def encoded(message: Any) -> tuple[str, dict[str, Any]]:
         arrays[reference] = value.astype("float32") if is_bfloat16 else value
         return {_NUMBERS: reference}
 
-    return json.dumps(_escaped(message), default=encode), arrays
+    return json.dumps(message, default=encode), arrays
 
 
 def _decoded(text: str, array_of: Callable[[str], Any]) -> Any:
@@ -96,23 +96,9 @@ def _decoded(text: str, array_of: Callable[[str], Any]) -> Any:
         if isinstance(value.get(_TEXTS), list):
             texts = [base64.b64decode(text) for text in value[_TEXTS]]
             return np.array(texts, dtype=object).reshape(value["shape"])
-        return {
-            key[1:] if key[:1] == "\0" else key: each
-            for key, each in value.items()
-        }
+        return value
 
     return json.loads(text, object_hook=decode)
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            "\0" * f"{key}".startswith("\0") + f"{key}": _escaped(each)
-            for key, each in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_escaped(each) for each in value]
-    return value
 
 
 def digest(array: Any) -> str:

@@ -26,25 +26,21 @@ def forbid(*names: str) -> None:
         sys.modules[name] = None  # type: ignore[assignment]
 
 
-def limit(limits: Mapping[str, int]) -> None:
-    """Limits seconds of `CPU`, and bytes of `DATA` and of a file (`FSIZE`).
-
-    They count from now on; what is not named has no limit.
-    """
+def limit(limits: Mapping[str, int | None] | None) -> None:
+    """Limits `seconds` of the processor, and bytes of `memory` and a `file`."""
     try:
         import resource
     except ImportError:  # Windows
         return
     used = resource.getrusage(resource.RUSAGE_SELF)
-    before = {
-        "CPU": math.ceil(used.ru_utime + used.ru_stime),
-        "DATA": memory("VmData"),
-        "FSIZE": 0,
-    }
-    for name, spent in before.items():
-        kind = getattr(resource, f"RLIMIT_{name}")
+    for kind, name, spent in (
+        (resource.RLIMIT_CPU, "seconds", used.ru_utime + used.ru_stime),
+        (resource.RLIMIT_DATA, "memory", memory("VmData")),
+        (resource.RLIMIT_FSIZE, "file", 0),
+    ):
+        most = (limits or {}).get(name)
         _, hard = resource.getrlimit(kind)
-        value = limits[name] + spent if name in limits else hard
+        value = hard if most is None else most + math.ceil(spent)
         if hard == resource.RLIM_INFINITY or value <= hard:
             resource.setrlimit(kind, (value, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core after a crash

@@ -58,7 +58,7 @@ def main(path: str) -> None:
 def _respond(
     kind: str,
     exported: str,
-    cases: Sequence[tuple[str, Mapping[str, Any]]],
+    cases: Sequence[tuple[str, dict[str, Any]]],
     times: int,
 ) -> dict[str, Any]:
     """Loads the file, and runs the cases: several times to verify it."""

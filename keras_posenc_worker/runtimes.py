@@ -38,15 +38,9 @@ def read_graph(exported: str) -> Any:
             f"{', '.join(map(repr, sorted(tags))) or 'none'}"
         )
     library = meta.graph_def.library.function
-    used = {
-        node.op
-        for nodes in (
-            meta.graph_def.node,
-            *(function.node_def for function in library),
-        )
-        for node in nodes
-    }
-    used -= {function.signature.name for function in library}
+    own = {function.signature.name for function in library}
+    parts = [meta.graph_def.node, *(function.node_def for function in library)]
+    used = {node.op for nodes in parts for node in nodes} - own
     if any(not hasattr(tf.raw_ops, name) for name in used):
         # TF Serving has TF-Text's operators built in. Importing tensorflow_text
         # needs Keras, so its libraries are loaded by their files.
@@ -221,19 +215,14 @@ def load_compiled(exported: str) -> dict[str, Runner]:
 
     def runner(signature: str, outputs: list[str]) -> Runner:
         def run(inputs: dict[str, Any]) -> Any:
-            details = model.get_input_tensor_details(signature)
-            for name, value in inputs.items():
-                if tuple(details[name]["shape"]) != value.shape:
-                    model.resize_input_tensor_by_name(
-                        signature, name, value.shape
-                    )
-            given = {
-                name: model.create_input_buffer_by_name(signature, name)
-                for name in inputs
-            }
-            for name, value in inputs.items():
-                flat = np.ascontiguousarray(value).reshape(-1)
+            details, given = model.get_input_tensor_details(signature), {}
+            for name, x in inputs.items():
+                if tuple(details[name]["shape"]) != x.shape:
+                    model.resize_input_tensor_by_name(signature, name, x.shape)
+            for name, x in inputs.items():
+                given[name] = model.create_input_buffer_by_name(signature, name)
                 # As bytes: its Python interface lacks int64 and uint32.
+                flat = np.ascontiguousarray(x).reshape(-1)
                 given[name].write(flat.view("uint8"))
             made = {
                 name: model.create_output_buffer_by_name(signature, name)

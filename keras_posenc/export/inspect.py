@@ -50,9 +50,8 @@ class Inspection:
             version folder.
         kind: `"saved_model"`, `"litert"`, `"litertlm"` or `"onnx"`.
         size_bytes: Size of the file, or of all files of the folder.
-        weight_bytes: Size of the variables of a SavedModel and of the constants
-            that its signatures share, of the constant buffers of a LiteRT file,
-            or of the initializers of an ONNX file.
+        weight_bytes: Size of the variables and constants of a SavedModel, the
+            constant buffers of a LiteRT file, or an ONNX file's initializers.
         signatures: For each signature its `"inputs"` and `"outputs"`, each a
             dict of `Tensor` by name; those of a SavedModel sorted by name.
         operators: Number of uses of each operator in the graph.
@@ -67,11 +66,10 @@ class Inspection:
         quantization: The mode of a LiteRT or ONNX file's weights, as
             `export_litert` or `export_onnx` takes it, or None. Of several the
             one of fewest bits.
-        metadata: Of a LiteRT file with metadata for MediaPipe's tasks. For a
-            text task with a WordPiece tokenizer: its `task`; its `labels`, or
-            None; `tokens`, the size of the vocabulary; and `vocabulary`, the
-            SHA-256 of its lines. Empty for another task. If it cannot be
-            read: `error`, the reason.
+        metadata: Of a LiteRT file for a text task of MediaPipe: its `task`; its
+            `labels`, or None; `tokens`, the size of the vocabulary; and
+            `vocabulary`, the SHA-256 of its lines. Empty for another task. Or
+            `error`, why it cannot be read.
         package: Of a LiteRT-LM package: the types of its `models`, and what
             its metadata says, such as `max_tokens` and `template`.
         sections: Where its parts are in the file, as dicts.
@@ -104,16 +102,12 @@ class Inspection:
             lines.append(_line("metadata for MediaPipe", self.metadata))
         if self.package:
             lines.append(_line("package", self.package))
-        if self.unsafe_operators:
-            lines.append(
-                "operators that may do more than compute: "
-                f"{', '.join(self.unsafe_operators)}"
-            )
-        if self.foreign_operators:
-            lines.append(
-                "operators that the plain runtime lacks: "
-                f"{', '.join(self.foreign_operators)}"
-            )
+        for what, operators in (
+            ("may do more than compute", self.unsafe_operators),
+            ("the plain runtime lacks", self.foreign_operators),
+        ):
+            if operators:
+                lines.append(f"operators that {what}: {', '.join(operators)}")
         return "\n".join(map(printable, lines))
 
     def details(self) -> str:

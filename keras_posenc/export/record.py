@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
 from keras_posenc.export.regular_files import open_regular, read_regular
+from keras_posenc.export.versions import unlike
 from keras_posenc.progress import printable
 from keras_posenc.publish import publish_file, staging_in, writing_to
 from keras_posenc_worker import cases
@@ -23,14 +24,15 @@ from keras_posenc_worker import cases
 if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
     from keras_posenc.export.report import VerificationReport
 
-# Outputs do not depend on the card and on the parameters of batching.
-_NOT_RUN = {"MODEL_CARD.md", "batching_params.pbtxt"}
+_IN_FOLDER = "assets.extra/cases.npz"
+# Outputs do not depend on these.
+_NOT_RUN = (_IN_FOLDER, "MODEL_CARD.md", "batching_params.pbtxt")
 
 
 def record_path(exported: Path) -> Path:
     """Returns the path of a record: inside a folder, or next to a file."""
     if exported.is_dir():
-        return exported / "assets.extra" / "cases.npz"
+        return exported / _IN_FOLDER
     path = exported.resolve()  # the same record through any link
     return path.with_name(f"{path.name}.cases.npz")
 
@@ -41,12 +43,12 @@ def digests(exported: Path) -> dict[str, str]:
     By the path within a folder; of a single file by `""`, so that it may be
     renamed. Raises `ValueError` for what is no regular file of a SavedModel.
     """
-    paths = {"": exported}
+    paths, sums = {"": exported}, {}
     if exported.is_dir():
-        left_out = {record_path(exported), *map(exported.joinpath, _NOT_RUN)}
-        found = {Path(entry.path) for entry in files(exported)} - left_out
+        found = [Path(entry.path) for entry in files(exported)]
         paths = {path.relative_to(exported).as_posix(): path for path in found}
-    sums = {}
+        for name in _NOT_RUN:
+            paths.pop(name, None)
     for name in sorted(paths):
         with open_regular(paths[name]) as file:
             sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -174,12 +176,7 @@ def changed_files(
     record: Mapping[str, Any], found: Mapping[str, str]
 ) -> list[str]:
     """Returns the names of files that differ from those of a record."""
-    known = record["files"]
-    return sorted(
-        printable(name)
-        for name in {*known, *found}
-        if known.get(name) != found.get(name)
-    )
+    return [printable(name) for name in unlike(record["files"], found)]
 
 
 def read_record(exported: Path) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -70,17 +71,11 @@ class Limits:
     file: int = 64 * MIB
     timeout: int = 60
 
-    def by_name(self) -> dict[str, int]:
-        """Returns the limits by the names that the worker's side takes."""
-        found = {"DATA": self.memory, "CPU": self.seconds, "FSIZE": self.file}
-        return {name: most for name, most in found.items() if most is not None}
-
 
 def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
-    """Returns limits of a process that runs an exported file.
+    """Returns limits that stop a file that never ends or fills the machine.
 
-    They stop a file that never ends or fills the machine, and are far from what
-    a right file needs: TensorFlow needs up to 16 times the size of constants.
+    A right one needs far less: TensorFlow up to 16 times the size of constants.
     `size` and `data` are bytes of the file and of all inputs and outputs,
     `seconds` the model's own processor time for these inputs.
     """
@@ -135,12 +130,8 @@ class Worker:
     def call(
         self, function: str, *arguments: Any, limits: Limits | None = None
     ) -> None:
-        """Starts a function of the module, without waiting for it.
-
-        If `prepare` fails, `run` raises the error. It needs no limits if no
-        argument comes from an exported file.
-        """
-        request = [function, arguments, limits.by_name() if limits else {}]
+        """Starts a function of the module; if it fails, `run` raises that."""
+        request = [function, arguments, limits and dataclasses.asdict(limits)]
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has ended
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -152,20 +143,15 @@ class Worker:
         Arguments are whatever JSON can hold. Raises `WorkerError` if it failed,
         crashed, or met a limit.
         """
-        is_late = threading.Event()
-
-        def end() -> None:
-            is_late.set()
-            self.kill()
-
-        timer = threading.Timer(limits.timeout, end)
+        timer = threading.Timer(limits.timeout, self.kill)
         timer.daemon = True
         timer.start()
+        began = time.monotonic()
         try:
             self.call("main", *arguments, limits=limits)
             return self.response(limits)
         except WorkerError as error:
-            if is_late.is_set():
+            if time.monotonic() - began >= limits.timeout:
                 raise WorkerError(
                     f"did not respond within {limits.timeout} s"
                 ) from error
@@ -224,10 +210,7 @@ class Worker:
 
 
 def run_in_worker(module: str, *arguments: Any, limits: Limits) -> Any:
-    """Runs a module's `main` in a worker, and returns its return value.
-
-    See `Worker.run`.
-    """
+    """Runs a module's `main` in a worker of its own; see `Worker.run`."""
     with Worker(module) as worker:
         return worker.run(*arguments, limits=limits)
 

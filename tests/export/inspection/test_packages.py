@@ -30,8 +30,8 @@ def with_an_end_beyond(content, _):
 
 
 def with_other_metadata(content, metadata):
-    size = metadata["end"] - metadata["begin"]
-    return content[: metadata["begin"]] + b"\xff" * size
+    begin, end = metadata["begin"], metadata["end"]
+    return content[:begin] + b"\xff" * (end - begin) + content[end:]
 
 
 @pytest.mark.parametrize(
