@@ -10,7 +10,7 @@ if (
     module != "keras_posenc_worker.read_keras"
 ):  # the only one that loads Keras models
     process.forbid("keras", "tf_keras")
-process.limit({})  # also until the first request
+process.limit(None)  # also until the first request
 if sys.platform != "win32":  # inherited from the starting thread
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 process.obey(module)

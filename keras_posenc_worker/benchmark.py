@@ -1,46 +1,35 @@
 """Times a LiteRT file in its runtime, or a package in LiteRT-LM's engine."""
 
 import functools
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from keras_posenc_worker.process import memory
 from keras_posenc_worker.run_litertlm import NO_CACHE, load_engine
 
 DECODED = 32  # tokens that a language model generates in a run
-_LOADS = 3  # most runs of a language model, each of which loads it
 _UNTIMED = 3  # runs before those that are timed
 
 
-def main(
-    kind: str,
-    path: str,
-    signature: str,
-    threads: int,
-    lengths: list[int],
-    repeats: int,
-) -> dict[str, Any]:
+def main(kind: str, *arguments: Any) -> dict[str, Any]:
     """Loads a file once, and times it at each length.
 
     Args:
         kind: `"litert"`; or of a package `"embedder"` or `"generator"`.
-        path: The file, or the package.
-        signature: Name of a signature of a LiteRT file.
-        threads: Number of threads that the runtime may use.
-        lengths: Sizes of the dynamic dimensions of a LiteRT file, words of a
-            text, or tokens of a prompt.
-        repeats: Number of timed runs of each length.
+        arguments: Path of the file or package; name of a signature of a LiteRT
+            file; number of threads; lengths, which are sizes of the dynamic
+            dimensions of a LiteRT file, words of a text, or tokens of a prompt;
+            and the number of timed runs of each.
 
     Returns:
         `runs`, a dict for each: `signature`; `shapes`, of each input by name,
         of a package the number of `words` of a text, or of tokens of a
-        `prompt`; `threads`; `load_seconds`, the time from the path to a runner;
-        `peak_bytes`, the most memory of the process, over all lengths, and 0
-        but on Linux; `median_milliseconds` and `p95_milliseconds` of a run; and
-        `tokens` that a language model reads or generates, or None. Or `error`,
-        what the runtime raised.
+        `prompt`; `load_seconds`, the time from the path to a runner;
+        `median_milliseconds` and `p95_milliseconds` of a run; `tokens` that a
+        language model reads or generates, or None; and `peak_bytes`, the most
+        memory of the process so far, and 0 but on Linux. Or `error`, what the
+        runtime raised.
     """
     time_runs = {
         "litert": _litert,
@@ -48,111 +37,88 @@ def main(
         "generator": _generator,
     }[kind]
     try:
-        before, load_seconds, *runs = time_runs(
-            path, signature, threads, lengths, repeats
-        )
+        return {"runs": [*time_runs(*arguments)]}
     except Exception as error:  # whatever the runtime raises
         return {"error": f"{error}"}
-    common = {
-        "threads": threads,
-        "load_seconds": load_seconds,
-        "peak_bytes": memory("VmHWM") - before,
-    }
-    return {"runs": [{**common, **run} for run in runs]}
 
 
 def _litert(
     path: str, signature: str, threads: int, lengths: list[int], repeats: int
-) -> Iterator[Any]:
-    """Yields the memory before, the time of loading, and each length's run."""
+) -> Iterator[dict[str, Any]]:
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
-    yield memory("VmHWM")
-    began = time.perf_counter()
+    before, began = memory("VmHWM"), time.perf_counter()
     interpreter = Interpreter(model_path=path, num_threads=threads)
     runner = interpreter.get_signature_runner(signature)
-    yield time.perf_counter() - began
+    loaded = time.perf_counter() - began
     rng = np.random.default_rng(0)
     known = runner.get_input_details()
-    is_static = all(
-        min(each["shape_signature"][1:], default=1) > 0
-        for each in known.values()
-    )
+    sizes = [each["shape_signature"] for each in known.values()]
+    is_static = all(min(each[1:], default=1) > 0 for each in sizes)
     for length in lengths[:1] if is_static else lengths:
         inputs = {}
         for name, details in known.items():
-            sizes = [
+            shape = [
                 int(size) if size > 0 else (1 if axis == 0 else length)
                 for axis, size in enumerate(details["shape_signature"])
             ]
             # 1 is an id or a mask value that every model takes.
-            inputs[name] = (
-                rng.standard_normal(sizes)
-                if np.issubdtype(details["dtype"], np.floating)
-                else np.ones(sizes)
-            ).astype(details["dtype"])
+            is_float = np.issubdtype(details["dtype"], np.floating)
+            values = rng.standard_normal(shape) if is_float else np.ones(shape)
+            inputs[name] = values.astype(details["dtype"])
         shapes = {name: list(value.shape) for name, value in inputs.items()}
         try:
             seconds = _seconds(functools.partial(runner, **inputs), repeats)
         except Exception as error:
             raise RuntimeError(f"{error}, with {shapes}") from error
-        yield _run(signature, shapes, seconds)
+        yield _run(signature, shapes, loaded, before, seconds)
 
 
 def _embedder(
     path: str, _: str, threads: int, lengths: list[int], repeats: int
-) -> Iterator[Any]:
+) -> Iterator[dict[str, Any]]:
     load_engine()
     import litert_lm
 
-    yield memory("VmHWM")
     options = litert_lm.EmbeddingOptions(
         input_overflow_strategy=litert_lm.InputOverflowStrategy.TRUNCATE
     )
-    began = time.perf_counter()
+    before, began = memory("VmHWM"), time.perf_counter()
+    backend = litert_lm.Backend.CPU(thread_count=threads)
     with litert_lm.EmbeddingEngine(
-        path,
-        backend=litert_lm.Backend.CPU(thread_count=threads),
-        cache_dir=NO_CACHE,
+        path, backend=backend, cache_dir=NO_CACHE
     ) as engine:
-        yield time.perf_counter() - began
+        loaded = time.perf_counter() - began
         for length in lengths:
-            text = " ".join("a" * length)
-            seconds = _seconds(
-                functools.partial(engine.compute_embedding, text, options),
-                repeats,
+            compute = functools.partial(
+                engine.compute_embedding, " ".join("a" * length), options
             )
-            yield _run("text", {"words": [length]}, seconds)
+            seconds = _seconds(compute, repeats)
+            yield _run("text", {"words": [length]}, loaded, before, seconds)
 
 
 def _generator(
     path: str, _: str, threads: int, lengths: list[int], repeats: int
-) -> Iterator[Any]:
+) -> Iterator[dict[str, Any]]:
+    """Yields times that the engine measures, of one run of each length."""
     load_engine()
     import litert_lm
 
-    yield memory("VmHWM")
-    for index, length in enumerate(lengths):
-        found = [
-            litert_lm.Benchmark(
-                path,
-                litert_lm.Backend.CPU(thread_count=threads),
-                prefill_tokens=length,
-                decode_tokens=DECODED,
-                cache_dir=NO_CACHE,
-            ).run()
-            for _ in range(min(repeats, _LOADS))
-        ]
-        if not index:
-            yield statistics.median(x.init_time_in_second for x in found)
+    before = memory("VmHWM")
+    for length in lengths:
+        found = litert_lm.Benchmark(
+            path,
+            litert_lm.Backend.CPU(thread_count=threads),
+            prefill_tokens=length,
+            decode_tokens=DECODED,
+            cache_dir=NO_CACHE,
+        ).run()
         for name in ("prefill", "decode"):
-            count = getattr(found[0], f"last_{name}_token_count")
-            rates = [
-                getattr(x, f"last_{name}_tokens_per_second") for x in found
-            ]
-            seconds = [count / rate for rate in rates]
-            yield _run(name, {"prompt": [length]}, seconds, count)
+            tokens = getattr(found, f"last_{name}_token_count")
+            rate = getattr(found, f"last_{name}_tokens_per_second")
+            loaded, shapes = found.init_time_in_second, {"prompt": [length]}
+            yield _run(name, shapes, loaded, before, [tokens / rate], tokens)
 
 
 def _seconds(run: Callable[[], Any], repeats: int) -> list[float]:
@@ -167,16 +133,20 @@ def _seconds(run: Callable[[], Any], repeats: int) -> list[float]:
 def _run(
     signature: str,
     shapes: dict[str, list[int]],
-    seconds: list[float],
+    loaded: float,
+    before: int,
+    seconds: Sequence[float],
     tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the numbers of `main` that depend on the runs."""
     import numpy as np
 
+    median, most = np.percentile(seconds, [50, 95]) * 1e3
     return {
         "signature": signature,
         "shapes": shapes,
-        "median_milliseconds": statistics.median(seconds) * 1e3,
-        "p95_milliseconds": float(np.percentile(seconds, 95)) * 1e3,
+        "load_seconds": loaded,
+        "median_milliseconds": float(median),
+        "p95_milliseconds": float(most),
         "tokens": tokens,
+        "peak_bytes": memory("VmHWM") - before,
     }

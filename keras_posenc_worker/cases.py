@@ -1,10 +1,8 @@
 """The cases that an exported model was verified with, as one file.
 
-`NAME.cases.npz` is an uncompressed zip file: `record.json`, and the arrays that
-it names, each as NumPy's `.npy`, in C order. `numpy.load` opens it, and so does
-any program that reads zip files: `cases.js`, `Replay.kt` and `Replay.swift` in
-`export/` do. Each case has a signature, its inputs, and for each output
-what the model gave:
+`NAME.cases.npz` is a file as `codec` writes it. Any program that reads zip
+files can read it: `cases.js`, `Replay.kt` and `Replay.swift` in `export/` do.
+Each case has a signature, its inputs, and for each output what the model gave:
 
 - `values`: the output; of more than 4,096 numbers as many, and `places`, where
   they are in the flattened output: in all rows, or as many as numbers are kept,
@@ -20,13 +18,11 @@ what the model gave:
 
 import io
 import math
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_posenc_worker import codec
 
-RECORD = "record.json"
 MOST_BYTES = 64 * 1024**2  # that are read of a stranger's file
 _BUDGET = 4 * 1024**2  # of a file, unless one case of a signature is larger
 _SAMPLED = 4096  # numbers kept of an output
@@ -36,61 +32,27 @@ _MOST_OFF = 0.25
 
 def pack(record: Mapping[str, Any]) -> bytes:
     """Returns a record, and the arrays in it, as the bytes of a file."""
-    import numpy as np
-
-    text, arrays = codec.encoded(record)
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as members:
-        # A date of its own, which is the same in each export.
-        members.writestr(zipfile.ZipInfo(RECORD), text)
-        for name, array in arrays.items():
-            with members.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
-                ordered = np.asarray(array, order="C")
-                np.lib.format.write_array(member, ordered, allow_pickle=False)
+    codec.write(file, record)
     return file.getvalue()
 
 
 def unpack(content: bytes) -> dict[str, Any]:
-    """Returns a record with its arrays."""
+    """Returns a record with its arrays, if an export writes such a one."""
+    record = codec.read(io.BytesIO(content))
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as members:
-            if any(each.compress_type for each in members.infolist()):
-                raise ValueError("its arrays are compressed")
-            left = [each.filename for each in members.infolist()]
-
-            def array(name: str) -> Any:  # each once, or memory has no limit
-                left.remove(f"{name}.npy")
-                return _array(members.read(f"{name}.npy"))
-
-            found = codec.decoded(members.read(RECORD).decode(), array)
-    except (
-        zipfile.BadZipFile,
-        AttributeError,
-        EOFError,
-        KeyError,
-        OverflowError,
-        RuntimeError,  # also of encryption, and of deep JSON
-        TypeError,
-        ValueError,
-    ) as error:
-        raise ValueError(str(error) or type(error).__name__) from error
-    if not isinstance(found, dict):
-        raise ValueError("its record is not a JSON object")
-    return found
-
-
-def _array(content: bytes) -> Any:
-    import numpy as np
-
-    file = io.BytesIO(content)
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("an array is not of version 1.0 of the format")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    # Else a header could ask for any amount of memory.
-    if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
-        raise ValueError("an array has another size than its header says")
-    file.seek(0)
-    return np.lib.format.read_array(file, allow_pickle=False)
+        is_right = (
+            all(isinstance(record[name], kind) for name, kind in _KINDS.items())
+            and _are(str, record["files"].values())
+            and _are(str, [*record["signatures"], *record["weights"]])
+            and _are(str, record["versions"].values())
+            and all(map(_is_case, record["cases"]))
+        )
+    except (AttributeError, KeyError, TypeError):
+        is_right = False
+    if not is_right:
+        raise ValueError("it does not hold what an export writes")
+    return record
 
 
 def make_case(
@@ -246,22 +208,6 @@ def _kind(dtype: Any) -> str:
         return "floats"
     names = {"O": "texts", "b": "booleans", "i": "integers", "u": "integers"}
     return names.get(dtype.kind, dtype.name)
-
-
-def check(record: Mapping[str, Any]) -> None:
-    """Checks that a record is one that an export writes."""
-    try:
-        is_right = (
-            all(isinstance(record[name], kind) for name, kind in _KINDS.items())
-            and _are(str, record["files"].values())
-            and _are(str, [*record["signatures"], *record["weights"]])
-            and _are(str, record["versions"].values())
-            and all(map(_is_case, record["cases"]))
-        )
-    except (AttributeError, KeyError, TypeError):
-        is_right = False
-    if not is_right:
-        raise ValueError("it does not hold what an export writes")
 
 
 _KINDS: dict[str, Any] = {

@@ -1,38 +1,70 @@
-"""Messages to and from a worker that hold arrays, as two files in a folder.
+"""Messages that hold arrays, as one file: of workers, and of cases.
 
-The JSON file has the message. Its arrays of numbers are in the npz file. Arrays
-of texts, which may be any bytes, are in the JSON as base64: npz files cannot
+It is an uncompressed zip file: `record.json` has the message, and the arrays of
+numbers are members, each as NumPy's `.npy`. `numpy.load` opens it. Arrays of
+texts, which may be any bytes, are in the JSON as base64: `.npy` files cannot
 hold them without pickling.
 """
 
 import base64
 import hashlib
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-# Keys that mark an array. Other keys that begin with "\0" get one more "\0" in
-# front: outputs of a file may have any name.
+RECORD = "record.json"
+# Keys that mark an array, by a text and by a list: outputs of a file, which may
+# have any name, are neither.
 _NUMBERS, _TEXTS = "\0numbers", "\0texts"
 
 
-def write(folder: Path, name: str, message: Any) -> None:
-    """Writes a message; once its JSON file exists, so do its arrays."""
+def write(file: Path | IO[bytes], message: Any) -> None:
+    """Writes a message, the same bytes each time."""
     import numpy as np
 
     text, arrays = encoded(message)
-    np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
-    (folder / f"{name}.json").write_text(text)
+    with zipfile.ZipFile(file, "w") as members:
+        members.writestr(zipfile.ZipInfo(RECORD), text)  # of a fixed date
+        for name, array in arrays.items():
+            info, is_large = zipfile.ZipInfo(f"{name}.npy"), array.nbytes > 1e9
+            with members.open(info, "w", force_zip64=is_large) as member:
+                ordered = np.asarray(array, order="C")
+                np.lib.format.write_array(member, ordered, allow_pickle=False)
 
 
-def read(folder: Path, name: str) -> Any:
-    """Reads a message with its arrays; texts are bytes."""
+def read(file: Path | IO[bytes]) -> Any:
+    """Reads a message, which may be anyone's; texts are bytes.
+
+    Raises:
+        ValueError: It is damaged, or would need more memory than its size.
+    """
     import numpy as np
 
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as arrays:
-        text = (folder / f"{name}.json").read_text()
-        return decoded(text, arrays.__getitem__)
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            if any(each.compress_type for each in arrays.zip.infolist()):
+                raise ValueError("its arrays are compressed")
+            left = [*arrays.files]
+
+            def array(name: str) -> Any:  # each once, or memory has no limit
+                left.remove(name)
+                return arrays[name]
+
+            return _decoded(arrays.zip.read(RECORD).decode(), array)
+    except (
+        zipfile.BadZipFile,
+        AttributeError,
+        EOFError,
+        KeyError,
+        MemoryError,
+        OverflowError,
+        RuntimeError,  # also of encryption, and of deep JSON
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 def encoded(message: Any) -> tuple[str, dict[str, Any]]:
@@ -47,16 +79,15 @@ def encoded(message: Any) -> tuple[str, dict[str, Any]]:
             ]
             return {_TEXTS: texts, "shape": value.shape}
         reference = str(len(arrays))
-        # npz files cannot hold bfloat16.
+        # .npy files cannot hold bfloat16.
         is_bfloat16 = value.dtype.name == "bfloat16"
         arrays[reference] = value.astype("float32") if is_bfloat16 else value
         return {_NUMBERS: reference}
 
-    return json.dumps(_escaped(message), default=encode), arrays
+    return json.dumps(message, default=encode), arrays
 
 
-def decoded(text: str, array_of: Callable[[str], Any]) -> Any:
-    """Returns a message of `encoded`, with its arrays by name."""
+def _decoded(text: str, array_of: Callable[[str], Any]) -> Any:
     import numpy as np
 
     def decode(value: dict[str, Any]) -> Any:
@@ -65,23 +96,9 @@ def decoded(text: str, array_of: Callable[[str], Any]) -> Any:
         if isinstance(value.get(_TEXTS), list):
             texts = [base64.b64decode(text) for text in value[_TEXTS]]
             return np.array(texts, dtype=object).reshape(value["shape"])
-        return {
-            key[1:] if key[:1] == "\0" else key: each
-            for key, each in value.items()
-        }
+        return value
 
     return json.loads(text, object_hook=decode)
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            "\0" * f"{key}".startswith("\0") + f"{key}": _escaped(each)
-            for key, each in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_escaped(each) for each in value]
-    return value
 
 
 def digest(array: Any) -> str:

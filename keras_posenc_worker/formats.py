@@ -3,26 +3,9 @@
 import functools
 import sys
 import types
-from collections.abc import Callable
-from importlib import util
+from importlib import machinery, util
 from pathlib import Path
 from typing import Any
-
-
-def read_or_error(
-    read: Callable[[Path], dict[str, Any]], path: str
-) -> dict[str, Any]:
-    """Returns the contents of a file, or `error` with the reason."""
-    try:
-        return read(Path(path))
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged file may raise any error
-        reason = f"{error}"
-        if not (type(error) is ValueError or isinstance(error, OSError)):
-            name = type(error).__name__
-            reason = f"it is cut off, or damaged ({name}: {reason})"
-        return {"error": reason[:2000]}
 
 
 @functools.cache
@@ -69,14 +52,11 @@ def load_file(package: str, file: str) -> Any:
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(f"{package} is not installed")
     (folder, *_) = spec.submodule_search_locations
-    found = util.spec_from_file_location(
-        f"{package}_{Path(file).stem}", Path(folder, file)
-    )
-    assert found is not None
-    assert found.loader is not None
-    module = util.module_from_spec(found)
-    sys.modules[found.name] = module
-    found.loader.exec_module(module)
+    name = f"{package}_{Path(file).stem}"
+    loader = machinery.SourceFileLoader(name, str(Path(folder, file)))
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    loader.exec_module(module)
     return module
 
 

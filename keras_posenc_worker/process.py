@@ -26,37 +26,28 @@ def forbid(*names: str) -> None:
         sys.modules[name] = None  # type: ignore[assignment]
 
 
-def limit(limits: Mapping[str, int]) -> None:
-    """Limits what this process may use from now on.
-
-    Args:
-        limits: Seconds of `CPU`, bytes of `DATA`, and bytes of a file `FSIZE`.
-            What is not named has no limit.
-    """
+def limit(limits: Mapping[str, int | None] | None) -> None:
+    """Limits `seconds` of the processor, and bytes of `memory` and a `file`."""
     try:
         import resource
     except ImportError:  # Windows
         return
     used = resource.getrusage(resource.RUSAGE_SELF)
-    before = {
-        "CPU": math.ceil(used.ru_utime + used.ru_stime),
-        "DATA": memory("VmData"),
-        "FSIZE": 0,
-    }
-    for name, spent in before.items():
-        kind = getattr(resource, f"RLIMIT_{name}")
+    for kind, name, spent in (
+        (resource.RLIMIT_CPU, "seconds", used.ru_utime + used.ru_stime),
+        (resource.RLIMIT_DATA, "memory", memory("VmData")),
+        (resource.RLIMIT_FSIZE, "file", 0),
+    ):
+        most = (limits or {}).get(name)
         _, hard = resource.getrlimit(kind)
-        value = limits[name] + spent if name in limits else hard
+        value = hard if most is None else most + math.ceil(spent)
         if hard == resource.RLIM_INFINITY or value <= hard:
             resource.setrlimit(kind, (value, hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core after a crash
 
 
 def memory(name: str) -> int:
-    """Returns bytes of this process's memory, by Linux's name for them.
-
-    On other systems it returns 0.
-    """
+    """Returns bytes of this process's memory, by Linux's name; 0 elsewhere."""
     try:
         with open("/proc/self/status") as file:
             found = [x.split()[1] for x in file if x.startswith(f"{name}:")]
@@ -66,22 +57,7 @@ def memory(name: str) -> int:
 
 
 def obey(name: str) -> NoReturn:
-    """Calls the functions of a module that requests name.
-
-    After an error it kills the process: TensorFlow takes most of a second to
-    exit.
-    """
-    try:
-        _obey(name)
-    except BaseException as error:
-        # Python's own hook, which needs little memory.
-        sys.excepthook(type(error), error, error.__traceback__)
-    finally:
-        sys.stderr.flush()
-        os._exit(1)
-
-
-def _obey(name: str) -> NoReturn:
+    """Calls the functions of a module that requests name."""
     global _responses
     _responses = os.fdopen(os.dup(1), "w")
     # Prints of modules and native code go to standard error.
@@ -95,13 +71,20 @@ def _obey(name: str) -> NoReturn:
         os._exit(1)  # the caller has ended
 
     threading.Thread(target=listen, daemon=True).start()
-    module = importlib.import_module(name)
-    while True:
-        function, arguments, limits = json.loads(requests.get())
-        limit(limits)
-        response = getattr(module, function)(*arguments)
-        if function != "prepare":
-            respond(response)
+    try:
+        module = importlib.import_module(name)
+        while True:
+            function, arguments, limits = json.loads(requests.get())
+            limit(limits)
+            response = getattr(module, function)(*arguments)
+            if function != "prepare":
+                respond(response)
+    except BaseException as error:
+        # Python's own hook, which needs little memory.
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        sys.stderr.flush()
+        os._exit(1)  # TensorFlow would take most of a second
 
 
 def respond(response: Any) -> None:

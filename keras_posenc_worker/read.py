@@ -4,9 +4,10 @@ The file is not run, and no runtime is loaded: only the modules of TensorFlow
 and LiteRT that know their file formats.
 """
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from keras_posenc_worker.formats import read_or_error
 from keras_posenc_worker.read_litert import read_litert
 from keras_posenc_worker.read_litertlm import read_litertlm
 from keras_posenc_worker.read_mediapipe import read_mediapipe
@@ -22,7 +23,22 @@ def main(kind: str, path: str) -> dict[str, Any]:
         "litertlm": read_litertlm,
         "onnx": read_onnx,
     }
-    found = read_or_error(read[kind], path)
+    found = _read_or_error(read[kind], path)
     if found.pop("has_metadata", False):
-        found["metadata"] = read_or_error(read_mediapipe, path)
+        found["metadata"] = _read_or_error(read_mediapipe, path)
     return found
+
+
+def _read_or_error(
+    read: Callable[[Path], dict[str, Any]], path: str
+) -> dict[str, Any]:
+    try:
+        return read(Path(path))
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file may raise any error
+        reason = f"{error}"
+        if not (type(error) is ValueError or isinstance(error, OSError)):
+            name = type(error).__name__
+            reason = f"it is cut off, or damaged ({name}: {reason})"
+        return {"error": reason[:2000]}

@@ -37,16 +37,15 @@ def read_content(content: Any) -> dict[str, Any]:
         raise EOFError("its weights end after the file")
     operator_names = by_value(schema.BuiltinOperator)
     dtype_names = by_value(schema.TensorType)
-    codes = [
-        (
-            code.customCode.decode()
-            if code.customCode
-            # Older files use the deprecated field.
-            else operator_names[
-                max(code.builtinCode, code.deprecatedBuiltinCode)
-            ]
-        )
-        for code in model.operatorCodes
+    custom = {
+        index: code.customCode.decode()
+        for index, code in enumerate(model.operatorCodes)
+        if code.customCode
+    }
+    codes = [  # older files use the deprecated field
+        custom.get(index)
+        or operator_names[max(code.builtinCode, code.deprecatedBuiltinCode)]
+        for index, code in enumerate(model.operatorCodes)
     ]
     operators = collections.Counter(
         codes[operator.opcodeIndex]
@@ -54,52 +53,38 @@ def read_content(content: Any) -> dict[str, Any]:
         for operator in graph.operators
     )
 
-    custom = sorted(
-        {
-            name
-            for name, code in zip(codes, model.operatorCodes, strict=True)
-            if code.customCode
-        }
-    )
-
     def tensors(graph: Any, maps: Any) -> dict[str, Any]:
         named = {}
         for entry in maps or []:
             tensor = graph.tensors[entry.tensorIndex]
-            shape = (
-                tensor.shape
-                if tensor.shapeSignature is None
-                else tensor.shapeSignature
-            )
+            sizes = tensor.shapeSignature
+            if sizes is None:
+                sizes = () if tensor.shape is None else tensor.shape
             named[entry.name.decode()] = {
-                "shape": [
-                    int(size) for size in ([] if shape is None else shape)
-                ],
+                "shape": [int(size) for size in sizes],
                 "dtype": dtype_names[tensor.type].lower(),
             }
         return named
 
+    signatures = {}
+    for each in model.signatureDefs or []:
+        graph = model.subgraphs[each.subgraphIndex]
+        signatures[each.signatureKey.decode()] = {
+            "inputs": tensors(graph, each.inputs),
+            "outputs": tensors(graph, each.outputs),
+        }
+    # An operator that the runtime does not have may do anything.
+    foreign = sorted({*custom.values()})
     return {
         "weight_bytes": sum(
             len(buffer.data)
             for buffer in model.buffers
             if buffer.data is not None
         ),
-        "signatures": {
-            signature.signatureKey.decode(): {
-                "inputs": tensors(
-                    model.subgraphs[signature.subgraphIndex], signature.inputs
-                ),
-                "outputs": tensors(
-                    model.subgraphs[signature.subgraphIndex], signature.outputs
-                ),
-            }
-            for signature in model.signatureDefs or []
-        },
+        "signatures": signatures,
         "operators": dict(operators.most_common()),
-        # An operator that the runtime does not have may do anything.
-        "custom": custom,
-        "unsafe": custom,
+        "custom": foreign,
+        "unsafe": foreign,
         "quantization": _quantization(model, codes, dtype_names),
         "has_metadata": any(
             entry.name == b"TFLITE_METADATA" for entry in model.metadata or []

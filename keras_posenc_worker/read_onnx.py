@@ -1,7 +1,6 @@
 """Reads what an ONNX file contains."""
 
 import collections
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 _ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 # Operators that read rounded weights, and which input these are.
 _ROUNDED = {"DequantizeLinear": 0, "MatMulInteger": 1}
-_LARGE = 2**16  # bytes of a weight that is not checked
 
 
 def read_onnx(path: Path) -> dict[str, Any]:
@@ -27,7 +25,6 @@ def read_onnx(path: Path) -> dict[str, Any]:
                 f"the numbers of its tensor {tensor.name!r} are in another file"
             )
     graph = model.graph
-    left_out = sum(map(_emptied, graph.initializer))
     onnx.checker.check_model(model)
 
     def tensors(values: Any) -> dict[str, Any]:
@@ -56,8 +53,9 @@ def read_onnx(path: Path) -> dict[str, Any]:
         {node.op_type for node in nodes if node.domain not in _ONNX_DOMAINS}
     )
     return {
-        "weight_bytes": left_out
-        + sum(onnx.numpy_helper.to_array(x).nbytes for x in graph.initializer),
+        "weight_bytes": sum(
+            onnx.numpy_helper.to_array(x).nbytes for x in graph.initializer
+        ),
         "signatures": {
             graph.name: {
                 "inputs": tensors(graph.input),
@@ -86,24 +84,6 @@ def _quantization(graph: Any) -> str | None:
         ):
             return "int8"
     return None
-
-
-def _emptied(tensor: Any) -> int:
-    """Drops the numbers of a large weight; returns how many bytes these are.
-
-    To check them would need their memory once more.
-    """
-    size, dtype = len(tensor.raw_data), _dtype(tensor.data_type)
-    if (
-        size <= _LARGE
-        or min(tensor.dims, default=0) < 0
-        or dtype.hasobject  # strings, which differ in size
-        or size != dtype.itemsize * math.prod(tensor.dims)
-    ):
-        return 0  # which the check may refuse
-    tensor.ClearField("raw_data")
-    tensor.dims[:] = [0]  # or it would not be a tensor
-    return size
 
 
 def _dtype(number: int) -> Any:

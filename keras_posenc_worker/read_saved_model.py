@@ -1,20 +1,13 @@
 """Reads what a SavedModel contains."""
 
 import collections
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from keras_posenc_worker.formats import without_its_init
-from keras_posenc_worker.nodes import (
-    CALLS,
-    called_by,
-    names_a_file,
-    node_name,
-)
 
-SAVER = ("SaveV2", "MergeV2Checkpoints", "RestoreV2")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def read_saved_model(path: Path) -> dict[str, Any]:
@@ -101,27 +94,82 @@ def _check_assets(graph: Any) -> None:
 
 
 def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
-    """Yields operators on files where TensorFlow writes none.
+    """Yields operators on files where loading or a signature may run them.
 
     Also yields the names of called functions that are missing.
     """
-    allowed = _savers(graph, library)
+    saves, restores = _savers(graph, library)
     is_asset = _assets(graph, library)
     for scope, nodes in [
         ("", graph.graph_def.node),
         *((name, function.node_def) for name, function in library.items()),
     ]:
         for node in nodes:
-            if (
-                (node.op in SAVER and scope not in allowed)
-                or (
-                    node.op.startswith("InitializeTableFromTextFile")
-                    and not is_asset(scope, node.input[1])
+            if node.op in ("SaveV2", "MergeV2Checkpoints"):
+                is_right = scope == saves
+            elif node.op == "RestoreV2":
+                is_right = scope == restores and node.input[0] == (
+                    library[scope].signature.input_arg[0].name
                 )
-                or names_a_file(node)
-            ):
+            elif node.op.startswith("InitializeTableFromTextFile"):
+                is_right = is_asset(scope, node.input[1])
+            elif node.op == "PrintV2":
+                stream = node.attr["output_stream"]
+                # `placeholder`: what a function is called with.
+                is_right = not (
+                    stream.placeholder or stream.s.startswith(b"file:")
+                )
+            else:
+                is_right = True
+            if not is_right:
                 yield node.op
-            yield from called_by(node) - library.keys() - {node.op, ""}
+            yield from _called_by(node) - library.keys() - {node.op, ""}
+
+
+def _savers(graph: Any, library: dict[str, Any]) -> list[str | None]:
+    """Returns the functions that save and restore, if nothing else calls them.
+
+    `saver_def` names a node for each. Whoever loads the graph runs the one that
+    restores, with a path that it feeds, and never the one that saves: no
+    signature, no initializer, no object of Python and no other function leads
+    to them.
+    """
+    saver, content = graph.saver_def, graph.SerializeToString()
+    nodes = {node.name: node for node in graph.graph_def.node}
+    save, restore = _node_name(saver.save_tensor_name), saver.restore_op_name
+    run, pending = set[str](), [*nodes[restore].input] * (restore in nodes)
+    for signature in graph.signature_def.values():
+        for infos in (signature.inputs, signature.outputs):
+            pending += [info.name for info in infos.values()]
+    lists = graph.collection_def.values()
+    for each in lists:
+        pending += each.node_list.value
+    while pending:
+        name = _node_name(pending.pop())
+        if name in nodes and name not in run:
+            run.add(name)
+            pending += nodes[name].input
+
+    def called_once(name: str) -> str | None:
+        node = nodes.get(name)
+        if node is None or name in run or node.op not in _CALLS:
+            return None
+        function = node.attr["f"].func.name
+        is_only = (
+            function in library
+            # Once where it is called, and once where it is.
+            and content.count(function.encode()) == 2
+            and "api_implements" not in library[function].attr  # by optimizers
+        )
+        return function if is_only else None
+
+    # TensorFlow 1 runs what collections name in other ways.
+    is_plain = all(each.WhichOneof("kind") == "node_list" for each in lists)
+    if not is_plain or save == restore:
+        return [None, None]
+    given = map(_node_name, nodes[restore].input if restore in nodes else [])
+    is_fed = next(given, None) == _node_name(saver.filename_tensor_name)
+    return [called_once(save), called_once(restore) if is_fed else None]
 
 
 def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
@@ -135,46 +183,50 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
     ]
     content = graph.graph_def.SerializeToString()
     by_name = {(scope, node.name): node for scope, node in nodes}
+    objects = graph.object_graph_def
     assets = {asset.tensor_info.name for asset in graph.asset_file_def}
     for signature in graph.signature_def.values():  # clients may send these
         assets -= {info.name for info in signature.inputs.values()}
 
     def is_asset(scope: str, tensor: str) -> bool:
-        name = node_name(tensor)
+        name = _node_name(tensor)
         if scope:
             arguments = [arg.name for arg in library[scope].signature.input_arg]
             if name in arguments:
-                return all(passed(scope, arguments.index(name), len(arguments)))
+                return is_passed(scope, arguments.index(name) - len(arguments))
         node = by_name[scope, name]
         if node.op == "Identity":
             return is_asset(scope, node.input[0])
-        if scope:
-            return False
-        if node.op == "ReadVariableOp":
-            return all(assigned(node_name(node.input[0])))
+        if node.op == "ReadVariableOp" and not scope:
+            return is_filled(_node_name(node.input[0]))
         # Other placeholders fail when they are run.
-        return node.op == "Placeholder" and f"{name}:0" in assets
+        return node.op == "Placeholder" and not scope and f"{name}:0" in assets
 
-    def passed(function: str, index: int, count: int) -> Iterator[bool]:
-        calls = [each for each in nodes if function in called_by(each[1])]
-        # No optimizer, and no deeper attribute of a node, calls it too.
-        yield "api_implements" not in library[function].attr
+    def is_passed(function: str, index: int) -> bool:
+        """... as an argument, of which the last ones are captured."""
+        calls = [each for each in nodes if function in _called_by(each[1])]
         field = chr(len(function)).encode() + function.encode()
-        yield content.count(field) == 1 + len(calls)
-        for scope, node in calls:
-            yield node.op in (*CALLS, function) and is_asset(
-                scope, node.input[index]
-            )
-        objects = graph.object_graph_def
+        captured = ["asset"]
         if function in objects.concrete_functions:
             bound = objects.concrete_functions[function].bound_inputs
-            place = index - (count - len(bound))  # the last arguments are bound
-            yield (
-                place >= 0
-                and objects.nodes[bound[place]].WhichOneof("kind") == "asset"
+            captured = [
+                f"{objects.nodes[each].WhichOneof('kind')}"
+                for each in bound[index:][:1]
+                if len(bound) >= -index
+            ]
+        return (
+            captured == ["asset"]
+            # No optimizer, and no deeper attribute of a node, calls it too.
+            and "api_implements" not in library[function].attr
+            and content.count(field) == 1 + len(calls)
+            and all(
+                node.op in (*_CALLS, function)
+                and is_asset(scope, node.input[index])
+                for scope, node in calls
             )
+        )
 
-    def assigned(variable: str) -> Iterator[bool]:
+    def is_filled(variable: str) -> bool:
         shared_name = by_name["", variable].attr["shared_name"]
         handles = [
             node.name
@@ -182,137 +234,25 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
             if node.op == "VarHandleOp"
             and node.attr["shared_name"] == shared_name
         ]
-        yield handles == [variable]
-        for scope, node in nodes:
-            if not scope and variable in map(node_name, node.input):
-                yield node.op in ("ReadVariableOp", "VarIsInitializedOp") or (
-                    node.op == "AssignVariableOp"
-                    and is_asset("", node.input[1])
-                )
+        return handles == [variable] and all(
+            node.op in ("ReadVariableOp", "VarIsInitializedOp")
+            or (node.op == "AssignVariableOp" and is_asset("", node.input[1]))
+            for scope, node in nodes
+            if not scope and variable in map(_node_name, node.input)
+        )
 
     return is_asset
 
 
-def _savers(graph: Any, library: dict[str, Any]) -> set[str]:
-    """Returns the two functions that only save and restore variables.
-
-    TensorFlow calls each by one node, which `saver_def` names, with the path
-    that a loader feeds. Nothing else leads to these nodes or to the functions:
-    no client, no initializer, no object that Python would make, no collection
-    of TensorFlow 1, no optimizer, and no attribute, however deep.
-    """
-    saver, lists = graph.saver_def, graph.collection_def.values()
-    content = graph.SerializeToString()
-    nodes = {node.name: node for node in graph.graph_def.node}
-    path = node_name(saver.filename_tensor_name)
-    uses = collections.Counter(
-        node_name(tensor)
-        for tensor in (
-            *(tensor for node in graph.graph_def.node for tensor in node.input),
-            *(
-                info.name
-                for signature in graph.signature_def.values()
-                for infos in (signature.inputs, signature.outputs)
-                for info in infos.values()
-            ),
-            *(name for each in lists for name in each.node_list.value),
-        )
-    )
-    if any(each.WhichOneof("kind") != "node_list" for each in lists):
-        return set()
-    if path not in nodes or nodes[path].op != "Placeholder" or uses[path] != 2:
-        return set()
-    found = set()
-    ends = {
-        node_name(saver.save_tensor_name): _only_saves,
-        saver.restore_op_name: _only_restores,  # what a server runs
-    }
-    for name, is_exact in ends.items():
-        node = nodes.get(name)
-        if node is None or node.op not in CALLS or uses[name]:
-            continue
-        function = library.get(node.attr["f"].func.name)
-        inputs = [tensor.removesuffix(":0") for tensor in node.input]
-        if (
-            function is not None
-            # Once where it is called, and once where it is.
-            and content.count(function.signature.name.encode()) == 2
-            and "api_implements" not in function.attr
-            and inputs[0] == path
-            and len({*inputs}) == len(inputs)
-            and is_exact(function)
-        ):
-            found.add(function.signature.name)
-    return found
+def _node_name(tensor: str) -> str:
+    """Returns the node, or the argument, that a tensor is an output of."""
+    return tensor.removeprefix("^").partition(":")[0]
 
 
-_PATH = "argument 0"
-_MARKS = b".part", b"_temp/part"  # of object stores, and of disks
-# Each part of what is saved has the path that a function is given, and a mark.
-_PART = (
-    rf"ShardedFilename\(StringJoin\({_PATH}, Select(V2)?\(\w+\({_PATH}\), "
-    r"\.part, _temp/part\)\), const, const\)"
-)
-_PARTS = rf"Pack\({_PART}(, {_PART})*\)"
-
-
-def _only_saves(function: Any) -> bool:
-    """Returns whether a function only writes parts at the path it is given."""
-    text = _texts(function)
-
-    def is_exact(node: Any) -> bool:
-        if node.op == "SaveV2":
-            return bool(re.fullmatch(_PART, text(node.input[0])))
-        if node.op == "MergeV2Checkpoints":
-            parts, path = map(text, node.input[:2])
-            return bool(re.fullmatch(_PARTS, parts)) and path == _PATH
-        return node.op in (
-            *("Const", "Identity", "NoOp", "Pack", "Select", "SelectV2"),
-            *("ShardedFilename", "StaticRegexFullMatch", "StringJoin"),
-            *("DisableCopyOnRead", "LookupTableExportV2", "ReadVariableOp"),
-        )
-
-    return all(map(is_exact, function.node_def))
-
-
-def _only_restores(function: Any) -> bool:
-    """Returns whether a function only reads from the path that it is given."""
-    text = _texts(function)
-    targets = []
-    for node in function.node_def:
-        if node.op in ("AssignVariableOp", "LookupTableImportV2"):
-            targets.append(text(node.input[0]))
-        elif node.op == "RestoreV2":
-            if [*map(text, node.input)] != [_PATH, "const", "const"]:
-                return False
-        elif node.op not in ("Const", "Identity", "NoOp"):
-            return False
-    # If a variable were restored twice, chance would decide its value.
-    return len({*targets}) == len(targets)
-
-
-def _texts(function: Any) -> Callable[[str], str]:
-    """Returns a function that writes out how a tensor is computed."""
-    nodes = {node.name: node for node in function.node_def}
-    arguments = {
-        argument.name: f"argument {index}"
-        for index, argument in enumerate(function.signature.input_arg)
-    }
-
-    def text(tensor: str) -> str:
-        name = node_name(tensor)
-        if name not in nodes:
-            return arguments.get(name, "?")
-        node = nodes[name]
-        if node.op == "Identity":
-            return text(node.input[0])
-        if node.op == "Const":
-            values = [*node.attr["value"].tensor.string_val]
-            is_mark = len(values) == 1 and values[0] in _MARKS
-            return values[0].decode() if is_mark else "const"
-        if node.attr["separator"].s:  # between the parts of a name
-            return "?"
-        given = [text(x) for x in node.input if not x.startswith("^")]
-        return f"{node.op}({', '.join(given)})"
-
-    return text
+def _called_by(node: Any) -> set[str]:
+    """Returns all names that may be functions called by a node."""
+    names = {node.op}
+    for value in node.attr.values():
+        names.add(value.func.name)
+        names.update(function.name for function in value.list.func)
+    return names

@@ -2,15 +2,14 @@
 
 import math
 import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 from keras_posenc_worker.codec import digest
-from keras_posenc_worker.nodes import INIT
 
+INIT = "__saved_model_init_op"
 Runner = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -39,15 +38,9 @@ def read_graph(exported: str) -> Any:
             f"{', '.join(map(repr, sorted(tags))) or 'none'}"
         )
     library = meta.graph_def.library.function
-    used = {
-        node.op
-        for nodes in (
-            meta.graph_def.node,
-            *(function.node_def for function in library),
-        )
-        for node in nodes
-    }
-    used -= {function.signature.name for function in library}
+    own = {function.signature.name for function in library}
+    parts = [meta.graph_def.node, *(function.node_def for function in library)]
+    used = {node.op for nodes in parts for node in nodes} - own
     if any(not hasattr(tf.raw_ops, name) for name in used):
         # TF Serving has TF-Text's operators built in. Importing tensorflow_text
         # needs Keras, so its libraries are loaded by their files.
@@ -66,8 +59,7 @@ class SavedModel:
     def __init__(self, exported: str, threads: int | None = None) -> None:
         import tensorflow as tf
 
-        began = time.perf_counter()
-        self._folder = Path(exported)
+        self.folder = Path(exported)
         meta = read_graph(exported)
         graph = tf.Graph()
         with graph.as_default():
@@ -81,39 +73,33 @@ class SavedModel:
         config.gpu_options.allow_growth = True
         self._session = tf.compat.v1.Session(graph=graph, config=config)
         self._restore(meta)
-        self.signatures = {
-            name: each
-            for name, each in meta.signature_def.items()
-            if name != INIT
-        }
+        self.signatures = {**meta.signature_def}
+        self.signatures.pop(INIT, None)
         self.runners = {
             name: self._runner(each) for name, each in self.signatures.items()
         }
-        self.seconds = time.perf_counter() - began
 
     def _restore(self, meta: Any) -> None:
         """Restores variables and tables as `TF_LoadSessionFromSavedModel`."""
-        graph, folder = self._session.graph, self._folder
         paths = {
-            asset.tensor_info.name: str(folder / "assets" / asset.filename)
+            asset.tensor_info.name: str(self.folder / "assets" / asset.filename)
             for asset in meta.asset_file_def
         }
-        saver = meta.saver_def
-        if (folder / "variables" / "variables.index").exists():
-            path = str(folder / "variables" / "variables")
-            self._session.run(
-                graph.get_operation_by_name(saver.restore_op_name),
-                {saver.filename_tensor_name: path, **paths},
-            )
+        saver, path = meta.saver_def, self.folder / "variables" / "variables"
+        if path.with_suffix(".index").exists():
+            paths[saver.filename_tensor_name] = str(path)
+            self._session.run(saver.restore_op_name, paths)
+            del paths[saver.filename_tensor_name]
         if INIT in meta.signature_def:
-            name = meta.signature_def[INIT].outputs[INIT].name
-            self._session.run(graph.as_graph_element(name), paths)
+            self._session.run(
+                meta.signature_def[INIT].outputs[INIT].name, paths
+            )
 
     def _runner(self, signature: Any) -> Runner:
         fetches = {key: info.name for key, info in signature.outputs.items()}
         names = {key: info.name for key, info in signature.inputs.items()}
 
-        def run(inputs: dict[str, Any]) -> dict[str, Any]:
+        def run(inputs: dict[str, Any]) -> Any:
             if inputs.keys() != names.keys():
                 raise ValueError(
                     f"its inputs are {', '.join(sorted(names))}, and not "
@@ -126,85 +112,66 @@ class SavedModel:
         return run
 
 
-class VerifiedModel(SavedModel):
-    """A SavedModel in a session, and what else a verification compares.
+def verify_saved_model(
+    model: SavedModel, cases: Sequence[Any], found: Sequence[Any]
+) -> dict[str, Any]:
+    """Returns what else a verification needs of a SavedModel.
 
-    Attributes:
-        weights: The SHA-256 of each variable that it stores.
+    These are its `weights`, the SHA-256 of each variable that it stores; and in
+    `checks` or `notes` what a report says of its warm-up requests. The first
+    case of each signature gets what `tf.saved_model.load` gives for it.
     """
+    import tensorflow as tf
 
-    def __init__(self, exported: str) -> None:
-        import tensorflow as tf
-
-        super().__init__(exported)
-        self._python = tf.saved_model.load(exported).signatures
-        self.weights = self._weights()
-
-    def _weights(self) -> list[str]:
-        import tensorflow as tf
-
-        path = self._folder / "variables" / "variables"
-        if not path.with_suffix(".index").exists():
-            return []
+    python = tf.saved_model.load(str(model.folder)).signatures
+    for name in python:
+        for (own, inputs), response in zip(cases, found, strict=True):
+            if own == name and "error" not in response:
+                known = model.signatures[name].inputs
+                given = {  # arrays of bfloat16 come as float32
+                    key: tf.constant(value, known[key].dtype)
+                    for key, value in inputs.items()
+                }
+                outputs = python[name](**given)
+                response["python"] = {k: x.numpy() for k, x in outputs.items()}
+                break
+    weights, path = [], model.folder / "variables" / "variables"
+    if path.with_suffix(".index").exists():
         reader = tf.train.load_checkpoint(str(path))
-        dtypes = reader.get_variable_to_dtype_map()
-        return [
+        weights = [
             digest(reader.get_tensor(key))
-            for key, dtype in dtypes.items()
+            for key, dtype in reader.get_variable_to_dtype_map().items()
             if dtype != tf.string  # names and tables
         ]
+    return {"weights": weights, **_replay_warmup(model)}
 
-    def run_python(self, cases: Any, found: Any) -> None:
-        """Adds to the first case of each signature what Python gives for it."""
-        import tensorflow as tf
 
-        seen = set()
-        for (name, inputs), own in zip(cases, found, strict=True):
-            if name in seen or "error" in own:
-                continue
-            seen.add(name)
-            known = self.signatures[name].inputs
-            given = {  # arrays of bfloat16 come as float32
-                key: tf.constant(value, known[key].dtype)
-                for key, value in inputs.items()
-            }
-            outputs = self._python[name](**given)
-            own["python"] = {key: x.numpy() for key, x in outputs.items()}
+def _replay_warmup(model: SavedModel) -> dict[str, list[str]]:
+    """Runs the warm-up requests, as a server does before it serves."""
+    file = model.folder / "assets.extra" / "tf_serving_warmup_requests"
+    if not file.exists():
+        return {}
+    import tensorflow as tf
 
-    def replay_warmup(self) -> dict[str, list[str]]:
-        """Runs the warm-up requests, as a server does before it serves.
-
-        Returns what a report says of that, in `checks` or in `notes`.
-        """
-        file = self._folder / "assets.extra" / "tf_serving_warmup_requests"
-        if not file.exists():
-            return {}
-        import tensorflow as tf
-
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError:
+        advice = "pip install 'keras-posenc[serving]'"
+        return {"notes": [f"warm-up requests were not replayed: {advice}"]}
+    count = 0
+    for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        inputs = {x: tf.make_ndarray(y) for x, y in request.inputs.items()}
         try:
-            from tensorflow_serving.apis import prediction_log_pb2
-        except ImportError:
-            advice = "pip install 'keras-posenc[serving]'"
-            return {"notes": [f"warm-up requests were not replayed: {advice}"]}
-        count = 0
-        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-            request = log.predict_log.request
-            try:
-                name = request.model_spec.signature_name
-                self.runners[name](
-                    {
-                        key: tf.make_ndarray(value)
-                        for key, value in request.inputs.items()
-                    }
-                )
-            except Exception as error:
-                raise RuntimeError(
-                    f"its warm-up request {count} fails: {error}"
-                ) from error
-            count += 1
-        plural = "s" * (count != 1)
-        return {"checks": [f"replayed {count:,} warm-up request{plural}"]}
+            model.runners[request.model_spec.signature_name](inputs)
+        except Exception as error:
+            raise RuntimeError(
+                f"its warm-up request {count} fails: {error}"
+            ) from error
+        count += 1
+    plural = "s" * (count != 1)
+    return {"checks": [f"replayed {count:,} warm-up request{plural}"]}
 
 
 def load_litert(
@@ -248,19 +215,14 @@ def load_compiled(exported: str) -> dict[str, Runner]:
 
     def runner(signature: str, outputs: list[str]) -> Runner:
         def run(inputs: dict[str, Any]) -> Any:
-            details = model.get_input_tensor_details(signature)
-            for name, value in inputs.items():
-                if tuple(details[name]["shape"]) != value.shape:
-                    model.resize_input_tensor_by_name(
-                        signature, name, value.shape
-                    )
-            given = {
-                name: model.create_input_buffer_by_name(signature, name)
-                for name in inputs
-            }
-            for name, value in inputs.items():
-                flat = np.ascontiguousarray(value).reshape(-1)
+            details, given = model.get_input_tensor_details(signature), {}
+            for name, x in inputs.items():
+                if tuple(details[name]["shape"]) != x.shape:
+                    model.resize_input_tensor_by_name(signature, name, x.shape)
+            for name, x in inputs.items():
+                given[name] = model.create_input_buffer_by_name(signature, name)
                 # As bytes: its Python interface lacks int64 and uint32.
+                flat = np.ascontiguousarray(x).reshape(-1)
                 given[name].write(flat.view("uint8"))
             made = {
                 name: model.create_output_buffer_by_name(signature, name)

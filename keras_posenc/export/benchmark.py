@@ -46,29 +46,29 @@ def timings(
             f"{found.kind} at '{found.path}'"
         )
     kind, known, file = "litert", [*found.signatures], found.path.resolve()
+    package = found.package or {}
+    if found.kind == "litertlm":
+        require_engine()
+        is_embedder = "text_encoder" in package.get("models", [])
+        kind, known = "embedder" if is_embedder else "generator", ["text"]
+    names = known if signatures is None else signatures
+    if not {*names} <= {*known}:
+        raise ValueError(
+            "`signatures` must be names of the file's own: "
+            f"{', '.join(known) or 'it has none'}. "
+            f"Received: signatures={signatures!r}"
+        )
+    if most := package.get("max_tokens", 0):
+        most -= benchmark.DECODED * (kind == "generator")
+        lengths = [each for each in lengths if each <= most]
+        if not lengths:
+            raise ValueError(
+                f"`lengths` must have one of at most {most}, for which the "
+                "package has room"
+            )
     with contextlib.ExitStack() as stack:
         step = stack.enter_context(progress(True))
         if found.kind == "litertlm":
-            require_engine()
-            package = found.package or {}
-            is_embedder = "text_encoder" in package.get("models", [])
-            kind, known = "embedder" if is_embedder else "generator", ["text"]
-        names = known if signatures is None else signatures
-        if not {*names} <= {*known}:
-            raise ValueError(
-                "`signatures` must be names of the file's own: "
-                f"{', '.join(known) or 'it has none'}. "
-                f"Received: signatures={signatures!r}"
-            )
-        if found.kind == "litertlm":
-            if most := package.get("max_tokens", 0):
-                most -= 0 if is_embedder else benchmark.DECODED
-                lengths = [each for each in lengths if each <= most]
-            if not lengths:
-                raise ValueError(
-                    f"`lengths` must have one of at most {most}, for which "
-                    "the package has room"
-                )
             file = stack.enter_context(named_package(file))
         for name in names:
             for count in threads or sorted({1, min(4, os.cpu_count() or 1)}):
@@ -85,4 +85,5 @@ def timings(
                         f"The runtime does not run '{name}': "
                         f"{response['error']}"
                     )
-                yield from response["runs"]
+                for run in response["runs"]:
+                    yield {**run, "threads": count}

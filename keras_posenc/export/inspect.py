@@ -50,9 +50,8 @@ class Inspection:
             version folder.
         kind: `"saved_model"`, `"litert"`, `"litertlm"` or `"onnx"`.
         size_bytes: Size of the file, or of all files of the folder.
-        weight_bytes: Size of the variables of a SavedModel and of the constants
-            that its signatures share, of the constant buffers of a LiteRT file,
-            or of the initializers of an ONNX file.
+        weight_bytes: Size of the variables and constants of a SavedModel, the
+            constant buffers of a LiteRT file, or an ONNX file's initializers.
         signatures: For each signature its `"inputs"` and `"outputs"`, each a
             dict of `Tensor` by name; those of a SavedModel sorted by name.
         operators: Number of uses of each operator in the graph.
@@ -67,11 +66,10 @@ class Inspection:
         quantization: The mode of a LiteRT or ONNX file's weights, as
             `export_litert` or `export_onnx` takes it, or None. Of several the
             one of fewest bits.
-        metadata: Of a LiteRT file with metadata for MediaPipe's tasks. For a
-            text task with a WordPiece tokenizer: its `task`; its `labels`, or
-            None; `tokens`, the size of the vocabulary; and `vocabulary`, the
-            SHA-256 of its lines. Empty for another task. If it cannot be
-            read: `error`, the reason.
+        metadata: Of a LiteRT file for a text task of MediaPipe: its `task`; its
+            `labels`, or None; `tokens`, the size of the vocabulary; and
+            `vocabulary`, the SHA-256 of its lines. Empty for another task. Or
+            `error`, why it cannot be read.
         package: Of a LiteRT-LM package: the types of its `models`, and what
             its metadata says, such as `max_tokens` and `template`.
         sections: Where its parts are in the file, as dicts.
@@ -104,16 +102,12 @@ class Inspection:
             lines.append(_line("metadata for MediaPipe", self.metadata))
         if self.package:
             lines.append(_line("package", self.package))
-        if self.unsafe_operators:
-            lines.append(
-                "operators that may do more than compute: "
-                f"{', '.join(self.unsafe_operators)}"
-            )
-        if self.foreign_operators:
-            lines.append(
-                "operators that the plain runtime lacks: "
-                f"{', '.join(self.foreign_operators)}"
-            )
+        for what, operators in (
+            ("may do more than compute", self.unsafe_operators),
+            ("the plain runtime lacks", self.foreign_operators),
+        ):
+            if operators:
+                lines.append(f"operators that {what}: {', '.join(operators)}")
         return "\n".join(map(printable, lines))
 
     def details(self) -> str:
@@ -168,17 +162,12 @@ def inspect_export(path: str | Path) -> Inspection:
         require_builder()
     sizes = {path: path.stat().st_size}
     if kind == "saved_model":
-        sizes = {
-            Path(entry.path): entry.stat().st_size for entry in files(path)
-        }
-    limits = Limits()
-    # The weights may be in the message that is parsed.
-    if kind not in ("litert", "litertlm"):
-        size = sizes[path if kind == "onnx" else path / "saved_model.pb"]
-        size *= size < 2**31  # no message is larger
-        limits = Limits(
-            memory=MEMORY + 4 * size, seconds=8 + size // (50 * MIB)
-        )
+        sizes = {Path(x.path): x.stat().st_size for x in files(path)}
+    # The weights may be in the message that is parsed; none has 2 GiB.
+    message = {"onnx": path, "saved_model": path / "saved_model.pb"}.get(kind)
+    size = sizes[message] if message else 0
+    size *= size < 2**31
+    limits = Limits(memory=MEMORY + 4 * size, seconds=8 + size // (50 * MIB))
     try:
         found = run_in_worker(read.__name__, kind, str(path), limits=limits)
         if "error" in found:
@@ -201,23 +190,21 @@ def inspect_export(path: str | Path) -> Inspection:
             for file, size in sizes.items()
             if found["has_variables"] and file.parent == path / "variables"
         )
+    signatures = {
+        name: {
+            side: {key: _tensor(**each) for key, each in tensors.items()}
+            for side, tensors in sides.items()
+        }
+        for name, sides in found.pop("signatures").items()
+    }
     return Inspection(
         path=path,
         kind=kind,
         size_bytes=sum(sizes.values()),
-        weight_bytes=found["weight_bytes"],
-        signatures={
-            name: {side: _tensors(tensors) for side, tensors in sides.items()}
-            for name, sides in found["signatures"].items()
-        },
-        operators=found["operators"],
-        foreign_operators=found["custom"],
-        unsafe_operators=sorted({*found["unsafe"]}),
-        has_variables=found.get("has_variables", False),
-        quantization=found.get("quantization"),
-        metadata=found.get("metadata"),
-        package=found.get("package"),
-        sections=found.get("sections", ()),
+        signatures=signatures,
+        foreign_operators=found.pop("custom"),
+        unsafe_operators=sorted({*found.pop("unsafe")}),
+        **found,
     )
 
 
@@ -254,16 +241,10 @@ def _line(what: str, values: Mapping[str, Any]) -> str:
     )
 
 
-def _tensors(tensors: dict[str, Any]) -> dict[str, Tensor]:
-    def shape(sizes: list[int] | None) -> tuple[int | None, ...] | None:
-        if sizes is None:
-            return None
-        return tuple(None if size < 0 else size for size in sizes)
-
-    return {
-        name: Tensor(shape(tensor["shape"]), tensor["dtype"])
-        for name, tensor in tensors.items()
-    }
+def _tensor(shape: list[int] | None, dtype: str) -> Tensor:
+    if shape is None:
+        return Tensor(None, dtype)
+    return Tensor(tuple(None if x < 0 else x for x in shape), dtype)
 
 
 # Paths in the folder that TensorFlow, Keras and this package write, and that
@@ -313,9 +294,6 @@ def size_of(folder: Path) -> int:
     return sum(entry.stat().st_size for entry in files(folder))
 
 
-_PACKAGE = b"LITERTLM"
-
-
 def locate(path: str | Path) -> tuple[Path, str]:
     """Returns the path of an exported model, and its kind.
 
@@ -350,7 +328,7 @@ def locate(path: str | Path) -> tuple[Path, str]:
         raise ValueError(
             f"'{path}' cannot be read: {error.strerror}"
         ) from error
-    if first == _PACKAGE:
+    if first == b"LITERTLM":
         return path, "litertlm"
     if first[:1] == b"\x08":  # the tag of the version, in ONNX's protobuf
         return path, "onnx"

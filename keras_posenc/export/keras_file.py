@@ -51,7 +51,14 @@ def _load(worker: Worker, path: Path) -> Any:
         copy = os.path.join(folder, "model.keras")
         with open_regular(path) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target, MIB)
-        limits = _limits(os.path.getsize(copy))
+        size = os.path.getsize(copy)
+        seconds = _SECONDS + size // _PER_SECOND
+        limits = Limits(
+            memory=_MEMORY + _TIMES * size,
+            seconds=seconds,
+            file=read_keras.GROWTH * size + 64 * MIB,
+            timeout=60 + 4 * seconds,
+        )
         try:
             reason = worker.run(copy, limits=limits)
         except WorkerError as error:
@@ -62,13 +69,3 @@ def _load(worker: Worker, path: Path) -> Any:
         if reason is not None:
             raise ValueError(reason)
         return read_keras.load(copy)
-
-
-def _limits(size: int) -> Limits:
-    seconds = _SECONDS + size // _PER_SECOND
-    return Limits(
-        memory=_MEMORY + _TIMES * size,
-        seconds=seconds,
-        file=read_keras.GROWTH * size + 64 * MIB,
-        timeout=60 + 4 * seconds,
-    )

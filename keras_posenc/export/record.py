@@ -16,20 +16,23 @@ from typing import TYPE_CHECKING, Any
 from keras_posenc.export.errors import ExportError, ExportVerificationError
 from keras_posenc.export.inspect import files
 from keras_posenc.export.regular_files import open_regular, read_regular
+from keras_posenc.export.versions import unlike
+from keras_posenc.progress import printable
 from keras_posenc.publish import publish_file, staging_in, writing_to
 from keras_posenc_worker import cases
 
 if TYPE_CHECKING:  # imports Keras, which readers of a record do not need
     from keras_posenc.export.report import VerificationReport
 
-# Outputs do not depend on the card and on the parameters of batching.
-_NOT_RUN = {"MODEL_CARD.md", "batching_params.pbtxt"}
+_IN_FOLDER = "assets.extra/cases.npz"
+# Outputs do not depend on these.
+_NOT_RUN = (_IN_FOLDER, "MODEL_CARD.md", "batching_params.pbtxt")
 
 
 def record_path(exported: Path) -> Path:
     """Returns the path of a record: inside a folder, or next to a file."""
     if exported.is_dir():
-        return exported / "assets.extra" / "cases.npz"
+        return exported / _IN_FOLDER
     path = exported.resolve()  # the same record through any link
     return path.with_name(f"{path.name}.cases.npz")
 
@@ -40,12 +43,12 @@ def digests(exported: Path) -> dict[str, str]:
     By the path within a folder; of a single file by `""`, so that it may be
     renamed. Raises `ValueError` for what is no regular file of a SavedModel.
     """
-    paths = {"": exported}
+    paths, sums = {"": exported}, {}
     if exported.is_dir():
-        left_out = {record_path(exported), *map(exported.joinpath, _NOT_RUN)}
-        found = {Path(entry.path) for entry in files(exported)} - left_out
+        found = [Path(entry.path) for entry in files(exported)]
         paths = {path.relative_to(exported).as_posix(): path for path in found}
-    sums = {}
+        for name in _NOT_RUN:
+            paths.pop(name, None)
     for name in sorted(paths):
         with open_regular(paths[name]) as file:
             sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -155,7 +158,7 @@ def check_record(
     try:
         record = verified_record(exported, found)
         if signature not in record["signatures"]:
-            verified = ", ".join(map(_shown, record["signatures"])) or "none"
+            verified = ", ".join(map(printable, record["signatures"])) or "none"
             raise ValueError(
                 f"Signature '{signature}' of '{exported}' was not verified; "
                 f"verified: {verified}. Verify all signatures that you use at "
@@ -173,30 +176,18 @@ def changed_files(
     record: Mapping[str, Any], found: Mapping[str, str]
 ) -> list[str]:
     """Returns the names of files that differ from those of a record."""
-    known = record["files"]
-    return sorted(
-        _shown(name)
-        for name in {*known, *found}
-        if known.get(name) != found.get(name)
-    )
-
-
-def _shown(name: str) -> str:
-    """Returns a name from a file without control characters."""
-    return name if name.isprintable() else ascii(name)
+    return [printable(name) for name in unlike(record["files"], found)]
 
 
 def read_record(exported: Path) -> dict[str, Any] | None:
     """Returns the record of an exported model, or None if there is none."""
     path = record_path(exported)
     try:
-        record = cases.unpack(read_regular(path, cases.MOST_BYTES))
-        cases.check(record)
+        return cases.unpack(read_regular(path, cases.MOST_BYTES))
     except FileNotFoundError:
         return None
-    except (MemoryError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"the record '{path}' cannot be used: {reason}"
         ) from error
-    return record

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ from keras_posenc_worker.cases import compared, difference
 Cases = Sequence[Mapping[str, Any]]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Runtime:
+class _Runtime(NamedTuple):
     """A runtime: how it is called, what it runs and what it needs."""
 
     title: str
@@ -218,12 +217,13 @@ def _record(path: Path) -> dict[str, Any]:
 
 def _never_compared(cases: Cases) -> list[str]:
     """Returns the outputs that no case compares."""
-    both: tuple[dict[str, None], dict[str, None]] = {}, {}
-    for found, part in zip(both, ("not_compared", "outputs"), strict=True):
-        for case in cases:
-            for name in case[part]:
-                found[f"{case['signature']}/{name}"] = None
-    return [name for name in both[0] if name not in both[1]]
+
+    def names(part: str) -> dict[str, None]:
+        pairs = [(case["signature"], x) for case in cases for x in case[part]]
+        return dict.fromkeys(map("/".join, pairs))
+
+    known = names("outputs")
+    return [name for name in names("not_compared") if name not in known]
 
 
 def _installed(
@@ -231,14 +231,14 @@ def _installed(
 ) -> tuple[list[str], list[str]]:
     """Returns the runtimes that run a kind of files, and those missing."""
     known = [name for name, each in RUNTIMES.items() if each.kind == kind]
-    if wanted is not None:
-        if isinstance(wanted, str) or not wanted or {*wanted} - {*known}:
-            raise ValueError(
-                "`runtimes` (--runtime) must be of "
-                f"{', '.join(map(repr, known))} for such a file. Received: "
-                f"runtimes={wanted!r:.80}"
-            )
-        known = [*wanted]
+    if wanted is not None and (
+        isinstance(wanted, str) or not wanted or {*wanted} - {*known}
+    ):
+        raise ValueError(
+            f"`runtimes` (--runtime) must be of {', '.join(map(repr, known))} "
+            f"for such a file. Received: runtimes={wanted!r:.80}"
+        )
+    known = [*(wanted or known)]
     missing = [x for x in known if util.find_spec(RUNTIMES[x].module) is None]
     if missing and (wanted is not None or len(missing) == len(known)):
         package = RUNTIMES[missing[0]].package
@@ -277,8 +277,7 @@ def _compared(
             share = off / allowed if allowed else 0.0
             if not off <= allowed:
                 sizes = ", ".join(
-                    f"{key} {value.shape}"
-                    for key, value in case["inputs"].items()
+                    f"{key} {x.shape}" for key, x in case["inputs"].items()
                 )
                 text = error or f"off by {off:.2g}, allowed {allowed:.2g}"
                 text = printable(f"{place}: {text} ({sizes})")
@@ -379,7 +378,7 @@ def _fitting(
             continue
         inputs = {
             key: value.astype(specs[key].dtype)
-            if value.dtype.kind in "iu" and specs[key].dtype in _INTEGERS
+            if value.dtype.kind in "iu" and "int" in specs[key].dtype
             else value
             for key, value in case["inputs"].items()
         }
@@ -393,24 +392,15 @@ def _fitting(
     return own, theirs, notes
 
 
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
-
-
 def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
-    sizes = [np.abs(np.float64(x)) for x, _ in pairs if _is_float(x)]
-    largest = max(
-        (np.max(x[np.isfinite(x)], initial=0.0) for x in sizes), default=1.0
-    )
-    scale = min(max(float(largest), 0.01), 1.0)
-    kind = INTEGERS
-    if all(_is_float(x) and _is_float(y) for x, y in pairs):
-        kind = CLASSES if add_up_to_1([x for x, _ in pairs]) else VECTORS
+    kind, scale, wanted = INTEGERS, 1.0, [x for x, _ in pairs]
+    if all("float" in x.dtype.name for pair in pairs for x in pair):
+        kind = CLASSES if add_up_to_1(wanted) else VECTORS
+        sizes = [np.abs(np.float64(x[np.isfinite(x)])) for x in wanted]
+        largest = max(float(np.max(x, initial=0.0)) for x in sizes)
+        scale = min(max(largest, 0.01), 1.0)
     return OutputDifference(
         place,
         max(difference(x, y, scale) for x, y in pairs),
-        None if pairs[0][0].dtype == object else quality_of(kind, pairs),
+        None if wanted[0].dtype == object else quality_of(kind, pairs),
     )
-
-
-def _is_float(values: Any) -> bool:
-    return "float" in values.dtype.name

@@ -9,8 +9,8 @@ from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.savedmodel_card import note_origin
 from keras_posenc.export.inspect import (
     check_operators,
-    files,
     inspect_safe,
+    size_of,
 )
 from keras_posenc.export.regular_files import is_hidden
 from keras_posenc.export.report import ExportedModel
@@ -75,13 +75,12 @@ def rollback_export(
     base_path = as_path("base_path", base_path)
     check_base(base_path)
     version = check_version(version)
-    source = base_path / str(version)
-    present = versions(base_path)
     if not os.path.isdir(base_path):  # Path.is_dir raises for too long names
         raise ValueError(
             "`base_path` must be the folder of a model's versions. "
             f"Received: base_path='{base_path}', which is no folder"
         )
+    source, present = base_path / str(version), versions(base_path)
     if not (source / "saved_model.pb").is_file():
         raise ValueError(
             f"`version` must be one that '{base_path}' has "
@@ -94,26 +93,18 @@ def rollback_export(
             "nothing to go back from"
         )
     before = stamp(source)
-    for _ in files(source):  # raises for links and too many files
-        pass
+    size_of(source)  # raises for links and too many files
+
+    def hidden(folder: str, names: list[str]) -> set[str]:
+        return {x for x in names if folder == str(source) and is_hidden(x)}
+
     with progress(verbose) as step, staging_in(base_path) as staged:
         if verify:
             step(f"Loading version {version} in a fresh process")
             _check_loads(source, version, allow_operators)
         step("Copying it")
         with writing_to(base_path):
-            try:
-                shutil.copytree(
-                    source,
-                    staged,
-                    ignore=lambda folder, names: {
-                        each
-                        for each in names
-                        if folder == str(source) and is_hidden(each)
-                    },
-                )
-            except shutil.Error as error:  # a list of one error for each file
-                raise OSError(error.args[0][0][-1]) from error
+            shutil.copytree(source, staged, ignore=hidden)
             if verify:
                 check_unchanged(source, before)
             note_origin(staged, version)
@@ -125,12 +116,10 @@ def _check_loads(
 ) -> None:
     """Loads a version, as a server would, and replays its warm-up."""
     try:
-        inspection = inspect_safe(source, allow_operators)
-        limits = limits_for(inspection.size_bytes)
-        run_model("saved_model", inspection.path, [], limits)
+        found = inspect_safe(source, allow_operators)
+        run_model("saved_model", source, [], limits_for(found.size_bytes))
     except ExportVerificationError as error:
         raise ExportVerificationError(
             f"Version {version} cannot be published again: {error}. "
-            "`verify=False` "
-            "(--no-verify) publishes it all the same"
+            "`verify=False` (--no-verify) publishes it all the same"
         ) from error

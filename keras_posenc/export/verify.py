@@ -33,11 +33,9 @@ def verify_export(  # noqa: D417
     """Checks that an exported file gives its model's outputs.
 
     Without `model` it runs the cases that are kept with the file: the inputs of
-    its last verification, and what the model gave. That needs no Keras. Each
-    runtime that is installed here runs them, in a process of its own: LiteRT's
-    Interpreter and CompiledModel, ONNX Runtime and OpenVINO, TensorFlow, or
-    LiteRT-LM's engine. So a file can be checked on another machine, with
-    another version of a runtime, years later:
+    its last verification, and what the model gave. That needs no Keras: a file
+    can be checked on another machine, with another version of a runtime, years
+    later. Each installed runtime runs them, in a process of its own:
 
     >>> import keras, pathlib, tempfile
     >>> import keras_posenc as kp
@@ -48,7 +46,7 @@ def verify_export(  # noqa: D417
     ...     kp.verify_export(path, verbose=False).passed
     True
 
-    The first of these decides whether the file fails, unless `runtimes` names
+    The first runtime decides whether the file fails, unless `runtimes` names
     others. An output may be off by the tolerance that the verification had, or
     by twice what it was off by then if that is more, as in a quantized file.
     Outputs that were off by a quarter of their size are not compared.
@@ -58,39 +56,25 @@ def verify_export(  # noqa: D417
     They hold your `samples` only where a signature has no generated inputs, and
     the texts that a LiteRT-LM package was verified with.
 
-    With `model` the outputs are computed again. A fresh process, in which
-    neither keras nor keras_posenc can be imported (nor TensorFlow, for a LiteRT
-    file), loads the exported model and runs test inputs: batches of 1 and 3;
-    lengths of 1, 2, 17 and `max_length`, or from the shortest that the model
-    takes; padding; the lowest and the highest ids, and each id once; the
-    vocabulary of a lookup layer; all values of 8-bit images; standard normal
-    floats, and in a separate case extreme ones (zeros, one 1 among zeros,
-    1e-20, 30, -30, 1e4, -1e4), whose tolerance grows with the model's own
-    rounding; and integers around 2**24, 2**31 and 2**40 in inputs of integers
-    that have samples and are used as numbers.
+    With `model` the outputs are those of its graph now, and its weights. A
+    process that cannot import Keras runs the file on test inputs: batches of 1
+    and 3; lengths of 1, 2, 17 and `max_length`; padding; the lowest and the
+    highest ids, and each id once; a lookup layer's vocabulary; all values of
+    8-bit images; standard normal floats, and extreme ones (zeros, one 1 among
+    zeros, 1e-20, 30, -30, 1e4, -1e4), whose tolerance grows with the model's
+    own rounding; and integers around 2**24, 2**31 and 2**40 in inputs that have
+    samples and are used as numbers. Generated inputs are not compared where the
+    model's outputs are not finite; in samples a NaN equals a NaN.
 
-    The outputs compared with are those of the model's graph, which
-    `model.predict` runs; the model's code, called directly, may give others.
-    For generated inputs nothing is compared where the model's outputs are not
-    finite; for samples a NaN equals a NaN. If the model refuses generated
-    inputs, the samples alone are compared.
+    A SavedModel runs as servers run it; `tf.saved_model.load` must give the
+    same outputs for one case of each signature, and its stored weights must
+    equal the model's bit for bit. In other files,
+    `VerificationReport.different_weights` names the weights that have changed
+    since the record of the last verification. A file that was edited together
+    with its record is not found: sign files if you fear that.
 
-    `model` is not changed; its weights are those at the call. A verification
-    that passes is recorded with digests of all files, so that `Scorer` accepts
-    the model, and its cases replace those that are kept with the file. One that
-    fails leaves both: they are of the bytes and of the model that they were
-    made with, and another model says nothing of these.
-
-    A SavedModel is run as servers run it, in a session of its `signature_def`;
-    `tf.saved_model.load` must give the same outputs for one case of each
-    signature. Its stored weights must equal the model's bit for bit.
-
-    The record also holds a digest of each weight of the model, so a later call
-    finds every weight that has changed since, in a quantized file too:
-    `VerificationReport.different_weights` names them. For a file without a
-    record, or one that was changed after it was recorded, the report says that
-    there is none. A file that was edited together with its record is not found:
-    sign files if you fear that.
+    A verification that passes replaces that record and its cases; one that
+    fails leaves both. `model` is not changed.
 
     Args:
         path: The LiteRT or ONNX file, the LiteRT-LM package, the SavedModel
@@ -105,8 +89,8 @@ def verify_export(  # noqa: D417
         signatures: Those given to the export, if any. By default the signatures
             that the export makes itself, as far as the file has them.
         labels: Those given to the export, if any, of a SavedModel or of a file
-            for MediaPipe's text classifier. Without them an exported model's
-            labels are not compared; the report says so.
+            for MediaPipe's text classifier. Without them labels are not
+            compared.
 
     Returns:
         A `VerificationReport`, or without `model` a `ReplayReport`; print it,
@@ -148,15 +132,30 @@ def verify_export(  # noqa: D417
             f"Received: runtimes={runtimes!r:.60}"
         )
     require_tensorflow_backend("verify_export")
-    from keras_posenc.export.verify_with_model import verify_with_model
+    from keras_posenc.export import pipeline
+    from keras_posenc.export.formats.litert import LiteRT
+    from keras_posenc.export.formats.mediapipe import check_no_labels
+    from keras_posenc.export.formats.onnx import Onnx
+    from keras_posenc.export.formats.saved_model import SavedModel
+    from keras_posenc.export.versions import check_no_pattern
 
     check_model(model)
     path, kind = locate(path)
-    return verify_with_model(
-        path,
-        kind,
-        model,
-        allow_operators=allow_operators,
-        verbose=verbose,
+    if kind == "litertlm":
+        raise ValueError(
+            f"'{path}' is a LiteRT-LM package, which is verified by its cases: "
+            "leave the model out. To compare it with a model, export that again"
+        )
+    options = {
+        "given": needing.pop("signatures"),
+        "allow_operators": allow_operators,
+        "verbose": verbose,
         **needing,
-    )
+    }
+    if kind == "saved_model":
+        check_no_pattern(path)
+        return pipeline.verify(model, SavedModel(**options), path)
+    if kind == "litert":
+        return pipeline.verify(model, LiteRT(**options), path)
+    check_no_labels(options.pop("labels"), path)
+    return pipeline.verify(model, Onnx(**options), path)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,13 @@ def publish_version(
         try:
             check_free(base_path, number)
             publish(staged, target)
-        except OSError:
-            # Another export has taken the number meanwhile.
-            if not target.exists():
-                with writing_to(base_path):
-                    raise
-            if version is None:
+            break
+        except OSError:  # another export may have taken the number meanwhile
+            if version is None and target.exists():
                 continue
             check_free(base_path, number)
-            raise
-        break
+            with writing_to(base_path):
+                raise
     if keep is not None:
         kept = {number, *sorted({number, *earlier})[-keep:], *earlier[-1:]}
         for old in earlier:
@@ -132,14 +129,9 @@ def versions(base_path: Path) -> list[int]:
     if not os.path.isdir(base_path):
         return []
     # As servers read version numbers: ASCII digits, 64 bits.
-    return sorted(
-        {
-            int(path.name)
-            for path in base_path.iterdir()
-            if re.fullmatch("[0-9]+", path.name)
-            and int(path.name) <= MAX_VERSION
-        }
-    )
+    names = (path.name for path in base_path.iterdir())
+    numbers = {int(x) for x in names if re.fullmatch("[0-9]+", x)}
+    return sorted(number for number in numbers if number <= MAX_VERSION)
 
 
 def check_free(base_path: Path, version: int) -> None:
@@ -154,12 +146,9 @@ def check_free(base_path: Path, version: int) -> None:
         )
 
 
-Stamp = dict[str, tuple[int, ...]]
-
-
-def stamp(exported: Path) -> Stamp:
+def stamp(exported: Path) -> dict[str, tuple[int, ...]]:
     """Returns size, times and inode of each file of a model, by its path."""
-    found: Stamp = {}
+    found: dict[str, tuple[int, ...]] = {}
     paths: Iterable[os.DirEntry[str] | Path] = [exported]
     if os.path.isdir(exported):
         paths = entries(exported)
@@ -174,18 +163,19 @@ def stamp(exported: Path) -> Stamp:
     return found
 
 
-def check_unchanged(exported: Path, before: Stamp) -> None:
+def check_unchanged(exported: Path, before: Mapping[str, Any]) -> None:
     """Raises `ExportVerificationError` if a model's stamp is not `before`."""
-    now = stamp(exported)
-    changed = sorted(
-        path for path in {*before, *now} if before.get(path) != now.get(path)
-    )
-    if changed:
+    if changed := unlike(before, stamp(exported)):
         raise ExportVerificationError(
             f"'{exported}' was changed while it was verified "
             f"({', '.join(changed[:3])}). Verify it again while no process "
             "writes to it"
         )
+
+
+def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Returns the names whose values differ, sorted."""
+    return sorted(x for x in {*one, *other} if one.get(x) != other.get(x))
 
 
 def check_file(value: Any, suffix: str) -> Path:

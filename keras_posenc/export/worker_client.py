@@ -7,7 +7,6 @@ A worker calls functions of one module, usually of `keras_posenc_worker`.
 import atexit
 import contextlib
 import dataclasses
-import io
 import json
 import os
 import re
@@ -17,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ import keras_posenc_worker
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import codec, run
+from keras_posenc_worker.process import memory
 from keras_posenc_worker.runtimes import op_libraries
 
 MIB = 2**20
@@ -70,45 +71,20 @@ class Limits:
     file: int = 64 * MIB
     timeout: int = 60
 
-    def by_name(self) -> dict[str, int]:
-        """Returns the limits by the names that the worker's side takes."""
-        found = {"DATA": self.memory, "CPU": self.seconds, "FSIZE": self.file}
-        return {name: most for name, most in found.items() if most is not None}
-
 
 def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
-    """Returns limits of a process that runs an exported file.
+    """Returns limits that stop a file that never ends or fills the machine.
 
-    They stop a file that never ends or fills the machine, and are far from what
-    a right file needs: TensorFlow needs up to 16 times the size of constants.
+    A right one needs far less: TensorFlow up to 16 times the size of constants.
     `size` and `data` are bytes of the file and of all inputs and outputs,
     `seconds` the model's own processor time for these inputs.
     """
-    memory = 4096 * MIB + 24 * size + 64 * data + 2 * _peak_memory()
     return Limits(
-        memory=min(memory, _physical_memory() or memory),
+        memory=4096 * MIB + 24 * size + 64 * data + 2 * memory("VmHWM"),
         seconds=round(60 + 10 * seconds + size / MIB),
         file=4096 * MIB + 4 * data,
         timeout=_LONGEST,
     )
-
-
-def _peak_memory() -> int:
-    """Returns the most memory that this process had; 0 if that is unknown."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _physical_memory() -> int:
-    """Returns this machine's memory in bytes; 0 if that is unknown."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # Windows
-        return 0
 
 
 class WorkerError(Exception):
@@ -134,7 +110,6 @@ class Worker:
         self._errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "keras_posenc_worker", module],
-            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -145,10 +120,6 @@ class Worker:
             start_new_session=True,
         )
         self.uses = 0
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.input = self.process.stdin
-        self._output = io.BufferedReader(self.process.stdout)  # type: ignore[type-var]
 
     def __enter__(self) -> Self:
         return self
@@ -159,16 +130,12 @@ class Worker:
     def call(
         self, function: str, *arguments: Any, limits: Limits | None = None
     ) -> None:
-        """Starts a function of the module, without waiting for it.
-
-        If `prepare` fails, `run` raises the error. It needs no limits if no
-        argument comes from an exported file.
-        """
-        request = [function, arguments, limits.by_name() if limits else {}]
-        line = json.dumps(request).encode() + b"\n"
+        """Starts a function of the module; if it fails, `run` raises that."""
+        request = [function, arguments, limits and dataclasses.asdict(limits)]
+        assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has ended
-            while line:  # a signal may cut a write short
-                line = line[self.input.write(line) :]
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
 
     def run(self, *arguments: Any, limits: Limits) -> Any:
         """Calls the module's `main`, and returns its return value.
@@ -176,20 +143,15 @@ class Worker:
         Arguments are whatever JSON can hold. Raises `WorkerError` if it failed,
         crashed, or met a limit.
         """
-        is_late = threading.Event()
-
-        def end() -> None:
-            is_late.set()
-            self.kill()
-
-        timer = threading.Timer(limits.timeout, end)
+        timer = threading.Timer(limits.timeout, self.kill)
         timer.daemon = True
         timer.start()
+        began = time.monotonic()
         try:
             self.call("main", *arguments, limits=limits)
             return self.response(limits)
         except WorkerError as error:
-            if is_late.is_set():
+            if time.monotonic() - began >= limits.timeout:
                 raise WorkerError(
                     f"did not respond within {limits.timeout} s"
                 ) from error
@@ -200,7 +162,8 @@ class Worker:
     def response(self, limits: Limits | None = None) -> Any:
         """Waits for the next response."""
         most = -1 if limits is None else limits.file
-        line = self._output.readline(most)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline(most)
         if line.endswith(b"\n"):
             return json.loads(line)
         if len(line) == most:
@@ -217,7 +180,8 @@ class Worker:
 
     def end(self) -> None:
         """Kills the worker, once no thread waits for it; closes its files."""
-        with self._errors, self._output, self.process:
+        # A request that it did not read would be written again.
+        with contextlib.suppress(OSError), self._errors, self.process:
             self.kill()
 
     def _error(self, status: int, limits: Limits | None) -> WorkerError:
@@ -246,10 +210,7 @@ class Worker:
 
 
 def run_in_worker(module: str, *arguments: Any, limits: Limits) -> Any:
-    """Runs a module's `main` in a worker, and returns its return value.
-
-    See `Worker.run`.
-    """
+    """Runs a module's `main` in a worker of its own; see `Worker.run`."""
     with Worker(module) as worker:
         return worker.run(*arguments, limits=limits)
 
@@ -267,14 +228,14 @@ def _worker_path() -> dict[str, str]:
 
 # ---- Workers of several calls, for modules that import TensorFlow in seconds
 
-_spares: dict[tuple[str, ...], Worker] = {}
+_spares: dict[tuple[Any, ...], Worker] = {}
 
 
 def keep_spare(module: str, *prepare: str) -> None:
     """Starts a worker that calls `prepare`, for the next `spare_worker`."""
-    if (module, *prepare) not in _spares:
-        with contextlib.suppress(OSError):  # who needs it raises it again
-            _keep(_start(module, prepare), (module, *prepare))
+    key = (os.getpid(), module, *prepare)  # a fork leaves those of its parent
+    if key not in _spares:
+        _keep(key, _start(module, prepare))
 
 
 @contextlib.contextmanager
@@ -287,22 +248,18 @@ def spare_worker(
     started with, unless this one raises an error, or is for a file that this
     process has not written: that shares a worker with no other.
     """
-    key = (module, *prepare)
-    worker = _spares.pop(key, None)
-    if worker is not None and (
-        worker.process.poll() is not None or (worker.uses and not is_own)
-    ):
+    key = (os.getpid(), module, *prepare)
+    worker = _spares.pop(key, None) or _start(module, prepare)
+    if worker.process.poll() is not None or (worker.uses and not is_own):
         worker.end()
-        worker = None
-    if worker is None:
         worker = _start(module, prepare)
     try:
         yield worker
-        worker.uses += 1 if is_own else _MOST_USES
     except BaseException:
         worker.end()
         raise
-    _keep(worker, key)
+    worker.uses += 1 if is_own else _MOST_USES
+    _keep(key, worker)
 
 
 def _start(module: str, prepare: Sequence[str]) -> Worker:
@@ -311,7 +268,7 @@ def _start(module: str, prepare: Sequence[str]) -> Worker:
     return worker
 
 
-def _keep(worker: Worker, key: tuple[str, ...]) -> None:
+def _keep(key: tuple[Any, ...], worker: Worker) -> None:
     """Keeps a worker, unless it is worn out or another thread has kept one."""
     if (
         worker.uses >= _MOST_USES
@@ -322,20 +279,9 @@ def _keep(worker: Worker, key: tuple[str, ...]) -> None:
 
 @atexit.register
 def end_spares() -> None:
-    """Ends the workers that wait for a call."""
-    while _spares:
-        _spares.popitem()[1].end()
-
-
-def _leave_spares() -> None:
-    """Leaves the workers of a fork's parent to the parent, and ends with it."""
-    for worker in _spares.values():
-        worker.input.close()
-    _spares.clear()
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_leave_spares)
+    """Ends the workers that wait for a call of this process."""
+    for key in [key for key in _spares if key[0] == os.getpid()]:
+        _spares.pop(key).end()
 
 
 # ---- Exported models in a worker
@@ -351,29 +297,27 @@ def run_model(
     times: int = _TIMES,
 ) -> dict[str, Any]:
     """Runs an exported model in a worker."""
+    request = {
+        "kind": kind,
+        "exported": str(exported.resolve()),
+        "times": times,
+        "cases": cases,
+    }
     with working_folder() as folder, writing_to(folder.parent):
-        request = {
-            "kind": kind,
-            "exported": str(exported.resolve()),
-            "times": times,
-            "cases": cases,
-        }
-        codec.write(folder, "request", request)
+        codec.write(folder / run.REQUEST, request)
+        kept: contextlib.AbstractContextManager[Worker] = (
+            spare_worker(run.__name__, kind, is_own=is_own)
+            if kind == "saved_model"  # TensorFlow is imported in seconds
+            else Worker(run.__name__)
+        )
         try:
-            started: contextlib.AbstractContextManager[Worker] = (
-                spare_worker(run.__name__, kind, is_own=is_own)
-                if kind == "saved_model"  # TensorFlow is imported in seconds
-                else Worker(run.__name__)
-            )
-            with started as worker:
+            with kept as worker:
                 worker.run(str(folder), limits=limits)
-            if not (folder / "response.json").exists():
-                raise WorkerError("failed (without a response)")
         except WorkerError as error:
             raise ExportVerificationError(
                 f"The runtime {error} while it ran '{exported}'"
             ) from error
-        response: dict[str, Any] = codec.read(folder, "response")
+        response: dict[str, Any] = codec.read(folder / run.RESPONSE)
     if "error" not in response:
         return response
     _, _, reason = response["error"].partition(": ")

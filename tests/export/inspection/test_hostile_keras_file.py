@@ -57,9 +57,9 @@ def layer(module, class_name, /, **config):
     }
 
 
-def with_layer(parts, added):
+def with_layers(parts, *added):
     config = json.loads(parts["config.json"])
-    config["config"]["layers"].append(added)
+    config["config"]["layers"] += added
     return json.dumps(config)
 
 
@@ -109,7 +109,7 @@ def test_forged_files(write, parts, tmp_path):
         ),
     ):
         if "class_name" in changes:
-            changes = {"config": with_layer(parts, changes)}
+            changes = {"config": with_layers(parts, changes)}
         path = write(zipfile.ZIP_DEFLATED, **changes)
         with pytest.raises(ValueError, match=message):
             load(path)
@@ -119,30 +119,13 @@ def test_forged_files(write, parts, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def with_orthogonal_layers(parts, count, units):
-    """Kernels that each are seconds of work and a line of the file."""
-    config = json.loads(parts["config.json"])
-    layers = config["config"]["layers"]
-    *_, dense = layers
-    for index in range(count):
-        layer = json.loads(json.dumps(dense))
-        layer["config"] |= {
-            "name": f"more_{index}",
-            "units": units,
-            "kernel_initializer": {
-                "module": "keras.initializers",
-                "class_name": "Orthogonal",
-                "config": {"gain": 1.0, "seed": None},
-                "registered_name": None,
-            },
-        }
-        layer["build_config"] = {"input_shape": [None, units if index else 3]}
-        layers.append(layer)
-    return json.dumps(config)
-
-
 def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
-    path = write(config=with_orthogonal_layers(parts, 12, 2500))
+    first, second = (
+        layer("keras.layers", "Dense", name=name, units=5000)
+        for name in ("first", "second")
+    )
+    second["config"]["kernel_initializer"] = "orthogonal"
+    path = write(config=with_layers(parts, first, second))
     monkeypatch.setattr(keras_file, "_SECONDS", 1)
     start = time.process_time()
     with pytest.raises(ValueError, match="loaded it used more than 1 s"):
@@ -174,7 +157,7 @@ def test_modules_are_imported_there(write, parts, tmp_path):
     )
     chatty = layer("chatty_layers", "Chatty", name="chatty")
     chatty["registered_name"] = "chatty>Chatty"
-    path = write(config=with_layer(parts, chatty))
+    path = write(config=with_layers(parts, chatty))
     with pytest.raises(ValueError, match="Could not locate class 'Chatty'"):
         load(path)
     with (

@@ -7,7 +7,6 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.operators import ALLOWED, BY_PLACE
-from keras_posenc_worker.nodes import names_a_file
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
@@ -140,11 +139,3 @@ def test_function_that_is_not_there(folder):
         node = graph.graph_def.node.add(name="call", op="PartitionedCall")
         node.attr["f"].func.name = "ReadFile"
     assert kp.inspect_export(folder).unsafe_operators == ["ReadFile"]
-
-
-def test_printing_to_what_a_function_is_called_with():
-    """The file is named by the call: `func.attr` of a node far away."""
-    node = tf.compat.v1.NodeDef(op="PrintV2")
-    assert not names_a_file(node)
-    node.attr["output_stream"].placeholder = "stream"
-    assert names_a_file(node)

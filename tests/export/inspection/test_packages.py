@@ -25,35 +25,29 @@ def test_metadata_of_an_embedder_is_shown(package):
     assert "max tokens: 24" in str(kp.inspect_export(package))
 
 
+def with_an_end_beyond(content, _):
+    return content[:24] + (2**40).to_bytes(8, "little") + content[32:]
+
+
+def with_other_metadata(content, metadata):
+    begin, end = metadata["begin"], metadata["end"]
+    return content[:begin] + b"\xff" * (end - begin) + content[end:]
+
+
 @pytest.mark.parametrize(
-    ("size", "message"),
+    ("spoil", "message"),
     [
-        (5, "neither a LiteRT file, an ONNX file nor a LiteRT-LM package"),
-        (60, "cut off after 60 bytes, or damaged: its header ends"),
-        (-1, "bytes, or damaged: a section is from byte"),
+        (lambda x, _: x[:5], "neither a LiteRT file, an ONNX file nor a"),
+        (lambda x, _: x[:60], "cut off after 60 bytes, or damaged: its header"),
+        (lambda x, _: x[:-1], "bytes, or damaged: a section is from byte"),
+        (with_an_end_beyond, "its header ends at byte 1,099,511"),
+        (with_other_metadata, r"damaged \(DecodeError"),
     ],
 )
-def test_where_a_package_is_cut_off(package, size, message):
-    package.write_bytes(package.read_bytes()[:size])
+def test_damaged_packages(package, spoil, message):
+    content, (metadata, *_) = package.read_bytes(), sections_of(package)
+    package.write_bytes(spoil(content, metadata))
     with pytest.raises(ValueError, match=message):
-        kp.inspect_export(package)
-
-
-def test_what_only_looks_like_a_package(package):
-    content = bytearray(package.read_bytes())
-    content[24:32] = (2**40).to_bytes(8, "little")
-    package.write_bytes(content)
-    with pytest.raises(ValueError, match="its header ends at byte 1,099,511"):
-        kp.inspect_export(package)
-
-
-def test_metadata_that_cannot_be_parsed(package):
-    content = bytearray(package.read_bytes())
-    metadata = sections_of(package)[0]
-    size = metadata["end"] - metadata["begin"]
-    content[metadata["begin"] : metadata["end"]] = b"\xff" * size
-    package.write_bytes(content)
-    with pytest.raises(ValueError, match="damaged \\(DecodeError"):
         kp.inspect_export(package)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export.record import digests, record_path
-from keras_posenc_worker import cases
+from keras_posenc_worker import cases, codec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -49,22 +49,6 @@ def both(model):
     return {"serving_default": model, "other": other}
 
 
-def record_of(path, **changes):
-    """Writes a record of a file as it is, without cases."""
-    record = {
-        "kind": "litert",
-        "files": digests(path),
-        "signatures": [],
-        "weights": [],
-        "quantization": None,
-        "versions": {},
-        "cases": [],
-        **changes,
-    }
-    record_path(path).parent.mkdir(exist_ok=True)
-    record_path(path).write_bytes(cases.pack(record))
-
-
 @pytest.fixture
 def soon():
     """An error, and no wait for ever, where a named pipe is opened."""
@@ -84,7 +68,9 @@ def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
     own = cases.unpack(record_path(exported / "numbers.tflite").read_bytes())
-    record_of(path, signatures=["other"], weights=own["weights"])
+    own |= {"files": digests(path), "signatures": ["other"], "cases": []}
+    record_path(path).parent.mkdir(exist_ok=True)
+    record_path(path).write_bytes(cases.pack(own))
     given = {"serving_default": numbers}
     report = kp.verify_export(path, numbers, signatures=given, verbose=False)
     assert report.passed
@@ -118,7 +104,7 @@ def sparse(path):
 
 def nested(path):
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr(cases.RECORD, "[" * 200_000)
+        file.writestr(codec.RECORD, "[" * 200_000)
 
 
 def of_numbers(path):
@@ -127,7 +113,7 @@ def of_numbers(path):
 
 def compressed(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(cases.RECORD, "{}")
+        file.writestr(codec.RECORD, "{}")
 
 
 def endless_array(path):
@@ -139,17 +125,11 @@ def endless_array(path):
     path.write_bytes(content)
 
 
-RECORDS = [
-    fifo,
-    sparse,
-    nested,
-    of_numbers,
-    compressed,
-    endless_array,
-]
-
-
-@pytest.mark.parametrize("spoil", RECORDS, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize(
+    "spoil",
+    [fifo, sparse, nested, of_numbers, compressed, endless_array],
+    ids=lambda spoil: spoil.__name__,
+)
 def test_record_that_is_none(numbers, exported, tmp_path, spoil, soon):
     pytest.importorskip("pyarrow")
     path = tmp_path / "numbers.tflite"

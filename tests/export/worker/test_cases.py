@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_posenc_worker import cases
+from keras_posenc_worker import cases, codec
 
 
 def case(wanted, got=None, **options):
@@ -47,24 +47,17 @@ def test_one_wrong_column_of_a_large_output_is_seen():
 def test_places_outside_of_an_output_are_refused(places):
     kept = case(np.ones((2, 4), "float32"))
     record = {
-        "kind": "onnx",
-        "files": {},
-        "signatures": [],
-        "weights": [],
-        "quantization": None,
-        "versions": {},
-        "cases": [kept],
+        **{"kind": "onnx", "files": {}, "signatures": [], "weights": []},
+        **{"quantization": None, "versions": {}, "cases": [kept]},
     }
-    cases.check(record)
+    cases.unpack(cases.pack(record))
     places = np.array(places)
     kept["outputs"]["y"] |= {
         "values": np.ones(2, "float32"),
-        "places": places.astype("int32")
-        if places.dtype.kind == "i"
-        else places,
+        "places": np.int32(places) if places.dtype.kind == "i" else places,
     }
     with pytest.raises(ValueError, match="not hold what an export writes"):
-        cases.check(record)
+        cases.unpack(cases.pack(record))
 
 
 def test_an_output_that_was_far_off_is_no_case():
@@ -108,8 +101,8 @@ def test_an_array_that_is_named_twice_is_refused():
         zipfile.ZipFile(file, "w") as members,
     ):
         members.writestr("0.npy", own.read("0.npy"))
-        members.writestr(cases.RECORD, f'{{"a": {text}, "b": {text}}}')
-    with pytest.raises(ValueError, match="not in list"):
+        members.writestr(codec.RECORD, f'{{"a": {text}, "b": {text}}}')
+    with pytest.raises(ValueError, match="x not in list"):
         cases.unpack(file.getvalue())
 
 

@@ -1,8 +1,6 @@
 """Modules in workers, and what these may use."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -10,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import keras_posenc
 from keras_posenc.export import worker_client
 from keras_posenc.export.worker_client import (
     Limits,
@@ -78,45 +75,27 @@ def test_script_within_its_limits(write):
     assert found == [["a b", ["é"], 1], "kept"]
 
 
-AHEAD = """
-import time
-
-found = []
-
-
-def prepare(size):
-    found.append(len(bytearray(size)))
-    while time.process_time() < 1.6:
-        pass
-
-
-def main():
-    began = time.process_time()
-    while len(found) == 3 or time.process_time() - began < 0.3:
-        pass
-    return found
-"""
-
-
 def test_preparation_within_limits_of_its_own(write):
-    write(AHEAD)
+    write(
+        "import time\n"
+        "found = []\n"
+        "def prepare(size):\n"
+        "    found.append(len(bytearray(size)))\n"
+        "    while time.process_time() < 1.6: pass\n"
+        "def main():\n"
+        "    end = time.process_time() + 0.3\n"
+        "    while time.process_time() < end: pass\n"
+        "    return found\n"
+    )
     with Worker(SCRIPT) as process:
         process.call("prepare", 256 * 2**20, limits=Limits(memory=128 * 2**20))
-        process.process.wait(60)
         with pytest.raises(WorkerError, match="needed more than"):
             process.run(limits=Limits())
     with Worker(SCRIPT) as process:  # which the run may raise
-        process.call("prepare", 1, limits=Limits(memory=128 * 2**20, seconds=1))
-        assert process.run(limits=Limits()) == [1]
+        process.call("prepare", 1, limits=Limits(memory=128 * 2**20, seconds=3))
+        assert process.run(limits=Limits(seconds=1)) == [1]
 
 
-# The package without its layers, as Keras takes seconds to be imported.
-PARTS = f"""
-import sys, types
-
-sys.modules["keras_posenc"] = package = types.ModuleType("keras_posenc")
-package.__path__ = {list(keras_posenc.__path__)!r}
-"""
 STARTS = """
 import signal, sys
 from keras_posenc.export.worker_client import Worker
@@ -132,15 +111,11 @@ def test_process_ends_with_who_started_it(write):
     """... whatever it does then."""
     write("import time\ndef prepare(): time.sleep(300)\n")
     with subprocess.Popen(
-        [sys.executable, "-c", PARTS + STARTS, SCRIPT], stdout=subprocess.PIPE
+        [sys.executable, "-c", STARTS, SCRIPT], stdout=subprocess.PIPE
     ) as starter:
-        stat = Path("/proc", starter.stdout.readline().decode().strip(), "stat")
-        assert stat.exists()
+        pid = int(starter.stdout.readline())
         starter.kill()
-    deadline = time.monotonic() + 60
-    while stat.exists() and stat.read_text().split()[2] != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert has_ended(pid)
 
 
 def test_signals_of_the_terminal_do_not_reach_a_process(write):
@@ -165,40 +140,24 @@ def test_threads_of_a_large_machine_are_within_the_limits(write, monkeypatch):
 
 # ---- Spare workers
 
-WHO = """
-import os, pathlib
-def prepare(folder):
-    path = pathlib.Path(folder, "of_a_spare")
-    path.with_suffix(".new").write_text(str(os.getpid()))
-    path.with_suffix(".new").replace(path)
-def main(): return os.getpid()
-"""
-
 
 @pytest.fixture
-def spare(write, tmp_path):
+def spare(write):
     """A function: runs a script in a spare worker -> its process id."""
-    write(WHO)
+    write(
+        "import os\ndef prepare(word): pass\ndef main(): return os.getpid()\n"
+    )
 
-    def run():
-        with spare_worker(SCRIPT, str(tmp_path)) as worker:
-            return worker.run(limits=Limits())
+    def run(**limits):
+        with spare_worker(SCRIPT, "word") as worker:
+            return worker.run(limits=Limits(**limits))
 
     yield run
     worker_client.end_spares()
 
 
-def prepared(tmp_path, *earlier):
-    """The process id of the spare worker, once it has prepared."""
-    path, deadline = tmp_path / "of_a_spare", time.monotonic() + 20
-    while not path.exists() or int(path.read_text()) in earlier:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return int(path.read_text())
-
-
 def has_ended(pid):
-    stat, deadline = Path("/proc", str(pid), "stat"), time.monotonic() + 20
+    stat, deadline = Path("/proc", str(pid), "stat"), time.monotonic() + 60
     while stat.exists() and stat.read_text().split()[2] not in "ZX":
         if time.monotonic() > deadline:
             return False
@@ -206,30 +165,35 @@ def has_ended(pid):
     return True
 
 
-def test_worker_serves_several_runs_unless_one_fails(spare, tmp_path):
+def test_worker_serves_several_runs_unless_one_fails(spare):
     first = spare()
     assert [spare() for _ in range(worker_client._MOST_USES - 1)] == [first] * 7
     assert has_ended(first)
-    second = spare()
-    with (
-        pytest.raises(KeyboardInterrupt),
-        spare_worker(SCRIPT, str(tmp_path)) as worker,
-    ):
-        raise KeyboardInterrupt
-    assert worker.process.pid == second != spare()
+    second = spare(file=10**6)
+    with pytest.raises(WorkerError, match="more than 1 bytes"):
+        spare(seconds=0, file=1)  # limits are those of one run
     assert has_ended(second)
+    third = spare()
+    with pytest.raises(KeyboardInterrupt), spare_worker(SCRIPT, "word"):
+        raise KeyboardInterrupt
+    assert has_ended(third)
 
 
-def test_limits_are_those_of_one_run(spare, tmp_path):
-    low = Limits(seconds=0, file=1)
-    with spare_worker(SCRIPT, str(tmp_path)) as worker:
-        first = worker.run(limits=Limits(file=10**6))
-    with (
-        pytest.raises(WorkerError, match="more than 1 bytes"),
-        spare_worker(SCRIPT, str(tmp_path)) as worker,
-    ):
-        worker.run(limits=low)
-    assert worker.process.pid == first != spare()
+def test_file_of_others_shares_its_worker_with_none(spare):
+    first = spare()
+    with spare_worker(SCRIPT, "word", is_own=False) as worker:
+        assert worker.run(limits=Limits()) != first
+    assert has_ended(first)
+    assert has_ended(worker.process.pid)
+
+
+def test_fork_of_the_caller_leaves_its_spare_worker(spare, monkeypatch):
+    first, own = spare(), os.getpid()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: own + 1)
+        assert spare() != first
+        worker_client.end_spares()
+    assert spare() == first
 
 
 def test_error_of_the_preparation_is_raised_by_each_run(write, spare):
@@ -239,56 +203,11 @@ def test_error_of_the_preparation_is_raised_by_each_run(write, spare):
             spare()
 
 
-# Waits until its spare worker has prepared.
-KEEPS = """
-import os, pathlib, signal, time
-from keras_posenc.export.worker_client import Limits, keep_spare, spare_worker
-
-folder = pathlib.Path(sys.argv[1])
-keep_spare("script", str(folder))
-while not (folder / "of_a_spare").exists():
-    time.sleep(0.01)
-"""
-
-
-def keeper(tmp_path, code):
-    (tmp_path / "script.py").write_text(WHO)
-    return subprocess.Popen(
-        [sys.executable, "-c", PARTS + KEEPS + code, tmp_path],
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def test_spare_worker_ends_with_who_started_it(tmp_path):
-    """... though its fork lives on, and has a copy of each pipe."""
-    end = "if os.fork(): os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(300)"
-    with keeper(tmp_path, end) as starter:
-        starter.wait(60)
-        try:
-            assert has_ended(prepared(tmp_path))
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(starter.pid, signal.SIGKILL)
-
-
-USES = """
-def use():
-    with spare_worker("script", str(folder)) as worker:
-        print(worker.run(limits=Limits()), flush=True)
-
-child = os.fork()
-use()
-if child:
-    os.waitpid(child, 0)
-"""
-
-
 def test_what_a_worker_forks_ends_with_it(write, spare):
     """As OpenVINO forks a process that reports to its makers."""
     write(
         "import os, time\n"
-        "def prepare(folder): pass\n"
+        "def prepare(word): pass\n"
         "def main():\n"
         "    child = os.fork()\n"
         "    if not child: time.sleep(300)\n"
@@ -297,13 +216,6 @@ def test_what_a_worker_forks_ends_with_it(write, spare):
     child = spare()
     worker_client.end_spares()
     assert has_ended(child)
-
-
-def test_fork_of_the_caller_leaves_its_spare_worker(tmp_path):
-    with keeper(tmp_path, USES + "use()") as starter:
-        pids = starter.communicate(timeout=60)[0].split()
-    assert starter.returncode == 0
-    assert len({*pids}) == 2
 
 
 def test_memory_for_constants():
