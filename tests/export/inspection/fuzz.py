@@ -240,7 +240,7 @@ def judge(kind, path, cases):
 
     import keras_posenc as kp
     from keras_posenc.export import worker_client
-    from keras_posenc.export.formats.litertlm_run import run_in_embedding_engine
+    from keras_posenc.export.formats.litertlm_run import run_in_engine
     from keras_posenc.export.inspect import inspect_safe
     from keras_posenc_worker import read_keras
 
@@ -254,7 +254,7 @@ def judge(kind, path, cases):
         try:
             inspect_safe(path)
             if kind == "litertlm":
-                run_in_embedding_engine(path, TEXTS)
+                run_in_engine(path, {"vectors": TEXTS}, len(TEXTS))
                 return "runs"
             found = worker_client.run_model(
                 kind,
