@@ -33,7 +33,10 @@ def test_wheel_holds_the_package_alone(tmp_path):
     }
     expected |= {
         f"keras_posenc/{name}"
-        for name in ("py.typed", "__init__.pyi", "export/operators.toml")
+        for name in (
+            *("py.typed", "__init__.pyi", "export/operators.toml"),
+            "export/formats/savedmodel_card.txt",
+        )
     }
 
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index"]

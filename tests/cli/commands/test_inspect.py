@@ -47,15 +47,7 @@ class TestInspect:
         ids = {"ids": {"shape": [None, None], "dtype": "int32"}}
         lengths = {"lengths": {"shape": [None], "dtype": "int32"}}
         scores = {"scores": {"shape": [None, 2], "dtype": "float32"}}
-        encoded = {
-            "contextual": {"shape": [None, None, 8], "dtype": "float32"},
-            "pooled": {"shape": [None, 8], "dtype": "float32"},
-            "mask": {"shape": [None, None], "dtype": "bool"},
-        }
-        more = {
-            "from_ids": {"inputs": {**ids, **lengths}, "outputs": scores},
-            "encode": {"inputs": ids, "outputs": encoded},
-        }
+        more = {"from_ids": {"inputs": {**ids, **lengths}, "outputs": scores}}
         assert inspection == {
             "path": path,
             "kind": kind,
