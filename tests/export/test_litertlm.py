@@ -122,38 +122,30 @@ class Package:
         return format.run_further(report, None, str)
 
 
+def once(function):
+    """The function, computed once for equal arguments."""
+    known = {}
+
+    def run(*arguments):
+        key = repr(arguments)
+        if key not in known:
+            known[key] = function(*arguments)
+        return known[key]
+
+    return run
+
+
 class Remembering:
-    """Parts that compute the same once."""
+    """Parts that compute the same once, and trace the sampler once."""
 
     def __init__(self, parts):
         self._parts = parts
-        self._known = {}
+        for name in ("continued", "logs", "tokenize", "render"):
+            setattr(self, name, once(getattr(parts, name)))
+        self.sampler = once(lambda count: traced_once(parts.sampler(count)))
 
     def __getattr__(self, name):
-        found = getattr(self._parts, name)
-        if name == "sampler":
-            return self._sampler(found)
-        if name not in ("continued", "logs", "tokenize", "render"):
-            return found
-
-        @functools.wraps(found)
-        def remembered(*arguments):
-            key = name, repr(arguments)
-            if key not in self._known:
-                self._known[key] = found(*arguments)
-            return self._known[key]
-
-        return remembered
-
-    def _sampler(self, found):
-        """The sampler, which an engine's verification traces, traced once."""
-
-        def sampler(count):
-            if count not in self._known:
-                self._known[count] = traced_once(found(count))
-            return self._known[count]
-
-        return sampler
+        return getattr(self._parts, name)
 
 
 @pytest.fixture(scope="module")
