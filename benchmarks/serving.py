@@ -158,7 +158,7 @@ def exports(folder):
     # The fastest: what else the machine does only adds to a load.
     fastest = [min(found) for found in loads.values()]
     print(
-        f"cold load in C, three signatures: {fastest[0] * 1e3:.0f} ms, "
+        f"cold load in C, two signatures: {fastest[0] * 1e3:.0f} ms, "
         f"plain Keras, one: {fastest[1] * 1e3:.0f} ms: "
         f"{fastest[0] / fastest[1]:.2f} x (promised: 1.2)"
     )

@@ -1,5 +1,6 @@
 """Reads what a `.litertlm` package contains, without its runtime."""
 
+import collections
 import mmap
 import zlib
 from collections.abc import Iterator
@@ -21,29 +22,45 @@ def read_litertlm(path: Path) -> dict[str, Any]:
     `items`; and `package`, what its metadata says.
     """
     sections = sections_of(path)
-    found: dict[str, Any] = {
-        "weight_bytes": 0,
-        "signatures": {},
-        "operators": {},
-        "custom": [],
-        "unsafe": [],
-        "quantization": None,
-        "sections": sections,
-        "package": {},
-    }
+    package: dict[str, Any] = {}
+    kinds, models = [], []  # of several models one kind may come twice
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     for each in sections:
         own = memoryview(content)[each["begin"] : each["end"]]
         if each["kind"] == "TFLiteModel":
-            _add_model(found, each["items"], read_content(own))
+            kind = each["items"].get("model_type", "")
+            kinds.append(kind.removeprefix("tf_lite_"))
+            models.append(read_content(own))
         elif each["kind"] == "LlmMetadataProto":
-            found["package"] |= _language_model(bytes(own))
+            package |= _language_model(bytes(own))
         elif each["kind"] == "EmbeddingMetadataProto":
-            found["package"] |= _embedder(bytes(own))
+            package |= _embedder(bytes(own))
         elif each["kind"] in ("HF_Tokenizer_Zlib", "SP_Tokenizer"):
-            found["package"]["tokenizer"] = _tokenizer(each["kind"], own)
-    return found
+            package["tokenizer"] = _tokenizer(each["kind"], own)
+    if kinds:
+        package["models"] = kinds
+    signatures: dict[str, Any] = {}
+    operators = collections.Counter[str]()
+    for kind, model in zip(kinds, models, strict=True):
+        operators.update(model["operators"])
+        for name, sides in model["signatures"].items():
+            name = f"{kind}/{name}" if name in signatures else name
+            signatures[name] = sides
+    return {
+        "weight_bytes": sum(x["weight_bytes"] for x in models),
+        "signatures": signatures,
+        "operators": dict(operators),
+        **{
+            name: sorted({each for x in models for each in x[name]})
+            for name in ("custom", "unsafe")
+        },
+        "quantization": next(
+            (x["quantization"] for x in models if x["quantization"]), None
+        ),
+        "sections": sections,
+        "package": package,
+    }
 
 
 def sections_of(path: Path) -> list[dict[str, Any]]:
@@ -95,23 +112,6 @@ def _items(schema: Any, section: Any) -> Iterator[tuple[str, str]]:
             table, value = item.Value(), schema.StringValue()
             value.Init(table.Bytes, table.Pos)
             yield item.Key().decode(), value.Value().decode()
-
-
-def _add_model(
-    found: dict[str, Any], items: dict[str, str], own: dict[str, Any]
-) -> None:
-    kind = items.get("model_type", "").removeprefix("tf_lite_")
-    clash = own["signatures"].keys() & found["signatures"].keys()
-    for name, sides in own["signatures"].items():
-        name = f"{kind}/{name}" if name in clash else name
-        found["signatures"][name] = sides
-    for name, count in own["operators"].items():
-        found["operators"][name] = found["operators"].get(name, 0) + count
-    for name in ("custom", "unsafe"):
-        found[name] = sorted({*found[name], *own[name]})
-    found["weight_bytes"] += own["weight_bytes"]
-    found["quantization"] = found["quantization"] or own["quantization"]
-    found["package"].setdefault("models", []).append(kind)
 
 
 def _language_model(content: bytes) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Renders a chat by the template of a checkpoint, whoever wrote it."""
 
 import datetime
+import functools
 import json
 from typing import Any, ClassVar
 
@@ -29,22 +30,6 @@ def main(
     def strftime_now(form: str) -> str:
         return datetime.datetime.now().strftime(form)
 
-    def tojson(
-        x: Any,
-        ensure_ascii: bool = False,
-        indent: Any = None,
-        separators: Any = None,
-        sort_keys: bool = False,
-    ) -> str:
-        # Jinja's own escapes what HTML does not take.
-        return json.dumps(
-            x,
-            ensure_ascii=ensure_ascii,
-            indent=indent,
-            separators=separators,
-            sort_keys=sort_keys,
-        )
-
     class Generation(jinja2.ext.Extension):
         """`{% generation %}`, around what a model writes: for training only."""
 
@@ -62,7 +47,9 @@ def main(
         lstrip_blocks=True,
         extensions=[Generation, jinja2.ext.loopcontrols],
     )
-    environment.filters["tojson"] = tojson
+    # Jinja's own escapes what HTML does not take.
+    dumps = functools.partial(json.dumps, ensure_ascii=False)
+    environment.filters["tojson"] = dumps
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = strftime_now
     try:

@@ -34,23 +34,24 @@ def vectors(path: str, texts: Sequence[str]) -> dict[str, Any]:
     """
     import litert_lm
 
+    cut = litert_lm.InputOverflowStrategy.TRUNCATE
     options = litert_lm.EmbeddingOptions(
-        normalize=False,
-        input_overflow_strategy=litert_lm.InputOverflowStrategy.TRUNCATE,
+        normalize=False, input_overflow_strategy=cut
     )
-    began = time.perf_counter()
+    now = time.perf_counter
+    began = now()
     with litert_lm.EmbeddingEngine(path, cache_dir=NO_CACHE) as engine:
-        load_seconds = time.perf_counter() - began
+        load_seconds = now() - began
         cases: list[dict[str, Any]] = []
         for text in texts:
-            began = time.perf_counter()
+            began = now()
             try:
                 vector = engine.compute_embedding(text, options).embedding
             except RuntimeError as error:
                 cases.append({"error": str(error)})
                 continue
-            seconds = time.perf_counter() - began
-            cases.append({"milliseconds": seconds * 1e3, "vector": vector})
+            took = 1e3 * (now() - began)
+            cases.append({"milliseconds": took, "vector": vector})
     return {"load_seconds": load_seconds, "cases": cases}
 
 
@@ -67,10 +68,10 @@ def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
             that function.
 
     Returns:
-        For each of these a list: ids; dicts of a generated `text` and its
-        `scores`; log-likelihoods of tokens; and for each message the text that
-        was read and the reply. A dict with an `error` in place of what failed;
-        only an `error` where the package does not load.
+        For each of these a list: ids; generated texts; log-likelihoods of
+        tokens; and for each message the text that was read and the reply. A
+        dict with an `error` in place of what failed; only an `error` where the
+        package does not load.
     """
     load_engine()
     if "vectors" in request:
@@ -78,18 +79,16 @@ def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     engine = _tried(_engine, path)
     if isinstance(engine, dict):
         return engine
-    runs: dict[str, Callable[..., Any]] = {
-        "prompts": _continued,
-        "targets": _scored,
-        "chats": _chat,
+    found = {
+        "texts": [_tried(engine.tokenize, x) for x in request.get("texts", ())]
     }
-    return {
-        "texts": [_tried(engine.tokenize, x) for x in request.get("texts", ())],
-        **{
-            name: [_tried(run, engine, **x) for x in request.get(name, ())]
-            for name, run in runs.items()
-        },
-    }
+    for name, run in (
+        ("prompts", _continued),
+        ("targets", _scored),
+        ("chats", _chat),
+    ):
+        found[name] = [_tried(run, engine, **x) for x in request.get(name, ())]
+    return found
 
 
 def reply(
@@ -124,39 +123,34 @@ def reply(
 def _engine(path: str) -> Any:
     import litert_lm
 
-    threads = min(os.cpu_count() or 1, 4)
-    return litert_lm.Engine(
-        path,
-        backend=litert_lm.Backend.CPU(thread_count=threads),
-        cache_dir=NO_CACHE,
-    )
-
-
-def _sampler(options: Mapping[str, Any] | None) -> Any:
-    import litert_lm
-
-    return None if options is None else litert_lm.SamplerConfig(**options)
+    backend = litert_lm.Backend.CPU(thread_count=min(os.cpu_count() or 1, 4))
+    return litert_lm.Engine(path, backend=backend, cache_dir=NO_CACHE)
 
 
 _GREEDY = {"top_k": 1, "top_p": 1.0, "temperature": 1.0, "seed": 0}
+
+
+def _sampler(options: Mapping[str, Any] | None = _GREEDY) -> Any:
+    import litert_lm
+
+    return None if options is None else litert_lm.SamplerConfig(**options)
 
 
 def _session(engine: Any, count: int | None = None) -> Any:
     return contextlib.closing(
         engine.create_session(
             apply_prompt_template=False,
-            sampler_config=_sampler(_GREEDY),
+            sampler_config=_sampler(),
             max_output_tokens=count,
         )
     )
 
 
-def _continued(engine: Any, parts: list[str], count: int) -> dict[str, Any]:
+def _continued(engine: Any, parts: list[str], count: int) -> str:
     with _session(engine, count) as session:
         session.run_prefill(parts)
         (text,) = session.run_decode().texts
-    scores = _scored(engine, parts, text) if text else []
-    return {"text": text, "scores": scores}
+        return str(text)
 
 
 def _scored(engine: Any, parts: list[str], target: str) -> list[float]:
@@ -173,7 +167,7 @@ def _chat(
     engine: Any, messages: list[str], count: int
 ) -> list[tuple[str, str]]:
     talk = engine.create_conversation(
-        sampler_config=_sampler(_GREEDY), max_output_tokens=count
+        sampler_config=_sampler(), max_output_tokens=count
     )
     turns = []
     with contextlib.closing(talk):

@@ -22,10 +22,10 @@ from keras_posenc.export.formats.litertlm_package import (
     plain_tokenizer,
     read_tokenizer,
     require_builder,
-    texts_of,
 )
 from keras_posenc.export.formats.litertlm_run import require_engine
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.versions import check_file
 from keras_posenc.publish import as_path
@@ -51,10 +51,9 @@ def export_litertlm(  # noqa: D417
 ) -> ExportedModel:
     """Exports a language model or a text embedder as a LiteRT-LM package.
 
-    LiteRT-LM is Google's engine for language models and text embedders on
-    Android, iOS, the web and desktops. A package is one file that holds the
-    model, its tokenizer, the ids that start and end a text and, of a language
-    model, the template of chats.
+    LiteRT-LM is Google's engine for such models on Android, iOS, the web and
+    desktops. A package is one file that holds the model, its tokenizer, the ids
+    that start and end a text and, of a language model, the template of chats.
 
     The package appears in one step, after LiteRT-LM's own engine has run it in
     a process without Keras. A language model must make the tokenizer's ids of
@@ -133,7 +132,12 @@ def export_litertlm(  # noqa: D417
     if verify:
         require_engine()
     check_verify(verify, samples)
-    texts = texts_of(samples)
+    texts, others = split_texts(samples)
+    if others:
+        raise ValueError(
+            "`samples` of a LiteRT-LM package must be texts, such as ['Once "
+            f"upon a time ...']. Received: samples={samples!r:.80}"
+        )
     arguments: dict[str, Any] = {
         "path": path,
         "texts": texts,
@@ -143,26 +147,33 @@ def export_litertlm(  # noqa: D417
         "verify": verify,
         "verbose": verbose,
     }
-    find_parts = Offers.of(model).embedder_parts
-    if find_parts is not None:
-        of_generators = {
+    offers = Offers.of(model)
+    kind = "text embedders"
+    foreign: dict[str, Any] = {"lengths": lengths}
+    if offers.embedder_parts is not None:
+        kind = "language models"
+        foreign = {
             "prefill_lengths": prefill_lengths,
             "cache_length": cache_length,
             "tokenizer": tokenizer,
         }
-        _refuse(of_generators, "language models", model)
-        embedder = find_parts()
+    for name, value in foreign.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is an option of {kind}, and '{model.name}' is none: "
+                f"leave it out. Received: {name}={value!r:.60}"
+            )
+    if offers.embedder_parts is not None:
+        embedder = offers.embedder_parts()
         sizes = check_lengths(lengths, embedder.max_length)
         format = Embedder(parts=embedder, sizes=sizes, **arguments)
         return pipeline.export(model, format, path.parent)
-    _refuse({"lengths": lengths}, "text embedders", model)
     if quantization == "int8-static":
         raise ValueError(
             "`quantization` of a package must need no inputs: float16, int8, "
             "int8-weights, int4 or a recipe. Received: 'int8-static'"
         )
-    find_generator = Offers.of(model).engine_parts
-    if find_generator is None:
+    if offers.engine_parts is None:
         raise ValueError(
             "LiteRT-LM runs language models and text embedders: give a "
             "kp.Generator of a kp.TransformerDecoderModel, or what "
@@ -171,7 +182,7 @@ def export_litertlm(  # noqa: D417
             "one as kp.PretrainedModel([inputs, tokenizer, encoder, pooling]). "
             f"Received: {type(model).__name__} '{model.name}'"
         )
-    parts = find_generator(
+    parts = offers.engine_parts(
         prefill_lengths, _CACHE if cache_length is None else cache_length
     )
     # Before its models are traced, which takes long.
@@ -181,19 +192,6 @@ def export_litertlm(  # noqa: D417
         else read_tokenizer(given, parts.vocabulary)
     )
     package = LiteRTLM(
-        given=parts.models,
-        parts=parts,
-        tokenizer=packed,
-        **arguments,
+        given=parts.models, parts=parts, tokenizer=packed, **arguments
     )
     return pipeline.export(parts.models["decode"], package, path.parent)
-
-
-def _refuse(options: Mapping[str, Any], kind: str, model: Any) -> None:
-    """Raises `ValueError` for options that another kind of model has."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(
-                f"`{name}` is an option of {kind}, and '{model.name}' is none: "
-                f"leave it out. Received: {name}={value!r:.60}"
-            )

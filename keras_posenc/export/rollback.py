@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.formats.savedmodel_card import note_origin
 from keras_posenc.export.inspect import (
     check_operators,
     inspect_safe,
@@ -38,9 +37,9 @@ def rollback_export(
     """Publishes an older version of a model again, as the newest.
 
     A server takes the highest number, so the older version is copied to the
-    next free one; its `MODEL_CARD.md` says which version it is a copy of.
-    Versions in between stay. A fresh process first loads the version with every
-    weight, and replays its warm-up, so that a server can load what appears.
+    next free one. Versions in between stay. A fresh process first loads the
+    version with every weight, and replays its warm-up, so that a server can
+    load what appears.
 
     Args:
         base_path: The folder of all versions of the model.
@@ -107,7 +106,6 @@ def rollback_export(
             shutil.copytree(source, staged, ignore=hidden)
             if verify:
                 check_unchanged(source, before)
-            note_origin(staged, version)
         return ExportedModel(publish_version(staged, base_path, None), None)
 
 

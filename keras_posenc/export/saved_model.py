@@ -58,20 +58,16 @@ def export_saved_model(  # noqa: D417
             inputs) by input name. By default `serving_default`, the model;
             `from_ids`, with inputs `ids` and `lengths`, if the model takes
             strings (it is cut at its first numeric tensor) or only a sequence
-            of ids: ids at or past an example's length become padding, so that a
-            server may pad with any value; `encode`, with the `contextual`
-            and `pooled` embeddings (and the `mask` of the former, if Keras has
-            one), if one operation of the model makes a `(batch, dim)` out of a
-            `(batch, seq, dim)`; and `encode_query` and `encode_document` of a
-            `PretrainedModel` with prompts. `from_ids` and `encode` are left out
-            if neither an `Embedding` nor `samples` limit the ids. A subclassed
-            model gets its inputs by the names of its `call`'s arguments if they
-            match, else as it was built: one tensor, a list, or a dict. Without
-            shapes it takes the float shapes that it was called with, in a batch
-            of any size.
-            Input names, and the keys of its output dict (else the names of its
-            output layers), are the names in the exported model. Batch and
-            length stay dynamic unless the model or a shape fixes them.
+            of ids limited by an `Embedding` or by `samples`: ids at or past an
+            example's length become padding, so that a server may pad with any
+            value; and `encode_query` and `encode_document` of a
+            `PretrainedModel` with prompts. A subclassed model gets its inputs
+            by the names of its `call`'s arguments if they match, else as it was
+            built: one tensor, a list, or a dict. Without shapes it takes the
+            float shapes that it was called with, in a batch of any size. Input
+            names, and the keys of its output dict (else the names of its output
+            layers), are the names in the exported model. Batch and length stay
+            dynamic unless the model or a shape fixes them.
         labels: Names of a classifier's classes, in the order of its scores,
             `(batch, classes)` or `(batch, seq, classes)`; a dict of such lists
             by output if it has several. They add two outputs of strings:
@@ -80,9 +76,7 @@ def export_saved_model(  # noqa: D417
             `<output>_label`. One probability, such as a sigmoid's, takes two
             names: it is that of the second, which is `label` from 0.5 on.
         frozen: Whether weights are constants of the graph instead of variables.
-            Servers then compute faster: TensorFlow packs the weights of
-            projections once instead of at each request, and, in mixed
-            precision, casts them once. Other processes cannot train the
+            Servers then compute faster. Other processes cannot train the
             exported model. The weights may take at most 2 GB.
         warmup: Requests that a server runs when it loads the version, at most
             1,000: True for the inputs of the verification, except extreme ones,
@@ -92,11 +86,10 @@ def export_saved_model(  # noqa: D417
         batching: How a server may combine requests: True, or a dict of
             `max_batch_size`, `allowed_batch_sizes` (by default the powers of
             two up to it), `batch_timeout_micros` and `max_enqueued_batches`. By
-            default 32 examples, and 1,000 µs. The server refuses a request of
-            more than `max_batch_size` examples, so warm-up requests are split.
-            They become `batching_params.pbtxt`, which pads examples of
-            different lengths; `MODEL_CARD.md` says for which signatures that is
-            correct.
+            default 32 examples, and 1,000 µs. The server refuses larger
+            requests. They become `batching_params.pbtxt`, which pads examples
+            of different lengths; `MODEL_CARD.md` says for which signatures that
+            is correct.
         keep: Number of versions to keep, this one included; all by default. The
             lowest are removed once this one has appeared, but never the one
             that was the highest until then: a server uses it until it has
@@ -130,6 +123,8 @@ def export_saved_model(  # noqa: D417
     '1'
     """
     require_tensorflow_backend("export_saved_model")
+    import tensorflow as tf
+
     check_model(model)
     check_bool("frozen", frozen)
     check_keep(keep)
@@ -141,7 +136,12 @@ def export_saved_model(  # noqa: D417
             f"base_path='{path}'"
         )
     check_base(path)
-    _check_graphs()
+    if tf.config.functions_run_eagerly():
+        raise ValueError(
+            "A SavedModel holds graphs, and TensorFlow makes none after "
+            "tf.config.run_functions_eagerly(True). Call "
+            "tf.config.run_functions_eagerly(False) before the export"
+        )
     if version is not None:
         version = check_version(version, or_none=", or None")
         check_free(path, version)
@@ -165,14 +165,3 @@ def export_saved_model(  # noqa: D417
         ),
         path,
     )
-
-
-def _check_graphs() -> None:
-    import tensorflow as tf
-
-    if tf.config.functions_run_eagerly():
-        raise ValueError(
-            "A SavedModel holds graphs, and TensorFlow makes none after "
-            "tf.config.run_functions_eagerly(True). Call "
-            "tf.config.run_functions_eagerly(False) before the export"
-        )

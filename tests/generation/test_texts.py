@@ -272,7 +272,7 @@ def test_steps_beyond_the_last_slot_are_no_numbers(made):
 @pytest.mark.parametrize(
     ("export", "ask", "message"),
     [
-        (kp.export_saved_model, lambda g: g, "must be a dict.*default': model"),
+        (kp.export_saved_model, lambda g: g, "must map names, .*_default': "),
         (
             kp.export_saved_model,
             lambda g: {"score": g.score},

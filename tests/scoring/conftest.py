@@ -40,6 +40,11 @@ def files(tmp_path_factory):
         texts=kp.export_saved_model(
             texts, folder / "texts", labels=["x", "y", "z"], **SHORT
         ).path,
+        tokens=kp.export_saved_model(
+            keras.Model(text, {"contextual": vectors, "pooled": pooled}),
+            folder / "tokens",
+            **SHORT,
+        ).path,
         ids=kp.export_onnx(ids, folder / "ids.onnx", **SHORT).path,
         vectors=kp.export_litert(
             numbers, folder / "vectors.tflite", **SHORT

@@ -1,15 +1,16 @@
 """Packages of language models for LiteRT-LM, for the pipeline."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.litertlm_engine import EngineTest
-from keras_posenc.export.formats.litertlm_package import write_package
-from keras_posenc.export.formats.litertlm_template import packaged_template
+from keras_posenc.export.formats.litertlm_package import (
+    packaged_template,
+    write_package,
+)
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.pipeline import Step
 from keras_posenc.export.probes.reference import Reference
@@ -18,6 +19,7 @@ from keras_posenc.export.regular_files import open_regular
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.publish import working_folder, writing_to
 
+# The engine has no other default that is greedy.
 _GREEDY = {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
 
 
@@ -27,16 +29,11 @@ class LiteRTLM(LiteRT):
 
     The LiteRT file in it is verified as any other. Then the package is run in
     the engine.
-
-    Attributes:
-        parts: The `EngineParts` of the generator, whose models are `given`.
-        tokenizer: The packed tokenizer, as `write_package` takes it.
-        texts: Further texts to verify with.
     """
 
-    parts: Any
-    tokenizer: Mapping[str, Any] | bytes = b""
-    texts: Sequence[str] = ()
+    parts: Any  # `EngineParts` of the generator, whose models are `given`
+    tokenizer: Mapping[str, Any] | bytes = b""  # as `write_package` takes it
+    texts: Sequence[str] = ()  # further ones to verify with
     in_engine: bool = True
 
     def write(self, path: Path) -> None:
@@ -51,8 +48,14 @@ class LiteRTLM(LiteRT):
 
     def run(self, reference: Reference, found: Inspection) -> dict[str, Any]:
         """Returns the outputs of the LiteRT file."""
-        with _unpacked(found) as file:
-            return super().run(reference, file)
+        (model,) = (x for x in found.sections if x["kind"] == "TFLiteModel")
+        with working_folder() as folder:
+            path = folder / "model.tflite"
+            with writing_to(folder), open_regular(found.path) as file:
+                file.seek(model["begin"])
+                path.write_bytes(file.read(model["end"] - model["begin"]))
+            unpacked = dataclasses.replace(found, path=path, kind="litert")
+            return super().run(reference, unpacked)
 
     def run_further(
         self, report: VerificationReport, reference: Reference, step: Step
@@ -78,29 +81,15 @@ class LiteRTLM(LiteRT):
                 "tokenizer does: an application begins each prompt with it, or "
                 "the template of chats"
             )
+        missing = [f"{x} (no token to measure)" for x in sorted(unmeasured)]
         report = dataclasses.replace(
             report,
             notes=[*report.notes, engine],
             cases=[*report.cases, *cases],
-            unverified=[
-                *report.unverified,
-                *(f"{x} (no token to measure)" for x in sorted(unmeasured)),
-            ],
+            unverified=[*report.unverified, *missing],
         )
         report.require_success()
         return report
-
-
-@contextlib.contextmanager
-def _unpacked(found: Inspection) -> Iterator[Inspection]:
-    """Yields the LiteRT file in a package as a file of its own."""
-    (model,) = (x for x in found.sections if x["kind"] == "TFLiteModel")
-    with working_folder() as folder:
-        path = folder / "model.tflite"
-        with writing_to(folder), open_regular(found.path) as file:
-            file.seek(model["begin"])
-            path.write_bytes(file.read(model["end"] - model["begin"]))
-        yield dataclasses.replace(found, path=path, kind="litert")
 
 
 def spelled(tokenizer: Mapping[str, Any] | bytes) -> dict[int, str]:
@@ -133,7 +122,6 @@ def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
     message.max_num_tokens = parts.cache_length
     message.supports_thinking = False
     message.supports_function_calling = False
-    # The engine has no other default that is greedy.
     options = {**_GREEDY, **(parts.sampling or {})}
     sampler = message.sampler_params
     sampler.type = sampler.TOP_P

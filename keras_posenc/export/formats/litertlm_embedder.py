@@ -20,10 +20,7 @@ from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_package import write_package
-from keras_posenc.export.formats.litertlm_run import (
-    run_in_embedding_engine,
-    vectors,
-)
+from keras_posenc.export.formats.litertlm_run import run_in_engine, vectors
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.inspect import Inspection, Tensor
 from keras_posenc.export.pipeline import Format, Step
@@ -63,19 +60,12 @@ def check_lengths(lengths: Any, most: int | None) -> list[int]:
 
 @dataclasses.dataclass(kw_only=True)
 class Embedder(Format):
-    """A package of a sentence encoder.
+    """A package of a sentence encoder."""
 
-    Attributes:
-        parts: The model's `EmbedderParts`.
-        sizes: The lengths of its signatures.
-        mode: Its quantization.
-        texts: The caller's texts; then all that the engine is run on.
-    """
-
-    parts: Any
-    sizes: Sequence[int]
+    parts: Any  # `EmbedderParts`
+    sizes: Sequence[int]  # the lengths of its signatures
     mode: str | None = None
-    texts: Sequence[str] = ()
+    texts: Sequence[str] = ()  # the caller's; then all that it is run on
     writing: ClassVar[str] = "Converting to LiteRT"
 
     def __post_init__(self) -> None:
@@ -94,9 +84,10 @@ class Embedder(Format):
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures and the texts."""
-        (whole, *_) = self.signatures = resolve_signatures(self._whole)[:1]
-        both = [*itertools.chain(*map(self._signatures, self._halves.values()))]
-        self.in_float32 = to_float32([whole, *both], self.frozen)
+        self.signatures = resolve_signatures(self._whole)[:1]
+        halves = map(self._signatures, self._halves.values())
+        both = [*itertools.chain(self.signatures, *halves)]
+        self.in_float32 = to_float32(both, self.frozen)
         check_size(
             self.signatures,
             "LiteRT",
@@ -145,11 +136,10 @@ class Embedder(Format):
             check_ids(package, self.texts, ids)
         (signature,) = reference.signatures
         sides = {
-            side: dict.fromkeys(names, Tensor(None, ""))
-            for side, names in (
-                ("inputs", signature.specs),
-                ("outputs", reference.probes[0].outputs),
-            )
+            "inputs": dict.fromkeys(signature.specs, Tensor(None, "")),
+            "outputs": dict.fromkeys(
+                reference.probes[0].outputs, Tensor(None, "")
+            ),
         }
         return dataclasses.replace(found, signatures={signature.name: sides})
 
@@ -167,8 +157,7 @@ class Embedder(Format):
         self, report: VerificationReport, reference: Reference, step: Step
     ) -> VerificationReport:
         """Adds the prompts that an application puts before its texts."""
-        found = [f"{k} {v!r}" for k, v in self.parts.prompts.items()]
-        if found:
+        if found := [f"{k} {v!r}" for k, v in self.parts.prompts.items()]:
             report = report.with_notes(
                 "the application must put the prompts of the checkpoint before "
                 f"its texts: {', '.join(found)}"
@@ -183,12 +172,10 @@ def _metadata(parts: Any, sizes: Sequence[int]) -> Any:
 
     metadata = embedding_metadata_pb2.EmbeddingMetadata()
     metadata.embedding_model_type.generic_model.SetInParent()
-    for token, index in (
-        (metadata.bos_token, parts.start_id),
-        (metadata.eos_token, parts.end_id),
-    ):
-        if index is not None:
-            token.token_ids.ids.append(index)
+    if parts.start_id is not None:
+        metadata.bos_token.token_ids.ids.append(parts.start_id)
+    if parts.end_id is not None:
+        metadata.eos_token.token_ids.ids.append(parts.end_id)
     metadata.max_input_length = sizes[-1]
     return metadata
 
@@ -215,7 +202,8 @@ def check_ids(
     The engine does not tell them. So they are the output of a package with
     the same tokenizer, whose models pass them through: see `_echo`.
     """
-    cases = run_in_embedding_engine(package, texts)["cases"]
+    request = {"vectors": [*texts]}
+    cases = run_in_engine(package, request, len(texts))["cases"]
     for text, wanted, found in zip(texts, ids, cases, strict=True):
         numbers = np.array(found.get("vector", []))
         got = (numbers[numbers > 0].astype(int) - 1).tolist()

@@ -1,16 +1,15 @@
 """Compares a package with its model inside LiteRT-LM's engine.
 
-A file that is right may still be packed wrongly: with another tokenizer,
-template, start or end. The engine is run as an application runs it: it reads
-prompts in chunks, and continues them or scores texts, with the caches that the
-package itself has written.
+A right file may be packed with another tokenizer, template, start or end. So
+the engine reads prompts in chunks, and continues them or scores texts, as for
+an application.
 """
 
 import bisect
+import collections
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,15 +35,12 @@ from keras_posenc.export.report import CaseReport
 # How special tokens begin that only the packed tokenizer spells.
 _OWN = "<|keras_posenc:"
 _LOST = "\ufffd"  # in place of bytes that are no character
-_UNREADABLE = f"{re.escape(_OWN)}|{_LOST}"
 _TOKENS = 48  # most tokens of a text that is scored after a prompt
 _CONTINUED = 24  # most tokens that are generated after a prompt
-_REPLY = 12  # and of a reply in a chat
+_MESSAGES, _REPLY = ("Hello", "Why?"), 12  # a chat; tokens of a reply
 _DRAWN = 4  # texts that the model samples after each prompt
 _LONGEST = 700  # tokens of a prompt, or of a piece of a text
-# A log-probability is a difference of two logits.
-_ROUNDING = 2.0
-_MESSAGES = ("Hello", "Why?")
+_ROUNDING = 2.0  # a log-probability is a difference of two logits
 _TEXT = (
     "Once upon a time, in a village by the sea, there lived an old woman who "
     "knew the name of every ship. Each morning she walked to the harbour and "
@@ -72,57 +68,34 @@ class Target:
     ids: list[int]
     wanted: np.ndarray  # the model's log-likelihoods
     size: float  # of its logits
-    by_model: bool = False  # which has sampled the ids
-    by_engine: bool = False  # which has generated the text
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """The target as `keras_posenc_worker.run_litertlm` takes it."""
-        return {"parts": self.prompt.parts, "target": self.text}
-
-    def likelihoods(self, got: np.ndarray) -> Likelihoods:
-        """Returns how far the engine's log-likelihoods are from the model's."""
-        own, other = {TOKEN_SCORE: self.wanted}, {TOKEN_SCORE: got}
-        all_tokens = np.ones(got.shape, bool)
-        if not self.by_engine:
-            return of_targets(own, other, self.by_model, all_tokens)
-        # Perplexity would not show a text that only the engine finds likely.
-        found = of_targets(other, own, True, all_tokens)
-        return Likelihoods(drawn=found.drawn, divergence=found.divergence)
+    is_drawn: bool  # by the model
 
 
 @dataclasses.dataclass
 class EngineTest:
     """Runs a package in the engine, and compares it with its model.
 
-    Attributes:
-        parts: The `EngineParts` of the model.
-        names: How the packed tokenizer spells its special tokens, by their ids.
-        stops: How tokens that end a reply are spelled.
-        is_quantized: Whether weights are quantized: then likelihoods are
-            measured, instead of comparing single numbers and texts.
-        tolerance: Largest difference of logits allowed, relative to the
-            largest of them.
-        samples: Further texts to score.
+    Of a quantized one likelihoods are measured, instead of comparing single
+    numbers and texts.
     """
 
-    parts: Any
-    names: Mapping[int, str]
-    stops: Sequence[str]
+    parts: Any  # the `EngineParts` of the model
+    names: Mapping[int, str]  # special tokens in the packed tokenizer, by ids
+    stops: Sequence[str]  # how tokens that end a reply are spelled
     is_quantized: bool
-    tolerance: float
-    samples: Sequence[str] = ()
+    tolerance: float  # of logits, relative to the largest of them
+    samples: Sequence[str] = ()  # further texts to score
 
     def run(
         self, path: Path, step: Callable[[str], object]
     ) -> tuple[str, list[CaseReport], list[dict[str, Any]]]:
-        """Compares tokens, texts, likelihoods and a chat with the model's.
+        """Compares tokens, likelihoods, texts and a chat with the model's.
 
         Returns what the engine did; of a quantized package a case for each
         prompt, with likelihoods to compare with the limits; and the cases that
         are kept.
         """
-        parts, count = self.parts, min(self._count, _CONTINUED)
+        count = min(self._count, _CONTINUED)
         texts = many_texts(
             [x for x in self.names.values() if not x.startswith(_OWN)]
         )
@@ -132,7 +105,9 @@ class EngineTest:
         request = {
             "texts": texts,
             "prompts": [{"parts": x.parts, "count": count} for x in prompts],
-            "targets": [each.request for each in targets],
+            "targets": [
+                {"parts": x.prompt.parts, "target": x.text} for x in targets
+            ],
             "chats": [self._chat] if self._chat else [],
         }
         tokens = sum(len(x.prompt.ids) + len(x.ids) for x in targets)
@@ -142,18 +117,20 @@ class EngineTest:
         )
         found = run_in_engine(path, request, tokens)
         step("Comparing it with the model")
-        ids = parts.tokenize(texts)
-        self._check_tokens(texts, ids, found["texts"])
-        generated = []
-        for prompt, each in zip(prompts, found["prompts"], strict=True):
-            text = _right("continue a text", each)["text"]
-            generated.append((prompt.ids, text, count))
-            if text and not re.search(_UNREADABLE, text):
-                targets.append(self._target(prompt, text, by_engine=True))
-                found["targets"].append(each["scores"])
+        ids = self.parts.tokenize(texts)
+        for text, own, other in zip(texts, ids, found["texts"], strict=True):
+            if own != _right("tokenize a text", other):
+                raise ExportVerificationError(
+                    f"LiteRT-LM makes the ids {other} of {text!r:.80}, and the "
+                    f"model's tokenizer makes {own}: the packed tokenizer is "
+                    "another. Give the checkpoint's own: `tokenizer=FOLDER` "
+                    "(--tokenizer FOLDER)",
+                )
+        tolerance = _ROUNDING * self.tolerance
+        allowed = tolerance * max(each.size for each in targets)
         kept = [*map(tokenize_case, texts, ids)]
-        tolerance, largest = _ROUNDING * self.tolerance, 0.0
-        likelihoods: dict[Prompt, Likelihoods] = {}
+        largest = 0.0
+        likelihoods = collections.defaultdict[Prompt, Likelihoods](Likelihoods)
         for target, scores in zip(targets, found["targets"], strict=True):
             got = np.array(_right("score a text", scores), "float64")
             if got.shape != target.wanted.shape:
@@ -163,37 +140,40 @@ class EngineTest:
                 )
             apart = np.abs(got - target.wanted)
             largest = float(np.maximum(largest, np.max(apart)))  # or NaN
-            known = likelihoods.get(target.prompt, Likelihoods())
-            likelihoods[target.prompt] = known + target.likelihoods(got)
+            likelihoods[target.prompt] += of_targets(
+                {TOKEN_SCORE: target.wanted},
+                {TOKEN_SCORE: got},
+                target.is_drawn,
+                np.ones(got.shape, bool),
+            )
             kept.append(
                 score_case(
-                    *target.request.values(),
-                    *(target.wanted, got),
+                    *(target.prompt.parts, target.text, target.wanted, got),
                     size=target.size,
                     tolerance=tolerance,
                 )
             )
-        allowed = tolerance * max(each.size for each in targets)
         if not self.is_quantized and not largest <= allowed:
             raise ExportVerificationError(
                 "In LiteRT-LM the log-probability of a token differs from the "
                 f"model's by {largest:.2g} (allowed {allowed:.2g})",
             )
-        states = [self._compare(*each, allowed)[0] for each in generated]
+        equal = 0
+        for prompt, each in zip(prompts, found["prompts"], strict=True):
+            text = _right("continue a text", each)
+            equal += self._is_equal(prompt.ids, text, count, allowed)
         turns = [_right("chat", each) for each in found["chats"]]
         for each in turns:
-            self._check_chat(each, allowed)
+            self._check_chat(each)
         scored = sum(len(each.ids) for each in targets)
-        near, spoken = states.count("near"), sum(map(len, turns))
+        spoken = sum(map(len, turns))
         limit = "" if self.is_quantized else f" (allowed {allowed:.2g})"
-        parts = [
+        said = [
             f"{units.count(len(texts), 'text')} tokenized equally",
-            f"{states.count('equal')} of {len(states)} continuations equal"
-            + f", {near} up to a near-tie" * bool(near),
+            f"{equal} of {len(prompts)} continuations equal",
             f"{scored} log-probabilities within {largest:.2g}{limit}",
             f"{units.count(spoken, 'turn')} of a chat" if spoken else "no chat",
         ]
-        report = f"in LiteRT-LM's engine: {'; '.join(parts)}"
         cases = [
             CaseReport(
                 signature=prompt.signature,
@@ -203,6 +183,7 @@ class EngineTest:
             )
             for prompt, each in likelihoods.items()
         ]
+        report = f"in LiteRT-LM's engine: {'; '.join(said)}"
         return report, cases if self.is_quantized else [], kept
 
     # ---- What the engine is run on
@@ -216,14 +197,15 @@ class EngineTest:
         parts = self.parts
         if parts.template is None:
             return None
-        room = parts.cache_length - parts.prefill_lengths[0]
-        for messages, count in ((_MESSAGES, _REPLY), (("a", "b"), 2)):
-            turns = [{"role": "user", "content": each} for each in messages]
-            turns.insert(1, {"role": "assistant", "content": "x" * count})
-            (ids,) = parts.tokenize([parts.render(turns)])
-            if len(ids) + 2 * count <= room:
-                return {"messages": messages, "count": count}
-        return None
+        turns = [{"role": "user", "content": each} for each in _MESSAGES]
+        turns.insert(1, {"role": "assistant", "content": "x" * _REPLY})
+        (ids,) = parts.tokenize([parts.render(turns)])
+        room = parts.cache_length - parts.prefill_lengths[0] - 2 * _REPLY
+        return (
+            {"messages": _MESSAGES, "count": _REPLY}
+            if len(ids) <= room
+            else None
+        )
 
     @property
     def _count(self) -> int:
@@ -290,10 +272,13 @@ class EngineTest:
             end = space
         return text[:end]
 
-    def _target(self, prompt: Prompt, text: str, **by: bool) -> Target:
+    def _target(
+        self, prompt: Prompt, text: str, drawn: Sequence[int] = ()
+    ) -> Target:
         (ids,) = self.parts.tokenize([text])
         logs, size = self.parts.logs(prompt.ids, ids)
-        return Target(prompt, text, ids, logs[range(len(ids)), ids], size, **by)
+        wanted = logs[range(len(ids)), ids]
+        return Target(prompt, text, ids, wanted, size, ids == drawn)
 
     def _targets(self, prompts: Sequence[Prompt]) -> Iterator[Target]:
         """Yields texts to score.
@@ -302,10 +287,11 @@ class EngineTest:
         texts that the model samples. Then the pieces of `samples` that fit into
         the cache.
         """
+        sample = traced_once(self.parts.sampler(self._count))
         for prompt in prompts:
             yield self._target(prompt, self.cut(prompt.following, self._count))
             if self.is_quantized:
-                yield from self._drawn(prompt)
+                yield from self._drawn(prompt, sample)
         before = self._prompt("", 0)
         room = self.parts.cache_length - self.parts.prefill_lengths[0]
         size = max(1, min(room - len(before.ids), _LONGEST))
@@ -315,47 +301,28 @@ class EngineTest:
                 text = text[len(piece) :]
                 yield self._target(before, piece)
 
-    def _drawn(self, prompt: Prompt) -> Iterator[Target]:
+    def _drawn(
+        self, prompt: Prompt, sample: Callable[..., Any]
+    ) -> Iterator[Target]:
         """Yields texts that the model samples, each up to an end."""
         given = np.array([prompt.ids] * _DRAWN, "int32")
         shape = _DRAWN, self._count
         noise = np.random.default_rng(0).random(shape, "float32")
         ends = {*self.parts.end_ids}
-        for row in self._sample(given, noise).tolist():
+        for row in sample(given, noise).tolist():
             ids = [*itertools.takewhile(lambda x: x not in ends, row)]
             text = self.parts.text_of(ids)
             if text.strip() and _LOST not in text:
-                found = self._target(prompt, text)
-                yield dataclasses.replace(found, by_model=found.ids == ids)
-
-    @functools.cached_property
-    def _sample(self) -> Callable[..., Any]:
-        return traced_once(self.parts.sampler(self._count))
+                yield self._target(prompt, text, ids)
 
     # ---- What is compared
 
-    def _check_tokens(
-        self,
-        texts: Sequence[str],
-        wanted: Sequence[Sequence[int]],
-        found: Sequence[Any],
-    ) -> None:
-        for text, ids, got in zip(texts, wanted, found, strict=True):
-            if [*ids] != _right("tokenize a text", got):
-                raise ExportVerificationError(
-                    f"LiteRT-LM makes the ids {got} of the text {text!r:.80}, "
-                    f"and the model's tokenizer makes {[*ids]}: the packed "
-                    "tokenizer is another. Give the checkpoint's own: "
-                    "`tokenizer=FOLDER` (--tokenizer FOLDER)",
-                )
-
-    def _compare(
+    def _is_equal(
         self, ids: Sequence[int], text: str, count: int, allowed: float
-    ) -> tuple[str, list[int]]:
-        """Returns whether a text after a prompt is the model's, and its ids.
+    ) -> bool:
+        """Returns whether a text after a prompt is the model's.
 
-        "equal", "near", if two tokens were equally likely, to `allowed` nats,
-        where it becomes another, or "other".
+        Raises where no two tokens were equally likely, to `allowed` nats.
         """
         parts = self.parts
         text = self._shown(text)
@@ -363,56 +330,50 @@ class EngineTest:
         wanted = parts.text_of(own)
         # The engine may hold back bytes that are no whole character.
         if text.rstrip(_LOST) == wanted.rstrip(_LOST):
-            return "equal", own
+            return True
+        if self.is_quantized:
+            return False
         logs, _ = parts.logs(ids, own)
         *_, second, first = np.partition(logs, (-2, -1)).T
         (ties,) = np.nonzero(first - second <= allowed)
-        if ties.size:
-            decided = parts.text_of(own[: ties[0]]).rstrip(_LOST)
-            if text.startswith(decided):
-                return "near", own
-        if not self.is_quantized:
+        before = parts.text_of(own[: ties[0]]) if ties.size else wanted
+        if not ties.size or not text.startswith(before.rstrip(_LOST)):
             raise ExportVerificationError(
                 f"LiteRT-LM continues {parts.text_of(ids)!r:.60} with "
                 f"{text!r:.80}, and the model with {wanted!r:.80}",
             )
-        return "other", own
+        return False
 
-    def _check_chat(
-        self, turns: Sequence[Sequence[str]], allowed: float
-    ) -> None:
-        """Compares what the engine read and wrote in a chat."""
-        parts, chat = self.parts, list[dict[str, str]]()
-        ids: list[int] | None = []
+    def _check_chat(self, turns: Sequence[Sequence[str]]) -> None:
+        """Compares the texts that the engine made of a chat's messages."""
+        chat = list[dict[str, str]]()
         before: Sequence[str] = ()
         assert self._chat is not None
-        messages, count = self._chat["messages"], self._chat["count"]
-        for message, (read, reply) in zip(messages, turns, strict=True):
+        for message, (read, reply) in zip(
+            self._chat["messages"], turns, strict=True
+        ):
             chat.append({"role": "user", "content": message})
-            wanted = parts.render(chat)
-            ends = [self._with_stop(each, wanted) for each in before] or [""]
-            if wanted not in [each + read for each in ends]:
+            wanted = self.parts.render(chat)
+            # A template may put the token that ends a reply after it.
+            ends = [
+                each
+                + next(
+                    (x for x in self.stops if wanted.startswith(each + x)), ""
+                )
+                for each in before
+            ]
+            if wanted not in [each + read for each in ends or [""]]:
                 raise ExportVerificationError(
                     f"LiteRT-LM renders message {len(chat)} of a chat as "
-                    f"{read!r}; the model's template makes {wanted!r} of the "
-                    "chat. The engine renders each message alone: between a "
-                    "reply and the next message, a template may put the token "
-                    "that ends the reply, and then what is the same after each "
-                    "reply, and nothing else",
+                    f"{read!r}, and the model's template makes {wanted!r} of "
+                    "the chat. The engine renders each message alone: between "
+                    "a reply and the next message a template may put the token "
+                    "that ends the reply, and the same after each reply",
                 )
-            if ids is not None:  # until the model's own chat is another
-                ids += parts.tokenize([read])[0]
-                state, own = self._compare(ids, reply, count, allowed)
-                ids = [*ids, *own] if state == "equal" else None
             reply = self._shown(reply)
             chat.append({"role": "assistant", "content": reply})
             # A template may strip the reply.
             before = wanted + reply, wanted + reply.strip()
-
-    def _with_stop(self, text: str, chat: str) -> str:
-        """Returns the beginning of a chat with the token that ends it."""
-        stops = (x for x in self.stops if chat.startswith(text + x))
-        return text + next(stops, "")
 
     def _shown(self, text: str) -> str:
         """Returns a text without special tokens that the model leaves out."""

@@ -1,7 +1,7 @@
 """Writes `.litertlm` packages: models, a tokenizer and metadata in one file."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,13 @@ def require_builder() -> Any:
     return litertlm_builder
 
 
-def texts_of(samples: Any) -> list[str]:
-    """Returns `samples` of a package, which must be texts."""
-    # Late, as it imports Keras, which files of cases are run without.
-    from keras_posenc.export.probes.samples import split_texts
-
-    texts, others = split_texts(samples)
-    if others:
-        raise ValueError(
-            "`samples` of a LiteRT-LM package must be texts, such as ['Once "
-            f"upon a time ...']. Received: samples={samples!r:.80}"
-        )
-    return texts
-
-
 def plain_tokenizer(
     values: Mapping[str, Any], vocabulary: int
 ) -> dict[str, Any]:
     """Returns a `tokenizer.json` that gives a text's own ids alone.
 
     The engine would cut and pad texts as the file says, and counts padding as
-    tokens. Added tokens that the model lacks are left out.
-
-    Args:
-        values: The content of the file.
-        vocabulary: How many ids the model takes.
+    tokens. Added tokens at or past the size of the vocabulary are left out.
     """
     added = values.get("added_tokens") or []
     return {
@@ -58,17 +40,17 @@ def plain_tokenizer(
 def read_tokenizer(path: Path, vocabulary: int) -> dict[str, Any] | bytes:
     """Returns a tokenizer as `write_package` takes it."""
     names = ("tokenizer.json", "tokenizer.model", "spiece.model", "spm.model")
-    file = path
+    files = [path]
     if path.is_dir():
-        found = [path / name for name in names if (path / name).is_file()]
-        if not found:
-            raise ValueError(
-                f"'{path}' has no tokenizer that LiteRT-LM reads: neither "
-                "tokenizer.json nor a SentencePiece model (tokenizer.model, "
-                "spiece.model). Write one there with the library transformers: "
-                "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-            )
-        file = found[0]
+        files = [path / name for name in names if (path / name).is_file()]
+    if not files:
+        raise ValueError(
+            f"'{path}' has no tokenizer that LiteRT-LM reads: neither "
+            "tokenizer.json nor a SentencePiece model (tokenizer.model, "
+            "spiece.model). Write one there with the library transformers: "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        )
+    file = files[0]
     try:
         content = file.read_bytes()
         if file.suffix != ".json":
@@ -100,31 +82,86 @@ def write_package(
             SentencePiece model.
         models: LiteRT files by what they do: `"prefill_decode"`, or
             `"embedder"` and `"text_encoder"`.
-
-    Raises:
-        ImportError: `litert-lm-builder` is missing.
-        ExportError: The file cannot be written.
     """
     module = require_builder()
     builder = module.LitertLmFileBuilder()
+    add_metadata = {
+        "LlmMetadata": builder.add_llm_metadata,
+        "EmbeddingMetadata": builder.add_embedding_metadata,
+    }[type(metadata).__name__]
+    file_name, add_tokenizer = "tokenizer.json", builder.add_hf_tokenizer
+    if isinstance(tokenizer, bytes):
+        file_name = "spm.model"
+        add_tokenizer = builder.add_sentencepiece_tokenizer
+    else:
+        tokenizer = json.dumps(tokenizer, ensure_ascii=False).encode()
     with working_folder() as folder, writing_to(path.parent):
-        described = folder / "metadata.pb"
-        described.write_bytes(metadata.SerializeToString())
-        if type(metadata).__name__ == "LlmMetadata":
-            builder.add_llm_metadata(str(described))
-        else:
-            builder.add_embedding_metadata(str(described))
-        if isinstance(tokenizer, bytes):
-            packed = folder / "tokenizer.model"
-            packed.write_bytes(tokenizer)
-            builder.add_sentencepiece_tokenizer(str(packed))
-        else:
-            packed = folder / "tokenizer.json"
-            said = json.dumps(tokenizer, ensure_ascii=False)
-            packed.write_text(said, encoding="utf-8")
-            builder.add_hf_tokenizer(str(packed))
+        for name, add, content in (
+            ("metadata.pb", add_metadata, metadata.SerializeToString()),
+            (file_name, add_tokenizer, tokenizer),
+        ):
+            (folder / name).write_bytes(content)
+            add(str(folder / name))
         for kind, model in models.items():
             use = module.TfLiteModelType(f"tf_lite_{kind}")
             builder.add_tflite_model(str(model), use)
         with path.open("wb") as file:
             builder.build(file)
+
+
+# The engine gives contents as lists of parts, and no special tokens.
+_BEGIN = """\
+{% set kp = namespace(messages=[], text='') %}\
+{% for message in messages %}\
+{% if message.content is string or message.content is none \
+or message.content is undefined %}\
+{% set kp.messages = kp.messages + [message] %}\
+{% else %}\
+{% set kp.text = '' %}\
+{% for part in message.content %}\
+{% if part.type is defined and part.type != 'text' %}\
+{{ raise_exception('this model takes texts, and no parts of another type') }}\
+{% endif %}\
+{% set kp.text = kp.text + part.text %}\
+{% endfor %}\
+{% set kp.messages = kp.messages + [dict(message, content=kp.text)] %}\
+{% endif %}\
+{% endfor %}\
+{% set messages = kp.messages %}\
+"""
+# The engine reads what a new message adds to the text of the earlier ones. But
+# it has read a reply only up to the token that ended it: what the template puts
+# after that token, such as a line break, must be added too.
+_END = """\
+{% if not add_generation_prompt and messages \
+and messages[-1].role == 'assistant' %}\
+{% for stop in STOPS %}\
+{% set parts = kp_text.split(stop)|list %}\
+{% if parts|length > 1 and not parts|last|trim %}\
+{% set kp.text = kp_text[:(kp_text|length) - (parts|last|length)] %}\
+{% endif %}\
+{% endfor %}\
+{% endif %}\
+{{ kp.text }}"""
+
+
+def packaged_template(
+    template: str, tokens: Mapping[str, str], stops: Sequence[str]
+) -> str:
+    """Returns a template that gives the same texts in the engine."""
+    named = "".join(
+        f"{{% set {name} = {_quoted(token)} %}}"
+        for name, token in tokens.items()
+        if name.isidentifier()
+    )
+    # Jinja drops one line break at the end of a template.
+    body = template.removesuffix("\n")
+    ends = _END.replace("STOPS", f"[{', '.join(map(_quoted, stops))}]")
+    return (
+        f"{_BEGIN}{named}{{% set kp_text %}}{body}{{% endset %}}"
+        f"{{% set kp.text = kp_text %}}{ends}"
+    )
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

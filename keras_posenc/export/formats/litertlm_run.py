@@ -1,11 +1,11 @@
 """Runs packages in LiteRT-LM's engine, and the cases that are kept with them.
 
-The engine does not run single signatures. So a package of a language model has
-cases of two kinds: `tokenize` and `score`. That of an embedder has cases of
-texts and their vectors.
+A package of a language model has cases of two kinds, `tokenize` and `score`;
+that of an embedder those of texts and their vectors.
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import util
 from pathlib import Path
@@ -53,10 +53,7 @@ def limits_of_engine(path: Path, tokens: int) -> Limits:
 
 @contextlib.contextmanager
 def named_package(path: Path) -> Iterator[Path]:
-    """Yields a path of a package that ends as the engine demands.
-
-    It tells its formats by the ending of the name.
-    """
+    """Yields a path of a package that ends as the engine demands."""
     with working_folder() as folder:
         link = folder / "model.litertlm"
         link.symlink_to(path.resolve())
@@ -71,21 +68,6 @@ def run_in_engine(
     `tokens` are those that it reads and writes, except some hundred.
     """
     limits = limits_of_engine(path, 500 + tokens)
-    found = _run(path, request, limits)
-    if "error" in found:
-        raise ExportVerificationError(
-            f"LiteRT-LM's engine does not load '{path}': {found['error']}"
-        )
-    return found
-
-
-def run_in_embedding_engine(path: Path, texts: Sequence[str]) -> dict[str, Any]:
-    """Runs `keras_posenc_worker.run_litertlm.vectors` on a package."""
-    limits = limits_of_engine(path, len(texts))
-    return _run(path, {"vectors": list(texts)}, limits)
-
-
-def _run(path: Path, request: Any, limits: Limits) -> dict[str, Any]:
     try:
         with named_package(path) as package:
             found: dict[str, Any] = run_in_worker(
@@ -95,16 +77,20 @@ def _run(path: Path, request: Any, limits: Limits) -> dict[str, Any]:
         raise ExportVerificationError(
             f"LiteRT-LM's engine {error} while it ran '{path}'"
         ) from error
+    if "error" in found:
+        raise ExportVerificationError(
+            f"LiteRT-LM's engine does not load '{path}': {found['error']}"
+        )
     return found
 
 
 def vectors(path: Path, batches: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Returns a package's vectors of texts, as `run_model` returns outputs."""
     rows = [_strings(texts) for _, texts in batches]
-    known = [*dict.fromkeys(text for each in rows for text in each)]
-    response = run_in_embedding_engine(path, known)
+    known = [*dict.fromkeys(itertools.chain(*rows))]
+    response = run_in_engine(path, {"vectors": known}, len(known))
     by_text = dict(zip(known, response["cases"], strict=True))
-    cases = []
+    cases: list[dict[str, Any]] = []
     for (name, _), own in zip(batches, rows, strict=True):
         found = [by_text[text] for text in own]
         errors = [each["error"] for each in found if "error" in each]
@@ -113,17 +99,9 @@ def vectors(path: Path, batches: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             continue
         outputs = np.array([each["vector"] for each in found], "float32")
         times = [each["milliseconds"] for each in found]
-        cases.append(
-            {
-                "outputs": {name: outputs},
-                "milliseconds": float(np.median(times)),
-            }
-        )
+        case = {"outputs": {name: outputs}, "milliseconds": np.median(times)}
+        cases.append(case)
     return {"cases": cases, "load_seconds": response["load_seconds"]}
-
-
-def _texts(texts: Sequence[str]) -> np.ndarray:
-    return np.array([text.encode() for text in texts], object)
 
 
 def _strings(array: Any) -> list[str]:
@@ -136,7 +114,7 @@ def _strings(array: Any) -> list[str]:
 def tokenize_case(text: str, ids: Sequence[int]) -> dict[str, Any]:
     """Returns the case of a text and its ids."""
     outputs = {"ids": np.array(ids, "int64")}
-    inputs = {"text": _texts([text])}
+    inputs = {"text": np.array([text.encode()], object)}
     return make_case("tokenize", inputs, outputs, outputs, {}, 0.0)
 
 
@@ -153,7 +131,10 @@ def score_case(
     and the tolerance is relative to it.
     """
     name = "log_likelihoods"
-    inputs = {"parts": _texts(parts), "target": _texts([target])}
+    inputs = {
+        "parts": np.array([each.encode() for each in parts], object),
+        "target": np.array([target.encode()], object),
+    }
     wanted, got = ({name: each} for each in outputs)
     return make_case("score", inputs, wanted, got, {name: size}, tolerance)
 
@@ -171,6 +152,7 @@ def run_litertlm_cases(
         found: list[dict[str, Any]] = vectors(path, batches)["cases"]
         return found
     request: dict[str, list[Any]] = {"texts": [], "targets": []}
+    tokens = 0
     for case in cases:
         inputs = {key: _strings(x) for key, x in case["inputs"].items()}
         if case["signature"] == "tokenize":
@@ -179,7 +161,7 @@ def run_litertlm_cases(
             (target,) = inputs["target"]
             each = {"parts": inputs["parts"], "target": target}
             request["targets"].append(each)
-    tokens = sum(len("".join(x["parts"])) for x in request["targets"])
+            tokens += sum(map(len, inputs["parts"]))
     response = run_in_engine(path, request, tokens)
     rows = {part: iter(response[part]) for part in request}
     outputs = []

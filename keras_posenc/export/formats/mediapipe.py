@@ -1,7 +1,6 @@
 """Files for MediaPipe's text tasks."""
 
 import dataclasses
-import functools
 import hashlib
 import io
 import zipfile
@@ -24,7 +23,7 @@ from keras_posenc.export.signatures.cut_strings import (
     from_ids,
     limit_of,
 )
-from keras_posenc.export.signatures.from_model import narrowed, output_of
+from keras_posenc.export.signatures.from_model import output_of, with_shapes
 from keras_posenc.export.signatures.labels import check_labels, outputs_of
 from keras_posenc.export.signatures.resolve import as_given, resolve_signatures
 from keras_posenc.export.signatures.signature import (
@@ -41,16 +40,11 @@ from keras_posenc.export.worker_client import (
 )
 from keras_posenc.keras_internals import layer_of, sources_of
 from keras_posenc_worker import run_mediapipe
-from keras_posenc_worker.formats import (
-    litert_schema,
-    pack,
-    unpack,
-)
+from keras_posenc_worker.formats import litert_schema, pack, unpack
 
 TASKS = ("text_classifier", "text_embedder")
 
 _OF_WORDPIECE = ("get_vocabulary", "lowercase", "sequence_length")
-_PAD, _UNK, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
 
 def check_task(task: Any, labels: Any) -> None:
@@ -80,59 +74,56 @@ def check_task(task: Any, labels: Any) -> None:
 def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
     """Raises `ValueError` if MediaPipe would make other ids."""
     tokens = list(layer.get_vocabulary())
-    if getattr(layer, "num_separators", None) is not None:
-        needed = "takes single texts, not pairs"
-    elif not layer.lowercase:
-        needed = "lowercases each text, by lowercase=True"
-    elif (
-        tokens[:1] != [_PAD]
-        or not {_UNK, _CLS, _SEP} < {*tokens}
-        or len({*tokens}) < len(tokens)
-        or any({"\n", "\r"} & {*token} for token in tokens)
-    ):
-        needed = (
-            f"has a vocabulary that begins with {_PAD} and holds {_UNK}, "
-            f"{_CLS} and {_SEP}, each token once and on one line"
-        )
-    elif [tokens[index] for index in tokenize("")] != [_CLS, _SEP]:
-        needed = f"puts {_CLS} before a text and {_SEP} after it"
-    else:
-        return
-    raise ValueError(
-        f"MediaPipe's text tasks need a tokenizer that {needed}, unlike "
-        f"'{layer.name}'. Change it, or leave out `task` (--task) for a file "
-        "that takes token ids"
-    )
+    needed = {
+        "takes single texts, not pairs": getattr(layer, "num_separators", None)
+        is None,
+        "lowercases each text, by lowercase=True": layer.lowercase,
+        "has a vocabulary that begins with [PAD] and holds [UNK], [CLS] and "
+        "[SEP], each token once and on one line": (
+            tokens[:1] == ["[PAD]"]
+            and {"[UNK]", "[CLS]", "[SEP]"} < {*tokens}
+            and len({*tokens}) == len(tokens)
+            and not any({"\n", "\r"} & {*token} for token in tokens)
+        ),
+        "puts [CLS] before a text and [SEP] after it": (
+            [tokens[index] for index in tokenize("")] == ["[CLS]", "[SEP]"]
+        ),
+    }
+    for what, holds in needed.items():
+        if not holds:
+            raise ValueError(
+                f"MediaPipe's text tasks need a tokenizer that {what}, unlike "
+                f"'{layer.name}'. Change it, or leave out `task` (--task) for "
+                "a file that takes token ids"
+            )
 
 
 def _check_output(task: str, signature: Signature, labels: Any) -> None:
     """Raises `ValueError` for outputs that do not fit the task or labels."""
-    outputs = outputs_of(signature)
-    (name, shape), *others = outputs.items()
-    if others or len(shape) != 2:
-        found = ", ".join(f"{n} of shape {s}" for n, s in outputs.items())
+    shapes = outputs_of(signature)
+    dtypes = [
+        each.dtype for each in keras.tree.flatten(output_of(signature.model))
+    ]
+    ((_, *sizes), *others) = shapes.values()
+    if others or len(sizes) != 1 or "float" not in dtypes[0]:
+        found = [
+            f"{dtype} '{name}' of shape {shapes[name]}"
+            for name, dtype in zip(shapes, dtypes, strict=True)
+        ]
         raise ValueError(
-            f"task='{task}' needs one output, of shape (batch, "
-            f"{'classes' if task == TASKS[0] else 'dim'}). Received: {found}. "
-            "Add a pooling over tokens to the model, such as "
-            "kp.Pooling1D('mean'), or leave out `task` (--task)"
+            f"task='{task}' needs one output of floats, of shape (batch, "
+            f"{'classes' if task == TASKS[0] else 'dim'}). Received: "
+            f"{', '.join(found)}. Add a pooling over tokens to the model, such "
+            "as kp.Pooling1D('mean'), or leave out `task` (--task)"
         )
-    (output,) = keras.tree.flatten(output_of(signature.model))
-    if "float" not in output.dtype:
-        raise ValueError(
-            f"task='{task}' needs an output of floats. Received: {name} of "
-            f"dtype {output.dtype}"
+    if labels is not None and sizes != [len(labels)]:
+        two = (
+            ". Of one sigmoid p make two scores: p = model.output; keras.Model("
+            "model.inputs, keras.layers.Concatenate()([1 - p, p]))"
         )
-    if labels is not None and shape[1] != len(labels):
         raise ValueError(
-            f"`labels` must name each of the {shape[1]} scores. Received: "
-            f"{len(labels)} labels"
-            + (
-                ". Of one sigmoid p make two scores: p = model.output; "
-                "keras.Model(model.inputs, keras.layers.Concatenate()"
-                "([1 - p, p]))"
-            )
-            * (shape[1] == 1 and len(labels) == 2)
+            f"`labels` must name each of the {sizes[0]} scores. Received: "
+            f"{len(labels)} labels" + two * (sizes[0] == 1 and len(labels) == 2)
         )
 
 
@@ -141,25 +132,15 @@ IDS, MASK, SEGMENTS = "ids", "mask", "segment_ids"
 
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """The parts of a file for a MediaPipe task.
+    """The parts of a file for a MediaPipe task."""
 
-    Attributes:
-        name: One of `TASKS`.
-        signature: The signature of ids, mask and segments.
-        vocabulary: The WordPiece tokens in the order of their ids.
-        labels: The names of the scores, or None.
-        text: The signature of the model itself.
-        tokenize: From a text to all of its ids.
-        limit: The most ids that the model takes of a text; None for all.
-    """
-
-    name: str
-    signature: Signature
-    vocabulary: list[str]
-    labels: list[str] | None
-    text: Signature
-    tokenize: Callable[[str], np.ndarray]
-    limit: int | None
+    name: str  # one of `TASKS`
+    signature: Signature  # of ids, mask and segments
+    vocabulary: list[str]  # WordPiece tokens in the order of their ids
+    labels: list[str] | None  # the names of the scores
+    text: Signature  # of the model itself
+    tokenize: Callable[[str], np.ndarray]  # to all ids of a text
+    limit: int | None  # the most of them that the model takes; None for all
 
     def rows(self, texts: Iterable[str]) -> Iterator[tuple[str, Arrays]]:
         """Yields texts with MediaPipe's inputs of each.
@@ -170,24 +151,11 @@ class TextTask:
         length = self.signature.specs[IDS].shape[1]
         for text in texts:
             ids = self.tokenize(text)
-            if length is not None and len(ids) > length:
-                if length != self.limit:
-                    continue
-                ids = np.append(ids[: length - 1], ids[-1])
-            row = np.zeros((1, length or len(ids)), "int32")
-            row[0, : len(ids)] = ids
-            yield text, _as_bert(row)
-
-    def output_of(self, text: str) -> np.ndarray:
-        """Returns the model's output for a text."""
-        (name,) = self.text.specs
-        (output,) = self.run({name: np.array([text], object)}).values()
-        return np.asarray(output)
-
-    @functools.cached_property
-    def run(self) -> Callable[[Arrays], Mapping[str, Any]]:
-        """Runs the graph of the model itself."""
-        return runner_of(self.text, Graphs(self.text.innermost))
+            if length in (None, self.limit) or len(ids) <= length:
+                ids = _shortened(ids, length)
+                row = np.zeros((1, length or len(ids)), "int32")
+                row[0, : len(ids)] = ids
+                yield text, _as_bert(row)
 
 
 def resolve_task(
@@ -205,13 +173,13 @@ def resolve_task(
     named = {DEFAULT: model} if signatures is None else signatures
     given = [*as_given(named)]
     cut = from_ids(whole)
-    tokenizer = before = None
-    if cut is not None and cut.cut_at is not None:
+    tokenizer: Any = None
+    before = None
+    if cut is not None:
         tokenizer = layer_of(cut.cut_at)
         before, *_ = map(layer_of, sources_of(cut.cut_at))
     if (
         cut is None
-        or tokenizer is None
         or not all(hasattr(tokenizer, each) for each in _OF_WORDPIECE)
         or not isinstance(before, keras.layers.InputLayer)
     ):
@@ -253,14 +221,15 @@ def _of_bert(
 ) -> Signature:
     """Returns the signature of ids, mask and segments, from that of ids."""
     (name, given, shapes), *others = signatures
-    if others or given is not model or not {*shapes} <= {IDS}:
+    if others or given is not model:
         raise ValueError(
-            "`signatures` of a task must be one, of the model itself, with no "
-            f"shape but that of ids, as in {{'{DEFAULT}': (model, {{'ids': "
-            f"(1, 64)}})}}. Received: signatures={signatures!r:.200}"
+            "`signatures` of a task must be one, of the model itself, as in "
+            f"{{'{DEFAULT}': (model, {{'ids': (1, 64)}})}}. Received: "
+            f"signatures={signatures!r:.200}"
         )
     free = keras.InputSpec(shape=(None, None), dtype="int32")
-    spec = narrowed(name, IDS, free, shapes.get(IDS, (1, None)))
+    sizes = {IDS: (1, None), **shapes}
+    spec = with_shapes(name, model, {IDS: free}, sizes)[IDS]
     limit, fixed = limit_of(tokenizer), tokenizer.sequence_length
     length = spec.shape[1]
     if spec.shape[0] != 1 or not (
@@ -285,8 +254,7 @@ def _of_bert(
 
     def to_base(inputs: Arrays) -> Arrays:
         (row,) = inputs[IDS] * inputs[MASK]
-        if limit is not None and len(row) > limit:
-            row = np.append(row[: limit - 1], row[-1])
+        row = _shortened(row, limit)
         if fixed is not None:
             row = np.pad(row, (0, fixed - len(row)))
         return {cut_name: row[np.newaxis].astype(cut_spec.dtype)}
@@ -305,6 +273,13 @@ def _of_bert(
     )
 
 
+def _shortened(ids: np.ndarray, most: int | None) -> np.ndarray:
+    """Returns at most so many ids, of which the last is the text's last."""
+    if most is None or len(ids) <= most:
+        return ids
+    return np.append(ids[: most - 1], ids[-1])
+
+
 def _as_bert(ids: np.ndarray) -> Arrays:
     return {
         IDS: ids,
@@ -313,9 +288,7 @@ def _as_bert(ids: np.ndarray) -> Arrays:
     }
 
 
-_METADATA = "TFLITE_METADATA"
 _VOCABULARY, _LABELS = "vocab.txt", "labels.txt"
-_SCORES, _VECTOR = "probability", "embedding"
 # A fixed date, so that the same export has the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -346,7 +319,7 @@ def with_metadata(content: bytes, task: TextTask) -> bytes:
     buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = [*_metadata(task, [names[x] for x in graph.inputs])]
     model.buffers.append(buffer)
-    entry.name, entry.buffer = _METADATA, len(model.buffers) - 1
+    entry.name, entry.buffer = "TFLITE_METADATA", len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), entry]
     file = io.BytesIO(pack(model))
     file.seek(0, io.SEEK_END)
@@ -412,8 +385,8 @@ def _metadata(task: TextTask, inputs: list[str]) -> bytes:
         schema.ProcessUnitOptions.BertTokenizerOptions,
         schema.BertTokenizerOptionsT(vocabFile=[vocabulary]),
     )
-    is_classifier = task.name == "text_classifier"
-    output = schema.TensorMetadataT(_SCORES if is_classifier else _VECTOR)
+    outputs = {"text_classifier": "probability", "text_embedder": "embedding"}
+    output = schema.TensorMetadataT(outputs[task.name])
     if task.labels is not None:
         output.associatedFiles = [
             schema.AssociatedFileT(_LABELS, type=kinds.TENSOR_AXIS_LABELS)
@@ -442,17 +415,20 @@ def verify_in_mediapipe(
     """Runs a file in MediaPipe from raw text, also from the caller's `own`.
 
     Only texts of ASCII are used, which MediaPipe and the model cut alike. Of a
-    quantized file with samples, only these are compared.
+    quantized file with samples, only these are compared. Returns how many, and
+    what an application of the file should know.
     """
     name, (output,) = task.signature.name, reference.probes[0].outputs
     texts = [*texts_beyond(task.limit), *own]
     if any(each.is_sample for each in reference.probes) and reference.limits:
         texts = [*own]
     rows = dict(task.rows(filter(str.isascii, texts)))
-    probes = [
-        Probe(name, inputs, {output: task.output_of(text)})
-        for text, inputs in rows.items()
-    ]
+    run = runner_of(task.text, Graphs(task.text.innermost))
+    (text_name,) = task.text.specs
+    probes = []
+    for text, inputs in rows.items():
+        (wanted,) = run({text_name: np.array([text], object)}).values()
+        probes.append(Probe(name, inputs, {output: np.asarray(wanted)}))
     try:
         found = run_in_worker(
             run_mediapipe.__name__,
@@ -474,19 +450,14 @@ def verify_in_mediapipe(
             f"MediaPipe finds the labels {found.get('labels')} in '{file}', "
             f"and they should be {task.labels}",
         )
-    outputs = [
-        {output: np.array([row], probe.outputs[output].dtype)}
-        for probe, row in zip(probes, found["outputs"], strict=True)
-    ]
-    cases = [
-        compare(probe, {"outputs": got}, reference)
-        for probe, got in zip(probes, outputs, strict=True)
-    ]
-    wrong = [str(each) for each in cases if not each.is_right(reference)]
-    quality = qualities(
-        reference.kinds,
-        ((name, x.outputs, y) for x, y in zip(probes, outputs, strict=True)),
-    )
+    wrong, pairs = [], []
+    for probe, row in zip(probes, found["outputs"], strict=True):
+        got = {output: np.array([row], probe.outputs[output].dtype)}
+        pairs.append((name, probe.outputs, got))
+        case = compare(probe, {"outputs": got}, reference)
+        if not case.is_right(reference):
+            wrong.append(str(case))
+    quality = qualities(reference.kinds, iter(pairs))
     wrong += [
         each.text(reference.limits)
         for each in quality.values()
@@ -496,22 +467,17 @@ def verify_in_mediapipe(
         raise ExportVerificationError(
             f"MediaPipe's outputs differ from the model's: {wrong[0]}",
         )
-    return len(probes), list(_notes(task, reference))
-
-
-def _notes(task: TextTask, reference: Reference) -> Iterator[str]:
-    """Yields what an application of the file should know, as text."""
-    yield (
+    notes = [
         "MediaPipe lowercases only ASCII letters and keeps accents: other "
         "texts get other ids, unless the application folds them first, see "
         "docs/guarantees.md"
-    )
-    if task.name != "text_classifier":
-        return
-    outputs = [x for each in reference.probes for x in each.outputs.values()]
-    scores = np.concatenate(outputs).astype("float64")
-    if np.any((scores < -_ROUNDING) | (scores > 1 + _ROUNDING)):
-        yield (
+    ]
+    scores = np.concatenate([each.outputs[output] for each in reference.probes])
+    if task.name == "text_classifier" and np.any(
+        (scores < -_ROUNDING) | (scores > 1 + _ROUNDING)
+    ):
+        notes.append(
             "scores are not all from 0 to 1, but applications read them as "
             "probabilities: end the model with softmax"
         )
+    return len(probes), notes

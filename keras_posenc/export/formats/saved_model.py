@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,6 @@ from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.record import make_record, write_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
-from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.versions import publish_version
 from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.publish import writing_to
@@ -36,16 +35,12 @@ from keras_posenc_worker.codec import digest
 
 @dataclasses.dataclass(kw_only=True)
 class SavedModel(Format):
-    """The folder of a version, for TensorFlow Serving and for Python.
-
-    The arguments are those of `export_saved_model`, where `has_constants` is
-    called `frozen`; a verification has `labels`.
-    """
+    """The folder of a version, for TensorFlow Serving and for Python."""
 
     version: int | None = None
     keep: int | None = None
     labels: Any = None
-    has_constants: bool = False
+    has_constants: bool = False  # the argument `frozen`
     warmup: Any = None
     batching: Any = None
     requests: Sequence[tuple[str, Inputs]] = ()
@@ -66,10 +61,16 @@ class SavedModel(Format):
                 given = None if self.warmup is True else self.warmup or None
                 self.fitted = fit_samples(self.signatures, given, "warmup")
             self.batching = resolve_batching(self.batching, self.signatures)
-        else:
-            self.has_constants = not found.has_variables
-            if self.given is None:
-                self.signatures = [*_present(self.signatures, found)]
+            return
+        self.has_constants = not found.has_variables
+        if self.given is None:
+            # It may have been exported with the caller's signatures instead.
+            first, *others = self.signatures
+            self.signatures = [first]
+            for each in others:
+                sides = found.signatures.get(each.name, {"inputs": {}})
+                if {*sides["inputs"]} == {*each.specs}:
+                    self.signatures.append(each)
 
     def write(self, path: Path) -> None:
         """Traces the model, and lets TensorFlow write its graph and weights."""
@@ -77,8 +78,13 @@ class SavedModel(Format):
             self.functions = write_saved_model(
                 self.signatures, path, has_serve=True
             )
-        if self.has_constants:
-            _check_constant(self.functions.values())
+        for function in self.functions.values() if self.has_constants else ():
+            for variable in function.variables:
+                raise ExportError(
+                    f"Variable '{variable.name}' is TensorFlow's own and not a "
+                    "weight of Keras, so it cannot be a constant. Export it "
+                    "without `frozen`"
+                )
 
     @property
     def traced(self) -> Mapping[str, Any]:
@@ -95,13 +101,13 @@ class SavedModel(Format):
             self.requests = warmup_requests(
                 self.warmup, self.fitted, reference, self.batching
             )
-        write_warmup(self.requests, path, self._name)
+        write_warmup(self.requests, path, self.name)
         if self.batching is not None:
             write_batching(self.batching, path)
         return dataclasses.replace(found, size_bytes=size_of(path))
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
         """The model's name on a server."""
         assert self.path is not None
         return self.path.resolve().name
@@ -112,12 +118,12 @@ class SavedModel(Format):
         if functions is None:  # a verification; an export has written them
             with self._weights():
                 functions = trace_all(self.signatures)
-        own = [
-            (each.name.partition(":")[0], digest(each.numpy()))
-            for each in weights_of(functions)
-        ]
         stored = {*response.get("weights", [])}
-        return [name for name, sum in own if sum not in stored]
+        return [
+            each.name.partition(":")[0]
+            for each in weights_of(functions)
+            if digest(each.numpy()) not in stored
+        ]
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:
         """A scope in which weights are what they are in the file."""
@@ -135,16 +141,7 @@ class SavedModel(Format):
     ) -> ExportedModel:
         """Publishes the version, with its model card and its record."""
         assert self.path is not None
-        card = model_card(
-            self._name,
-            self.signatures,
-            found,
-            reference,
-            report,
-            self.labels,
-            self.batching,
-            len(self.requests),
-        )
+        card = model_card(self, found, reference, report)
         with writing_to(self.path):
             (staged / CARD_FILE).write_text(card, encoding="utf-8")
         if report is not None:
@@ -153,30 +150,3 @@ class SavedModel(Format):
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
         return ExportedModel.published(path, report)
-
-
-def _check_constant(functions: Iterable[Any]) -> None:
-    """Raises `ExportError` if a function reads a variable."""
-    for function in functions:
-        for variable in function.variables:
-            raise ExportError(
-                f"Variable '{variable.name}' is TensorFlow's own and not a "
-                "weight of Keras, so it cannot be a constant. Export it "
-                "without `frozen`"
-            )
-
-
-def _present(
-    signatures: Collection[Signature], inspection: Inspection
-) -> Iterator[Signature]:
-    """Yields the default signatures that the exported model has.
-
-    It may have been exported with the caller's signatures instead.
-    """
-    found = inspection.signatures
-    for index, signature in enumerate(signatures):
-        if not index or (
-            signature.name in found
-            and set(found[signature.name]["inputs"]) == set(signature.specs)
-        ):
-            yield signature

@@ -1,6 +1,6 @@
 """Warm-up requests and batching, for servers of a SavedModel."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ _NUMBERS = {
     "max_batch_size": 1,
     "batch_timeout_micros": 0,
     "max_enqueued_batches": 1,
+    _SIZES: 1,
 }
 _DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 
@@ -38,24 +39,29 @@ def resolve_batching(
     given = {} if batching is True else dict(batching)
     for name, value in given.items():
         values = value if name == _SIZES else [value]
+        lowest = _NUMBERS.get(name)
         if (
-            name not in (*_NUMBERS, _SIZES)
+            lowest is None
             or not isinstance(values, Sequence)
             or not values
-            or not all(_is_integer(x, _NUMBERS.get(name, 1)) for x in values)
+            or not all(
+                lowest <= (-1 if n is None else n) < 2**63
+                for n in map(as_integer, values)
+            )
         ):
             raise ValueError(
-                f"`batching` may have {', '.join(_NUMBERS)}, integers above 0 "
-                f"(or a timeout of 0), and {_SIZES}, a list of such. Received: "
-                f"{name!r}: {value!r}. Other parameters are of the server's "
-                "own --batching_parameters_file"
+                f"`batching` may have {', '.join(_NUMBERS)}: integers above 0 "
+                f"(or a timeout of 0), and of {_SIZES} a list of such. "
+                f"Received: {name!r}: {value!r}. Other parameters are of the "
+                "server's own --batching_parameters_file"
             )
     sizes = list(map(int, given.pop(_SIZES, ())))
     if sizes:
         given.setdefault("max_batch_size", sizes[-1])
     parameters = {**_DEFAULT, **{key: int(n) for key, n in given.items()}}
     largest = parameters["max_batch_size"]
-    sizes = sizes or _powers_to(largest)
+    powers = [2**n for n in range((largest - 1).bit_length())]
+    sizes = sizes or [*powers, largest]
     if sizes != sorted(set(sizes)) or sizes[-1] != largest:
         raise ValueError(
             f"`batching`: '{_SIZES}' must increase and end at "
@@ -80,9 +86,9 @@ def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
     that no Python package has.
     """
     lines = [
-        f"{name} {{ value: {parameters[name]} }}"
-        for name in _NUMBERS
-        if name in parameters
+        f"{name} {{ value: {value} }}"
+        for name, value in parameters.items()
+        if name != _SIZES
     ]
     lines += [f"{_SIZES}: {size}" for size in parameters[_SIZES]]
     lines += ["pad_variable_length_inputs: true", ""]
@@ -95,15 +101,6 @@ def is_padded_wrongly(signature: Signature) -> bool:
     return "lengths" not in signature.specs and any(
         None in spec.shape[1:] for spec in signature.specs.values()
     )
-
-
-def _powers_to(largest: int) -> list[int]:
-    return [*(2**n for n in range((largest - 1).bit_length())), largest]
-
-
-def _is_integer(value: Any, lowest: int) -> bool:
-    number = as_integer(value)
-    return number is not None and lowest <= number < 2**63
 
 
 WARMUP_FILE = Path("assets.extra", "tf_serving_warmup_requests")
@@ -139,33 +136,25 @@ def warmup_requests(
 ) -> list[tuple[str, Inputs]]:
     """Returns what a server replays: signatures, and inputs of these.
 
-    The server puts them into its queue of batches, which takes no more examples
-    at once than a batch has: larger ones are split.
-
-    Args:
-        warmup: See `export_saved_model`.
-        fitted: If it is a list of samples, those of each signature; they are
-            verified too.
-        reference: The verified batches.
-        batching: The parameters of batching, or None.
-
-    Raises:
-        ValueError: They are more than a server reads.
+    `fitted` are the samples of each signature, if `warmup` is a list of them.
     """
     if not warmup:
         return []
+    found = [(name, each) for name in fitted for each in fitted[name]]
     if warmup is True:
         found = [
             (probe.signature, probe.inputs)
             for probe in reference.usual
             if not probe.is_of_tables  # large, and like no request
         ]
-    else:
-        found = [(name, each) for name in fitted for each in fitted[name]]
-    largest = None if batching is None else batching["max_batch_size"]
-    requests = [
-        (name, part) for name, each in found for part in _parts(each, largest)
-    ]
+    requests = []
+    for name, inputs in found:
+        rows = len(next(iter(inputs.values())))
+        # The server's queue takes no more examples at once than a batch has.
+        size = max(rows, 1) if batching is None else batching["max_batch_size"]
+        for start in range(0, rows, size):
+            part = {key: x[start : start + size] for key, x in inputs.items()}
+            requests.append((name, part))
     if len(requests) > MAX_RECORDS:
         raise ValueError(
             f"`warmup` makes {len(requests)} requests, and TensorFlow Serving "
@@ -210,11 +199,3 @@ def _import() -> Any:
             "'keras-posenc[serving]'"
         ) from error
     return prediction_log_pb2
-
-
-def _parts(inputs: Inputs, largest: int | None) -> Iterator[Inputs]:
-    """Yields inputs in parts of at most so many examples."""
-    rows = len(next(iter(inputs.values())))
-    size = largest or max(rows, 1)
-    for start in range(0, rows, size):
-        yield {name: x[start : start + size] for name, x in inputs.items()}

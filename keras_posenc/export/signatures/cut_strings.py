@@ -1,8 +1,7 @@
 """Models cut after the strings and lookup tables that LiteRT and ONNX lack."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -43,8 +42,7 @@ def is_to_be_cut(model: keras.Model) -> bool:
     inputs = getattr(model, "inputs", None) or []
     if any(tensor.dtype == "string" for tensor in inputs):
         return True
-    flat = keras.tree.flatten(output_of(model)) if inputs else []
-    return bool(_first_numeric_tensors(flat)[0])
+    return bool(inputs and _first_numeric_tensors(output_of(model))[0])
 
 
 def cut_strings(signature: Signature) -> Signature:
@@ -58,11 +56,82 @@ def cut_strings(signature: Signature) -> Signature:
     """
     model = signature.model
     outputs = output_of(model)
-    flat = keras.tree.flatten(outputs)
-    cuts, rest = _first_numeric_tensors(flat)
-    if any(tensor.dtype == "string" for tensor in flat):
+    cuts, rest = _first_numeric_tensors(outputs)
+    _check_cuts(model, keras.tree.flatten(outputs), cuts)
+    inputs = input_names(model)
+    sources = dict(zip(inputs, model.inputs, strict=True))
+    kept = [
+        (name, tensor)
+        for name, tensor in sources.items()
+        if any(tensor is each for each in rest)
+    ]
+    tensors = sorted(
+        [*_named(cuts, sources, dict(kept)), *kept],
+        key=lambda pair: inputs.index(_roots(pair[1], sources)[0]),
+    )
+    names = [name for name, _ in tensors]
+    check_names(signature.name, names)
+    made = {n: tensor for n, tensor in tensors if tensor is not sources.get(n)}
+    part = keras.Model(
+        [tensor for _, tensor in tensors],
+        outputs,
+        name=f"{model.name}_from_ids",
+    )
+    part.supports_masking = True  # else Keras warns of the masks given below
+    # A tokenizer's mask is cut off with it.
+    pad_ids = {
+        name: getattr(layer_of(tensor), "pad_id", 0)
+        for name, tensor in tensors
+        if "int" in tensor.dtype and carried_mask(tensor) is not None
+    }
+
+    def call(values: Mapping[str, Any]) -> dict[str, Any]:
+        masks = [
+            keras.ops.not_equal(values[name], pad_ids[name])
+            if name in pad_ids
+            else None
+            for name in names
+        ]
+        found = part(
+            [values[name] for name in names],
+            mask=masks if pad_ids else None,
+            training=False,
+        )
+        return named_outputs(model, found)
+
+    # A Sequential has the batch of its first data for its own.
+    is_free = all(spec.shape[0] is None for spec in signature.specs.values())
+    specs = {
+        name: keras.InputSpec(
+            shape=(None if is_free else tensor.shape[0], *tensor.shape[1:]),
+            dtype=tensor.dtype,
+        )
+        for name, tensor in tensors
+    }
+    return Signature(
+        signature.name,
+        part,
+        specs,
+        call,
+        cut_at=cuts[0] if len(specs) == 1 else None,
+        strings=StringModel(
+            signature,
+            names,
+            made,
+            {name: _maker(tensor, sources) for name, tensor in made.items()},
+        ),
+    )
+
+
+def _check_cuts(
+    model: keras.Model,
+    outputs: Sequence[keras.KerasTensor],
+    cuts: Sequence[keras.KerasTensor],
+) -> None:
+    """Raises `ValueError` where a model cannot be cut."""
+    if any(tensor.dtype == "string" for tensor in outputs):
         raise ValueError("an output is a string")
-    if any(cut is output for cut in cuts for output in flat):
+    if any(cut is output for cut in cuts for output in outputs):
         raise ValueError("an output is the first numeric tensor itself")
     for cut in cuts:
         layer = layer_of(cut)
@@ -86,84 +155,18 @@ def cut_strings(signature: Signature) -> Signature:
                 f"layer '{layer.name}' before them has weights. Export the "
                 "parts of the model before and after them"
             )
-    inputs = input_names(model)
-    sources = dict(zip(inputs, model.inputs, strict=True))
-    kept = [
-        (name, tensor)
-        for name, tensor in sources.items()
-        if any(tensor is each for each in rest)
-    ]
-    named = sorted(
-        [*_named(cuts, sources, dict(kept)), *kept],
-        key=lambda pair: inputs.index(_roots(pair[1], sources)[0]),
-    )
-    check_names(signature.name, [name for name, _ in named])
-    tensors = dict(named)
-    is_one = len(tensors) == 1
-    part = keras.Model(
-        next(iter(tensors.values())) if is_one else list(tensors.values()),
-        outputs,
-        name=f"{model.name}_from_ids",
-    )
-    part.supports_masking = True  # else Keras warns of the masks given below
-    # A tokenizer's mask is cut off with it.
-    pad_ids = {
-        name: getattr(layer_of(tensor), "pad_id", 0)
-        for name, tensor in tensors.items()
-        if "int" in tensor.dtype and carried_mask(tensor) is not None
-    }
-
-    def call(values: Mapping[str, Any]) -> dict[str, Any]:
-        given = [values[name] for name in tensors]
-        masks = [
-            keras.ops.not_equal(values[name], pad_ids[name])
-            if name in pad_ids
-            else None
-            for name in tensors
-        ]
-        if is_one:
-            found = part(given[0], mask=masks[0], training=False)
-        else:
-            found = part(given, mask=masks if pad_ids else None, training=False)
-        return named_outputs(model, found)
-
-    made = {n: x for n, x in tensors.items() if x is not sources.get(n)}
-    # A Sequential has the batch of its first data for its own.
-    is_free = all(spec.shape[0] is None for spec in signature.specs.values())
-    return Signature(
-        signature.name,
-        part,
-        {
-            name: keras.InputSpec(
-                shape=(None if is_free else tensor.shape[0], *tensor.shape[1:]),
-                dtype=tensor.dtype,
-            )
-            for name, tensor in tensors.items()
-        },
-        call,
-        cut_at=cuts[0] if is_one else None,
-        strings=StringModel(
-            signature,
-            _reader(tensors, made, sources),
-            {name: _maker(tensor, sources) for name, tensor in made.items()},
-        ),
-    )
 
 
 def longest_text(signature: Signature) -> int | None:
-    """Returns the most ids that a model's tokenizers make of a text.
-
-    They have it as `sequence_length` or `max_length`; None if there is no
-    limit.
-    """
+    """Returns the most ids that a model's tokenizers make of a text, if any."""
     if signature.strings is not None:
         signature = signature.strings.signature
     cuts = [signature.cut_at]
     if signature.cut_at is None:
         outputs = getattr(signature.model, "outputs", None) or []
-        cuts, _ = _first_numeric_tensors(keras.tree.flatten(outputs))
-    found = (limit_of(layer_of(cut)) for cut in cuts)
-    return min((limit for limit in found if limit is not None), default=None)
+        cuts, _ = _first_numeric_tensors(outputs)
+    limits = [limit_of(layer_of(cut)) for cut in cuts]
+    return min((each for each in limits if each is not None), default=None)
 
 
 def limit_of(tokenizer: Any) -> int | None:
@@ -187,10 +190,7 @@ def _named(
         names.append("_".join(texts or roots))
     taken = [*names, *kept]
     return [
-        (
-            f"{name}_{layer_of(cut).name}" if taken.count(name) > 1 else name,
-            cut,
-        )
+        (name + f"_{layer_of(cut).name}" * (taken.count(name) > 1), cut)
         for name, cut in zip(names, cuts, strict=True)
     ]
 
@@ -212,45 +212,18 @@ def _maker(
     return layer.name if is_one and isinstance(layer, keras.Layer) else None
 
 
-def _reader(
-    tensors: Mapping[str, keras.KerasTensor],
-    made: Mapping[str, keras.KerasTensor],
-    sources: Mapping[str, keras.KerasTensor],
-) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns a function from inputs with strings to those of the cut model."""
-    needed = [
-        name
-        for name in sources
-        if any(name in _roots(tensor, sources) for tensor in made.values())
-    ]
-
-    @functools.cache  # made once, and only if needed
-    def preprocessing() -> keras.Model:
-        return keras.Model([sources[name] for name in needed], dict(made))
-
-    def to_numbers(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        found = preprocessing()([inputs[name] for name in needed])
-        return {
-            name: found[name] if name in made else inputs[name]
-            for name in tensors
-        }
-
-    return to_numbers
-
-
 def _first_numeric_tensors(
-    outputs: Sequence[keras.KerasTensor],
+    outputs: Any,
 ) -> tuple[list[keras.KerasTensor], list[keras.KerasTensor]]:
-    """Returns the last tensors of a graph that strings or lookups are made to.
+    """Returns the first tensors that are made of strings or by lookups.
 
     Also returns all tensors after those.
     """
-    cuts, rest = [], []
-    for tensor, operation, sources in steps(outputs, beyond_cuts=False):
-        if _is_cut(operation, sources):
-            cuts.append(tensor)
-        else:
-            rest.append(tensor)
+    cuts, rest = list[keras.KerasTensor](), list[keras.KerasTensor]()
+    for tensor, operation, sources in steps(
+        keras.tree.flatten(outputs), beyond_cuts=False
+    ):
+        (cuts if _is_cut(operation, sources) else rest).append(tensor)
     return cuts, rest
 
 
@@ -267,10 +240,9 @@ def steps(
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
     """Yields each tensor before the outputs, its operation, and its inputs.
 
-    Unless `beyond_cuts`, none before strings and lookups.
+    Unless `beyond_cuts`, none before strings and lookups. The tensors' own
+    history is followed: a layer shared by several models has several outputs.
     """
-    # Follow the history of the tensors: a layer shared by several models has
-    # several outputs.
     seen = set()
     remaining = list(outputs)
     while remaining:
@@ -307,16 +279,15 @@ def lookups(signature: Signature) -> dict[str, list[keras.Layer]]:
     for name, tensor in zip(signature.specs, inputs, strict=True):
         readers = list(_readers(model, tensor))
         makers = [each for each in readers if isinstance(each, _LOOKUPS)]
-        if makers and not any(map(_takes_ids, readers)):
+        takes_ids = any(
+            isinstance(layer, keras.layers.Embedding)
+            for reader in readers
+            if isinstance(reader, keras.layers.Layer)
+            for layer in layers_within(reader)
+        )
+        if makers and not takes_ids:
             found[name] = makers
     return found
-
-
-def _takes_ids(reader: Any) -> bool:
-    return isinstance(reader, keras.Layer) and any(
-        isinstance(layer, keras.layers.Embedding)
-        for layer in layers_within(reader)
-    )
 
 
 def vocabularies(signature: Signature) -> dict[str, np.ndarray]:
@@ -331,9 +302,8 @@ def vocabularies(signature: Signature) -> dict[str, np.ndarray]:
 
 def _readers(model: keras.Model, tensor: keras.KerasTensor) -> Iterator[Any]:
     """Yields what a tensor goes to, after integer and string operations."""
-    for target, operation, sources in steps(
-        keras.tree.flatten(output_of(model))
-    ):
+    outputs = keras.tree.flatten(output_of(model))
+    for target, operation, sources in steps(outputs):
         places = [i for i, source in enumerate(sources) if source is tensor]
         if not places:
             continue
@@ -353,8 +323,7 @@ def _readers(model: keras.Model, tensor: keras.KerasTensor) -> Iterator[Any]:
 
 def _values(layers: Sequence[keras.Layer], dtype: str) -> np.ndarray:
     is_text = dtype == "string"
-    known = []
-    strict = []  # vocabularies that have no unknown values
+    known, strict = [], []  # the latter have no unknown values
     for layer in layers:
         if hasattr(layer, "get_vocabulary"):
             known.append({*layer.get_vocabulary(include_special_tokens=False)})

@@ -1,6 +1,5 @@
 """The signature of one model: names, shapes and dtypes of its inputs."""
 
-import dataclasses
 import inspect
 import keyword
 import re
@@ -24,22 +23,34 @@ def signature_of(
     for each, unless `call` takes only floats: then the inputs have the shapes
     of the model's first call, with any batch, and plain shapes narrow these.
     """
+    by_keyword = False
+    returned: list[Any] = []  # the structure of the outputs of the last call
     if getattr(model, "inputs", None):
         specs = with_shapes(name, model, _specs(name, model), shapes)
         structure = model.inputs[0] if is_sequential(model) else model.input
         arguments = [keras.tree.pack_sequence_as(structure, list(specs))]
-        call = _Call(model, tuple(specs), arguments)
     else:
         specs = _specs_of_called(name, model, shapes)
-        call = _call_of(model, list(specs))
-    return Signature(
-        name,
-        model,
-        specs,
-        call,
-        arguments=call.arguments,
-        pack=lambda outputs: as_served(call.returned[-1], outputs),
-    )
+        arguments, by_keyword = _arguments_of(model, list(specs))
+
+    def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        given = keras.tree.map_structure(tensors.__getitem__, arguments)
+        if by_keyword:
+            named = dict(zip(arguments, given, strict=True))
+            outputs = model(**named, training=False)
+        else:
+            outputs = model(*given, training=False)
+        returned[:] = [keras.tree.map_structure(lambda _: 0, outputs)]
+        return named_outputs(model, outputs)
+
+    def pack(outputs: dict[str, Any]) -> Any:
+        count = len(keras.tree.flatten(returned[-1]))
+        if isinstance(returned[-1], Mapping) or len(outputs) != count:
+            return dict(outputs)
+        values = list(outputs.values())
+        return values if count > 1 else values[0]  # as Keras returns them
+
+    return Signature(name, model, specs, call, arguments=arguments, pack=pack)
 
 
 def _specs(name: str, model: keras.Model) -> dict[str, keras.InputSpec]:
@@ -76,17 +87,14 @@ def _unguessed(
         return spec
     shape = (None, *spec.shape[1:])
     if "float" in spec.dtype and takes_ids(model, shape):
-        sizes = "x".join("?" if size is None else f"{size}" for size in shape)
-        made = input_code(shape, "int32", "ids")
         raise ValueError(
             f"Signature '{name}': model '{model.name}' takes only "
             f"{spec.dtype} of shape {tuple(spec.shape)}, because it was built "
-            "from data. Add an input, which keeps the weights: "
-            f"`keras.Sequential([{made}, *model.layers])` "
-            f"(--input ids:int32:{sizes})"
+            "from data. Add an input, which keeps the weights: `keras."
+            f"Sequential([{input_code(shape, 'int32', 'ids')}, *model.layers])`"
+            f" (--input ids:int32:{_sizes(shape)})"
         )
-    is_half = spec.dtype.endswith("float16")
-    dtype = "float32" if is_half else spec.dtype
+    dtype = "float32" if spec.dtype.endswith("float16") else spec.dtype
     return keras.InputSpec(shape=shape, dtype=dtype)
 
 
@@ -114,13 +122,36 @@ def with_shapes(
 ) -> dict[str, keras.InputSpec]:
     """Returns the specs of a signature's inputs, narrowed to given shapes."""
     specs = dict(specs)
-    for input_name, shape in shapes.items():
-        if input_name not in specs:
+    for each, shape in shapes.items():
+        if each not in specs:
             raise ValueError(
                 f"Signature '{name}': model '{model.name}' has no input "
-                f"'{input_name}'. Its inputs are: {', '.join(specs)}"
+                f"'{each}'. Its inputs are: {', '.join(specs)}"
             )
-        specs[input_name] = narrowed(name, input_name, specs[input_name], shape)
+        own, dtype = tuple(specs[each].shape), specs[each].dtype
+        if isinstance(shape, keras.InputSpec):
+            if shape.dtype not in (None, dtype):
+                raise ValueError(
+                    f"Signature '{name}': input '{each}' of the model is of "
+                    f"dtype {dtype}. Received: dtype {shape.dtype}"
+                )
+            shape = shape.shape
+        if not (
+            isinstance(shape, Sequence)
+            and len(shape) == len(own)
+            and all(
+                (size is None or (as_integer(size) or 0) > 0)
+                and known in (None, size)
+                for known, size in zip(own, shape, strict=True)
+            )
+        ):
+            raise ValueError(
+                f"Signature '{name}': input '{each}' of the model has shape "
+                f"{own}, of which each None may stay, or become an integer "
+                f"above 0. Received: shape {shape}"
+            )
+        sizes = tuple(None if size is None else int(size) for size in shape)
+        specs[each] = keras.InputSpec(shape=sizes, dtype=dtype)
     return specs
 
 
@@ -140,32 +171,28 @@ def _specs_of_called(
             f"Model '{model.name}' is not built, and so has no weights. Call "
             "it once on a batch of its inputs, `model(x)`, and export it again"
         )
-    recorded = _recorded(model)
-    are_ids = {each: takes_ids(model, recorded[each]) for each in recorded}
+    likely, dtypes = {}, {}
+    for each, (_, *sizes) in _recorded(model).items():
+        is_of_ids = takes_ids(model, (None, *sizes))
+        likely[each] = (None, *(None if is_of_ids else n for n in sizes))
+        dtypes[each] = "int32" if is_of_ids else "float32"
     if shapes and all(
         isinstance(spec, keras.InputSpec) for spec in shapes.values()
     ):
         specs = dict(shapes)
-    elif recorded and len(_arguments(model)) == 1 and not any(are_ids.values()):
+    elif len(_parameters(model)) == 1 and {*dtypes.values()} == {"float32"}:
         known = {
-            each: keras.InputSpec(shape=(None, *shape[1:]), dtype="float32")
-            for each, shape in recorded.items()
+            each: keras.InputSpec(shape=shape, dtype="float32")
+            for each, shape in likely.items()
         }
         specs = with_shapes(name, model, known, shapes)
     else:
-        likely = {
-            each: (None, *(None if are_ids[each] else n for n in shape[1:]))
-            for each, shape in recorded.items()
-        } or {"ids": (None, None)}
-        dtypes = {
-            each: "int32" if are_ids.get(each, True) else "float32"
-            for each in likely
-        }
+        likely = likely or {"ids": (None, None)}
         raise ValueError(
             f"Model '{model.name}' does not know its inputs: build it with "
             "keras.Input, or give a keras.InputSpec for each input, as "
-            f"{in_code({name: likely}, dtypes)}. Give each the dtype of your "
-            "data"
+            f"{in_code({name: likely}, dtypes or {'ids': 'int32'})}. Give each "
+            "the dtype of your data"
         )
     for input_name, spec in specs.items():
         if spec.shape is None or spec.dtype is None:
@@ -177,75 +204,44 @@ def _specs_of_called(
     return specs
 
 
-@dataclasses.dataclass(frozen=True)
-class _Call:
-    """Calls a model on tensors by name; equal for equal names.
+def _arguments_of(
+    model: keras.Model, names: list[str]
+) -> tuple[list[Any], bool]:
+    """Returns how a model takes its inputs, and whether by keyword.
 
-    `arguments` are names, or lists or dicts of names; `returned` has the
-    structure of the model's outputs after a call.
+    They are in the structure of its first call.
     """
-
-    model: keras.Model
-    names: tuple[str, ...]
-    arguments: list[Any] = dataclasses.field(compare=False)
-    by_keyword: bool = False
-    returned: list[Any] = dataclasses.field(default_factory=list, compare=False)
-
-    def __call__(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        given = keras.tree.map_structure(tensors.__getitem__, self.arguments)
-        if self.by_keyword:
-            named = dict(zip(self.names, given, strict=True))
-            outputs = self.model(**named, training=False)
-        else:
-            outputs = self.model(*given, training=False)
-        self.returned[:] = [keras.tree.map_structure(lambda _: 0, outputs)]
-        return named_outputs(self.model, outputs)
-
-
-def _call_of(model: keras.Model, names: list[str]) -> _Call:
-    """Returns how a subclassed model takes its inputs, by its first call."""
-    structure = _first_call(model).get("input_shape")
+    structure = _first_call(model)
     keys = set(structure) if isinstance(structure, Mapping) else None
     parameters = inspect.signature(model.call).parameters
     if set(names) <= set(parameters) and set(names) != keys:
-        return _Call(model, tuple(names), list(names), by_keyword=True)
-    arguments: list[Any] = list(names)
+        return names, True
     if isinstance(structure, list | tuple) and not _is_shape(structure):
-        arguments = [list(names)]
-    elif keys is not None or len(names) > 1:
-        arguments = [{name: name for name in names}]
-    return _Call(model, tuple(names), arguments)
+        return [names], False
+    if keys is not None or len(names) > 1:
+        return [{name: name for name in names}], False
+    return list(names), False
 
 
-def _arguments(model: keras.Model) -> list[str]:
+def _parameters(model: keras.Model) -> list[str]:
     """Returns the model's own arguments of `call`."""
     parameters = inspect.signature(model.call).parameters
     return [name for name in parameters if name not in ("mask", "training")]
 
 
-def _first_call(model: keras.Model) -> dict[str, Any]:
-    """Returns what Keras keeps of the shapes of a model's first call."""
-    return model.get_build_config() or {}
+def _first_call(model: keras.Model) -> Any:
+    """Returns the shapes that Keras keeps of a model's first call."""
+    return (model.get_build_config() or {}).get("input_shape")
 
 
 def _recorded(model: keras.Model) -> dict[str, tuple[int | None, ...]]:
-    """Returns the input shapes of the model's first call, by name.
-
-    Keras keeps only those of the first argument, unless the model has a `build`
-    that takes more.
-    """
-    config = _first_call(model)
-    structure = config.get("input_shape")
-    name = next(iter(_arguments(model)), "inputs")
-    if "shapes_dict" in config:  # shapes of the arguments of its own `build`
-        found: Mapping[str, Any] = {
-            each.removesuffix("_shape"): shape
-            for each, shape in config["shapes_dict"].items()
-        }
-    elif _is_shape(structure):
+    """Returns the shapes of the first argument of its first call, by name."""
+    structure = _first_call(model)
+    name = next(iter(_parameters(model)), "inputs")
+    if _is_shape(structure):
         found = {name: structure}
     elif isinstance(structure, Mapping):
-        found = structure
+        found = dict(structure)
     else:
         found = {f"{name}_{n}": each for n, each in enumerate(structure or [])}
     if not all(map(_is_shape, found.values())):
@@ -266,14 +262,12 @@ def with_sizes(
     sizes: Callable[[Sequence[int | None]], Sequence[int | None]],
 ) -> str:
     """Returns `signatures` of other shapes, as Python and as options."""
-    specs = {each.name: each.specs for each in signatures}
-    shapes = {
-        signature: {name: sizes(spec.shape) for name, spec in own.items()}
-        for signature, own in specs.items()
-    }
-    dtypes = {
-        n: spec.dtype for own in specs.values() for n, spec in own.items()
-    }
+    shapes = {}
+    dtypes: dict[str, str] = {}
+    for each in signatures:
+        specs = each.specs.items()
+        shapes[each.name] = {name: sizes(spec.shape) for name, spec in specs}
+        dtypes |= {name: spec.dtype for name, spec in specs}
     know = all(getattr(each.model, "inputs", None) for each in signatures)
     return in_code(shapes, None if know else dtypes)
 
@@ -294,18 +288,16 @@ def check_outputs(model: keras.Model, outputs: Any) -> None:
     if isinstance(outputs, Mapping | Sequence) and any(
         keras.tree.is_nested(value) for value in values
     ):
+        code = (
+            ": `keras.Model(model.input, {f'output_{n}': x for n, x in "
+            "enumerate(keras.tree.flatten(model.output))})`"
+        )
         raise ValueError(
             f"Model '{model.name}' has nested outputs, and an exported model "
             "names each output. Make them one dict of tensors"
-            + _FLATTENED
+            + code
             * bool(getattr(model, "inputs", None))
         )
-
-
-_FLATTENED = (
-    ": `keras.Model(model.input, {f'output_{n}': x for n, x in "
-    "enumerate(keras.tree.flatten(model.output))})`"
-)
 
 
 def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
@@ -325,10 +317,7 @@ def named_outputs(model: keras.Model, outputs: Any) -> dict[str, Any]:
 
 
 def as_dense(tensor: Any) -> Any:
-    """Returns a ragged or sparse tensor with zeros where it has no number.
-
-    Servers know neither. Keras gives such arrays of them, too.
-    """
+    """Returns a ragged or sparse tensor with zeros where it has no number."""
     kind = type(tensor).__name__
     if kind == "RaggedTensor":
         return tensor.to_tensor()
@@ -344,15 +333,6 @@ def output_of(model: keras.Model) -> Any:
     return model.outputs[0] if is_sequential(model) else model.output
 
 
-def as_served(structure: Any, outputs: dict[str, Any]) -> Any:
-    """Returns named outputs in the structure that their model returns."""
-    count = len(keras.tree.flatten(structure))
-    if isinstance(structure, Mapping) or len(outputs) != count:
-        return dict(outputs)
-    values = list(outputs.values())
-    return values if count > 1 else values[0]  # as Keras returns them
-
-
 def is_sequential(model: keras.Model) -> bool:
     """Returns whether a model is `Sequential`, which keeps no output names."""
     return isinstance(model, keras.Sequential)
@@ -364,7 +344,12 @@ def check_names(
     """Raises `ValueError` for names that exported inputs cannot have."""
     # TensorFlow's signatures have names in lower case inside.
     different = {name.lower() for name in names}
-    if all(map(_is_plain, names)) and len(different) == len(names):
+    if len(different) == len(names) and all(
+        re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
+        and not keyword.iskeyword(name)
+        and name != "self"
+        for name in names
+    ):
         return
     remedy = "give each one by keras.Input(..., name='ids')"
     if model is not None:
@@ -377,35 +362,17 @@ def check_names(
     )
 
 
-def _is_plain(name: str) -> bool:
-    """Returns whether a name can name a TensorFlow node and an argument."""
-    return (
-        re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) is not None
-        and not keyword.iskeyword(name)
-        and name != "self"
-    )
-
-
 def _with_names(model: keras.Model) -> str:
     """Returns the code that gives the inputs of `model` plain names."""
     made = [
         input_code(tensor.shape, tensor.dtype, f"input_{index}")
         for index, tensor in enumerate(model.inputs)
     ]
-    if is_sequential(model):
-        return f"keras.Sequential([{made[0]}, *model.layers])"
-    packed = keras.tree.pack_sequence_as(model.input, made)
+    structure = model.inputs[0] if is_sequential(model) else model.input
+    packed = keras.tree.pack_sequence_as(structure, made)
     inputs = str(packed).replace('"', "")  # they are code, not strings
-    outputs = "model(x)"
-    if not isinstance(model.output, dict):
-        names = [*named_outputs(model, model.output)]
-        outputs = (
-            f"{{'{names[0]}': model(x)}}"
-            if len(names) == 1
-            else f"dict(zip({names}, keras.tree.flatten(model(x))))"
-        )
     # Flat, since Keras warns of dicts whose keys are not the input names.
-    return f"keras.Model(keras.tree.flatten(x := {inputs}), {outputs})"
+    return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
 
 
 def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:
@@ -413,6 +380,10 @@ def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:
     batch, *rest = shape
     first = f"{(*rest,)}" if batch is None else f"batch_shape={(*shape,)}"
     return f"keras.Input({first}, dtype='{dtype}', name='{name}')"
+
+
+def _sizes(shape: Sequence[int | None]) -> str:
+    return "x".join("?" if size is None else f"{size}" for size in shape)
 
 
 def in_code(
@@ -423,62 +394,21 @@ def in_code(
 
     With `dtypes` of the inputs, for a model that does not know them.
     """
-
-    def spec(name: str, shape: Sequence[int | None]) -> str:
-        if dtypes is None:
-            return f"{(*shape,)}"
-        return f"keras.InputSpec(shape={(*shape,)}, dtype='{dtypes[name]}')"
-
-    def sizes(shape: Sequence[int | None]) -> str:
-        return "x".join("?" if each is None else f"{each}" for each in shape)
-
-    code = ", ".join(
-        f"'{signature}': (model, {{"
-        + ", ".join(f"'{name}': {spec(name, own[name])}" for name in own)
-        + "})"
-        for signature, own in shapes.items()
-    )
-    if dtypes is None:
-        options = " ".join(
-            f"--signature {signature}="
-            + ",".join(f"{name}:{sizes(shape)}" for name, shape in own.items())
-            for signature, own in shapes.items()
-        )
-    else:
-        options = " ".join(
-            f"--input {name}:{dtypes[name]}:{sizes(shape)}"
-            for own in [*shapes.values()][:1]
-            for name, shape in own.items()
-        )
-    return f"`signatures={{{code}}}` ({options})"
-
-
-def narrowed(
-    signature: str, name: str, spec: keras.InputSpec, shape: Any
-) -> keras.InputSpec:
-    """Returns the spec with the given shape, if the model's own admits it."""
-    if isinstance(shape, keras.InputSpec):
-        if shape.dtype not in (None, spec.dtype):
-            raise ValueError(
-                f"Signature '{signature}': input '{name}' of the model is of "
-                f"dtype {spec.dtype}. Received: dtype {shape.dtype}"
-            )
-        shape = shape.shape
-    is_shape = isinstance(shape, Sequence) and all(
-        size is None or (as_integer(size) or 0) > 0 for size in shape
-    )
-    if (
-        not is_shape
-        or len(shape) != len(spec.shape)
-        or any(
-            own is not None and size != own
-            for own, size in zip(spec.shape, shape, strict=True)
-        )
-    ):
-        raise ValueError(
-            f"Signature '{signature}': input '{name}' of the model has shape "
-            f"{tuple(spec.shape)}, of which each None may stay, or become an "
-            f"integer above 0. Received: shape {shape}"
-        )
-    sizes = tuple(None if size is None else int(size) for size in shape)
-    return keras.InputSpec(shape=sizes, dtype=spec.dtype)
+    code, options = [], []
+    for signature, own in shapes.items():
+        given = {name: f"{(*shape,)}" for name, shape in own.items()}
+        sizes = [f"{name}:{_sizes(shape)}" for name, shape in own.items()]
+        if dtypes:
+            given = {
+                name: f"keras.InputSpec(shape={shape}, dtype='{dtypes[name]}')"
+                for name, shape in given.items()
+            }
+        named = ", ".join(f"'{name}': {spec}" for name, spec in given.items())
+        code.append(f"'{signature}': (model, {{{named}}})")
+        options.append(f"--signature {signature}={','.join(sizes)}")
+    if dtypes:  # the command has one signature of such a model
+        options = [
+            f"--input {name}:{dtypes[name]}:{_sizes(shape)}"
+            for name, shape in next(iter(shapes.values())).items()
+        ]
+    return f"`signatures={{{', '.join(code)}}}` ({' '.join(options)})"

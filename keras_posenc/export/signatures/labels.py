@@ -35,12 +35,12 @@ def with_labels(
     one's class is the `label`.
     """
     check_labels(labels)
-    outputs = [outputs_of(signature) for signature in signatures]
     # The name "" is of the only output.
     by_output = dict(labels) if isinstance(labels, Mapping) else {"": labels}
-    resolved, used = [], set()
-    for signature, shapes in zip(signatures, outputs, strict=True):
-        added = []
+    resolved, used, texts = [], set(), []
+    for signature in signatures:
+        shapes, added = outputs_of(signature), []
+        texts += [f"{name} of shape {shape}" for name, shape in shapes.items()]
         for given, names in by_output.items():
             own = given or (next(iter(shapes)) if len(shapes) == 1 else "")
             shape = shapes.get(own, ())
@@ -50,15 +50,10 @@ def with_labels(
                 used.add(given)
                 prefix = f"{given}_" if given else ""
                 _check_addition(signature, shapes, own, prefix)
-                added.append(_Labels(own, prefix, names))
+                added.append((own, prefix, names))
         resolved.append(_labelled(signature, added) if added else signature)
     for given, names in by_output.items():
         if given not in used:
-            texts = [
-                f"{name} of shape {shape}"
-                for shapes in outputs
-                for name, shape in shapes.items()
-            ]
             of = f"'{given}'" if given else "the model's one output"
             raise ValueError(
                 f"`labels` must name each score of {of}, of shape (batch, "
@@ -87,10 +82,10 @@ def meaning_of(labels: Any, output: str) -> str | None:
 
 def check_labels(labels: Any) -> None:
     """Raises `ValueError` unless it is a list of labels, or a dict of them."""
-    lists = labels.items() if isinstance(labels, Mapping) else [("", labels)]
-    if isinstance(labels, Mapping) and not labels:
+    lists = labels if isinstance(labels, Mapping) else {"": labels}
+    if not lists:
         raise ValueError("`labels` must name at least one output")
-    for output, names in lists:
+    for output, names in lists.items():
         of = f" of '{output}'" * bool(output)
         if (
             isinstance(names, str | bytes)
@@ -102,8 +97,7 @@ def check_labels(labels: Any) -> None:
                 f"`labels`{of} must be a list of strings, none of them empty, "
                 f"or a dict of such by output. Received: {names!r}"
             )
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
+        if repeated := sorted({x for x in names if names.count(x) > 1}):
             raise ValueError(
                 f"`labels`{of} must differ from one another. Received twice: "
                 f"{', '.join(map(repr, repeated))}"
@@ -129,12 +123,11 @@ def _check_addition(
     signature: Signature, shapes: Mapping[str, Shape], scores: str, prefix: str
 ) -> None:
     """Raises `ValueError` for a name that is taken, or a logit."""
-    for name in (f"{prefix}{CLASSES}", f"{prefix}{LABEL}"):
-        if name in shapes:
-            raise ValueError(
-                f"`labels` would add the output '{name}', which the model has "
-                "already"
-            )
+    for name in {f"{prefix}{CLASSES}", f"{prefix}{LABEL}"} & {*shapes}:
+        raise ValueError(
+            f"`labels` would add the output '{name}', which the model has "
+            "already"
+        )
     model = signature.model
     if shapes[scores][-1] != 1 or not getattr(model, "inputs", None):
         return
@@ -148,70 +141,60 @@ def _check_addition(
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Labels:
-    """The labels of one output: its name, the new outputs' prefix, labels."""
+def in_tensorflow(scores: Any, names: Sequence[str]) -> tuple[Any, Any]:
+    """Returns the class of each score, and that of the highest."""
+    import tensorflow as tf
 
-    scores: str
-    prefix: str
-    labels: Sequence[str]
-
-    def in_tensorflow(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        import tensorflow as tf
-
-        scores = outputs[self.scores]
-        labels = tf.constant(self.labels)
-        if _is_probability(scores.shape, self.labels):
-            winners = tf.where(scores[..., 0] >= 0.5, labels[1], labels[0])
-            labels = labels[1:]
-        else:
-            winners = tf.gather(labels, tf.argmax(scores, axis=-1))
-        return {
-            f"{self.prefix}{CLASSES}": tf.broadcast_to(
-                labels, keras.ops.shape(scores)
-            ),
-            f"{self.prefix}{LABEL}": winners,
-        }
-
-    def in_numpy(self, outputs: Arrays) -> Arrays:
-        """Returns the labels; of a file's own outputs, as it must have them.
-
-        Where a score is NaN, its own label is returned: comparisons with NaN
-        are the runtime's to define.
-        """
-        scores = outputs[self.scores]
-        labels = np.array([label.encode() for label in self.labels], object)
-        places = np.argmax(scores, axis=-1)
-        if _is_probability(scores.shape, self.labels):
-            places = (scores[..., 0] >= 0.5).astype("int64")
-        winners = labels[places]
-        name = f"{self.prefix}{LABEL}"
-        if name in outputs:
-            is_nan = np.isnan(scores.astype("float64")).any(axis=-1)
-            winners = np.where(is_nan, outputs[name], winners)
-        classes = np.empty(scores.shape, object)
-        classes[...] = labels[-scores.shape[-1] :]
-        return {f"{self.prefix}{CLASSES}": classes, name: winners}
+    labels = tf.constant(names)
+    if _is_probability(scores.shape, names):
+        winners = tf.where(scores[..., 0] >= 0.5, labels[1], labels[0])
+        labels = labels[1:]
+    else:
+        winners = tf.gather(labels, tf.argmax(scores, axis=-1))
+    return tf.broadcast_to(labels, keras.ops.shape(scores)), winners
 
 
-def _labelled(signature: Signature, added: Sequence[_Labels]) -> Signature:
+def in_numpy(
+    scores: np.ndarray, names: Sequence[str], own: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the same, of a model, or of a file that has `own` winners.
+
+    Where a score is NaN, its own are returned: comparisons with NaN are the
+    runtime's to define.
+    """
+    labels = np.array([name.encode() for name in names], object)
+    places = np.argmax(scores, axis=-1)
+    if _is_probability(scores.shape, names):
+        places = (scores[..., 0] >= 0.5).astype("int64")
+    winners = labels[places]
+    if own is not None:
+        is_nan = np.isnan(scores.astype("float64")).any(axis=-1)
+        winners = np.where(is_nan, own, winners)
+    classes = np.broadcast_to(labels[-scores.shape[-1] :], scores.shape)
+    return classes.copy(), winners
+
+
+def _labelled(
+    signature: Signature, added: Sequence[tuple[str, str, Sequence[str]]]
+) -> Signature:
+    """Returns a signature with labels: their scores, prefixes and names."""
+
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         outputs = signature.call(tensors)
-        for each in added:
-            outputs.update(each.in_tensorflow(outputs))
+        for scores, prefix, names in added:
+            found = in_tensorflow(outputs[scores], names)
+            outputs[f"{prefix}{CLASSES}"], outputs[f"{prefix}{LABEL}"] = found
         return outputs
 
     def labels(outputs: Arrays) -> Arrays:
         found: Arrays = {}
-        for each in added:
-            found |= each.in_numpy(outputs)
+        for scores, prefix, names in added:
+            label = f"{prefix}{LABEL}"
+            pair = in_numpy(outputs[scores], names, outputs.get(label))
+            found[f"{prefix}{CLASSES}"], found[label] = pair
         return found
 
+    oracle = Oracle(signature, from_base=lambda found: found | labels(found))
     return dataclasses.replace(
-        signature,
-        call=call,
-        oracle=Oracle(
-            signature, from_base=lambda outputs: {**outputs, **labels(outputs)}
-        ),
-        labels=labels,
+        signature, call=call, oracle=oracle, labels=labels
     )

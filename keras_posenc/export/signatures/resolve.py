@@ -14,7 +14,6 @@ from keras_posenc.export.signatures.cut_strings import (
     is_to_be_cut,
     lookups,
 )
-from keras_posenc.export.signatures.embeddings import encode_signature
 from keras_posenc.export.signatures.from_model import signature_of, with_shapes
 from keras_posenc.export.signatures.labels import with_labels
 from keras_posenc.export.signatures.lengths import with_lengths
@@ -41,31 +40,26 @@ def as_given(
     signatures: Any,
 ) -> Iterator[tuple[str, keras.Model, Mapping[str, Any]]]:
     """Yields name, model and shapes by input name of each signature."""
-    if not isinstance(signatures, Mapping) or not signatures:
+    given = signatures if isinstance(signatures, Mapping) else {}
+    pairs = [
+        (name, *(value if isinstance(value, tuple | list) else (value, {})))
+        for name, value in given.items()
+    ]
+    if not pairs or not all(
+        len(each) == 3
+        and isinstance(each[0], str)
+        and re.fullmatch(r"(?!__saved_model)\w+", each[0])
+        and isinstance(each[1], keras.Model)
+        and isinstance(each[2], Mapping)
+        for each in pairs
+    ):
         raise ValueError(
-            "`signatures` must be a dict of a model, or of a pair (model, "
-            f"shapes), by name, such as {{'{DEFAULT}': model}}. Received: "
-            f"signatures={signatures!r}"
+            "`signatures` must map names, of letters, digits and underscores, "
+            "to a keras.Model or to a pair of it and a dict of shapes by "
+            f"input, such as {{'{DEFAULT}': (model, {{'ids': (None, 64)}})}}. "
+            f"Received: signatures={signatures!r:.300}"
         )
-    for name, value in signatures.items():
-        pair = value if isinstance(value, tuple | list) else (value, {})
-        if (
-            not isinstance(name, str)
-            or not re.fullmatch(r"(?!__saved_model)\w+", name)
-            or len(pair) != 2
-            or not isinstance(pair[0], keras.Model)
-        ):
-            raise ValueError(
-                "`signatures` must map names, of letters, digits and "
-                "underscores, to a keras.Model or to a pair (model, shapes). "
-                f"Received: {name!r}: {value!r}"
-            )
-        model, shapes = pair
-        if not isinstance(shapes, Mapping):
-            raise ValueError(
-                f"Signature '{name}': shapes must be a dict by input name. "
-                f"Received: {shapes!r}"
-            )
+    for name, model, shapes in pairs:
         if Offers.of(model).is_drawn:
             raise ValueError(
                 f"Signature '{name}': model '{model.name}' draws random "
@@ -85,37 +79,42 @@ def resolve_numeric_signatures(
     model's inputs.
     """
     if signatures is None:
-        signatures = offered_in_numbers(model) or {DEFAULT: model}
-    resolved = [_numeric_signature(*each) for each in as_given(signatures)]
-    for signature in resolved:
-        for name, spec in signature.specs.items():
+        numeric = filter(_is_numeric, offered(model).values())
+        signatures = {DEFAULT: next(numeric, model)}
+    resolved = []
+    for name, each, shapes in as_given(signatures):
+        if is_to_be_cut(each):
+            signature = _cut(name, each)
+            specs = with_shapes(name, each, signature.specs, shapes)
+            signature = dataclasses.replace(signature, specs=specs)
+        else:
+            signature = signature_of(name, each, shapes)
+        for own, spec in signature.specs.items():
             if spec.dtype in ("string", "bfloat16"):
                 raise ValueError(
                     "LiteRT and ONNX take no inputs of strings or bfloat16. "
-                    f"Received: signature '{signature.name}' with the "
-                    f"{spec.dtype} input '{name}'; give a model that starts "
-                    "with other numbers, such as float32"
+                    f"Received: signature '{name}' with the {spec.dtype} input "
+                    f"'{own}'; give a model that starts with other numbers, "
+                    "such as float32"
                 )
+        resolved.append(signature)
     return resolved
 
 
-def _numeric_signature(
-    name: str, model: keras.Model, shapes: Mapping[str, Any]
-) -> Signature:
-    if is_to_be_cut(model):
-        whole = signature_of(name, model, {})
-        try:
-            cut = cut_strings(whole)
-        except ValueError as error:
-            hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
-            raise ValueError(
-                "LiteRT and ONNX take no strings and have no lookup tables, "
-                f"and signature '{name}' cannot be cut after these: "
-                f"{error}{hint}"
-            ) from error
-        specs = with_shapes(name, model, cut.specs, shapes)
-        return dataclasses.replace(cut, specs=specs)
-    return signature_of(name, model, shapes)
+def _is_numeric(model: keras.Model) -> bool:
+    tensors = [*model.inputs, *keras.tree.flatten(model.output)]
+    return all(tensor.dtype != "string" for tensor in tensors)
+
+
+def _cut(name: str, model: keras.Model) -> Signature:
+    try:
+        return cut_strings(signature_of(name, model, {}))
+    except ValueError as error:
+        hint = f". {_OFFERED}, such as 'from_ids'" if offered(model) else ""
+        raise ValueError(
+            "LiteRT and ONNX take no strings and have no lookup tables, and "
+            f"signature '{name}' cannot be cut after these: {error}{hint}"
+        ) from error
 
 
 def offered(model: keras.Model) -> dict[str, keras.Model]:
@@ -132,15 +131,6 @@ def offered(model: keras.Model) -> dict[str, keras.Model]:
     return dict(found)
 
 
-def offered_in_numbers(model: keras.Model) -> dict[str, keras.Model]:
-    """Returns the first offered signature without strings."""
-    for each in offered(model).values():
-        tensors = [*each.inputs, *keras.tree.flatten(each.output)]
-        if all(tensor.dtype != "string" for tensor in tensors):
-            return {DEFAULT: each}
-    return {}
-
-
 def resolve_serving_signatures(
     model: keras.Model,
     signatures: Mapping[str, Any] | None = None,
@@ -148,39 +138,22 @@ def resolve_serving_signatures(
 ) -> list[Signature]:
     """Returns the signatures of a server's export of `model`."""
     resolved = resolve_signatures(model, signatures)
-    further: list[Signature | None] = []
+    further: list[Signature] = []
     if signatures is None:
+        added = Offers.of(model).added_signatures or dict
+        further = [signature_of(*each, {}) for each in added().items()]
         if offered(model):
             resolved = [
                 with_lengths(each) if each.name == "from_ids" else each
                 for each in resolved
             ]
         else:
-            resolved, further = _with_ids(*resolved)
-        added = Offers.of(model).added_signatures or dict
-        further = [
-            *(signature_of(name, each, {}) for name, each in added().items()),
-            *further,
-        ]
+            default, *cut = resolved
+            shapes = [spec.shape[1:] for spec in default.specs.values()]
+            if not cut and shapes == [(None,)] and not lookups(default):
+                cut = [default]
+            of_ids = map(with_lengths, cut)
+            resolved = [default, *(x for x in of_ids if x is not default)]
     if labels is not None:
         resolved = with_labels(resolved, labels)
-    return [*resolved, *(each for each in further if each is not None)]
-
-
-def _with_ids(
-    default: Signature, *cut: Signature
-) -> tuple[list[Signature], list[Signature | None]]:
-    """Returns a model's signatures from texts and ids, and its embeddings."""
-    looked_up = [default.specs[name] for name in lookups(default)]
-    shapes = [spec.shape[1:] for spec in default.specs.values()]
-    if not cut and shapes == [(None,)] and not looked_up:
-        cut = (default,)
-    of_ids = [with_lengths(each) for each in cut]
-    encode = None
-    if all(_is_sequence_of_strings(spec) for spec in looked_up):
-        encode = encode_signature(default)
-    return [default, *(x for x in of_ids if x is not default)], [encode]
-
-
-def _is_sequence_of_strings(spec: keras.InputSpec) -> bool:
-    return spec.dtype == "string" and spec.shape[1:] not in ((), (1,))
+    return [*resolved, *further]

@@ -1,6 +1,7 @@
 """Signatures: the entry points of an exported model."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,36 +17,26 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One entry point of an exported model.
-
-    Attributes:
-        name: Name of the signature.
-        model: The model that it runs.
-        specs: Shape and dtype of each input by name, batch dimension first.
-        call: The function from a dict of tensors to a dict of tensors.
-        oracle: How its outputs follow from those of a simpler signature, if it
-            does more than call the model.
-        cut_at: The tensor of the model that is its input, if not the model's
-            own input.
-        strings: The model of strings that it is cut from, if any.
-        own_names: The model's names of renamed outputs, by their new names.
-        arguments: How Keras's function `serve` takes the inputs: for each
-            argument the name of an input, or a list or dict of names.
-        pack: From a dict of its outputs to what `serve` returns.
-        labels: From its outputs, such as a file's, to those of them that name
-            the classes of scores.
-    """
+    """One entry point of an exported model."""
 
     name: str
-    model: keras.Model
-    specs: Mapping[str, keras.InputSpec]
-    call: Callable[[Mapping[str, Any]], dict[str, Any]]
+    model: keras.Model  # that it runs
+    specs: Mapping[str, keras.InputSpec]  # of its inputs, batch first
+    call: Callable[[Mapping[str, Any]], dict[str, Any]]  # of tensors
+    # How its outputs follow from a simpler signature's, if it does more than
+    # call the model.
     oracle: "Oracle | None" = None
+    # The tensor of the model that is its input, if not the model's own input,
+    # and the model of strings that it is cut from.
     cut_at: keras.KerasTensor | None = None
     strings: "StringModel | None" = None
+    # The model's names of renamed outputs, by their new names.
     own_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # How Keras's function `serve` takes the inputs: for each argument the name
+    # of an input, or a list or dict of names; and what it returns of a dict.
     arguments: Sequence[Any] = ()
     pack: Callable[[dict[str, Any]], Any] = dict
+    # From outputs, such as a file's, to those that name the classes of scores.
     labels: Callable[[Arrays], Arrays] | None = None
 
     @property
@@ -56,10 +47,8 @@ class Signature:
     def with_batch(self, size: int) -> "Signature":
         """Returns the signature for batches of one size alone."""
         specs = {
-            name: keras.InputSpec(
-                shape=(size, *spec.shape[1:]), dtype=spec.dtype
-            )
-            for name, spec in self.specs.items()
+            name: keras.InputSpec(shape=(size, *x.shape[1:]), dtype=x.dtype)
+            for name, x in self.specs.items()
         }
         return dataclasses.replace(self, specs=specs)
 
@@ -101,30 +90,26 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class StringModel:
-    """A model of strings or lookups that a signature is cut from.
+    """A model of strings or lookups that a signature is cut from."""
 
-    Attributes:
-        signature: The signature of the whole model.
-        to_numbers: From its inputs to those of the cut signature, as tensors.
-        layers: For each input of the cut signature that is no input of the
-            whole: the name of the layer that makes it from one of these, or
-            None if several operations are needed.
-    """
+    signature: Signature  # of the whole model
+    names: Sequence[str]  # of the cut signature's inputs
+    made: Mapping[str, keras.KerasTensor]  # those that the whole computes
+    # Which layer makes each of these from an input; None if several do.
+    layers: Mapping[str, str | None]
 
-    signature: Signature
-    to_numbers: Callable[[Mapping[str, Any]], dict[str, Any]]
-    layers: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    @functools.cached_property
+    def _preprocessing(self) -> keras.Model:
+        return keras.Model(self.signature.model.inputs, dict(self.made))
 
     def cut(self, arrays: Arrays) -> Arrays:
         """Returns the inputs of the cut signature, as arrays."""
         import tensorflow as tf
 
-        found = self.to_numbers(
-            {name: tf.constant(array) for name, array in arrays.items()}
-        )
+        given = [tf.constant(arrays[name]) for name in self.signature.specs]
+        found = {**arrays, **self._preprocessing(given)}
         return {
-            name: keras.ops.convert_to_numpy(tensor)
-            for name, tensor in found.items()
+            name: keras.ops.convert_to_numpy(found[name]) for name in self.names
         }
 
 
@@ -134,19 +119,13 @@ def _same(arrays: Arrays) -> Arrays:
 
 @dataclasses.dataclass(frozen=True)
 class Oracle:
-    """How a signature's outputs follow from those of a simpler one.
+    """How a signature's outputs follow from those of a simpler one, its base.
 
-    For a signature that does more than call its model. The simpler signature is
-    run, and the rest computed in NumPy: not by the code that is exported.
-
-    Attributes:
-        base: The simpler signature.
-        to_base: From inputs of this signature to inputs of the base.
-        from_base: From outputs of the base to outputs of this signature.
-        widen: From inputs of the base to inputs of this signature, for samples.
+    For a signature that does more than call its model. The base is run, and the
+    rest computed in NumPy: not by the code that is exported.
     """
 
     base: Signature
-    to_base: Callable[[Arrays], Arrays] = _same
-    from_base: Callable[[Arrays], Arrays] = _same
-    widen: Callable[[Arrays], Arrays] = _same
+    to_base: Callable[[Arrays], Arrays] = _same  # inputs
+    from_base: Callable[[Arrays], Arrays] = _same  # outputs
+    widen: Callable[[Arrays], Arrays] = _same  # inputs of the base, of samples

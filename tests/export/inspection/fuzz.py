@@ -28,7 +28,7 @@ import keras
 import numpy as np
 
 import keras_posenc as kp
-from keras_posenc.export.formats.litertlm_run import run_in_embedding_engine
+from keras_posenc.export.formats.litertlm_run import run_in_engine
 from keras_posenc.export.inspect import inspect_safe
 from keras_posenc.export.keras_file import keras_loader
 from keras_posenc.export.worker_client import limits_for, run_model
@@ -200,7 +200,7 @@ def outcome(kind, path, cases):
             return "runs"
         inspect_safe(path)
         if kind == "litertlm":
-            run_in_embedding_engine(path, TEXTS)
+            run_in_engine(path, {"vectors": TEXTS}, len(TEXTS))
             return "runs"
         given = [("serving_default", {"ids": ids}) for ids, _ in cases]
         found = run_model(kind, path, given, limits_for(2**20), times=1)

@@ -81,7 +81,7 @@ def classifier(**options):
 
 
 @functools.cache
-def pooled():
+def pooled(activation="softmax"):
     """Converted sooner, where all depends on what is packed."""
     keras.utils.set_random_seed(0)
     tokens = tokenizer()
@@ -93,7 +93,7 @@ def pooled():
             layers.Embedding(tokens.vocabulary_size(), 8, mask_zero=True),
             kp.Pooling1D("mean"),
             layers.Dense(
-                *(3, "softmax"), name="scores", kernel_initializer=kernel
+                3, activation, name="scores", kernel_initializer=kernel
             ),
         ]
     )
@@ -165,11 +165,16 @@ def test_what_mediapipe_does_not_take(
 @pytest.mark.parametrize(
     ("options", "shape"),
     [
-        pytest.param({"sequence_length": 8}, None, marks=pytest.mark.slow),
         ({"sequence_length": 8}, (1, 8)),
-        pytest.param({"max_length": 8}, None, marks=pytest.mark.slow),
-        pytest.param({"max_length": 8}, (1, 8), marks=pytest.mark.slow),
-        pytest.param({}, (1, 2048), marks=pytest.mark.slow),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ({"sequence_length": 8}, None),
+                ({"max_length": 8}, None),
+                ({"max_length": 8}, (1, 8)),
+                ({}, (1, 2048)),
+            )
+        ),
     ],
 )
 def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
@@ -180,11 +185,9 @@ def test_classifier_answers_as_keras(mediapipe, tmp_path, options, shape):
     )
     assert artifact.report.passed
     inspection = kp.inspect_export(artifact.path)
-    found = inspection.signatures["serving_default"]["inputs"]
-    wanted = f"int32 {shape or (1, None)}"
-    assert {
-        name: str(tensor) for name, tensor in found.items()
-    } == dict.fromkeys(("ids", "mask", "segment_ids"), wanted)
+    inputs = inspection.signatures["serving_default"]["inputs"]
+    assert {*inputs} == {"ids", "mask", "segment_ids"}
+    assert {*map(str, inputs.values())} == {f"int32 {shape or (1, None)}"}
     expected = model.predict(tf.constant(SAME), verbose=0)
     assert np.min(np.ptp(expected, axis=0)) > 0.02  # else all is alike
     np.testing.assert_allclose(
@@ -206,149 +209,12 @@ def test_embedder_answers_as_keras(mediapipe, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "same", "other"),
-    [
-        ({}, ["the cat", "\u4f60\u597d cat"], ["the c\u00e1t", "\u00c9t"]),
-        ({"strip_accents": False}, ["the c\u00e1t"], ["\u00c9t"]),
-        ({"split_on_cjk": False}, ["the cat"], ["\u4f60\u597d cat"]),
-    ],
-)
-def test_texts_beyond_ascii_get_other_ids(
-    mediapipe, tmp_path, options, same, other
-):
-    words = ["the", "cat", "c\u00e1t", "\u00e9t", "et", "\u4f60", "\u597d"]
-    tokens = kp.WordpieceTokenizer(
-        [*FOUR, *words, "##\u597d", "\u4f60\u597d"],
-        sequence_length=8,
-        normalization="bert",
-        **options,
-    )
-    text = keras.Input((), dtype="string", name="text")
-    model = keras.Model(text, layers.Rescaling(1.0)(tokens(text)))
-    path = export(
-        model,
-        tmp_path / "ids.tflite",
-        task="text_embedder",
-        signatures={"serving_default": (model, {"ids": (1, 8)})},
-        verify=False,
-    ).path
-    found = embed(path, [*same, *other])
-    ids = np.asarray(tokens([*same, *other]))
-    wanted = [True] * len(same) + [False] * len(other)
-    assert (found == ids).all(axis=1).tolist() == wanted
-
-
 @pytest.mark.parametrize("activation", [None, "sigmoid"])
 def test_what_an_application_should_know_is_said(
     mediapipe, tmp_path, activation
 ):
-    tokens = tokenizer(max_length=16)
-    bias = keras.initializers.Constant(2.0)
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            tokens,
-            layers.Embedding(tokens.vocabulary_size(), 4, mask_zero=True),
-            kp.Pooling1D("mean"),
-            layers.Dense(3, activation=activation, bias_initializer=bias),
-        ]
-    )
-    signatures = {"serving_default": (model, {"ids": (1, 16)})}
-    path = tmp_path / "m.tflite"
-    report = str(export(model, path, signatures=signatures).report)
+    report = str(export(pooled(activation), tmp_path / "m.tflite").report)
     assert ("scores are not all from 0" in report) == (activation is None)
-
-
-def between(mark, count=1):
-    """Puts a mark between every few letters."""
-    return lambda text: re.sub(f"(\\w{{{count}}})(?=\\w)", rf"\1{mark}", text)
-
-
-def shifted(start, letter="a"):
-    """Letters of ASCII from another place of Unicode."""
-    return lambda text: re.sub(
-        f"[{letter}-{chr(ord(letter) + 25)}]",
-        lambda found: chr(start + ord(found[0]) - ord(letter)),
-        text,
-    )
-
-
-# What people, and what they copy from, make of a text.
-KINDS = {
-    "plain": str,
-    "capitals": str.upper,
-    "accents": lambda text: text.translate(
-        str.maketrans("aeioucn", "\u00e1\u00ea\u00ef\u014d\u016f\u00e7\u00f1")
-    ),
-    "accents apart": between("\u0301"),
-    "accented capitals": lambda text: text.upper().replace("E", "\u00c9"),
-    "full width": shifted(0xFF41),
-    "full width and blank": lambda text: shifted(0xFF41)(text).replace(
-        " ", "\u3000"
-    ),
-    "bold": shifted(0x1D41A),
-    "in circles": shifted(0x24D0),
-    "ligatures": lambda text: text.replace("fi", "\ufb01").replace(
-        "st", "\ufb06"
-    ),
-    "unbreakable": lambda text: text.replace(" ", "\u00a0"),
-    "thin blanks": lambda text: text.replace(" ", "\u2009"),
-    "lines": lambda text: text.replace(" ", "\u2028"),
-    "zero width": between("\u200b", 2),
-    "soft hyphens": between("\u00ad", 3),
-    "controls": lambda text: text.replace(" ", "\x07") + "\x00 the exam",
-    "marks of order": lambda text: f"\ufeff\u202b{text}\u202c",
-    "Chinese": between("\u4f60", 4),
-    "Korean": lambda text: f"{text} \ud55c\uad6d\uc5b4",
-    "emoji": between("\U0001f468\u200d\U0001f469\ufe0f", 5),
-    "Greek": lambda text: f"{text.upper()} \u039f\u0394\u039f\u03a3 \u1fb3",
-    "Cyrillic": lambda text: f"{text} \u0419\u041e\u0416\u0418\u041a \u1c81",
-    "German and Turkish": lambda text: f"{text} STRA\u1e9eE \u0130\u0131",
-    "quotes": lambda text: f"\u201c{text}\u201d \u2014 \u2026 \u00bd \u2122",
-    "Hindi": lambda text: f"\u0939\u093f\u0928\u094d\u0926\u0940 {text}",
-    "Arabic": lambda text: f"\u0645\u064f\u062d\u0640 {text} \u060c \ufefb",
-}
-
-
-def test_texts_of_all_kinds_once_they_are_normalised(
-    mediapipe, tmp_path, mediapipe_normalize
-):
-    rng = np.random.default_rng(0)
-    words = sorted(set(re.findall(r"\w+", " ".join(TEXTS))))
-    texts = [
-        kind(" ".join(rng.choice(words, 6)))
-        for kind in KINDS.values()
-        for _ in range(16)
-    ]
-    letters = sorted(set(map(mediapipe_normalize, "".join(texts))) - {"", " "})
-    pieces = {p for letter in letters for p in (*letter, f"##{letter[-1]}")}
-    vocabulary = tokenizer().get_vocabulary()
-    vocabulary += sorted(pieces - {*vocabulary})
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            kp.WordpieceTokenizer(vocabulary),
-            layers.Embedding(len(vocabulary), 8, mask_zero=True),
-            kp.Pooling1D("mean"),
-            layers.Dense(3, activation="softmax", name="scores"),
-        ]
-    )
-    _, table, _, dense = model.layers
-    table.set_weights([rng.standard_normal(table.embeddings.shape)])
-    dense.set_weights([4 * rng.standard_normal((8, 3)), np.zeros(3)])
-    path = export(
-        model, tmp_path / "m.tflite", labels=LABELS, verify=False
-    ).path
-    expected = model.predict(tf.constant(texts), verbose=0)
-    winners = np.argmax(expected, axis=1)
-    assert min(np.bincount(winners, minlength=3)) > 20
-
-    as_they_are = classify(path, texts)
-    assert np.mean(np.argmax(as_they_are, axis=1) == winners) < 0.9
-    normalised = classify(path, [*map(mediapipe_normalize, texts)])
-    assert np.mean(np.argmax(normalised, axis=1) == winners) >= 0.995
-    np.testing.assert_allclose(normalised, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -495,21 +361,6 @@ def test_labels_of_a_file_that_has_none(made, tmp_path):
     assert record.exists()  # nothing was compared
 
 
-def test_metadata_that_mediapipe_does_not_take(made, tmp_path, monkeypatch):
-    """Of which the file's own signature tells nothing."""
-    model, _, content, task = made
-    names = task_metadata._metadata
-    monkeypatch.setattr(
-        task_metadata,
-        "_metadata",
-        lambda task, inputs: names(task, inputs[:2]),
-    )
-    path = tmp_path / "m.tflite"
-    path.write_bytes(with_metadata(content, task))
-    with pytest.raises(kp.ExportVerificationError, match="MediaPipe"):
-        kp.verify_export(path, model, max_length=8)
-
-
 def test_metadata_of_another_task_is_named(made, tmp_path, monkeypatch):
     """Its own tokenizer and labels would be what an app sees."""
     model, _, content, task = made
@@ -574,117 +425,92 @@ def test_archive_that_is_damaged(made, tmp_path, damage):
         kp.verify_export(found, model)
 
 
-class Tokenizer(layers.Layer):
-    """Looks like a WordPiece tokenizer, and makes two ids of any text."""
-
-    def __init__(self, vocabulary, lowercase=True, ids=(2, 3), **kwargs):
-        super().__init__(**kwargs)
-        self.tokens, self.lowercase, self.ids = vocabulary, lowercase, ids
-        self.sequence_length = None
-
-    def get_vocabulary(self):
-        return list(self.tokens)
-
-    def compute_output_spec(self, inputs):
-        return keras.KerasTensor((None, len(self.ids)), "int32")
-
-    def call(self, inputs):
-        shape = (tf.shape(inputs)[0], len(self.ids))
-        return tf.broadcast_to(tf.constant(self.ids), shape)
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(config["vocabulary"], config["lowercase"], config["ids"])
-
-    def get_config(self):
-        return {
-            "vocabulary": self.tokens,
-            "lowercase": self.lowercase,
-            "ids": self.ids,
-        }
-
-
-def with_tokenizer(*arguments, **options):
-    return keras.Sequential(
-        [
-            keras.Input((), dtype="string"),
-            Tokenizer(*arguments, **options),
-            layers.Embedding(10, 4),
-            kp.Pooling1D("mean"),
-        ]
-    )
-
-
 FOUR = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 
 @pytest.mark.parametrize(
-    ("make_model", "message"),
+    ("tokens", "message"),
     [
-        *(
-            (lambda tokens=tokens: with_tokenizer(tokens), "each token once")
-            for tokens in (
-                [*FOUR, "a", "b", "a"],
-                ["[PAD]", "x", *FOUR[2:]],
-                [*FOUR[1:], "[PAD]"],
-                [*FOUR, "a\nb"],
-            )
-        ),
-        (lambda: with_tokenizer(FOUR, lowercase=False), "lowercase=True"),
-        (lambda: with_tokenizer(FOUR, ids=(1, 3)), "[CLS] before a text"),
+        ([*FOUR, "a", "b", "a"], "each token once"),
+        (["[PAD]", "x", *FOUR[2:]], "each token once"),
+        ([*FOUR[1:], "[PAD]"], "each token once"),
+        ([*FOUR, "a\nb"], "each token once"),
+        ([*FOUR[:2], "[SEP]", "[CLS]"], "[CLS] before a text"),
     ],
 )
-def test_vocabulary_that_mediapipe_would_misread(
-    mediapipe, tmp_path, make_model, message
-):
+def test_vocabulary_that_mediapipe_would_misread(monkeypatch, tokens, message):
+    monkeypatch.setattr(
+        kp.WordpieceTokenizer, "get_vocabulary", lambda self: tokens
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
-        export(make_model(), tmp_path / "m.tflite")
-    assert list(tmp_path.iterdir()) == []
+        resolve_task(classifier(), "text_classifier")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"task": "text_generator"}, "`task` must be one of"),
-        ({"labels": ["a", "b"]}, "each of the 3 scores. Received: 2 labels"),
-        ({"labels": ["a", "b", "b"]}, "must differ"),
-        ({"labels": ["a", "b", "c\nd"]}, "must each be one line"),
-        ({"labels": {"scores": LABELS}}, "must be a list"),
-        ({"labels": LABELS, "task": "text_embedder"}, "`labels` name the"),
-        ({"labels": LABELS, "task": None}, "`labels` name the scores"),
-    ],
-)
-def test_arguments_that_do_not_fit(mediapipe, tmp_path, options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        export(classifier(), tmp_path / "m.tflite", **options)
-    assert list(tmp_path.iterdir()) == []
+@functools.cache
+def one_output(layer, from_text=True):
+    """The classifier's pooled vectors, or what is before them, in one layer."""
+    whole = classifier()
+    x = whole.layers[-2].output if from_text else whole.layers[2].output
+    return keras.Model(whole.inputs, layer(x))
 
 
-@pytest.mark.parametrize(
-    ("make_signatures", "message"),
-    [
-        (lambda model: {"my text": model}, "must map names, of letters"),
-        (lambda model: {"main": (model, (1, 8))}, "shapes must be a dict"),
-        (lambda model: {"a": model, "b": model}, "of a task must be one, of"),
-        (lambda model: {"a": classifier(max_length=8)}, "of the model itself"),
-        *(
-            (
-                lambda model, shape=shape: {"main": (model, {"ids": shape})},
-                "Signature 'main'",
-            )
-            for shape in ((2, 8), (1, 1), (None, 8), (1, 9), (1, 7), (8,))
-        ),
-    ],
-)
-def test_signatures_that_are_none(
-    mediapipe, tmp_path, make_signatures, message
-):
+def given(*shapes, of=classifier, names="m"):
+    """Options with signatures of a tokenizer of 8 ids."""
     model = classifier(sequence_length=8)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        export(model, tmp_path / "m.tflite", signatures=make_signatures(model))
+    signatures = {name: (of(sequence_length=8), *shapes) for name in names}
+    return {"model": model, "signatures": signatures}
 
 
-def test_shape_that_is_longer_than_the_tokenizer_s_texts(mediapipe):
+REFUSED = {
+    "`task` must be one of": lambda: [{"task": "text_generator"}],
+    "each of the 3 scores. Received: 2 labels": lambda: [
+        {"labels": ["a", "b"]}
+    ],
+    "Of one sigmoid p make two scores": lambda: [
+        {"labels": ["a", "b"], "model": one_output(layers.Dense(1))}
+    ],
+    "must differ": lambda: [{"labels": ["a", "b", "b"]}],
+    "must each be one line": lambda: [{"labels": ["a", "b", "c\nd"]}],
+    "must be a list": lambda: [{"labels": {"scores": LABELS}}],
+    "`labels` name the scores": lambda: [
+        {"labels": LABELS, "task": task} for task in ("text_embedder", None)
+    ],
+    "lowercase=True": lambda: [{"model": classifier(lowercase=False)}],
+    "needs one output of floats, of shape": lambda: [
+        {"model": one_output(layers.Identity(), from_text=False)},
+        {"model": one_output(lambda x: x > 0)},
+    ],
+    "such as kp.Pooling1D('mean'), or leave out `task` (--task)": lambda: [
+        {"model": one_output(layers.Identity(), from_text=False)}
+    ],
+    "`signatures` must map names": lambda: [
+        given({}, names=["my text"]),
+        given((1, 8)),
+    ],
+    "of a task must be one, of": lambda: [given({}, names="ab")],
+    "of the model itself": lambda: [
+        given({}, of=lambda **_: classifier(max_length=8))
+    ],
+    "Signature 'm'": lambda: [
+        given({"ids": shape})
+        for shape in ((2, 8), (1, 1), (None, 8), (1, 9), (1, 7), (8,))
+    ],
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_refused(mediapipe, tmp_path, message):
+    for options in REFUSED[message]():
+        options = {"model": classifier(), **options}
+        with pytest.raises(ValueError, match=re.escape(message)):
+            export(options.pop("model"), tmp_path / "m.tflite", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_model_or_shape_that_is_for_no_task(make):
+    reason = r"needs a model that takes strings, .+ Leave out `task` \(--task"
+    with pytest.raises(ValueError, match=reason):
+        resolve_task(make.classifier(), "text_classifier")
     model = classifier(max_length=8)
     with pytest.raises(ValueError, match=r"makes 2 to 8 ids of it: ids must"):
         resolve_task(
@@ -720,20 +546,6 @@ def test_loops_that_mediapipe_does_not_take(mediapipe, tmp_path, contents):
     np.testing.assert_allclose(
         classify(path, TEXTS), expected, rtol=0, atol=1e-5
     )
-
-
-def test_models_that_are_for_no_task(mediapipe, tmp_path, make):
-    reason = r"needs a model that takes strings, .+ Leave out `task` \(--task"
-    with pytest.raises(ValueError, match=reason):
-        export(make.classifier(), tmp_path / "m.tflite")
-    whole = classifier()
-    tokens = keras.Model(whole.inputs, whole.layers[2].output)
-    reason = (
-        "needs one output, of shape .+ such as kp.Pooling1D.'mean'., or "
-        "leave out"
-    )
-    with pytest.raises(ValueError, match=reason):
-        export(tokens, tmp_path / "m.tflite")
 
 
 def test_extra_that_is_missing(monkeypatch, tmp_path):

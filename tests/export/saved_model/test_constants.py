@@ -35,7 +35,7 @@ def test_each_is_stored_once_and_compared(tmp_path):
         model, tmp_path, frozen=True, max_length=4, verbose=False
     )
     found = kp.inspect_export(exported.path)
-    assert len(found.signatures) == 3
+    assert len(found.signatures) == 2
     assert not found.has_variables
     size = 4 * model.count_params()
     # Short ones are within functions.

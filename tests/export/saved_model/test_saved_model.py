@@ -1,7 +1,6 @@
 """Models as SavedModel version folders."""
 
 import hashlib
-import re
 import subprocess
 import sys
 import warnings
@@ -93,23 +92,18 @@ def test_each_weight_is_stored_once(tmp_path, make):
     assert sorted(stored_shapes(path)) == [[64], [64, 64], [3000, 64]]
 
 
-@pytest.mark.parametrize(
-    "nested", [pytest.param(False, marks=pytest.mark.slow), True]
-)
-def test_each_layer_is_stored_once(tmp_path, make, nested):
-    model = make.classifier()
-    if nested:
-        inputs = make.ids()
-        model = keras.Model(inputs, layers.Dense(2, name="head")(model(inputs)))
+def test_each_layer_is_stored_once(tmp_path, make):
+    inputs = make.ids()
+    inner = make.classifier()
+    model = keras.Model(inputs, layers.Dense(2, name="head")(inner(inputs)))
     alone = {"serving_default": model}
     one = kp.inspect_export(export(model, tmp_path / "one", signatures=alone))
-    path = export(model, tmp_path / "three")
-    three = kp.inspect_export(path)
-    assert sorted(three.signatures) == ["encode", "from_ids", "serving_default"]
+    two = kp.inspect_export(export(model, tmp_path / "two"))
+    assert sorted(two.signatures) == ["from_ids", "serving_default"]
     # What multiplies is in layers; what cuts ids off is between them.
     for operator in ("MatMul", "Einsum", "BatchMatMulV2"):
         count = one.operators.get(operator, 0)
-        assert three.operators.get(operator, 0) == count
+        assert two.operators.get(operator, 0) == count
     assert one.operators["MatMul"] > 1
     for layer in model._flatten_layers():  # the model's are as they were
         assert layer.call.__func__ is type(layer).call
@@ -139,30 +133,6 @@ def test_layers_of_several_signatures_keep_their_masks(tmp_path, make):
     np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-6)
 
 
-def test_folder_is_hardly_larger_than_its_weights(tmp_path):
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    vocabulary += [f"word{index}" for index in range(20_000)]
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            kp.WordpieceTokenizer(vocabulary),
-            layers.Embedding(len(vocabulary), 128, mask_zero=True),
-            kp.PositionalEncoding(),
-            kp.TransformerEncoder(2, num_heads=4, intermediate_dim=512),
-            kp.Pooling1D("mean"),
-            layers.Dense(2, name="scores"),
-        ]
-    )
-    path = export(model, tmp_path, labels=["no", "yes"], batching=True)
-    assert len(kp.inspect_export(path).signatures) == 3
-    weights = 4 * model.count_params()
-    words = sum(len(word) + 1 for word in vocabulary)
-    size = kp.inspect_export(path).size_bytes
-    assert size <= 1.1 * weights + words + 2e6
-    # So that 1.1 does not hide a second copy of anything large.
-    assert size - weights - words <= 3e6
-
-
 # ---- Versions
 
 
@@ -174,13 +144,8 @@ def test_versions_count_up_and_are_never_touched(tmp_path, make):
     assert export(model, str(tmp_path)).name == "13"
     assert export(model, tmp_path, version=3).name == "3"
     for version in (1, 12):
-        with pytest.raises(FileExistsError) as caught:
+        with pytest.raises(FileExistsError, match=r"is never changed\. Leave"):
             export(model, tmp_path, version=version)
-        assert str(caught.value) == (
-            f"Version {version} exists in '{tmp_path}', and a published "
-            "version is never changed. Leave `version` out for the next "
-            "free one"
-        )
     assert hashes(tmp_path / "1") == first
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "12", "13", "3"]
 
@@ -188,10 +153,9 @@ def test_versions_count_up_and_are_never_touched(tmp_path, make):
 @pytest.mark.parametrize("version", [0, True, "1", 1.5])
 def test_version_that_is_none(tmp_path, make, contents, version):
     message = (
-        "`version` must be an integer from 1 to 2**63 - 1, or None. "
-        f"Received: version={version!r}"
+        r"`version` must be an integer from 1 to 2\*\*63 - 1, or None\. Re"
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=message):
         export(make.embedder(), tmp_path / "base", version=version)
     assert contents(tmp_path) == []
 
@@ -209,38 +173,21 @@ tempfile.tempdir = sys.argv[2]
 sys.dont_write_bytecode = True  # TensorFlow's, of code that it generates there
 model = keras.Sequential([
     keras.Input((None,), dtype="int32", name="ids"),
-    keras.layers.Embedding(5000, 64),
-])
-# No file may grow larger than this: 1.3 MB of weights do not fit.
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-for export, path in (
-    (kp.export_saved_model, base / "saved_model"),
-    (kp.export_litert, base / "litert" / "model.tflite"),
-):
-    try:
-        export(model, path, verify=False, verbose=False)
-    except kp.ExportError as error:
-        print("refused:", error)
-
-# At any step: however many bytes fit, there is a whole version or none.
-model = keras.Sequential([
-    keras.Input((None,), dtype="int32", name="ids"),
     keras.layers.Embedding(50, 4),
 ])
-outcomes = []
-for limit in (0, 100, 500, 2000, 5000, 10_000, 50_000, 10**7):
+# At any step: however many bytes fit, there is a whole version or none.
+for limit in (10**7, 50_000, 10_000, 5000, 2000, 500, 100, 0):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
         kp.export_saved_model(
             model, base, batching=True, verify=False, verbose=False
         )
-        outcomes.append("written")
+        print("written")
     except kp.ExportError as error:
-        outcomes.append("refused")
+        print("refused:", error)
     resource.setrlimit(
         resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     )
-print("outcomes:", *outcomes)
 """
 
 
@@ -258,12 +205,9 @@ def test_full_disk(tmp_path):
     )
     lines = process.stdout.splitlines()
     refusals = [line for line in lines if line.startswith("refused: Cannot w")]
-    assert len(refusals) == 2
-    assert f"Cannot write to '{base / 'saved_model'}'" in refusals[0]
-    assert all("File too large" in refusal for refusal in refusals)
-    (outcomes,) = (line for line in lines if line.startswith("outcomes:"))
-    written = outcomes.count("written")
-    assert outcomes.count("refused") == 8 - written > 2
+    assert all("File too large" in each for each in refusals)
+    written = lines.count("written")
+    assert len(refusals) == 8 - written > 2
     assert written > 0
     assert versions(base) == list(range(1, written + 1))
     assert len(list(base.iterdir())) == written
@@ -415,36 +359,31 @@ class Table(layers.Layer):
             ),
             0.0,
         )
-        if hide:
-            self.look_up = lambda words: table.lookup(words)
-        else:
-            self.table = table
-            self.look_up = None
+        self.look_up = lambda words: table.lookup(words)
+        self.table = None if hide else table
 
     def call(self, words):
-        look_up = self.look_up or self.table.lookup
-        return look_up(words)
+        return self.look_up(words)
 
     def compute_output_spec(self, words):
         return keras.KerasTensor(words.shape, "float32")
 
 
-@pytest.mark.parametrize("hide", [False, True])
-def test_table_of_a_layer(tmp_path, contents, hide):
+def test_table_of_a_layer(tmp_path, contents):
     words = keras.Input((None,), dtype="string", name="words")
-    model = keras.Model(words, {"numbers": Table(hide)(words)})
-    signatures = {"serving_default": model}
-    if hide:
-        with pytest.raises(
-            kp.ExportError,
-            match="such as a lookup table, that is no attribute of the layer",
-        ):
-            export(model, tmp_path / "base", signatures=signatures)
-        assert contents(tmp_path) == []
-    else:
-        path = export(model, tmp_path / "base", signatures=signatures)
-        actual = load(path)(words=[["two", "six"]])["numbers"]
-        np.testing.assert_array_equal(actual, [[2, 0]])
+    model = keras.Model(words, {"numbers": Table(hide=True)(words)})
+    with pytest.raises(
+        kp.ExportError,
+        match="such as a lookup table, that is no attribute of the layer",
+    ):
+        export(model, tmp_path / "base", signatures={"serving_default": model})
+    assert contents(tmp_path) == []
+    model = keras.Model(words, {"numbers": Table(hide=False)(words)})
+    path = export(
+        model, tmp_path / "base", signatures={"serving_default": model}
+    )
+    actual = load(path)(words=[["two", "six"]])["numbers"]
+    np.testing.assert_array_equal(actual, [[2, 0]])
 
 
 def test_no_tokens_are_as_good_as_padding(saved_model):

@@ -29,23 +29,18 @@ def ask(signature, **inputs):
     return {k: v.numpy() for k, v in signature.call(tensors).items()}
 
 
-def test_inputs_are_ids_and_lengths(make):
-    inputs = make.ids("words")
-    model = keras.Model(inputs, layers.Embedding(9, 4)(inputs))
-    specs = resolve(model)["from_ids"].specs
-    assert {
-        name: (tuple(spec.shape), spec.dtype) for name, spec in specs.items()
-    } == {"ids": ((None, None), "int32"), "lengths": ((None,), "int32")}
-
-
 @pytest.mark.parametrize(
     ("length", "real", "padding"),
     [(4, 4, 0), (3, 3, 7), (0, 0, 7), (-1, 0, 0), (2**31 - 1, 4, 7)],
 )
 def test_what_is_past_a_length_is_0(make, length, real, padding):
-    inputs = make.ids()
+    inputs = make.ids("words")
     model = keras.Model(inputs, {"ids": layers.Identity()(inputs)})
     from_ids = resolve(model)["from_ids"]
+    assert {
+        name: (tuple(spec.shape), spec.dtype)
+        for name, spec in from_ids.specs.items()
+    } == {"ids": ((None, None), "int32"), "lengths": ((None,), "int32")}
     ids = np.array([[5, 0, 6, 8], [1, 2, 3, padding]])
     actual = ask(from_ids, ids=ids, lengths=[length, 3])["ids"]
     expected = [[5, 0, 6, 8][:real] + [0] * (4 - real), [1, 2, 3, 0]]
@@ -54,7 +49,7 @@ def test_what_is_past_a_length_is_0(make, length, real, padding):
     asked = from_ids.oracle.to_base(
         {"ids": ids, "lengths": np.array([length, 3], "int32")}
     )
-    np.testing.assert_array_equal(asked["ids"], expected)
+    np.testing.assert_array_equal(asked["words"], expected)
 
 
 def test_padding_is_what_the_model_calls_so():
@@ -120,61 +115,39 @@ def test_verification_pads_as_servers_do(make):
     for row, length in zip(rows["ids"], rows["lengths"], strict=True):
         assert np.all(row[length:] == rows["ids"][0, 0])
     assert rows["ids"][0, 0] == 49
-
-
-def test_sample_of_length_0(make):
-    from_ids = resolve(make.classifier())["from_ids"]
-    sample = np.zeros((2, 0), "int32")
-    cases = [probe.inputs for probe in probes(from_ids, sample, 5)]
+    empty = np.zeros((2, 0), "int32")
+    cases = [probe.inputs for probe in probes(from_ids, empty, 5)]
     (inputs,) = (case for case in cases if not case["ids"].size)
     assert inputs["ids"].shape == (2, 0)
     assert inputs["lengths"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("with_lengths", [False, True])
-def test_samples_of_ids_go_with_lengths_too(make, with_lengths):
-    def one_hot():
-        inputs = make.ids()
-        vectors = layers.Lambda(
-            lambda x: ops.one_hot(x, 8), output_shape=(None, 8)
-        )
-        return keras.Model(inputs, layers.Dense(2)(vectors(inputs)))
-
-    from_ids = resolve(one_hot())["from_ids"]
+def test_samples_of_ids_go_with_lengths_too(make):
+    inputs = make.ids()
+    vectors = layers.Lambda(lambda x: ops.one_hot(x, 8), (None, 8))(inputs)
+    model = keras.Model(inputs, layers.Dense(2)(vectors))
+    from_ids = resolve(model)["from_ids"]
     sample = {"ids": [[3, 4, 0], [5, 0, 0]]}
-    if with_lengths:
-        sample["lengths"] = [2, 3]
-    (probe,) = probes(from_ids, sample, 5)
-    inputs = probe.inputs
-    assert probe.is_required
-    assert probe.is_sample
-    if with_lengths:
-        assert inputs["lengths"].tolist() == [2, 3]
-        assert inputs["ids"].tolist() == sample["ids"]
-    else:
-        assert inputs["lengths"].tolist() == [2, 1]
-        assert inputs["ids"].tolist() == [[3, 4, 3], [5, 3, 3]]
+    for given, ids, lengths in (
+        (sample, [[3, 4, 3], [5, 3, 3]], [2, 1]),
+        ({**sample, "lengths": [2, 3]}, sample["ids"], [2, 3]),
+    ):
+        (probe,) = probes(from_ids, given, 5)
+        assert probe.is_required
+        assert probe.is_sample
+        assert probe.inputs["lengths"].tolist() == lengths
+        assert probe.inputs["ids"].tolist() == ids
 
 
-def floats():
-    return keras.Input((None,), name="x")
-
-
-def two_inputs():
-    return [
-        keras.Input((None,), dtype="int32", name=name) for name in ("a", "b")
-    ]
-
-
-def fixed_length():
-    return keras.Input((5,), dtype="int32", name="ids")
-
-
-@pytest.mark.parametrize("make_inputs", [floats, two_inputs, fixed_length])
-def test_model_without_a_sequence_of_ids_has_no_such_signature(make_inputs):
-    inputs = make_inputs()
-    outputs = keras.tree.map_structure(lambda x: layers.Identity()(x), inputs)
-    assert set(resolve(keras.Model(inputs, outputs))) == {"serving_default"}
+@pytest.mark.parametrize(
+    "inputs",
+    [[((None,), "float32")], [((None,), "int32")] * 2, [((5,), "int32")]],
+    ids=["floats", "two", "of fixed length"],
+)
+def test_model_without_a_sequence_of_ids_has_no_such_signature(inputs):
+    made = [keras.Input(shape, dtype=dtype) for shape, dtype in inputs]
+    outputs = [layers.Identity()(x) for x in made]
+    assert set(resolve(keras.Model(made, outputs))) == {"serving_default"}
 
 
 # ---- A server's batches, in NumPy
@@ -187,30 +160,23 @@ def served_together(run, requests, allowed):
     the request's own tensor (pad_variable_length_inputs), and a batch is
     rounded up to an allowed size by repeating the last request's first row.
     """
-    longest = {
-        name: np.max([request[name].shape for request in requests], axis=0)
-        for name in requests[0]
-    }
-    merged = {}
     rows = [len(next(iter(request.values()))) for request in requests]
     size = min(s for s in allowed if s >= sum(rows))
-    for name, most in longest.items():
-        padded = []
-        for request in requests:
-            value = request[name]
-            widths = [
-                (0, 0 if axis == 0 else more - n)
-                for axis, (more, n) in enumerate(
-                    zip(most, value.shape, strict=True)
+    merged = {}
+    for name in requests[0]:
+        values = [request[name] for request in requests]
+        longest = max(value.shape[-1] for value in values)
+        if values[0].ndim > 1:
+            values = [
+                np.pad(
+                    value,
+                    [(0, 0), (0, longest - value.shape[-1])],
+                    constant_values=value.flat[0],
                 )
+                for value in values
             ]
-            padded.append(
-                np.pad(value, widths, constant_values=value.flat[0])
-                if value.ndim > 1
-                else value
-            )
-        padded += [padded[-1][:1]] * (size - sum(rows))
-        merged[name] = np.concatenate(padded)
+        values += [values[-1][:1]] * (size - sum(rows))
+        merged[name] = np.concatenate(values)
     outputs = run(merged)
     ends = np.cumsum(rows)
     assert all(len(value) == size for value in outputs.values())

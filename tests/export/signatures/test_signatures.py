@@ -103,7 +103,6 @@ def halves():
             lambda: outputs_of_layers(lambda *x: [*x]),
             {"scores": 2, "vectors": 4},
         ),
-        (lambda: outputs_of_layers(lambda x, y: x), {"scores": 2}),
         (
             lambda: keras.Sequential(
                 [
@@ -115,7 +114,7 @@ def halves():
         ),
         (halves, {"output_0": 2, "output_1": 4}),
     ],
-    ids=["dict", "list", "one", "chain", "of one layer"],
+    ids=["dict", "list", "chain", "of one layer"],
 )
 def test_outputs_are_named_by_keys_or_layers_or_numbers(make_model, sizes):
     (signature,) = resolve_signatures(make_model())
@@ -123,7 +122,7 @@ def test_outputs_are_named_by_keys_or_layers_or_numbers(make_model, sizes):
     assert {name: value.shape[-1] for name, value in found.items()} == sizes
 
 
-@pytest.mark.parametrize("structure", ["dict", "list", "tuple", "nested"])
+@pytest.mark.parametrize("structure", ["dict", "tuple", "nested"])
 def test_inputs_of_any_structure_are_flat_by_their_names(structure):
     # Not in alphabetical order, and not symmetric: a swap would show.
     words = keras.Input((None,), dtype="int32", name="words")
@@ -132,7 +131,6 @@ def test_inputs_of_any_structure_are_flat_by_their_names(structure):
     outputs = ops.mean(vectors, axis=1) * ops.expand_dims(factor, -1)
     inputs = {
         "dict": {"words": words, "factor": factor},
-        "list": [words, factor],
         "tuple": (factor, words),
         "nested": [[words], {"factor": factor}],
     }[structure]
@@ -185,18 +183,6 @@ def test_sequential_of_floats_takes_any_batch(policy):
 # ---- Models of strings
 
 
-def sequential_of_text():
-    return keras.Sequential(
-        [text(), vectorization(), layers.Embedding(10, 4), layers.Dense(2)]
-    )
-
-
-def functional_of_text():
-    inputs = text()
-    vectors = layers.Embedding(10, 4)(vectorization()(inputs))
-    return keras.Model(inputs, {"mean": ops.mean(vectors, axis=1)})
-
-
 def tutorial_of_text():
     """A trained model with its preprocessing put before it."""
     trained = keras.Sequential(
@@ -223,13 +209,7 @@ def last_layer_used_before():
 
 @pytest.mark.parametrize(
     "make_model",
-    [
-        sequential_of_text,
-        functional_of_text,
-        tutorial_of_text,
-        vectorization_used_before,
-        last_layer_used_before,
-    ],
+    [tutorial_of_text, vectorization_used_before, last_layer_used_before],
 )
 def test_model_of_strings_is_also_cut_at_its_first_numeric_tensor(make_model):
     model = make_model()
@@ -281,20 +261,16 @@ def test_mask_of_a_tokenizer_is_made_again_behind_the_cut(pad_id):
     assert np.max(np.abs(unmasked - expected)) > 0.01  # the mask matters
 
 
-def test_numbers_that_are_no_ids_keep_their_own_name():
+def test_numbers_that_are_no_ids_are_features():
     inputs = text()
-    counts = vectorization_of_counts()(inputs)
-    model = keras.Model(inputs, layers.Dense(2)(counts))
-    _, from_ids = resolve_signatures(model)
-    ((name, (shape, dtype)),) = shapes([from_ids])["from_ids"].items()
-    assert name.isidentifier()
-    assert (shape, dtype) == ((None, counts.shape[1]), "float32")
-
-
-def vectorization_of_counts():
     layer = layers.TextVectorization(output_mode="count")
     layer.adapt(tf.constant(["one two", "two three four"]))
-    return layer
+    counts = layer(inputs)
+    model = keras.Model(inputs, layers.Dense(2)(counts))
+    _, from_ids = resolve_signatures(model)
+    assert shapes([from_ids])["from_ids"] == {
+        "features": ((None, counts.shape[1]), "float32")
+    }
 
 
 def string_to_string():
@@ -313,12 +289,6 @@ def tokens_in_a_nested_model():
         [text(), vectorization(), layers.Embedding(10, 4)], name="inner"
     )
     return keras.Sequential([text(), inner, layers.Dense(2)], name="outer")
-
-
-def ids_and_strings():
-    inputs = text()
-    vectors = layers.Embedding(10, 4)(vectorization()(inputs))
-    return keras.Model(inputs, {"vectors": vectors, "text": inputs})
 
 
 def two_branches():
@@ -350,7 +320,6 @@ def text_and_number():
             "'outer': make the numbers in 'outer' itself, and give it a model "
             "of numbers",
         ),
-        (ids_and_strings, "an output is a string"),
         (two_branches, None),
         (text_and_number, None),
     ],
@@ -373,12 +342,12 @@ def test_model_that_no_one_tensor_cuts_has_one_signature(make_model, reason):
 
 
 def columns():
-    """A table's columns, a text among them; age and size are numbers."""
-    names = ("kind", "age", "tags", "size", "text", "city", "street")
+    """A table's columns, a text among them; age is a number."""
+    names = ("kind", "age", "text", "city", "street")
     inputs = {
         name: keras.Input(
-            (3,) if name == "tags" else () if name == "text" else (1,),
-            dtype="float32" if name in ("age", "size") else "string",
+            () if name == "text" else (1,),
+            dtype="float32" if name == "age" else "string",
             name=name,
         )
         for name in names
@@ -386,22 +355,13 @@ def columns():
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two"]
     tokens = kp.WordpieceTokenizer(vocabulary)(inputs["text"])
     vectors = layers.Embedding(6, 4, mask_zero=True)(tokens)
-    words = ["a", "b"]
+    one_hot = {"vocabulary": ["a", "b"], "output_mode": "one_hot"}
+    crossed = layers.HashedCrossing(9)((inputs["street"], inputs["city"]))
     found = [
-        layers.StringLookup(vocabulary=words, output_mode="one_hot")(
-            inputs["kind"]
-        ),
-        layers.StringLookup(vocabulary=words, output_mode="multi_hot")(
-            inputs["tags"]
-        ),
+        layers.StringLookup(**one_hot)(inputs["kind"]),
         layers.Normalization(mean=[40.0], variance=[9.0])(inputs["age"]),
         kp.Pooling1D("mean")(vectors),
-        layers.Flatten()(
-            layers.Embedding(9, 2)(
-                layers.HashedCrossing(9)((inputs["street"], inputs["city"]))
-            )
-        ),
-        inputs["size"],
+        layers.Flatten()(layers.Embedding(9, 2)(crossed)),
     ]
     return keras.Model(
         inputs, layers.Dense(2, name="y")(layers.Concatenate()(found))
@@ -415,8 +375,6 @@ def test_columns_of_strings_are_each_cut_at_their_first_numeric_tensor():
         "serving_default": {
             "kind": ((None, 3), "float32"),
             "age": ((None, 1), "float32"),
-            "tags": ((None, 3), "float32"),
-            "size": ((None, 1), "float32"),
             "text": ((None, None), "int32"),
             "city_street": ((None, 1), "int64"),
         }
@@ -424,14 +382,12 @@ def test_columns_of_strings_are_each_cut_at_their_first_numeric_tensor():
     given = {
         "kind": [["a"], ["c"]],
         "age": [[43.0], [39.0]],
-        "tags": [["b", "a", "c"], ["b", "b", "b"]],
-        "size": [[1.0], [2.0]],
         "text": ["one two two one", "two"],
         "city": [["a"], ["b"]],
         "street": [["c"], ["d"]],
     }
     given = {
-        name: np.array(x, "float32" if name in ("age", "size") else object)
+        name: np.array(x, "float32" if name == "age" else object)
         for name, x in given.items()
     }
     expected = answer(whole, **given)["y"]
@@ -542,13 +498,12 @@ def test_subclassed_model_of_several_inputs_is_called_on_a_dict():
 
 
 def test_model_that_does_not_know_its_inputs():
-    model = subclass()
-    with pytest.raises(ValueError, match="does not know its inputs") as caught:
-        resolve_signatures(model)
-    message = str(caught.value)
-    assert model.name in message
-    assert "keras.Input" in message
-    assert "(--input inputs:int32:?x?). Give each the dtype" in message
+    message = (
+        "Model 'subclass' does not know its inputs: .*keras.Input, or .*"
+        r"\(--input inputs:int32:\?x\?\)\. Give each the dtype"
+    )
+    with pytest.raises(ValueError, match=message):
+        resolve_signatures(subclass())
 
 
 @pytest.mark.parametrize(
@@ -562,68 +517,35 @@ def test_model_that_is_not_built(unbuilt):
             resolve_signatures(model, signatures)
 
 
-def fixed():
-    inputs = keras.Input((4,), dtype="int32", name="ids")
-    return keras.Model(inputs, layers.Embedding(10, 4)(inputs))
-
-
-def nesting(nest):
-    inputs = keras.Input((4,), name="x")
-    return keras.Model(inputs, nest(layers.Dense(2)(inputs)), name="nested")
-
-
 @pytest.mark.parametrize(
-    ("make_model", "shapes", "message"),
-    [
-        (subclass, {"ids": (None, 3)}, r"a keras\.InputSpec for each"),
-        (
-            subclass,
-            {"ids": keras.InputSpec(shape=(None, None))},
-            r"'ids'.*shape and dtype",
-        ),
-        (
-            subclass,
-            {"ids": keras.InputSpec(dtype="int32", ndim=2)},
-            r"'ids'.*shape and dtype",
-        ),
-        (
-            fixed,
-            {"ids": (None, 5)},
-            r"^Signature 'a': input 'ids' of the model has shape \(None, 4\), "
-            r"of which each None may stay, .* Received: shape \(None, 5\)$",
-        ),
-        (fixed, {"ids": (None, None)}, r"Received: shape \(None, None\)$"),
-        (
-            lambda: nesting(lambda x: {"a": x, "b": {"c": x}}),
-            None,
-            "Model 'nested' has nested outputs, and an exported",
-        ),
-        (
-            lambda: nesting(lambda x: [x, [x, x]]),
-            None,
-            "Model 'nested' has nested outputs, and an exported",
-        ),
-    ],
+    "nest", [lambda x: {"a": x, "b": {"c": x}}, lambda x: [x, [x, x]]]
 )
-def test_models_that_are_refused(make_model, shapes, message):
-    model = make_model()
-    signatures = None if shapes is None else {"a": (model, shapes)}
-    with pytest.raises(ValueError, match=message):
-        resolve_signatures(model, signatures)
+def test_nested_outputs_are_refused_with_a_remedy(nest):
+    inputs = keras.Input((4,), name="x")
+    model = keras.Model(inputs, nest(layers.Dense(2)(inputs)), name="nested")
+    message = "Model 'nested' has nested outputs, .*`(.*)`$"
+    with pytest.raises(ValueError, match=message) as caught:
+        resolve_signatures(model)
+    code = re.search(message, str(caught.value))[1]
+    resolve_signatures(eval(code, {"keras": keras, "model": model}))
+
+
+def numbers():
+    return keras.Sequential([keras.Input((4,), name="x"), layers.Dense(2)])
 
 
 # Parts of messages, and signatures of a model that raise them.
 REFUSED = {
-    "`signatures` must be a dict": lambda m: [{}, "serving_default"],
-    r"`signatures` must map names, .* a keras\.Model or": lambda m: [
-        {"a": x} for x in (None, (), layers.Dense(2), (None, {}), (m,))
-    ],
-    "Received: 3: ": lambda m: [{3: m}],
-    "^Signature 'a': shapes must be a dict by input name": lambda m: [
-        {"a": (m, x)} for x in (None, (None, 4))
+    "^`signatures` must map names": lambda m: [
+        *({}, "serving_default", {3: m}, {"my text": m}),
+        *({"a": x} for x in (None, (), layers.Dense(2), (None, {}), (m,))),
+        *({"a": (m, x)} for x in (None, (None, 4))),
     ],
     "^Signature 'a': model 'embedder' has no input 'tokens'. Its inputs are: "
     "ids$": lambda m: [{"a": (m, {"tokens": (1, 4)})}],
+    r"of which each None may stay, .* Received: shape \(None, 5\)$": lambda _: [
+        {"a": (numbers(), {"x": (None, 5)})}
+    ],
     "^Signature 'a': input 'ids' of the": lambda m: [
         {"a": (m, {"ids": x})}
         for x in (
@@ -636,10 +558,18 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_signatures_that_are_refused(make, message):
-    model = make.embedder()
-    for signatures in REFUSED[message](model):
+    for signatures in REFUSED[message](make.embedder()):
         with pytest.raises(ValueError, match=message):
-            resolve_signatures(model, signatures)
+            resolve_signatures(None, signatures)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"shape": (None, None)}, {"dtype": "int32", "ndim": 2}]
+)
+def test_half_an_input_of_a_subclassed_model(spec):
+    given = {"a": (subclass(), {"ids": keras.InputSpec(**spec)})}
+    with pytest.raises(ValueError, match=r"'ids'.*shape and dtype"):
+        resolve_signatures(None, given)
 
 
 @pytest.mark.parametrize(
