@@ -13,14 +13,7 @@ from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_run import run_litertlm_cases
 from keras_posenc.export.inspect import Inspection, inspect_safe, locate
-from keras_posenc.export.probes.quality import (
-    CLASSES,
-    INTEGERS,
-    VECTORS,
-    Quality,
-    add_up_to_1,
-    quality_of,
-)
+from keras_posenc.export.probes.quality import Quality, quality_of
 from keras_posenc.export.record import digests, verified_record
 from keras_posenc.export.versions import check_unchanged, stamp
 from keras_posenc.export.worker_client import limits_for, run_model
@@ -401,13 +394,10 @@ def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
         (np.max(x[np.isfinite(x)], initial=0.0) for x in sizes), default=1.0
     )
     scale = min(max(float(largest), 0.01), 1.0)
-    kind = INTEGERS
-    if all(_is_float(x) and _is_float(y) for x, y in pairs):
-        kind = CLASSES if add_up_to_1([x for x, _ in pairs]) else VECTORS
     return OutputDifference(
         place,
         max(difference(x, y, scale) for x, y in pairs),
-        None if pairs[0][0].dtype == object else quality_of(kind, pairs),
+        None if pairs[0][0].dtype == object else quality_of(pairs),
     )
 
 

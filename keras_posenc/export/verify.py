@@ -65,9 +65,9 @@ def verify_export(  # noqa: D417
     takes; padding; the lowest and the highest ids, and each id once; the
     vocabulary of a lookup layer; all values of 8-bit images; standard normal
     floats, and in a separate case extreme ones (zeros, one 1 among zeros,
-    1e-20, 30, -30, 1e4, -1e4), whose tolerance grows with the model's own
-    rounding; and integers around 2**24, 2**31 and 2**40 in inputs of integers
-    that have samples and are used as numbers.
+    1e-20, 30, -30, 1e4, -1e4), of which a hundredth is allowed; and integers
+    around 2**24, 2**31 and 2**40 in inputs of integers that have samples and
+    are used as numbers.
 
     The outputs compared with are those of the model's graph, which
     `model.predict` runs; the model's code, called directly, may give others.

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.export.probes.compare import resolve_ties, retrace_of
+from keras_posenc.export.probes.compare import resolve_ties
 from keras_posenc.export.probes.graphs import Graphs
+from keras_posenc.export.probes.likelihoods import reading
 from keras_posenc.export.probes.reference import runner_of
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from tests.generation.toy import SIZES, shaken, swapped, twins
@@ -56,7 +57,7 @@ def test_rows_that_chose_otherwise_are_compared_with_what_they_chose():
     for signature, inputs in zip(
         (*by_ids, *by_texts), asked.values(), strict=True
     ):
-        retrace = retrace_of(signature)
+        retrace = reading(signature, "retrace")
         wanted = runner_of(signature, Graphs(signature.innermost))(inputs)
         name = "ids" if "ids" in wanted else "text"
         got = dict(wanted)

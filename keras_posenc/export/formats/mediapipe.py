@@ -482,10 +482,9 @@ def verify_in_mediapipe(
         compare(probe, {"outputs": got}, reference)
         for probe, got in zip(probes, outputs, strict=True)
     ]
-    wrong = [str(each) for each in cases if not each.is_right(reference)]
+    wrong = [str(each) for each in cases if not each.is_right]
     quality = qualities(
-        reference.kinds,
-        ((name, x.outputs, y) for x, y in zip(probes, outputs, strict=True)),
+        (name, x.outputs, y) for x, y in zip(probes, outputs, strict=True)
     )
     wrong += [
         each.text(reference.limits)

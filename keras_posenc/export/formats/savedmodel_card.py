@@ -15,7 +15,7 @@ from keras_posenc.export.formats.savedmodel_serving import (
 )
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.reference import PADDING_MATTERS, Reference
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.embeddings import CONTEXTUAL, MASK, POOLED
@@ -82,7 +82,7 @@ def model_card(
         f"{keras.__version__}.",
         verified,
         "## Warm-up and batching",
-        "\n".join(_serving(signatures, report, batching, warmup)),
+        "\n".join(_serving(signatures, batching, warmup)),
         *(
             _signature(name, signature, inspection, labels, example)
             for signature, example in zip(signatures, examples, strict=True)
@@ -106,7 +106,6 @@ def note_origin(folder: Path, version: int) -> None:
 
 def _serving(
     signatures: Sequence[Signature],
-    report: VerificationReport | None,
     batching: Mapping[str, Any] | None,
     warmup: int,
 ) -> Iterator[str]:
@@ -136,11 +135,6 @@ def _serving(
             f"outputs in {', '.join(wrong)}**: the server pads each request "
             "with its first element, not with padding. Send examples of one "
             f"length, or {advice}."
-        )
-    if report is not None and PADDING_MATTERS in report.notes:
-        yield (
-            "- **Padding changes this model's outputs.** Batch only examples "
-            "of one length."
         )
     if has_lengths:
         yield (
