@@ -43,9 +43,9 @@ pixels of 3 channels, but 35 by 35 by 35 cells of 64.
 Largest difference allowed in a file that is not quantized:
 relative to the model's number where that is above 1, else to the
 largest number of that output (or 1, or 0.01). By default 1e-5, and 1e-2
-at extreme floats. Integers and strings must be equal, except choices,
-such as a `Generator`'s tokens, that the model rates equal within the
-tolerance: the report's details count these near-ties.
+at extreme floats. Integers and strings must be equal, except where the
+model's own rounding gives another one too, as of two tokens that it
+rates equal: the report counts these examples.
 """,
     "limits": """
 What a quantized file may lose, a dict of limits by name, such as

@@ -18,7 +18,6 @@ from keras_posenc.export.probes.compare import (
     is_finite,
     is_float,
     is_nan,
-    resolve_ties,
 )
 from keras_posenc.export.probes.extremes import LARGE_INTEGERS
 from keras_posenc.export.probes.generate import Probe
@@ -91,11 +90,7 @@ def compare(
         outputs = {**probe.outputs, **labels(dict(got))}
         probe = dataclasses.replace(probe, outputs=outputs)
     found = judged(got)
-    if (
-        found.is_right
-        or probe.signature in reference.retraces
-        or reference.quantization is not None
-    ):
+    if found.is_right or reference.quantization is not None:
         return found
     kept, left_out = without_rounding(
         probe,
@@ -170,15 +165,7 @@ def _judged(
 ) -> CaseReport:
     """Returns the case with what outputs of the same shapes differ by."""
     name, is_exact = probe.signature, reference.quantization is None
-    expected, ties = probe.outputs, 0
-    if is_exact:
-        expected, ties = resolve_ties(
-            expected,
-            got,
-            probe.inputs,
-            reference.retraces.get(name),
-            reference.tolerance,
-        )
+    expected = probe.outputs
     by_likelihood = name in reference.by_likelihood
     for output, wanted in expected.items():
         if wanted.dtype == object and not by_likelihood:
@@ -200,9 +187,7 @@ def _judged(
     is_nothing = all(
         is_float(x) and x.size and is_nan(x).all() for x in expected.values()
     )
-    return dataclasses.replace(
-        case, **vars(apart), is_nan=is_nothing, near_ties=ties
-    )
+    return dataclasses.replace(case, **vars(apart), is_nan=is_nothing)
 
 
 def _check_texts(name: str, got: Any, wanted: Any) -> None:

@@ -29,9 +29,6 @@ class CaseReport(Difference):
         error: What the runtime raised, or None.
         is_nan: Whether the model's outputs have no finite number.
         is_sample: Whether the caller gave the batch as a sample.
-        near_ties: Number of examples with another choice, such as a token, that
-            the model rates equal within the tolerance. What is compared then
-            are the model's outputs for this choice.
         is_extreme: Whether the inputs are extreme, such as zeros or 1e4.
         examples: Number of examples in the batch.
         likelihoods: Of a generator: likelihoods of texts.
@@ -47,7 +44,6 @@ class CaseReport(Difference):
     error: str | None = None
     is_nan: bool = False
     is_sample: bool = False
-    near_ties: int = 0
     is_extreme: bool = False
     examples: int = 1
     likelihoods: Likelihoods | None = None
@@ -66,8 +62,9 @@ class CaseReport(Difference):
         if self.milliseconds:
             found += f", {units.time(self.milliseconds / 1e3)}"
         text = f"{self.signature}, {self.inputs}: {self.error or found}"
-        if self.near_ties:
-            text += f", near-ties in {units.count(self.near_ties, 'example')}"
+        if self.undetermined:
+            count = units.count(self.undetermined, "example")
+            text += f", {count} not compared"
         return printable(text)
 
 

@@ -2,19 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_posenc.export.probes.samples import Inputs
 from keras_posenc_worker.cases import distances
-from keras_posenc_worker.codec import to_bytes
 
 Outputs = Mapping[str, np.ndarray]
-
-# `retrace(inputs, outputs, tolerance)`: see `Offers.retrace`.
-Retrace = Callable[[Inputs, Outputs, Any], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,53 +80,3 @@ def is_nan(values: Any) -> np.ndarray:
 def has_nan(outputs: Outputs) -> bool:
     """Returns whether some number is NaN."""
     return any(is_float(x) and bool(is_nan(x).any()) for x in outputs.values())
-
-
-def resolve_ties(
-    wanted: Outputs,
-    got: Outputs,
-    inputs: Inputs,
-    retrace: Retrace | None,
-    tolerance: float,
-) -> tuple[Outputs, int]:
-    """Returns the outputs to compare others with, and the number of near-ties.
-
-    They are the wanted outputs, except for examples with another choice that
-    the model rates equal: there they are the model's outputs for that choice.
-    """
-    choices = [name for name, value in wanted.items() if not is_float(value)]
-    if retrace is None or any(
-        got[name].shape != value.shape for name, value in wanted.items()
-    ):
-        return wanted, 0
-
-    def differing(outputs: Outputs) -> np.ndarray:
-        """Returns in which examples some choice is not the given one."""
-        found = [_bytes(outputs[n]) != _bytes(got[n]) for n in choices]
-        rows = [each.any(axis=(*range(1, each.ndim),)) for each in found]
-        return np.any(rows, axis=0)
-
-    other = differing(wanted)
-    if not np.any(other):
-        return wanted, 0
-    try:
-        found = retrace(inputs, got, np.float32(tolerance))
-    except Exception:  # of the model's code, which may not take such outputs
-        return wanted, 0
-    # Ties are the other choices that the model now makes as well.
-    ties = other & ~differing(found)
-    resolved = {
-        name: np.where(
-            ties.reshape(-1, *[1] * (value.ndim - 1)), found[name], value
-        )
-        for name, value in wanted.items()
-    }
-    return resolved, int(np.sum(ties))
-
-
-def _bytes(values: np.ndarray) -> Any:
-    return (
-        np.frompyfunc(to_bytes, 1, 1)(values)
-        if values.dtype == object
-        else values
-    )

@@ -218,31 +218,27 @@ def _wrong_rows(
     return wrong
 
 
-def reading(signature: Signature, name: str) -> Callable[..., Any] | None:
-    """Returns `Offers.retrace` or `Offers.rescore`, of arrays; None without.
-
-    Its arguments are a signature's inputs and outputs, and what follows.
-    """
+def rescore_of(signature: Signature) -> Rescore | None:
+    """Returns `Offers.rescore`, from arrays to arrays, or None."""
     oracle = signature.oracle
     if oracle is not None:
-        inner = reading(oracle.base, name)
+        inner = rescore_of(oracle.base)
         return inner and (
-            lambda inputs, *more: inner(oracle.to_base(dict(inputs)), *more)
+            lambda inputs, outputs: inner(oracle.to_base(dict(inputs)), outputs)
         )
-    method = getattr(Offers.of(signature.model), name)
+    method = Offers.of(signature.model).rescore
     if method is None:
         return None
     call, own = traced_once(method), signature.own_names
-    new = {value: key for key, value in own.items()}
 
-    def read(
-        inputs: Mapping[str, Any], outputs: Mapping[str, Any], *more: Any
+    def rescore(
+        inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        named = {own.get(key, key): x for key, x in outputs.items()}
-        found = call(dict(inputs), named, *more)
-        return {new.get(key, key): x for key, x in found.items()}
+        named = {own.get(name, name): x for name, x in outputs.items()}
+        found: dict[str, Any] = call(dict(inputs), named)
+        return found
 
-    return read
+    return rescore
 
 
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:

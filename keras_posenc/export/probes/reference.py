@@ -13,7 +13,6 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes import fitting, rounding
 from keras_posenc.export.probes.compare import (
     Outputs,
-    Retrace,
     is_finite,
     is_float,
     scales_of,
@@ -28,7 +27,7 @@ from keras_posenc.export.probes.generate import (
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.likelihoods import (
     Rescore,
-    reading,
+    rescore_of,
     traced_once,
 )
 from keras_posenc.export.probes.repeats import (
@@ -61,7 +60,6 @@ class Reference:
 
     Attributes:
         limits: The limits of a quantized file, by name: see `limits_of`.
-        retraces: How models of choices are run again, by signature.
         rescores: How likely models find a quantized file's choices.
         in_engine: Whether likelihoods are measured later: see `Format`.
         by_likelihood: Signatures whose likelihoods are compared.
@@ -78,7 +76,6 @@ class Reference:
     tolerance: float = TOLERANCE
     quantization: str | None = None
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
     rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
     in_engine: bool = False
     by_likelihood: Sequence[str] = ()
@@ -172,12 +169,10 @@ def compute_reference(
     limits = limits_of(quantization, probes.limits, tolerance)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
 
-    def by_name(offered: str) -> dict[str, Any]:
-        found = {each.name: reading(each, offered) for each in signatures}
-        return {name: x for name, x in found.items() if x is not None}
-
-    retraces = by_name("retrace")
-    rescores = {} if quantization is None else by_name("rescore")
+    rescores = {}
+    for each in signatures if quantization is not None else ():
+        if (rescore := rescore_of(each)) is not None:
+            rescores[each.name] = rescore
     traced = {id(x): (functions or {}).get(x.name) for x in signatures}
     models: dict[int, Graphs] = {}
     for each in signatures:
@@ -213,7 +208,6 @@ def compute_reference(
         tolerance=tolerance,
         quantization=quantization,
         limits=limits,
-        retraces=retraces,
         rescores=rescores,
         in_engine=probes.in_engine,
         by_likelihood=[] if quantization is None else by_likelihood,
@@ -303,7 +297,7 @@ def _is_rounding(signature: Signature) -> bool:
     """Returns whether eager code may well differ, or would take seconds."""
     dtypes = {each.compute_dtype for each in layers_within(signature.model)}
     return (
-        Offers.of(signature.model).retrace is not None  # a choice may be a tie
+        Offers.of(signature.model).rescore is not None  # a choice may be a tie
         or bool(dtypes & {"float16", "bfloat16"})
         or has_many_weights(signature)
     )

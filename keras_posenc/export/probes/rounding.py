@@ -65,7 +65,7 @@ def without_rounding(
 
     Rounding may move a number by at most a hundredth of the output's size, and
     an integer or a text to what a moved model gives. Where it moves the model's
-    own numbers further, float32 does not determine them: the outputs of such an
+    own numbers further, float32 does not determine them: those of such an
     example are the model's, and the number of these examples is returned too.
     """
     kept, left_out = dict(got), np.zeros(probe.examples, bool)
@@ -94,7 +94,7 @@ def without_rounding(
             most = np.max(size, axes, initial=0)
             left_out |= wrong & (np.max(apart, axes, initial=0) > MOST * most)
     for name, wanted in probe.outputs.items():
-        if left_out.any() and len(wanted) == len(left_out):
-            kept[name] = kept[name].copy()
+        if is_float(wanted) and wanted.shape[:1] == left_out.shape:
+            kept[name] = np.array(kept[name])
             kept[name][left_out] = wanted[left_out]
     return kept, int(left_out.sum())
