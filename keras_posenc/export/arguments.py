@@ -42,10 +42,10 @@ pixels of 3 channels, but 35 by 35 by 35 cells of 64.
     "tolerance": """
 Largest difference allowed in a file that is not quantized:
 relative to the model's number where that is above 1, else to the
-largest number of that output (or 1, or 0.01). Integers and strings must
-be equal, except choices, such as a `Generator`'s tokens, that the model
-rates equal within the tolerance: the report's details count these
-near-ties. By default 1e-5.
+largest number of that output (or 1, or 0.01). By default 1e-5, and 1e-2
+at extreme floats. Integers and strings must be equal, except where the
+model's own rounding gives another one too, as of two tokens that it
+rates equal: the report counts these examples.
 """,
     "limits": """
 What a quantized file may lose, a dict of limits by name, such as
@@ -59,10 +59,9 @@ reported as not verified:
   size count as if they varied by that. By default 40 for float16, 20
   for int8-weights, 10 for int8, 6 for int8-static and 4 for int4.
 - `"agreement"`: least share of examples with the model's class, for
-  outputs that add up to 1 or are made by a softmax or sigmoid; of
-  integers, the share that is equal beyond those of a file that always
-  gives the commonest one; 0.6 by default. It is not measured if the
-  model gives one class for all examples.
+  outputs that add up to 1; of integers, the share that is equal beyond
+  those of a file that always gives the commonest one; 0.6 by default.
+  It is not measured if the model gives one class for all examples.
 - `"cosine"`: least cosine of a vector of any other output with the
   model's, 0.7 by default. Of vectors that the model rounds to bits,
   `"agreement"` is of the bits.

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,15 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
+from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.notes import AGAINST_NAN, notes
-from keras_posenc.export.probes.compare import difference, resolve_ties
+from keras_posenc.export.probes.compare import (
+    difference,
+    is_finite,
+    is_float,
+    is_nan,
+)
+from keras_posenc.export.probes.extremes import LARGE_INTEGERS
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.likelihoods import (
     TOKEN_SCORE,
@@ -21,16 +29,16 @@ from keras_posenc.export.probes.likelihoods import (
 )
 from keras_posenc.export.probes.quality import qualities
 from keras_posenc.export.probes.reference import Reference
+from keras_posenc.export.probes.rounding import MOST, without_rounding
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.report import CaseReport, VerificationReport
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import MIB, Limits, limits_for
 from keras_posenc.progress import printable_errors
-from keras_posenc_worker.cases import distances, make_case, unlike
+from keras_posenc_worker.cases import make_case, unlike
 from keras_posenc_worker.codec import to_bytes
 
-_MOST_ROUNDING = 1e-2  # of an output's size, that a model may make of rounding
 _NUMBERED = (
     ". Keras numbers unnamed layers in the order in which they are made: name "
     "the inputs and the output layers, as in keras.Input((4,), name='x') and "
@@ -62,6 +70,7 @@ def compare(
         is_sample=probe.is_sample,
         is_extreme=bool(probe.extremes),
         examples=probe.examples,
+        allowed=_allowed(probe, reference),
     )
 
     def judged(got: Mapping[str, Any]) -> CaseReport:
@@ -74,49 +83,45 @@ def compare(
         got = _outputs(probe, response)
     except _Unlike as error:
         return _failed(case, error)
-    probe = _with_labels(probe, got, reference)
+    labels = reference.signature_of(probe).labels
+    if labels is not None:
+        # Those of the file's own scores, which are compared: rounding may
+        # change which of two equal ones is the highest.
+        outputs = {**probe.outputs, **labels(dict(got))}
+        probe = dataclasses.replace(probe, outputs=outputs)
     found = judged(got)
-    is_exact = reference.quantization is None
-    if (
-        found.is_right(reference)
-        or probe.signature in reference.retraces
-        or not (is_exact or probe.extremes)
-    ):
+    if found.is_right or reference.quantization is not None:
         return found
-    kept, left_out = _without_rounding(got, probe, reference)
-    rounded = judged(kept)
-    if not rounded.is_right(reference):
+    kept, left_out = without_rounding(
+        probe,
+        got,
+        reference.moved(probe),
+        reference.scales[probe.signature],
+        case.allowed,
+    )
+    rounded = dataclasses.replace(judged(kept), undetermined=left_out)
+    if not rounded.is_right:
         return found
-    if left_out:
-        rounded = dataclasses.replace(rounded, undetermined=left_out)
-    elif not probe.extremes:
+    if not (left_out or probe.extremes):
         reference.notes.append(
             f"rounding alone, with {probe}: {found.where} differs by "
             f"{found.largest_difference:.3g}, and the model's own outputs "
-            "move as far if its inputs and weights move by 4e-06 of them"
+            "move as far if its inputs and weights move by 1e-06 of them"
         )
     return rounded
 
 
-def _with_labels(
-    probe: Probe, got: Mapping[str, Any], reference: Reference
-) -> Probe:
-    """Returns a probe whose labels are those of a file's own scores.
+def _allowed(probe: Probe, reference: Reference) -> float:
+    """Returns the largest difference allowed.
 
-    The scores are compared, and rounding may change which of two equal ones is
-    the highest.
+    A quantized file must only be finite: what it loses is measured over all
+    cases. At extreme floats a hundredth of an output's size may be rounding.
     """
-    (labels,) = (
-        each.labels
-        for each in reference.signatures
-        if each.name == probe.signature
-    )
-    if labels is None or any(
-        got[name].shape != value.shape for name, value in probe.outputs.items()
-    ):
-        return probe
-    outputs = {**probe.outputs, **labels(dict(got))}
-    return dataclasses.replace(probe, outputs=outputs)
+    if reference.quantization is not None:
+        return sys.float_info.max
+    if probe.extremes and LARGE_INTEGERS not in probe.extremes:
+        return max(MOST, reference.tolerance)
+    return reference.tolerance
 
 
 def _failed(case: CaseReport, error: _Unlike) -> CaseReport:
@@ -129,7 +134,11 @@ def _failed(case: CaseReport, error: _Unlike) -> CaseReport:
 
 
 def _outputs(probe: Probe, response: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a file's outputs, of the model's names, shapes and kinds."""
+    """Returns a file's outputs, of the model's names, shapes and kinds.
+
+    Where the model gives NaN, or of extreme numbers no number, a generated
+    input is no reason to refuse a file: there they are the model's.
+    """
     if "error" in response:  # runtimes use several lines
         raise _Unlike(" ".join(response["error"].split()))
     got, expected = response["outputs"], probe.outputs
@@ -145,12 +154,8 @@ def _outputs(probe: Probe, response: Mapping[str, Any]) -> dict[str, Any]:
         if error := unlike(got[name], wanted.shape, wanted.dtype):
             raise _Unlike(f"{name} {error}")
         found[name] = got[name]
-        if not probe.is_sample and _is_float(wanted):
-            # Where the model gives NaN, or of extreme numbers no number, a
-            # generated input is no reason to refuse a file.
-            is_kept = ~np.isnan(wanted.astype("float64"))
-            if probe.extremes:
-                is_kept = _is_finite(wanted)
+        if not probe.is_sample and is_float(wanted):
+            is_kept = is_finite(wanted) if probe.extremes else ~is_nan(wanted)
             found[name] = np.where(is_kept, got[name], wanted)
     return found
 
@@ -160,20 +165,12 @@ def _judged(
 ) -> CaseReport:
     """Returns the case with what outputs of the same shapes differ by."""
     name, is_exact = probe.signature, reference.quantization is None
-    expected, ties = probe.outputs, 0
-    if is_exact:
-        expected, ties = resolve_ties(
-            expected,
-            got,
-            probe.inputs,
-            reference.retraces.get(name),
-            reference.tolerance,
-        )
+    expected = probe.outputs
     by_likelihood = name in reference.by_likelihood
     for output, wanted in expected.items():
         if wanted.dtype == object and not by_likelihood:
             _check_texts(output, got[output], wanted)
-        elif _is_float(wanted):
+        elif is_float(wanted):
             _check_finite(probe, output, got[output], wanted, by_likelihood)
     likelihoods = _likelihoods(probe, got, reference)
     case = dataclasses.replace(case, likelihoods=likelihoods)
@@ -182,14 +179,15 @@ def _judged(
     compared = {
         output: value
         for output, value in expected.items()
-        if is_exact or _is_float(value)  # others: see `quality`
+        if is_exact or is_float(value)  # others: see `quality`
     }
     apart = difference(
         compared, got, reference.scales[name], examples=probe.extremes
     )
-    return dataclasses.replace(
-        case, **vars(apart), is_nan=_is_nan(expected), near_ties=ties
+    is_nothing = all(
+        is_float(x) and x.size and is_nan(x).all() for x in expected.values()
     )
+    return dataclasses.replace(case, **vars(apart), is_nan=is_nothing)
 
 
 def _check_texts(name: str, got: Any, wanted: Any) -> None:
@@ -216,7 +214,7 @@ def _check_finite(
 
     Elsewhere the difference from a finite number is infinite.
     """
-    wrong = np.argwhere(np.isnan(wanted) & ~np.isnan(got))
+    wrong = np.argwhere(is_nan(wanted) & ~is_nan(got))
     if len(wrong):
         index = tuple(map(int, wrong[0]))
         where = f"{name}{[*index]}"
@@ -225,64 +223,8 @@ def _check_finite(
             f"{describe_example(probe.inputs, wanted, index)}. {AGAINST_NAN}",
             where,
         )
-    if by_likelihood and np.any(_is_finite(wanted) & ~_is_finite(got)):
+    if by_likelihood and np.any(is_finite(wanted) & ~is_finite(got)):
         raise _Unlike(f"{name} is not finite", name)
-
-
-def _is_float(values: Any) -> bool:
-    return "float" in values.dtype.name  # bfloat16 too
-
-
-def _is_finite(values: Any) -> np.ndarray:
-    return np.isfinite(values.astype("float64"))
-
-
-def _is_nan(outputs: Mapping[str, Any]) -> bool:
-    """Returns whether all numbers are NaN."""
-    return all(
-        _is_float(value)
-        and value.size > 0
-        and bool(np.isnan(value.astype("float64")).all())
-        for value in outputs.values()
-    )
-
-
-def _without_rounding(
-    got: Mapping[str, np.ndarray], probe: Probe, reference: Reference
-) -> tuple[dict[str, np.ndarray], int]:
-    """Returns outputs with the model's where only its rounding differs.
-
-    Rounding may move a number by at most a hundredth of the output's size,
-    unless the inputs are extreme. Where it moves the model's own numbers
-    further, float32 does not determine them: the outputs of such an example are
-    the model's, and the number of these examples is returned too.
-    """
-    kept = dict(got)
-    left_out = np.zeros(probe.examples, bool)
-    for name, allowed in reference.rounding_of(probe).items():
-        value, wanted = got[name], probe.outputs[name]
-        near: Any = np.isinf(allowed)
-        if wanted.dtype != object:
-            scale = reference.scales[probe.signature][name]
-            apart = distances(wanted, value, scale)
-            size = np.maximum(scale, np.abs(wanted.astype("float64")))
-            most = math.inf if probe.extremes else _MOST_ROUNDING
-            with np.errstate(invalid="ignore"):  # infinities, left out below
-                near = apart * size <= np.minimum(allowed, most * size)
-            near &= (apart > reference.tolerance) & _is_finite(wanted)
-            is_batch = size.ndim and size.size and len(size) == len(left_out)
-            if is_batch and not probe.extremes:
-                axes = (*range(1, size.ndim),)
-                wrong = np.any(~near & (apart > reference.tolerance), axis=axes)
-                left_out |= wrong & (
-                    allowed.max(axis=axes) > most * size.max(axis=axes)
-                )
-        kept[name] = np.where(near, wanted, value)
-    for name, wanted in probe.outputs.items() if left_out.any() else ():
-        if len(wanted) == len(left_out):
-            kept[name] = kept[name].copy()
-            kept[name][left_out] = wanted[left_out]
-    return kept, int(left_out.sum())
 
 
 def _likelihoods(
@@ -300,9 +242,10 @@ def _likelihoods(
         probe.is_sample and "target" in probe.inputs and TOKEN_SCORE in got
     ):
         return None
-    is_token = reference.target_tokens(probe)
-    if is_token is None:
-        is_token = probe.outputs[TOKEN_SCORE] != 0
+    is_token = probe.outputs[TOKEN_SCORE] != 0
+    offered = Offers.of(reference.signature_of(probe).model).target_tokens
+    if offered is not None:
+        is_token = np.asarray(offered(probe.inputs))
     return of_targets(probe.outputs, got, probe.is_drawn, is_token)
 
 
@@ -318,32 +261,30 @@ def check(
     different_weights: Sequence[str] = (),
 ) -> VerificationReport:
     """Compares all outputs of an exported model with the reference."""
+    pairs = [*zip(reference.probes, response["cases"], strict=True)]
     cases = []
-    for probe, found in zip(reference.probes, response["cases"], strict=True):
+    for probe, found in pairs:
         if probe.is_nan:
             continue
         cases.append(compare(probe, found, reference))
-        if "python" in found and cases[-1].is_right(reference):
+        if "python" in found and cases[-1].is_right:
             other = {**found, "outputs": found["python"]}
             python = compare(probe, other, reference)
-            if not python.is_right(reference):
+            if not python.is_right:
                 raise ExportVerificationError(
                     f"'{inspection.path}' differs between servers and Python: "
                     f"signature '{probe.signature}': tf.saved_model.load gives "
                     f"other values: {python.error or python.where}"
                 )
     check_determined(cases, reference)
-    held = {id(probe) for probe in reference.held}
-    quality = qualities(
-        reference.kinds,
-        (
+    quality = {}
+    if reference.quantization is not None:
+        held = {id(probe) for probe in reference.held}
+        quality = qualities(
             (probe.signature, probe.outputs, found["outputs"])
-            for probe, found in zip(
-                reference.probes, response["cases"], strict=True
-            )
+            for probe, found in pairs
             if "error" not in found and id(probe) in held
-        ),
-    )
+        )
     names = {signature.name for signature in reference.signatures}
     return VerificationReport(
         path=inspection.path,
@@ -355,12 +296,6 @@ def check(
             {*inspection.signatures}.difference(names)
             | unknown_labels(reference, inspection)
             | unmeasured(reference, cases)
-            | {
-                f"{name} of {signature} (no number to measure)"
-                for signature, kinds in reference.kinds.items()
-                for name in kinds
-                if f"{signature}/{name}" not in quality
-            }
         ),
         tolerance=reference.tolerance,
         cases=cases,
@@ -373,7 +308,7 @@ def check(
         eager_differences=reference.eager_differences,
         notes=[
             *notes(reference, inspection),
-            *_other_nan(reference, response),
+            *_other_nan(pairs),
             *response.get("notes", ()),
         ],
         checks=[*response.get("checks", ())],
@@ -389,8 +324,8 @@ def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
     examples = sum(case.examples for case in usual)
     text = (
         f"in {left_out} of {examples} examples the model's own outputs move by "
-        f"more than {_MOST_ROUNDING:.0%} of their size if its inputs and "
-        "weights move by 4e-06 of them"
+        f"more than {MOST:.0%} of their size if its inputs and weights move by "
+        "4e-06 of them"
     )
     if left_out == examples:
         raise ExportVerificationError(
@@ -408,11 +343,8 @@ def kept_cases(
 
     Samples may be private: they are kept only where nothing was generated.
     """
-    generated = {
-        probe.signature
-        for probe in reference.probes
-        if not (probe.is_sample or probe.is_nan)
-    }
+    probes = [x for x in reference.probes if not x.is_nan]
+    generated = {x.signature for x in probes if not x.is_sample}
     return [
         make_case(
             probe.signature,
@@ -431,17 +363,16 @@ def kept_cases(
 
 
 def _other_nan(
-    reference: Reference, response: Mapping[str, Any]
+    pairs: Sequence[tuple[Probe, Mapping[str, Any]]],
 ) -> Iterator[str]:
     """Yields the outputs in which inputs of NaN give NaN in other places."""
     names: dict[str, None] = {}
-    for probe, found in zip(reference.probes, response["cases"], strict=True):
+    for probe, found in pairs:
         for name, wanted in probe.outputs.items() if probe.is_nan else ():
             got = found.get("outputs", {}).get(name)
-            if unlike(got, wanted.shape, wanted.dtype) or not _is_float(wanted):
+            if unlike(got, wanted.shape, wanted.dtype) or not is_float(wanted):
                 continue
-            own, other = (np.isnan(x.astype("float64")) for x in (wanted, got))
-            if np.any(own != other):
+            if np.any(is_nan(got) != is_nan(wanted)):
                 names[f"{probe.signature}/{name}"] = None
     if names:
         yield (
@@ -457,11 +388,11 @@ def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:
     known = {
         case.signature
         for case in cases
-        if case.likelihoods is not None and case.likelihoods != Likelihoods()
+        if case.likelihoods is not None and case.likelihoods.measured
     }
     return {
         f"{name} (no token to measure)"
-        for name in reference.by_likelihood - known
+        for name in {*reference.by_likelihood} - known
     }
 
 
@@ -501,10 +432,10 @@ def check_signatures(
 
 def limits_of(reference: Reference, inspection: Inspection) -> Limits:
     """Returns the limits of a worker that runs a file on the test inputs."""
-    sizes = [
+    size = sum(
         value.nbytes
         for probe in reference.probes
         for value in (*probe.inputs.values(), *probe.outputs.values())
-    ]
-    limits = limits_for(inspection.size_bytes, sum(sizes), reference.seconds)
-    return dataclasses.replace(limits, file=64 * MIB + 4 * sum(sizes))
+    )
+    limits = limits_for(inspection.size_bytes, size, reference.seconds)
+    return dataclasses.replace(limits, file=64 * MIB + 4 * size)

@@ -43,13 +43,9 @@ class FrozenModel:
 
     Within the context, in the thread that entered it, a Keras variable has the
     value that it had on entry, whichever layer holds it: its copy, a
-    `tf.Variable`, is read and assigned instead, also in graphs traced there.
-    All `tf.function`s are traced again, and these traces are dropped when the
-    context ends. No attribute of a layer is changed: functions and policies
-    that layers compute by are of that thread, too.
-
-    Weights are read one after the other. If another thread trains the model
-    meanwhile, some may be from before an update and some from after it.
+    `tf.Variable`, is read and assigned instead, also in graphs traced there,
+    which are dropped when the context ends. No attribute of a layer is changed:
+    functions and policies that layers compute by are of that thread, too.
 
     Args:
         values: Models, or dicts of models, or of pairs of a model and its
@@ -64,23 +60,13 @@ class FrozenModel:
             (Offers.of(model).offered_signatures or dict)()
             added = Offers.of(model).added_signatures or dict
             self._models.extend(added().values())
-        self.layers: list[Any] = list(
-            {
-                id(layer): layer
-                for model in self._models
-                for layer in layers_within(model)
-            }.values()
-        )
+        self.layers = _once(x for m in self._models for x in layers_within(m))
         operations = [*self.layers]
         for layer in self.layers:
             if isinstance(found := getattr(layer, "operations", None), list):
                 operations += found  # of a graph: functions too
-        self._operations = list(
-            {
-                id(each): each
-                for each in operations
-                if isinstance(each, keras.Operation)
-            }.values()
+        self._operations = _once(
+            each for each in operations if isinstance(each, keras.Operation)
         )
         # Keeping the originals too keeps their ids from being reused.
         self._own: dict[int, tuple[Any, Any]] = {}
@@ -301,6 +287,10 @@ def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Any:
     if frozen is None:
         return contextlib.nullcontext()
     return frozen.computing_by(functions)
+
+
+def _once(values: Iterable[Any]) -> list[Any]:
+    return [*{id(each): each for each in values}.values()]
 
 
 def _models(values: Any) -> Iterator[Any]:

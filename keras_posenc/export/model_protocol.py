@@ -18,11 +18,6 @@ class Offers:
             of models by name, one of them `serving_default`.
         added_signatures: Returns further signatures of a server's export, as a
             dict of models by name, each time the same models.
-        retrace: Computes the outputs again if they are choices that depend on
-            each other, such as tokens. It takes dicts of tensors by the names
-            of inputs and outputs, and a tolerance, and returns a dict of
-            outputs: each choice that leads by no more than the tolerance
-            becomes that of the given outputs.
         rescore: How likely the model finds other sequences than its own. It
             takes dicts of tensors by the names of inputs and outputs, and
             returns a dict of `is_token`, bool `(batch, tokens)`;
@@ -62,7 +57,6 @@ class Offers:
 
     offered_signatures: Callable[[], Mapping[str, keras.Model]] | None = None
     added_signatures: Callable[[], Mapping[str, keras.Model]] | None = None
-    retrace: Callable[..., dict[str, Any]] | None = None
     rescore: Callable[..., dict[str, Any]] | None = None
     drawn_pairs: Callable[..., Iterable[tuple[dict[str, Any], bool]]] | None = (
         None

@@ -1,5 +1,6 @@
 """Sentences of a report on the model, its test inputs and its file."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,10 +44,7 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
                 f"name {own}, and names in ONNX are unique"
             )
         yield from _fixed_shapes(signature, inspection)
-        if signature.grid_axes or has_many_weights(signature):
-            yield from _sizes(signature, reference)
-        else:
-            yield from _positions(signature, reference)
+        yield from _sizes(signature, reference)
     untried = {each.name: untried_ids(each) for each in reference.signatures}
     if names := [name for name, count in untried.items() if count]:
         yield (
@@ -54,33 +52,41 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
             f"which would take long, in {', '.join(names)}"
         )
     yield from reference.notes
-    for probe in reference.usual:
-        if has_nan(probe.outputs):
-            yield _of_nan(probe)
-            break
-    drawn = {
-        name: None
-        for signature in reference.signatures
-        for name in called_for_training(signature.model)
-    }
-    if drawn:
+    of_nan = (x for x in reference.usual if has_nan(x.outputs))
+    for probe in itertools.islice(of_nan, 1):
+        yield _of_nan(probe)
+    models = [signature.model for signature in reference.signatures]
+    if drawn := dict.fromkeys(
+        x for y in models for x in called_for_training(y)
+    ):
         yield (
             "called with training=True in the model, which neither "
             f"model.predict nor the file does: {', '.join(drawn)}"
         )
 
 
-def _positions(signature: Signature, reference: Reference) -> Iterator[str]:
-    """Yields the tables of positions of which not every row was run."""
-    if all(None not in spec.shape[1:] for spec in signature.specs.values()):
-        return
-    longest = max(
-        size
-        for probe in reference.probes
-        if probe.signature == signature.name
-        for value in probe.inputs.values()
-        for size in (0, *value.shape[1:])
+def _sizes(signature: Signature, reference: Reference) -> Iterator[str]:
+    """Yields the sizes of test inputs, where they are small or few."""
+    name, spec = max(
+        signature.specs.items(), key=lambda item: item[1].shape.count(None)
     )
+    free = [axis for axis, size in enumerate(spec.shape) if axis and not size]
+    shapes = [
+        [probe.inputs[name].shape[axis] for axis in free]
+        for probe in reference.usual
+        if probe.signature == signature.name and not probe.is_sample
+    ]
+    if not free or not shapes:
+        return
+    if signature.grid_axes or has_many_weights(signature):
+        sizes = dict.fromkeys(" x ".join(map(str, shape)) for shape in shapes)
+        yield (
+            f"{signature.name} was run on inputs of the sizes "
+            f"{', '.join(sizes)}. For larger ones give `max_length` "
+            "(--max-length)"
+        )
+        return
+    longest = max(size for shape in shapes for size in shape)
     for layer in layers_within(signature.model):
         is_table = type(layer).__name__ == "PositionEmbedding"
         size = getattr(layer, "sequence_length", 0) if is_table else 0
@@ -132,25 +138,6 @@ def _fixed_shapes(
                 f"the model {wanted}: if that is intended, give the export's "
                 "`signatures` (--signature)"
             )
-
-
-def _sizes(signature: Signature, reference: Reference) -> Iterator[str]:
-    """Yields the sizes of test inputs, where they are small or few."""
-    name, spec = max(
-        signature.specs.items(), key=lambda item: item[1].shape.count(None)
-    )
-    free = [axis for axis, size in enumerate(spec.shape) if axis and not size]
-    sizes = [
-        " x ".join(str(probe.inputs[name].shape[axis]) for axis in free)
-        for probe in reference.usual
-        if probe.signature == signature.name and not probe.is_sample
-    ]
-    if free and sizes:
-        yield (
-            f"{signature.name} was run on inputs of the sizes "
-            f"{', '.join(dict.fromkeys(sizes))}. For larger ones give "
-            "`max_length` (--max-length)"
-        )
 
 
 def _of_nan(probe: Probe) -> str:

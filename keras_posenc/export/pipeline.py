@@ -68,11 +68,10 @@ class Format:
         quantization: The file's mode of quantization, or None.
         fitted: Further samples, by the name of their signature.
         unverified: Contents of the file that cannot be compared, as text.
-        left_out: What an export leaves out or changes, as text, such as default
-            signatures for which no test inputs are known.
+        left_out: What an export leaves out or changes, as text.
         weights: Path and SHA-256 of each weight of the signatures' models, for
-            the record; known once the outputs were compared.
-        kept: The cases, for the record; known then too.
+            the record; known once the outputs were compared, as `kept`.
+        kept: The cases, for the record.
         writing: Progress text while the file is written.
         is_conversion: Whether a converter writes the file. That takes long, so
             the model is run before. TensorFlow writes a SavedModel first, and
@@ -220,12 +219,11 @@ def verify(
         check_unchanged(path, before)  # or another one would be run
         report = _report(format, reference, found, step)
     report = with_changed_weights(report, path, format.weights)
-    record = None
-    if report.passed:
-        record = make_record(report, path, format.weights, format.kept)
-    check_unchanged(path, before)
-    if record is None:
+    if not report.passed:
+        check_unchanged(path, before)
         return report
+    record = make_record(report, path, format.weights, format.kept)
+    check_unchanged(path, before)
     return report.with_notes(*replace_record(record, path))
 
 
@@ -257,36 +255,26 @@ def _probes(format: Format) -> Probes:
 
 def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
-    return compute_reference(
-        probes,
-        format.quantization,
-        format.traced,
-    )
+    return compute_reference(probes, format.quantization, format.traced)
 
 
 def _report(
-    format: Format,
-    reference: Reference,
-    found: Inspection,
-    step: Step,
+    format: Format, reference: Reference, found: Inspection, step: Step
 ) -> VerificationReport:
     """Runs the file, and compares its outputs and weights with the model's."""
     step("Verifying it in a fresh process")
     found = format.as_served(reference, found)
     response = format.run(reference, found)
-    format.weights = format.frozen.weights(
-        [each.model for each in format.signatures]
-    )
-    report = check(
-        reference, found, response, format.different_weights(response)
-    )
+    models = [each.model for each in format.signatures]
+    format.weights = format.frozen.weights(models)
+    different = format.different_weights(response)
+    report = check(reference, found, response, different)
     if report.passed:
         format.kept = kept_cases(reference, response)
         report = format.run_further(report, reference, step)
-    checks = [*report.checks, *[_IN_FLOAT32] * format.in_float32]
     return dataclasses.replace(
         report,
-        checks=checks,
+        checks=[*report.checks, *[_IN_FLOAT32] * format.in_float32],
         given_limits=[*(format.limits or ())],
         unverified=[*report.unverified, *format.unverified],
     )

@@ -13,14 +13,8 @@ from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_run import run_litertlm_cases
 from keras_posenc.export.inspect import Inspection, inspect_safe, locate
-from keras_posenc.export.probes.quality import (
-    CLASSES,
-    INTEGERS,
-    VECTORS,
-    Quality,
-    add_up_to_1,
-    quality_of,
-)
+from keras_posenc.export.probes.compare import is_float
+from keras_posenc.export.probes.quality import Quality, quality_of
 from keras_posenc.export.record import digests, verified_record
 from keras_posenc.export.versions import check_unchanged, stamp
 from keras_posenc.export.worker_client import limits_for, run_model
@@ -393,14 +387,14 @@ def _fitting(
 
 
 def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
-    kind, scale, wanted = INTEGERS, 1.0, [x for x, _ in pairs]
-    if all("float" in x.dtype.name for pair in pairs for x in pair):
-        kind = CLASSES if add_up_to_1(wanted) else VECTORS
-        sizes = [np.abs(np.float64(x[np.isfinite(x)])) for x in wanted]
-        largest = max(float(np.max(x, initial=0.0)) for x in sizes)
-        scale = min(max(largest, 0.01), 1.0)
+    floats = [x for x, _ in pairs if is_float(x)]
+    sizes = [np.abs(np.float64(x)) for x in floats]
+    largest = max(
+        (np.max(x[np.isfinite(x)], initial=0.0) for x in sizes), default=1.0
+    )
+    scale = min(max(float(largest), 0.01), 1.0)
     return OutputDifference(
         place,
         max(difference(x, y, scale) for x, y in pairs),
-        None if wanted[0].dtype == object else quality_of(kind, pairs),
+        None if pairs[0][0].dtype == object else quality_of(pairs),
     )

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +15,6 @@ from keras_posenc.export.probes.compare import Difference
 from keras_posenc.export.probes.extremes import LARGE_INTEGERS
 from keras_posenc.export.probes.likelihoods import Likelihoods
 from keras_posenc.export.probes.quality import Quality
-from keras_posenc.export.probes.reference import Reference
 from keras_posenc.progress import printable
 
 
@@ -29,16 +29,13 @@ class CaseReport(Difference):
         error: What the runtime raised, or None.
         is_nan: Whether the model's outputs have no finite number.
         is_sample: Whether the caller gave the batch as a sample.
-        near_ties: Number of examples with another choice, such as a token, that
-            the model rates equal within the tolerance. The choice is then
-            compared with the model's outputs for this choice.
-        is_extreme: Whether the inputs are extreme: zeros, very large or very
-            small numbers.
+        is_extreme: Whether the inputs are extreme, such as zeros or 1e4.
         examples: Number of examples in the batch.
-        likelihoods: Of a generator: likelihoods of texts under the model and
-            under the file.
+        likelihoods: Of a generator: likelihoods of texts.
         undetermined: Number of examples that were not compared, as rounding
             decides the model's own outputs.
+        allowed: The largest difference allowed; of a quantized file any that is
+            finite.
     """
 
     signature: str
@@ -47,21 +44,16 @@ class CaseReport(Difference):
     error: str | None = None
     is_nan: bool = False
     is_sample: bool = False
-    near_ties: int = 0
     is_extreme: bool = False
     examples: int = 1
     likelihoods: Likelihoods | None = None
     undetermined: int = 0
+    allowed: float = sys.float_info.max
 
-    def is_right(self, of: "Reference | VerificationReport") -> bool:
-        """Whether the difference is within the tolerance.
-
-        Outputs of a quantized file must only be finite: what they lose is
-        measured over all cases.
-        """
-        if of.quantization is not None:
-            return math.isfinite(self.largest_difference)
-        return self.largest_difference <= of.tolerance
+    @property
+    def is_right(self) -> bool:
+        """Whether the difference is allowed."""
+        return self.largest_difference <= self.allowed
 
     def __str__(self) -> str:
         found = f"{self.largest_difference:.2g}"
@@ -70,8 +62,9 @@ class CaseReport(Difference):
         if self.milliseconds:
             found += f", {units.time(self.milliseconds / 1e3)}"
         text = f"{self.signature}, {self.inputs}: {self.error or found}"
-        if self.near_ties:
-            text += f", near-ties in {units.count(self.near_ties, 'example')}"
+        if self.undetermined:
+            count = units.count(self.undetermined, "example")
+            text += f", {count} not compared"
         return printable(text)
 
 
@@ -133,9 +126,23 @@ class VerificationReport:
 
     @property
     def likelihoods(self) -> Likelihoods | None:
-        """Likelihoods of texts under a generator and its file, if compared."""
-        found = [x.likelihoods for x in self.cases if x.likelihoods is not None]
+        """Those of `likelihoods_of` together; None without any."""
+        found = self.likelihoods_of.values()
         return functools.reduce(operator.add, found) if found else None
+
+    @property
+    def likelihoods_of(self) -> dict[str, Likelihoods]:
+        """The likelihoods of each signature in `by_likelihood`."""
+        found: dict[str, Likelihoods] = {}
+        for case in self.cases:
+            name, own = case.signature, case.likelihoods
+            if name in self.by_likelihood and own is not None:
+                found[name] = found.get(name, Likelihoods()) + own
+        return found
+
+    @property
+    def _losses(self) -> dict[str, Quality | Likelihoods]:
+        return {**self.quality, **self.likelihoods_of}
 
     @property
     def too_lossy(self) -> dict[str, str]:
@@ -150,48 +157,31 @@ class VerificationReport:
         }
 
     @property
-    def _losses(self) -> dict[str, Quality | Likelihoods]:
-        return {**self.quality, **self.likelihoods_of}
-
-    @property
-    def likelihoods_of(self) -> dict[str, Likelihoods]:
-        """The likelihoods of each signature in `by_likelihood`."""
-        found: dict[str, Likelihoods] = {}
-        for case in self.cases:
-            name, own = case.signature, case.likelihoods
-            if name in self.by_likelihood and own is not None:
-                found[name] = found.get(name, Likelihoods()) + own
-        return found
-
-    @property
     def on_samples(self) -> bool:
         """Whether there were samples, on which alone `quality` is measured."""
         return any(case.is_sample for case in self.cases)
 
     @property
     def required_cases(self) -> list[CaseReport]:
-        """The cases whose difference must be within the tolerance.
+        """The cases whose largest difference is that of the report.
 
-        Of a quantized file these are the samples, if there are any. For all
-        other inputs its outputs must only be finite.
+        They have no extreme inputs, and of a quantized file are the samples, if
+        there are any; all that are wrong are among them.
         """
-        if self.quantization is None:
-            return self.cases
+        has_samples = self.quantization is not None and self.on_samples
         return [
             case
             for case in self.cases
-            if case.is_sample or math.isinf(case.largest_difference)
-        ] or self._usual
-
-    @property
-    def _usual(self) -> list[CaseReport]:
-        return [case for case in self.cases if not case.is_extreme]
+            if not case.is_right
+            or (case.is_sample if has_samples else not case.is_extreme)
+        ]
 
     @property
     def worst(self) -> CaseReport:
-        """The required case with the largest difference."""
+        """The required case with the largest difference; a wrong one first."""
         return max(
-            self.required_cases, key=lambda case: case.largest_difference
+            self.required_cases,
+            key=lambda case: (not case.is_right, case.largest_difference),
         )
 
     @property
@@ -201,14 +191,16 @@ class VerificationReport:
 
     @property
     def is_off(self) -> bool:
-        """Whether a required case is not right."""
-        return not self.worst.is_right(self)
+        """Whether a case is not right."""
+        return not self.worst.is_right
 
     @property
     def samples_only(self) -> list[str]:
         """Signatures that were run on nothing but the samples."""
         invented = {
-            case.signature for case in self._usual if not case.is_sample
+            case.signature
+            for case in self.cases
+            if not (case.is_extreme or case.is_sample)
         }
         ran = dict.fromkeys(case.signature for case in self.cases)
         return [name for name in ran if name not in invented]
@@ -254,12 +246,6 @@ class VerificationReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as a dict that JSON can hold."""
-        found = self.likelihoods
-        names = (
-            *("perplexity", "file_perplexity", "perplexity_ratio", "kl"),
-            *("chosen_ratio", "tokens", "chosen"),
-        )
-        likelihoods = found and {name: getattr(found, name) for name in names}
         record: dict[str, Any] = units.jsonable(
             {
                 **dataclasses.asdict(self),
@@ -267,7 +253,10 @@ class VerificationReport:
                 "largest_difference": self.largest_difference,
                 "samples_only": self.samples_only,
                 "unmeasured_limits": self.unmeasured_limits,
-                "likelihoods": likelihoods,
+                "likelihoods": {
+                    name: {**dataclasses.asdict(each), **dict(each.measured)}
+                    for name, each in self.likelihoods_of.items()
+                },
             }
         )
         return record
@@ -275,11 +264,9 @@ class VerificationReport:
     @property
     def summary(self) -> str:
         """The result in one line."""
-        count, required = len(self.cases), self.required_cases
-        on_samples = ""
-        # If only samples are compared, say so.
-        if len(required) < count and required[0].is_sample:
-            examples = sum(case.examples for case in required)
+        count, on_samples = len(self.cases), ""
+        if self.quantization is not None and self.on_samples:
+            examples = sum(x.examples for x in self.cases if x.is_sample)
             on_samples = f" on the {units.count(examples, 'sample')}"
         verdict = "verified" if self.passed else "FAILED"
         what = (
@@ -295,18 +282,13 @@ class VerificationReport:
 
     @property
     def _largest_loss(self) -> str:
-        """What a quantized file loses: a KL divergence or an SQNR."""
-        found = [*self.likelihoods_of.values()]
-        limit = {name: f"{most:g}" for name, most in self.limits.items()}
-        if kl := [each.kl for each in found if each.drawn]:
-            most = f"(at most {limit['kl']})"
-            return f"KL divergence {max(kl):.2g} nats per token {most}"
-        if ratios := [each.perplexity_ratio for each in found if each.tokens]:
-            most = f"(at most {limit['perplexity']})"
-            return f"perplexity {max(ratios):.4g} times the model's {most}"
-        levels = [x.sqnr for x in self.quality.values() if x.sqnr is not None]
-        if levels:
-            return f"SQNR {min(levels):.1f} dB (at least {limit['sqnr']})"
+        for name, text in _LOSSES.items():
+            losses = self._losses.values()
+            found = [dict(each.measured).get(name) for each in losses]
+            values = [value for value in found if value is not None]
+            if values:
+                worst = min(values) if name == "sqnr" else max(values)
+                return text.format(worst, self.limits[name])
         return "finite outputs"
 
     @property
@@ -317,19 +299,28 @@ class VerificationReport:
             return text.format(", ".join(names)) if names else ""
 
         inputs = "the samples" if self.on_samples else "generated inputs"
+        on_inputs = f", {self.quantization}, on {inputs}"
         losses = [
-            f"{name}, {self.quantization}, on {inputs}: {x.text(self.limits)}"
-            for name, x in self.quality.items()
+            name
+            + on_inputs * (name in self.quality)
+            + f": {x.text(self.limits)}"
+            for name, x in self._losses.items()
             if name not in self.too_lossy
         ]
-        if self.likelihoods is not None and not self.too_lossy:
-            losses.append(self.likelihoods.text(self.limits))
         if self.quantization == "int8-static" and not self.on_samples:
             losses.append(
                 "correct only for inputs like those of its calibration: give "
                 "some as `samples` (--samples) to verify it"
             )
+        unverified = [
+            *self.unverified,
+            *(
+                f"{name} of `limits` (nothing to measure)"
+                for name in self.unmeasured_limits
+            ),
+        ]
         labels = ". Give the export's `labels` (--labels)"
+        labels *= "/" in "".join(self.unverified)
         lines = [
             self.failure,
             of(_WEAK, self.constant_outputs),
@@ -338,16 +329,7 @@ class VerificationReport:
             of(_FOREIGN, self.foreign_operators),
             *losses,
             of(_SAMPLES_ONLY, self.samples_only),
-            of(
-                "not verified: {}" + labels * ("/" in "".join(self.unverified)),
-                [
-                    *self.unverified,
-                    *(
-                        f"{name} of `limits` (nothing to measure)"
-                        for name in self.unmeasured_limits
-                    ),
-                ],
-            ),
+            of(f"not verified: {{}}{labels}", unverified),
         ]
         return [line for line in lines if line]
 
@@ -370,8 +352,8 @@ class VerificationReport:
 
 def _off(report: VerificationReport) -> str:
     worst = report.worst
-    wrong = [x for x in report.required_cases if not x.is_right(report)]
-    allowed = f"{report.tolerance:.3g}"
+    wrong = [case for case in report.cases if not case.is_right]
+    allowed = f"{worst.allowed:.3g}"
     if report.quantization is not None:
         allowed = "any that is finite"
     reason = worst.error or (
@@ -386,11 +368,11 @@ def _off(report: VerificationReport) -> str:
 
 
 def _almost(report: VerificationReport) -> str:
-    enough = 10.0 ** math.ceil(math.log10(report.largest_difference))
+    enough = f"{10.0 ** math.ceil(math.log10(report.largest_difference)):.0e}"
     return (
         f"{_off(report)}. If this is rounding, which grows with the length and "
-        f"with many equal tokens, give `tolerance={enough:.0e}` (--tolerance "
-        f"{enough:.0e})"
+        f"with many equal tokens, give `tolerance={enough}` (--tolerance "
+        f"{enough})"
     )
 
 
@@ -406,6 +388,12 @@ def _other_weights(report: VerificationReport) -> str:
     )
 
 
+# What a quantized file loses, the first that was measured.
+_LOSSES = {
+    "kl": "KL divergence {:.2g} nats per token (at most {:g})",
+    "perplexity": "perplexity {:.4g} times the model's (at most {:g})",
+    "sqnr": "SQNR {:.1f} dB (at least {:g})",
+}
 _WEAK = (
     "weak check: the model's outputs hardly vary between the inputs: {}. Give "
     "real inputs that differ as `samples` (--samples)"

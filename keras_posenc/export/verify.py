@@ -61,8 +61,8 @@ def verify_export(  # noqa: D417
     and 3; lengths of 1, 2, 17 and `max_length`; padding; the lowest and the
     highest ids, and each id once; a lookup layer's vocabulary; all values of
     8-bit images; standard normal floats, and extreme ones (zeros, one 1 among
-    zeros, 1e-20, 30, -30, 1e4, -1e4), whose tolerance grows with the model's
-    own rounding; and integers around 2**24, 2**31 and 2**40 in inputs that have
+    zeros, 1e-20, 30, -30, 1e4, -1e4), of which a hundredth is allowed; and
+    integers around 2**24, 2**31 and 2**40 in inputs that have
     samples and are used as numbers. Generated inputs are not compared where the
     model's outputs are not finite; in samples a NaN equals a NaN.
 

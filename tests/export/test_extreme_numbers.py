@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
+from keras_posenc.export.check import compare
 from keras_posenc.export.formats import litert_convert as conversion
 from keras_posenc.export.probes import generate
 from keras_posenc.export.probes.generate import Probes
@@ -22,22 +23,22 @@ from tests.export.operators import SHAPES, table
 pytestmark = pytest.mark.tensorflow
 
 TELLING = [
-    "cosine",
-    "dense_softplus",
+    "layers.Dot(-1, normalize=True)([x, x[:, ::-1]])",
+    "layers.Dense(1, 'softplus')(x)",
     "layer_normalization",
-    "layers.Activation",
-    "layers.UnitNormalization",
+    "layers.Activation('softplus')(x)",
+    "layers.UnitNormalization()(x)",
     "log_sigmoid",
     "log_softmax",
     "logsumexp",
-    "mish",
+    "layers.Activation('mish')(x)",
     "normalize",
     "rms_normalization",
     "softmax",
     "softplus",
     "squareplus",
 ]
-TOLERANCE = 1e-5
+TOLERANCE, EXTREME = 1e-5, 1e-2  # which a verification allows
 ROUNDING = 2.0**-20  # 16 times of float32's, as what it moves grows inside
 
 
@@ -62,7 +63,7 @@ def extremes(shape):
     return list(rows), np.stack(list(rows.values())).astype("float32")
 
 
-def differences(wanted, got, moved, names):
+def differences(wanted, got, moved, names, extreme):
     """Where two outputs differ by more than rounding, in words."""
     found = []
     assert got.shape == wanted.shape
@@ -76,7 +77,8 @@ def differences(wanted, got, moved, names):
         # Where the model itself overflows, nothing is promised.
         if not np.all(np.isfinite(right)) or not np.all(np.isfinite(near)):
             continue
-        allowed = TOLERANCE * np.maximum(1, np.abs(right))
+        allowed = TOLERANCE if name in ("equal", "usual") else extreme
+        allowed = allowed * np.maximum(1, np.abs(right))
         allowed += 4 * np.max(np.abs(right - near), initial=0)
         wrong = np.flatnonzero(~(np.abs(right - other) <= allowed))
         if wrong.size:
@@ -98,7 +100,7 @@ def model_of(shape, operators):
     )
 
 
-def outcomes(kind, shape, operators, folder):
+def outcomes(kind, shape, operators, folder, extreme=EXTREME):
     """Of each operator "equal", "refused: ..." or "wrong: ...".
 
     One export holds them all, or, if it is refused, half of them and so on.
@@ -133,7 +135,7 @@ def outcomes(kind, shape, operators, folder):
             name: outcome
             for part in (items[: len(items) // 2], items[len(items) // 2 :])
             for name, outcome in outcomes(
-                kind, shape, dict(part), folder
+                kind, shape, dict(part), folder, extreme
             ).items()
         }
     got = run_file(artifact.path, {"x": x})
@@ -145,7 +147,7 @@ def outcomes(kind, shape, operators, folder):
     for index, name in enumerate(operators):
         key = f"output_{index}"
         wrong = differences(
-            wanted[key].numpy(), got[key], moved[key].numpy(), names
+            wanted[key].numpy(), got[key], moved[key].numpy(), names, extreme
         )
         found[name] = f"wrong: {wrong}" if wrong else "equal"
     return found
@@ -155,7 +157,7 @@ def outcomes(kind, shape, operators, folder):
 def test_telling_operators_are_equal(kind, tmp_path):
     shape, operators = table("vectors")
     chosen = {name: operators[name] for name in TELLING}
-    found = outcomes(kind, shape, chosen, tmp_path)
+    found = outcomes(kind, shape, chosen, tmp_path, TOLERANCE)
     assert found == dict.fromkeys(TELLING, "equal")
 
 
@@ -219,26 +221,23 @@ def test_an_operator_that_cannot_be_converted_is_named(tmp_path):
         )
 
 
-def test_a_model_without_a_finite_answer_has_no_such_case():
-    model = vectors(lambda x: ops.log(-ops.square(x) - 1))
-    assert all(
-        probe.is_nan for probe in expected(model).probes if probe.extremes
-    )
-
-
-@pytest.mark.parametrize("quantization", [None, "int8"])
-def test_they_neither_loosen_nor_tighten_what_others_allow(
-    monkeypatch, quantization
-):
-    keras.utils.set_random_seed(0)
-    dense = layers.Dense(256)
-    model = vectors(dense, lambda x: 1e-3 * x)
-    with_them = expected(model, quantization=quantization)
+def test_they_neither_loosen_nor_tighten_what_others_allow(monkeypatch):
+    model = vectors(layers.Dense(256), lambda x: 1e-3 * x)
+    with_them = expected(model)
     monkeypatch.setattr(generate, "extreme_floats", lambda *_: iter(()))
-    without = expected(model, quantization=quantization)
+    without = expected(model)
     assert len(with_them.probes) == len(without.probes) + 2
     for name in ("scales", "constant_outputs", "tolerance", "limits"):
         assert getattr(with_them, name) == getattr(without, name)
+
+
+def test_extreme_numbers_are_compared_to_a_hundredth():
+    reference = expected(vectors(layers.Dense(4)))
+    probe = next(x for x in reference.probes if x.extremes and not x.is_nan)
+    ((name, value),) = probe.outputs.items()
+    for factor, is_right in ((1.005, True), (1.02, False)):
+        response = {"outputs": {name: value * np.float32(factor)}}
+        assert compare(probe, response, reference).is_right == is_right
 
 
 @pytest.mark.parametrize(
@@ -331,19 +330,6 @@ def test_images_of_bytes_need_no_samples(tmp_path, dtype):
         assert export(model, tmp_path / name, verbose=False).report.passed
 
 
-def test_images_of_bytes_beside_embeddings_and_pairs():
-    x = keras.Input((8, 8, 3), dtype="uint8", name="x")
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    pairs = keras.Input((None, None), dtype="int32", name="pairs")
-    y = layers.Embedding(30, 3)(ids)
-    y = ops.mean(ops.matmul(ops.cast(pairs, "float32"), y), axis=1)
-    y += ops.mean(ops.cast(x, "float32"), axis=(1, 2))
-    for probe in expected(keras.Model([x, ids, pairs], y)).probes:
-        assert probe.inputs["x"].max() == 255
-        assert probe.inputs["ids"].max() == 29
-        assert probe.inputs["pairs"].max() <= 1
-
-
 def image_model():
     """The mean of many equal numbers: each runtime rounds it its own way."""
     image = keras.Input((28, 28, 1), name="image")
@@ -353,11 +339,8 @@ def image_model():
     return keras.Model(image, layers.Dense(1, name="y")(x))
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(x, marks=pytest.mark.slow) for x in (1, 2, 3))]
-)
-def test_rounding_of_sums_of_equal_numbers_is_allowed(tmp_path, seed):
-    keras.utils.set_random_seed(seed)
+def test_rounding_of_sums_of_equal_numbers_is_allowed(tmp_path):
+    keras.utils.set_random_seed(0)
     model = image_model()
     weights = model.get_weights()
     report = kp.export_litert(

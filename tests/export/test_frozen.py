@@ -1,13 +1,11 @@
 """Exports and `verify` leave the caller's model, and all around it, alone."""
 
+import contextlib
 import hashlib
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -19,6 +17,7 @@ import keras_posenc as kp
 from keras_posenc.export.formats import saved_model as saved_model_module
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.keras_internals import layers_within
+from tests.export.files import EXPORTS
 from tests.generation.toy import SIZES, shaken
 
 pytestmark = pytest.mark.tensorflow
@@ -107,11 +106,6 @@ REACHES = {
 }
 
 
-def held(name):
-    inputs = keras.Input((4,), name="x")
-    return keras.Model(inputs, Holder(REACHES[name])(inputs))
-
-
 def all_held():
     """Every way of reaching a layer in one model, an output for each."""
     inputs = keras.Input((4,), name="x")
@@ -123,35 +117,12 @@ def all_held():
     return keras.Model(inputs, outputs)
 
 
-def siamese():
-    inputs = [keras.Input((4,), name=name) for name in ("one", "two")]
-    inner = keras.Input((4,))
-    tower = keras.Model(inner, layers.Dense(4, activation="tanh")(inner))
-    return keras.Model(inputs, layers.Dot(1)([tower(x) for x in inputs]))
-
-
 def autoencoder():
     inputs, codes = keras.Input((4,), name="x"), keras.Input((2,), name="c")
     encoder = keras.Model(inputs, layers.Dense(2)(inputs))
     decoder = keras.Model(codes, layers.Dense(4)(codes))
     whole = keras.Model(inputs, decoder(encoder(inputs)))
     return {"serving_default": whole, "code": encoder, "decode": decoder}
-
-
-def sharing():
-    shared = layers.Dense(4)
-    parts = [
-        keras.Sequential([keras.Input((4,)), shared, layers.Dense(4)])
-        for _ in range(2)
-    ]
-    return keras.Sequential([keras.Input((4,), name="x"), *parts])
-
-
-def several():
-    inputs = keras.Input((4,), name="x")
-    hidden = layers.Dense(4)(inputs)
-    heads = [keras.Model(inputs, layers.Dense(2)(hidden)) for _ in range(3)]
-    return dict(zip(("serving_default", "b", "c"), heads, strict=True))
 
 
 class Strict(layers.Dense):
@@ -208,10 +179,7 @@ def hashed():
 
 ARRANGEMENTS = {
     "reached": all_held,
-    "siamese": siamese,
     "autoencoder": autoencoder,
-    "sharing": sharing,
-    "several": several,
     "subclass": subclass,
     "setattr": strict,
     "recurrent": recurrent,
@@ -375,34 +343,38 @@ def test_the_caller_has_what_it_had(names, tmp_path, monkeypatch):
     ["saved_model", pytest.param("litert", marks=pytest.mark.slow), "onnx"],
 )
 def test_all_exports_and_verify(format, tmp_path):
-    model = held("traced method")
-    keras_model = keras.Sequential([model, Strict(3)])
-    models = {"serving_default": keras_model}
-    keras_model.compile("adam", "mse", jit_compile=False)
-    keras_model.fit(FLOATS, FLOATS[:, :3], verbose=0)
+    holder = Holder(REACHES["traced method"])
+    model = keras.Sequential(
+        [keras.Input((4,), name="x"), holder, Holder(concrete), Strict(3)]
+    )
+    models = {"serving_default": model}
+    model.compile("adam", "mse", jit_compile=False)
+    model.fit(FLOATS, FLOATS[:, :3], verbose=0)
     before = state_of(models)
-    optimizer = [each.numpy() for each in keras_model.optimizer.variables]
+    optimizer = [each.numpy() for each in model.optimizer.variables]
     expected = outputs_of(models)
     if format == "onnx":
         pytest.importorskip("tf2onnx")
-    export, ending = {
-        "saved_model": (kp.export_saved_model, ""),
-        "litert": (kp.export_litert, ".tflite"),
-        "onnx": (kp.export_onnx, ".onnx"),
-    }[format]
-    artifact = export(keras_model, tmp_path / f"m{ending}", verbose=False)
-    assert kp.verify_export(artifact.path, keras_model, verbose=False).passed
+    export, file = EXPORTS[format]
+    path = export(model, tmp_path / file, verbose=False).path
+    assert kp.verify_export(path, model, verbose=False).passed
     assert state_of(models) == before
     same(outputs_of(models)["serving_default"], expected["serving_default"])
-    same([each.numpy() for each in keras_model.optimizer.variables], optimizer)
-    keras_model.fit(FLOATS, FLOATS[:, :3], verbose=0)
-    (traced,) = [
-        vars(layer)["reached"]
-        for layer in layers_within(model)
-        if "reached" in vars(layer)
-    ]
-    wanted = traced.layer(FLOATS) + 1.0
-    np.testing.assert_allclose(traced(tf.constant(FLOATS)), wanted, atol=1e-6)
+    same([each.numpy() for each in model.optimizer.variables], optimizer)
+    model.fit(FLOATS, FLOATS[:, :3], verbose=0)
+    # What the caller has traced is saved as it is.
+    traced, module = vars(holder)["reached"], tf.Module()
+    module.variables_ = [each.value for each in variables_of(model)]
+    module.function = traced.inner
+    tf.saved_model.save(module, str(tmp_path / "own"))
+    loaded = tf.saved_model.load(str(tmp_path / "own"))
+    wanted = traced.layer(FLOATS)
+    for one, more in ((traced, 1.0), (loaded.function, 0.0)):
+        np.testing.assert_allclose(
+            one(tf.constant(FLOATS)), wanted + more, atol=1e-6
+        )
+    train(models)
+    assert not kp.verify_export(path, model, verbose=False).passed
 
 
 def test_a_model_of_texts_and_numbers_is_saved_afterwards(tmp_path):
@@ -423,32 +395,6 @@ def test_a_model_of_texts_and_numbers_is_saved_afterwards(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "m.keras")
     given = [tf.constant([["a b"], ["c"]]), tf.ones((2, 2))]
     same(flat(loaded(given)), flat(model(given)))
-
-
-@pytest.mark.parametrize("name", ["concrete", "traced"])
-def test_functions_of_the_user_in_onnx(name, tmp_path):
-    pytest.importorskip("tf2onnx")
-    model = held(name)
-    models = {"serving_default": model}
-    expected, before = outputs_of(models), state_of(models)
-    path = kp.export_onnx(model, tmp_path / "m.onnx", verbose=False).path
-    assert state_of(models) == before
-    same(outputs_of(models)["serving_default"], expected["serving_default"])
-    train(models)
-    assert not kp.verify_export(path, model, verbose=False).passed
-
-
-def test_the_caller_saves_its_functions_afterwards(tmp_path):
-    model = held("traced method")
-    kp.export_saved_model(model, tmp_path / "m", verbose=False)
-    module = tf.Module()
-    (layer,) = [each for each in model.layers if "reached" in vars(each)]
-    module.variables_ = [each.value for each in variables_of(model)]
-    module.function = vars(layer)["reached"].inner
-    tf.saved_model.save(module, str(tmp_path / "own"))
-    loaded = tf.saved_model.load(str(tmp_path / "own"))
-    wanted = vars(layer)["reached"].layer(FLOATS)
-    same([loaded.function(tf.constant(FLOATS)).numpy()], [wanted.numpy()])
 
 
 class Watch(threading.Thread):
@@ -599,16 +545,10 @@ def test_generators(tmp_path):
 
 
 def test_exports_of_a_mixed_model_in_two_threads(tmp_path):
-    policy = "mixed_bfloat16"
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32", name="ids"),
-            layers.Embedding(50, 4, mask_zero=True, dtype=policy),
-            kp.Pooling1D("mean", dtype=policy),
-            layers.Dense(3, name="scores", dtype=policy),
-        ]
-    )
-    model(IDS)
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = layers.Embedding(50, 4, mask_zero=True)(ids)
+    scores = layers.Dense(3, name="scores", dtype="mixed_bfloat16")
+    model = keras.Model(ids, scores(kp.Pooling1D("mean")(x)))
     models = {"serving_default": model}
     before = state_of(models)
     options = {"max_length": 4, "verbose": False}
@@ -621,78 +561,46 @@ def test_exports_of_a_mixed_model_in_two_threads(tmp_path):
         )
     assert one.result().report.passed
     assert two.result().report.passed
-    (signature,) = [
-        each
-        for each in kp.inspect_export(two.result().path).signatures.values()
-        if "scores" in each["outputs"]
-    ][:1]
-    assert str(signature["outputs"]["scores"]).startswith("bfloat16")
+    found = kp.inspect_export(two.result().path).signatures["serving_default"]
+    assert str(found["outputs"]["scores"]).startswith("bfloat16")
     assert state_of(models) == before
 
 
-def export_mirrored(devices, folder):
+def test_mirrored_variables(tmp_path):
     """A model with a copy of each variable on each device stays as it is."""
-    strategy = tf.distribute.MirroredStrategy(devices)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         inputs = keras.Input((4,), name="x")
         model = keras.Model(inputs, layers.Dense(3)(inputs))
         model.compile("sgd", "mse", jit_compile=False)
-    kind = type(model.weights[0].value).__name__
-    assert kind == "MirroredVariable", kind
+    assert type(model.weights[0].value).__name__ == "MirroredVariable"
     model.fit(FLOATS, FLOATS[:, :3], verbose=0)
     before = [each.numpy() for each in model.variables]
-    options = {"verbose": False}
-    assert kp.export_saved_model(model, folder / "m", **options).report.passed
-    kp.export_litert(model, folder / "m.tflite", verify=False, **options)
-    with strategy.scope():
-        kp.export_saved_model(model, folder / "scope", **options)
-        kp.export_litert(model, folder / "scope.tflite", **options)
-        kp.export_onnx(model, folder / "scope.onnx", **options)
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            for export, file in EXPORTS.values():
+                export(model, tmp_path / file, verbose=False)
     for one, other in zip(before, model.variables, strict=True):
         np.testing.assert_array_equal(one, other)
     model.fit(FLOATS, FLOATS[:, :3], verbose=0)
     assert any(map(np.any, map(np.subtract, before, model.get_weights())))
 
 
-def test_mirrored_variables(tmp_path):
-    export_mirrored(["CPU:0"], tmp_path)
-
-
-@pytest.mark.slow
-def test_mirrored_variables_on_two_devices(tmp_path):
-    """In another process: devices are chosen before TensorFlow looks."""
-    code = """
-import pathlib, sys, tensorflow as tf
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-both = [tf.config.LogicalDeviceConfiguration()] * 2
-tf.config.set_logical_device_configuration(cpu, both)
-from tests.export.test_frozen import export_mirrored
-export_mirrored(["CPU:0", "CPU:1"], pathlib.Path(sys.argv[1]))
-"""
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        check=True,
-        timeout=300,
-        cwd=Path(__file__).parents[2],
-    )
-
-
 # ---- A training in another thread
 
 
-def trained(policy):
+def trained():
     keras.utils.set_random_seed(3)
     model = keras.Sequential(
         [
             keras.Input((None,), dtype="int32", name="ids"),
-            layers.Embedding(200, 8, mask_zero=True, dtype=policy),
-            kp.PositionalEncoding(dropout=0.1, dtype=policy),
+            layers.Embedding(200, 8, mask_zero=True),
+            kp.PositionalEncoding(dropout=0.1),
             kp.TransformerEncoder(
-                1, num_heads=2, intermediate_dim=16, dropout=0.1, dtype=policy
+                1, num_heads=2, intermediate_dim=16, dropout=0.1
             ),
-            kp.Pooling1D("mean", dtype=policy),
-            layers.Dense(3, name="scores", dtype=policy),
+            kp.Pooling1D("mean"),
+            layers.Dense(3, name="scores"),
         ]
     )
     # XLA takes longer to compile a step than an export lasts.
@@ -712,53 +620,26 @@ def steps(model, goes_on, pause=0.0):
     return found
 
 
-@pytest.mark.parametrize(
-    ("policy", "exports"),
-    [
-        (None, [None]),
-        pytest.param(
-            None,
-            ["saved_model", "onnx", "int8"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("mixed_bfloat16", ["saved_model"], marks=pytest.mark.slow),
-    ],
-)
-def test_training_goes_on_as_if_nothing_were(tmp_path, policy, exports):
-    model = trained(policy)
+def test_training_goes_on_as_if_nothing_were(tmp_path):
+    model = trained()
     steps(model, lambda step: step < 1)  # what is traced is traced
     before = holdings(model), bits(model)
     with pytest.raises(kp.ExportError, match="it is not a folder"):
         kp.export_litert(model, "/dev/null/m.tflite", verbose=False)
     assert (holdings(model), bits(model)) == before
-    over, found = threading.Event(), []
-    thread = threading.Thread(
-        target=lambda: found.extend(
-            steps(model, lambda step: not over.is_set() or step < 3, 0.02)
-        ),  # with pauses, or the exports take long
-    )
-    thread.start()
-    try:
-        for export in exports:
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(
+            steps, model, lambda step: not over.is_set() or step < 3, 0.02
+        )  # with pauses, or the export takes long
+        try:
             options = {"max_length": 5, "verbose": False}
-            if export == "saved_model":
-                kp.export_saved_model(model, tmp_path / "m", **options)
-            elif export == "onnx":
-                pytest.importorskip("tf2onnx")
-                path = tmp_path / "m.onnx"
-                kp.export_onnx(model, path, verify=False, **options)
-            else:
-                kp.export_litert(
-                    model,
-                    tmp_path / f"{export}.tflite",
-                    quantization=export,
-                    **options,
-                )
-    finally:
-        over.set()
-        thread.join()
+            kp.export_litert(model, tmp_path / "m.tflite", **options)
+        finally:
+            over.set()
     assert holdings(model) == before[0]
-    twin = trained(policy)
+    twin = trained()
     steps(twin, lambda step: step < 1)
-    assert steps(twin, lambda step: step < len(found)) == found
-    assert len(found) > 10
+    count = len(found.result())
+    assert steps(twin, lambda step: step < count) == found.result()
+    assert count > 10

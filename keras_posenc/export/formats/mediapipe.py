@@ -450,14 +450,18 @@ def verify_in_mediapipe(
             f"MediaPipe finds the labels {found.get('labels')} in '{file}', "
             f"and they should be {task.labels}",
         )
-    wrong, pairs = [], []
-    for probe, row in zip(probes, found["outputs"], strict=True):
-        got = {output: np.array([row], probe.outputs[output].dtype)}
-        pairs.append((name, probe.outputs, got))
-        case = compare(probe, {"outputs": got}, reference)
-        if not case.is_right(reference):
-            wrong.append(str(case))
-    quality = qualities(reference.kinds, iter(pairs))
+    outputs = [
+        {output: np.array([row], probe.outputs[output].dtype)}
+        for probe, row in zip(probes, found["outputs"], strict=True)
+    ]
+    cases = [
+        compare(probe, {"outputs": got}, reference)
+        for probe, got in zip(probes, outputs, strict=True)
+    ]
+    wrong = [str(each) for each in cases if not each.is_right]
+    quality = qualities(
+        (name, x.outputs, y) for x, y in zip(probes, outputs, strict=True)
+    )
     wrong += [
         each.text(reference.limits)
         for each in quality.values()

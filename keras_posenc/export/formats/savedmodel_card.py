@@ -15,7 +15,7 @@ from keras_posenc.export.formats.savedmodel_serving import (
 )
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.reference import PADDING_MATTERS, Reference
+from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.labels import meaning_of
@@ -74,7 +74,7 @@ def model_card(
         tensorflow=tf.__version__,
         keras=keras.__version__,
         verified=verified,
-        serving="\n".join(_serving(format, report)),
+        serving="\n".join(_serving(format)),
         signatures="\n\n".join(
             _signature(format, signature, inspection, example)
             for signature, example in zip(signatures, examples, strict=True)
@@ -97,7 +97,7 @@ def model_card(
 
 
 def _serving(
-    format: "SavedModel", report: VerificationReport | None
+    format: "SavedModel",
 ) -> Iterator[str]:
     yield (
         f"- Warm-up: {len(format.requests)} requests, which the server replays "
@@ -123,11 +123,6 @@ def _serving(
             f"outputs in {', '.join(wrong)}**: the server pads each request "
             "with its first element, not with padding. Send examples of one "
             f"length, or send {better}."
-        )
-    if report is not None and PADDING_MATTERS in report.notes:
-        yield (
-            "- **Padding changes this model's outputs.** Batch only examples "
-            "of one length."
         )
     if has_lengths:
         yield (

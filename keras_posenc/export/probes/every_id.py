@@ -38,10 +38,9 @@ def every_id(
     `values` are all ids, or all words of a vocabulary, that an input takes;
     `counts` also names inputs of integers that go to no table, as masks do.
     """
+    counts_of = {name: len(each) for name, each in values.items()}
     for length in dict.fromkeys((min(_LENGTH, max_length), max_length)):
-        rows, batches = _plan(
-            signature, {n: len(x) for n, x in values.items()}, length
-        )
+        rows, batches = _plan(signature, counts_of, length)
         if not batches:
             return
         inputs = invent(signature.shapes(rows, length))
@@ -50,22 +49,24 @@ def every_id(
                 name in counts or "mask" in name or value.dtype == bool
             ):
                 # Each token counts.
-                inputs[name] = np.full_like(
-                    value, length if value.ndim == 1 else 1
-                )
-
-        def batch(index: int) -> Inputs:
-            found = dict(inputs)  # noqa: B023 - called before the next length
-            for name, each in values.items():
-                value = found[name]
-                places = index * value.size + np.arange(value.size)
-                chosen = each[places % len(each)].astype(value.dtype)
-                found[name] = chosen.reshape(value.shape)
-            return found
-
-        if takes(batch(0)):
-            yield from map(batch, range(batches))
+                inputs[name][...] = length if value.ndim == 1 else 1
+        found = [_batch(inputs, values, index) for index in range(batches)]
+        if takes(found[0]):
+            yield from found
             return
+
+
+def _batch(
+    inputs: Inputs, values: Mapping[str, np.ndarray], index: int
+) -> Inputs:
+    """Returns a batch with the values whose turn it is."""
+    found = dict(inputs)
+    for name, each in values.items():
+        value = found[name]
+        places = index * value.size + np.arange(value.size)
+        chosen = each[places % len(each)].astype(value.dtype)
+        found[name] = chosen.reshape(value.shape)
+    return found
 
 
 def _plan(

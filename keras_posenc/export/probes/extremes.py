@@ -1,6 +1,5 @@
 """Test inputs of numbers at which a runtime reaches its limits."""
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,9 +51,8 @@ def extreme_floats(
 
     They fill each input of floats that is no mask, and not made by the model's
     `made_inputs`; the other inputs are usual ones. If the model rejects that,
-    each input is filled alone, with those kinds that the model accepts there:
-    another input may be a position. First comes an example in which every
-    second float is NaN, but not the last one.
+    each input is filled alone: another one may be a position. First comes an
+    example in which every second float is NaN, but not the last one.
     """
     floats = [
         name
@@ -71,43 +69,31 @@ def extreme_floats(
         numbers = inputs[name].reshape(-1)
         numbers[slice(1, -1, 2) if numbers.size > 2 else 0] = np.nan
     yield inputs, [NAN]
-    batches = functools.partial(_batches, signature, invent)
-    for length in lengths:
-        found = [*batches(length, floats, [*_KINDS])]
-        if all(takes(inputs) for inputs, _ in found):
-            yield from found
-            return
-    for name in floats:
+    for names in (floats, *([name] for name in floats)):
         for length in lengths:
-            kinds = [
-                kind
-                for kind in _KINDS
-                if all(takes(x) for x, _ in batches(length, [name], [kind]))
-            ]
-            if kinds:
-                yield from batches(length, [name], kinds)
+            batches = [*_batches(signature, invent, length, names)]
+            if batches and all(takes(inputs) for inputs, _ in batches):
+                yield from batches
+                if names == floats:
+                    return
                 break
 
 
 def _batches(
-    signature: Signature,
-    invent: Invent,
-    length: int,
-    floats: Sequence[str],
-    kinds: Sequence[str],
+    signature: Signature, invent: Invent, length: int, floats: Sequence[str]
 ) -> Iterator[Batch]:
     """Yields one batch, or several if the signature's own batch is small."""
     examples = signature.shapes(1, length)
     size = sum(math.prod(examples[name][1:]) for name in floats)
     if not size:
         return
-    count = min(max(_NUMBERS // size, _FEWEST), len(kinds))
+    count = min(max(_NUMBERS // size, _FEWEST), len(_KINDS))
     shapes = signature.shapes(count, length)
-    batch = shapes[floats[0]][0]
+    kinds = itertools.cycle([*_KINDS][:count])
     rng = np.random.default_rng(0)
-    for start in range(0, count, batch):
-        chosen = [kinds[index % count] for index in range(start, start + batch)]
-        inputs = invent(shapes)
+    batch = shapes[floats[0]][0]
+    for _ in range(0, count, batch):
+        chosen, inputs = [*itertools.islice(kinds, batch)], invent(shapes)
         for name in floats:
             for row, kind in enumerate(chosen):
                 inputs[name][row] = _KINDS[kind](rng, shapes[name][1:])
@@ -127,39 +113,29 @@ def large_integers(
     One input is shifted by each power of two, from a sample, and from where
     float32 or int32 end. Formats may compare integers as float32.
     """
-    first = {name: value[:1].astype(object) for name, value in sample.items()}
+    first = {name: value[:1] for name, value in sample.items()}
     specs = signature.specs
-    if any(not spec.shape or spec.shape[0] for spec in specs.values()) or any(
-        not value.size for value in first.values()
+    if any(
+        not spec.shape or spec.shape[0] or not first[name].size
+        for name, spec in specs.items()
     ):
         return
-    limits = {name: np.iinfo(specs[name].dtype) for name in names}
-    most = min((limit.max for limit in limits.values()), default=0)
-    bases = [first] + [
-        {**first, **{name: np.full_like(first[name], base) for name in names}}
-        for base in _BASES
-        if base <= most
-    ]
     size = max(value.size for value in first.values())
-    for name, base in itertools.product(names, bases):
-        limit = limits[name]
+    limits = {name: np.iinfo(specs[name].dtype) for name in names}
+    for name, base in itertools.product(names, (None, *_BASES)):
+        if base and base > min(each.max for each in limits.values()):
+            continue
+        filled = {n: np.full_like(first[n], base) for n in names if base}
+        inputs, limit = {**first, **filled}, limits[name]
         steps = [sign * 2**bit for bit in range(limit.bits) for sign in (1, -1)]
         steps = steps[:: max(len(steps) * size // _MOST_SHIFTED, 1)]
-        shifted = [base[name] + step for step in steps]
+        shifted = [inputs[name].astype(object) + step for step in steps]
         rows = [
-            row
+            row.astype(specs[name].dtype)
             for row in shifted
             if limit.min <= row.min() and row.max() <= limit.max
         ]
         if rows:
-            inputs = {n: x.repeat(len(rows), axis=0) for n, x in base.items()}
-            inputs[name] = np.concatenate(rows)
-            yield (
-                {
-                    n: x
-                    if specs[n].dtype == "string"
-                    else x.astype(specs[n].dtype)
-                    for n, x in inputs.items()
-                },
-                [LARGE_INTEGERS] * len(rows),
-            )
+            repeated = {n: x.repeat(len(rows), 0) for n, x in inputs.items()}
+            repeated[name] = np.concatenate(rows)
+            yield repeated, [LARGE_INTEGERS] * len(rows)

@@ -4,12 +4,13 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_posenc.export.probes.compare import has_nan
 from keras_posenc.export.probes.generate import (
     LONGEST,
     make_probes,
@@ -136,14 +137,12 @@ def _taking(
             return math.inf
 
     # `CenterCrop` enlarges smaller images, but not in a graph of any size.
-    least = max(
-        (
-            max(layer.height, layer.width)
-            for layer in layers_within(signature.model)
-            if isinstance(layer, keras.layers.CenterCrop)
-        ),
-        default=1,
-    )
+    crops = [
+        max(layer.height, layer.width)
+        for layer in layers_within(signature.model)
+        if isinstance(layer, keras.layers.CenterCrop)
+    ]
+    least = max(crops, default=1)
 
     def fits(size: int) -> bool:
         if size < least <= most:
@@ -179,9 +178,9 @@ def run_texts(inputs: Inputs, call: Call) -> tuple[Inputs, dict[str, Any]]:
         except ValueError as error:
             refusal = refusal or error
         else:
-            if not _is_too_long(tried, outputs):
-                return tried, outputs
             first = first or (tried, outputs)
+            if not has_nan(outputs):
+                return tried, outputs
     if first is None:
         assert refusal is not None
         raise refusal
@@ -199,19 +198,3 @@ def _shortened(inputs: Inputs) -> Iterator[Inputs]:
         longest //= 2
         cut = np.frompyfunc(operator.itemgetter(slice(longest)), 1, 1)
         yield {**inputs, **{n: cut(value) for n, value in texts.items()}}
-
-
-def _is_too_long(inputs: Inputs, outputs: Mapping[str, Any]) -> bool:
-    """Returns whether an output of the longest text is NaN."""
-    for texts in inputs.values():
-        if texts.dtype == object and texts.size:
-            sizes = [max(map(len, np.ravel(x)), default=0) for x in texts]
-            row = int(np.argmax(sizes))
-            return any(
-                bool(np.isnan(value[row].astype("float64")).any())
-                for value in outputs.values()
-                if "float" in value.dtype.name
-                and value.ndim
-                and len(value) > row
-            )
-    return False

@@ -46,9 +46,6 @@ class Probe:
     """One batch of test inputs, and the model's outputs for it once known.
 
     Attributes:
-        signature: Name of the signature.
-        inputs: Arrays by the names of its inputs.
-        outputs: The model's outputs, as arrays by name.
         is_required: Whether the model must accept the inputs.
         is_sample: Whether the inputs were given as a sample.
         is_drawn: Whether the model has sampled the targets that it scores.
@@ -94,16 +91,11 @@ class Probes:
     """The test inputs of a model, and how its outputs are compared.
 
     Attributes:
-        signatures: The signatures to run.
         given: The samples that fit each signature, by its name.
-        max_length: The longest sequence.
-        is_given: Whether the length was given. Else the model may take no
+        is_given: Whether `max_length` was given. Else the model may take no
             sequence that long, and for the axes of a grid see `side_of`.
-        tolerance: The largest difference allowed, or None.
-        limits: See `verify`.
         left_out: Default signatures without probes, because no valid ids are
             known for them.
-        in_engine: See `Format`.
     """
 
     signatures: list[Signature]
@@ -115,16 +107,6 @@ class Probes:
     left_out: Sequence[Signature] = ()
     in_engine: bool = False
 
-    def __post_init__(self) -> None:
-        value = self.tolerance
-        if value is not None and not (
-            is_number(value) and 0 <= value < math.inf
-        ):
-            raise ValueError(
-                "`tolerance` must be a finite number of at least 0, or None. "
-                f"Received: tolerance={value!r}"
-            )
-
     @classmethod
     def fit(
         cls,
@@ -134,6 +116,7 @@ class Probes:
         *,
         fitted: Mapping[str, Sequence[Inputs]] | None = None,
         are_default: bool = False,
+        tolerance: float | None = None,
         **more: Any,
     ) -> Self:
         """Checks arguments of `verify` and the exports, and fits samples.
@@ -141,31 +124,37 @@ class Probes:
         `are_default` says that those signatures after the first are left out of
         which the ids are not known.
         """
-        is_given = max_length is not None
-        if max_length is None:
+        if tolerance is not None and not (
+            is_number(tolerance) and 0 <= tolerance < math.inf
+        ):
+            raise ValueError(
+                "`tolerance` must be a finite number of at least 0, or None. "
+                f"Received: tolerance={tolerance!r}"
+            )
+        longest = max_length
+        if longest is None:
             limits = [
                 *map(longest_text, signatures),
                 *(Offers.of(each.model).longest_input for each in signatures),
+                *map(_affordable, signatures),
             ]
-            known = [limit for limit in limits if limit is not None]
-            known += [LONGEST, *map(_affordable, signatures)]
-            max_length = max(min(known), 1)
-        max_length = check_positive_int("max_length", max_length)
+            longest = max(min(x for x in limits if x is not None), 1)
         given: dict[str, Sequence[Inputs]] = {
             name: [*inputs, *(fitted or {}).get(name, [])]
             for name, inputs in fit_samples(signatures, samples).items()
         }
-        left_out = {
-            each.name: each
+        left_out = [
+            each
             for each in (signatures[1:] if are_default else ())
             if not (given[each.name] or _can_be_probed(each))
-        }
+        ]
         return cls(
-            [each for each in signatures if each.name not in left_out],
+            [each for each in signatures if each not in left_out],
             given,
-            max_length,
-            is_given,
-            left_out=[*left_out.values()],
+            check_positive_int("max_length", longest),
+            max_length is not None,
+            tolerance,
+            left_out=left_out,
             **more,
         )
 
@@ -193,10 +182,7 @@ _TEXTS = (
 
 
 def texts_beyond(length: int | None) -> Sequence[str]:
-    """Returns texts, one of which has more words than a length.
-
-    It has at least 200 words, and at most as many as `LONGEST` needs.
-    """
+    """Returns texts, one of at least 200 words and of more than a length."""
     repeats = min(length or 0, LONGEST) // 10 + 1
     return (*_TEXTS[:-1], _WORDS * max(repeats, 20))
 
@@ -212,14 +198,13 @@ def make_probes(
 
     Given samples come first. Then, if all inputs can be invented, a grid:
     batches of 1 and 3 (or several of the signature's own size), each with
-    lengths of 1, 2, an odd one and the longest (or its own; see `_longest` for
-    inputs of several dynamic axes, of which each is the longest once, too:
-    an image of either orientation); examples with padding at their end, and
-    examples of nothing else; the lowest and the highest id. Looked-up values
-    come from the lookup's vocabulary. One text is longer than its tokenizer
-    allows. Of a model with `MANY_WEIGHTS`, the grid is `_FEW_SIZES`, and the
-    longest length in a batch of 1. Then come batches in which each id occurs,
-    and extreme floats.
+    lengths of 1, 2, an odd one and the longest (or its own; each axis of a grid
+    is the longest once, too); examples with padding at their end, and of
+    nothing else; the lowest and the highest id. Looked-up values come from the
+    lookup's vocabulary. One text is longer than its tokenizer allows. Of a
+    model with `MANY_WEIGHTS`, the grid is `_FEW_SIZES`, and the longest length
+    in a batch of 1. Then come batches in which each id occurs, and extreme
+    floats.
 
     The same sizes have the same inputs each time. The model must accept samples
     and the longest length; it may reject shorter ones.
@@ -239,16 +224,16 @@ def make_probes(
             f"Signature '{signature.name}' {needs_samples(signature)}"
         )
     if oracle is not None:
-        for found in make_probes(
-            oracle.base,
-            [],
-            max_length,
-            lambda inputs: takes(oracle.widen(inputs)),
-            smallest,
-        ):
-            inputs = oracle.widen(found.inputs)
+
+        def base_takes(inputs: Inputs) -> bool:
+            return takes(oracle.widen(inputs))
+
+        base = make_probes(oracle.base, [], max_length, base_takes, smallest)
+        for found in base:
             yield dataclasses.replace(
-                found, signature=signature.name, inputs=inputs
+                found,
+                signature=signature.name,
+                inputs=oracle.widen(found.inputs),
             )
         return
     max_length = _longest(signature, max_length)
@@ -291,7 +276,6 @@ def _grid(
 
 
 def _weights(signature: Signature) -> int:
-    """Returns how many weights the model has."""
     return sum(math.prod(each.shape) for each in signature.model.weights)
 
 
@@ -359,12 +343,11 @@ def _longest(signature: Signature, max_length: int) -> int:
         sequences = [shape[1:2] for shape in shapes].count((None,))
         max_length = max(max_length // max(sequences, 1), 1)
     longest = max_length
-    if signature.grid_axes:
-        for batch, *others in shapes:
-            if count := others.count(None):
-                cell = math.prod(size or 1 for size in others)
-                room = _GRID_NUMBERS / ((batch or max(_BATCHES)) * cell)
-                longest = min(longest, max(int(room ** (1 / count)), 1))
+    for batch, *others in shapes if signature.grid_axes else ():
+        if count := others.count(None):
+            cell = math.prod(size or 1 for size in others)
+            room = _GRID_NUMBERS / ((batch or max(_BATCHES)) * cell)
+            longest = min(longest, max(int(room ** (1 / count)), 1))
     return longest
 
 
@@ -547,11 +530,10 @@ def _categories(signature: Signature) -> dict[str, np.ndarray]:
         for tensor in read_by(layer)
     }
     inputs = getattr(signature.model, "inputs", None) or []
+    pairs = zip(signature.specs.items(), inputs, strict=False)
     return {
         name: np.arange(sizes[id(tensor)]).astype(spec.dtype)
-        for (name, spec), tensor in zip(
-            signature.specs.items(), inputs, strict=False
-        )
+        for (name, spec), tensor in pairs
         if id(tensor) in sizes and "int" in spec.dtype
     }
 
@@ -573,27 +555,22 @@ def _id_limits(
     if not sizes or not integers:
         return {}
     invent = _inventor(signature, values, dict.fromkeys(integers, 1))
-
-    @functools.cache
-    def lowest() -> Inputs:
+    lowest = {}
+    if len(signature.specs) > 1 or len(sizes) > 1:  # else nothing is tried
         found = [invent(signature.shapes(1, length)) for length in lengths]
-        return next(filter(takes, found), found[-1])
+        lowest = next(filter(takes, found), found[-1])
 
     def accepts(name: str, highest: int) -> bool:
-        ids = np.full_like(lowest()[name], highest)
-        return takes({**lowest(), name: ids})
+        return takes({**lowest, name: np.full_like(lowest[name], highest)})
 
     limits: dict[str, int | None] = {}
     for name in integers:
         most = np.iinfo(signature.specs[name].dtype).max + 1
-        if (
-            len(signature.specs) > 1
-            and sizes[-1] < most
-            and accepts(name, sizes[-1])
-        ):
+        others = len(signature.specs) > 1 and sizes[-1] < most
+        if others and accepts(name, sizes[-1]):
             limits[name] = None
             continue
         larger = [size for size in reversed(sizes[1:]) if size <= most]
-        found = (size for size in larger if accepts(name, size - 1))
-        limits[name] = next(found, min(sizes[0], most))
+        taken = (size for size in larger if accepts(name, size - 1))
+        limits[name] = next(taken, min(sizes[0], most))
     return limits

@@ -28,8 +28,6 @@ _WINDOWS = (
     "FractionalMaxPool",
     "MaxPool",
 )
-
-
 # Operators whose memory does not depend on the values of their operands, or of
 # the first one.
 _ANY_OPERAND = frozenset(
@@ -75,17 +73,14 @@ class Graphs:
         signature = self.signature
         if all(None not in spec.shape[1:] for spec in signature.specs.values()):
             return False
-        return (
-            bool(signature.grid_axes)
+        return bool(
+            signature.grid_axes
             # Exports change how that computes: see `over_any_length`.
             or any(
                 isinstance(layer, keras.layers.TimeDistributed)
                 for layer in layers_within(signature.model)
             )
-            or any(
-                node.op.startswith(_WINDOWS)
-                for node in _nodes(self.of_any_size)
-            )
+            or any(x.op.startswith(_WINDOWS) for x in _nodes(self.of_any_size))
         )
 
     def empty_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -27,15 +27,15 @@ class Likelihoods:
     """Sums over tokens, of log-likelihoods in nats.
 
     Attributes:
-        tokens: Number of tokens of given or sampled texts.
-        model: Sum of their log-likelihoods under the model.
-        file: Sum of their log-likelihoods under the file.
+        tokens: Number of tokens of given or sampled texts, or that the file
+            generated without sampling.
+        model: Sum of their log-likelihoods under the model; of generated
+            tokens, of those that the model finds the most likely there.
+        file: Sum of their log-likelihoods under the file; of generated tokens,
+            under the model.
         drawn: Number of tokens that the model sampled itself, or that the file
             generated with their scores.
         divergence: Sum of the estimates of the KL divergence at these.
-        chosen: Number of tokens that the file generated as the most likely.
-        lost: Sum of how much less likely than the most likely one that may
-            follow, after the file's own tokens, the model finds these.
     """
 
     tokens: int = 0
@@ -43,8 +43,6 @@ class Likelihoods:
     file: float = 0.0
     drawn: int = 0
     divergence: float = 0.0
-    chosen: int = 0
-    lost: float = 0.0
 
     def __add__(self, other: "Likelihoods") -> "Likelihoods":
         pairs = zip(
@@ -73,20 +71,11 @@ class Likelihoods:
         return self.divergence / self.drawn if self.drawn else math.nan
 
     @property
-    def chosen_ratio(self) -> float:
-        """As `perplexity_ratio`, of generated tokens under the model.
-
-        It is relative to the tokens that the model finds the most likely.
-        """
-        return _perplexity(-self.lost, self.chosen)
-
-    @property
     def measured(self) -> list[tuple[str, float]]:
         """The numbers that have a limit, with its name."""
         found = (
             ("kl", self.kl, self.drawn),
             ("perplexity", self.perplexity_ratio, self.tokens),
-            ("perplexity", self.chosen_ratio, self.chosen),
         )
         return [(name, value) for name, value, count in found if count]
 
@@ -111,12 +100,6 @@ class Likelihoods:
         if self.drawn:
             parts.append(
                 f"KL divergence {self.kl:.2g} nats per token{most('kl')}"
-            )
-        if self.chosen:
-            parts.append(
-                "perplexity of the generated text, under the model "
-                f"{self.chosen_ratio:.4g} times that of its most likely tokens"
-                f"{most('perplexity')}"
             )
         return "; ".join(parts) or "no token compared"
 
@@ -194,15 +177,13 @@ def of_choices(
         sizes = sizes[known]
         drawn = int(np.sum(sizes))
         divergence = _divergence(more[known] / sizes, sizes)
-    lost = (
-        found["lost"].astype("float64")[real] if "lost" in found else scores[:0]
-    )
-    return Likelihoods(
-        drawn=drawn,
-        divergence=divergence,
-        chosen=lost.size,
-        lost=float(np.sum(lost)),
-    ), None
+    chosen = Likelihoods(drawn=drawn, divergence=divergence)
+    if "lost" in found:  # how much less likely than the most likely token
+        own = scores[real]
+        best = own + found["lost"].astype("float64")[real]
+        totals = float(np.sum(best)), float(np.sum(own))
+        chosen += Likelihoods(own.size, *totals)
+    return chosen, None
 
 
 def _wrong_rows(
@@ -242,10 +223,8 @@ def rescore_of(signature: Signature) -> Rescore | None:
     oracle = signature.oracle
     if oracle is not None:
         inner = rescore_of(oracle.base)
-        if inner is None:
-            return None
-        return lambda inputs, outputs: inner(
-            oracle.to_base(dict(inputs)), outputs
+        return inner and (
+            lambda inputs, outputs: inner(oracle.to_base(dict(inputs)), outputs)
         )
     method = Offers.of(signature.model).rescore
     if method is None:
@@ -281,13 +260,3 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
         return tf.nest.map_structure(lambda x: x.numpy(), found)
 
     return run
-
-
-def in_graph(call: Callable[..., Any], *arrays: np.ndarray) -> Any:
-    """Returns what a function of tensors gives, computed in a graph."""
-    return traced_once(call)(*arrays)
-
-
-def scores_targets(signature: Signature) -> bool:
-    """Returns whether its outputs are log-likelihoods of its inputs."""
-    return Offers.of(signature.model).drawn_pairs is not None

@@ -7,14 +7,14 @@ and the cosine compares directions, as a search by vectors does.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_posenc.export import units
 
-CLASSES, VECTORS, INTEGERS, BITS = "classes", "vectors", "integers", "bits"
+Pairs = Sequence[tuple[np.ndarray, np.ndarray]]  # of the model, of the file
 
 # Outputs that vary by less than 0.3 of their size hide what is wrong with
 # a file, but also show how each number is rounded: variation counts as no less.
@@ -90,54 +90,55 @@ class Quality:
         return ", ".join(parts)
 
 
-def add_up_to_1(values: Sequence[np.ndarray]) -> bool:
-    """Returns whether vectors are probabilities; those of zeros may be too."""
-    if any(value.ndim < 2 or value.shape[-1] < 2 for value in values):
-        return False
-    for value in values:
-        rows = value.astype("float64")
-        rows = rows[np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)]
-        if np.any(rows < -_SLACK) or np.any(np.abs(rows.sum(-1) - 1) > _SLACK):
-            return False
-    return any(value.size for value in values)
+def quality_of(pairs: Pairs) -> Quality | None:
+    """Returns how near an output is to the model's; None without any number.
 
-
-def quality_of(
-    kind: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> Quality | None:
-    """Returns how near an output is to the model's; None without any number."""
-    if kind == BITS:
-        pairs = [(np.unpackbits(x), np.unpackbits(y)) for x, y in pairs]
-    if kind in (BITS, INTEGERS):
+    Integers are classes, except those that vectors are rounded to: int8, and
+    bits packed into uint8. Floats are vectors, except probabilities.
+    """
+    dtype = pairs[0][0].dtype
+    if dtype == "uint8":
+        pairs = [
+            (np.unpackbits(x), np.unpackbits(y.astype("uint8")))
+            for x, y in pairs
+        ]
+    if dtype.kind in "biu" and dtype != "int8":
         return _equality(pairs)
     widths = {x.shape[-1] if x.ndim > 1 else 1 for x, _ in pairs}
     width = widths.pop() if len(widths) == 1 else 1  # a dynamic axis
-    if not width:
+    if not width or not any(x.size for x, _ in pairs):
         return None
     wanted, got = (
         np.concatenate([x.astype("float64").reshape(-1, width) for x in side])
         for side in zip(*pairs, strict=True)
     )
-    if not wanted.size:
-        return None
+    are_classes = _add_up_to_1(wanted)
     # Masks give logits of padding, say, a number that would hide all others.
     sizes = np.abs(wanted)
-    usual = np.median(sizes[np.isfinite(sizes)]) if sizes.size else 0.0
-    limit = np.nanmax([_HIDDEN, _FAR * usual])
+    limit = max(_HIDDEN, _FAR * np.median(sizes[np.isfinite(sizes)]))
     is_shown = (sizes >= limit) & ~(np.abs(got) >= limit / 10)
-    is_number = sizes < limit
-    wanted, got = (np.where(is_number, each, 0.0) for each in (wanted, got))
+    wanted, got = (np.where(sizes < limit, each, 0.0) for each in (wanted, got))
     got[is_shown] = np.nan
     sqnr = _decibels(wanted, got)
-    if kind == CLASSES:
-        return Quality(len(wanted), sqnr, _agreement(wanted, got))
+    if are_classes:
+        own, other = wanted.argmax(axis=-1), got.argmax(axis=-1)
+        # Of one class throughout the lead may be less than rounding.
+        equal = float(np.mean(own == other)) if np.ptp(own) else None
+        return Quality(len(wanted), sqnr, equal)
     cosine = _least_cosine(wanted, got) if width > 1 else None
     return Quality(len(wanted), sqnr, cosine=cosine)
 
 
-def _equality(
-    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> Quality | None:
+def _add_up_to_1(rows: np.ndarray) -> bool:
+    """Returns whether vectors are probabilities; those of zeros may be too."""
+    rows = rows[np.isfinite(rows).all(axis=-1) & (rows != 0).any(axis=-1)]
+    if not rows.size or rows.shape[-1] < 2:
+        return False
+    apart = np.abs(rows.sum(axis=-1) - 1)
+    return bool(np.all(rows >= -_SLACK) and np.all(apart <= _SLACK))
+
+
+def _equality(pairs: Pairs) -> Quality | None:
     """Returns the share of equal integers, beyond that of a constant file."""
     wanted, got = (
         np.concatenate([np.ravel(each) for each in side])
@@ -153,7 +154,6 @@ def _equality(
 
 
 def _decibels(wanted: np.ndarray, got: np.ndarray) -> float:
-    """Returns the SQNR."""
     signal = max(
         np.sum((wanted - wanted.mean(axis=0)) ** 2),
         _LEAST_VARIATION**2 * np.sum(wanted**2),
@@ -167,20 +167,6 @@ def _decibels(wanted: np.ndarray, got: np.ndarray) -> float:
     return 10 * math.log10(signal / noise)
 
 
-def _agreement(wanted: np.ndarray, got: np.ndarray) -> float | None:
-    """Returns the share of equal classes.
-
-    That is the largest score, or, if several can apply at once, whether each
-    one does.
-    """
-    own, other = wanted > 0.5, got > 0.5
-    if wanted.shape[-1] > 1 and add_up_to_1([wanted]):
-        own, other = wanted.argmax(axis=-1), got.argmax(axis=-1)
-    if np.all(own == own[:1]):  # one class whose lead may be less than rounding
-        return None
-    return float(np.mean(own == other))
-
-
 def _least_cosine(wanted: np.ndarray, got: np.ndarray) -> float:
     lengths = np.linalg.norm(wanted, axis=-1)
     kept = (lengths > _SHORTEST * lengths.max()) & (lengths > 0)
@@ -192,18 +178,18 @@ def _least_cosine(wanted: np.ndarray, got: np.ndarray) -> float:
 
 
 def qualities(
-    kinds: Mapping[str, Mapping[str, str]],
-    cases: Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
+    cases: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
 ) -> dict[str, Quality]:
-    """Returns the quality of each output, by `signature/output`."""
-    pairs: dict[tuple[str, str], list[Any]] = {}
+    """Returns the quality of each output, by `signature/output`.
+
+    Texts are left out.
+    """
+    pairs: dict[str, list[Any]] = {}
     for signature, wanted, got in cases:
-        for name in kinds.get(signature, {}):
-            if name in got and got[name].shape == wanted[name].shape:
-                pair = wanted[name], got[name]
-                pairs.setdefault((signature, name), []).append(pair)
-    found = {
-        f"{signature}/{name}": quality_of(kinds[signature][name], each)
-        for (signature, name), each in pairs.items()
-    }
+        for name, value in wanted.items():
+            same = name in got and got[name].shape == value.shape
+            if same and value.dtype != object:
+                pair = value, got[name]
+                pairs.setdefault(f"{signature}/{name}", []).append(pair)
+    found = {name: quality_of(each) for name, each in pairs.items()}
     return {name: each for name, each in found.items() if each is not None}

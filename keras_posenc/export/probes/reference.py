@@ -12,10 +12,9 @@ import numpy as np
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes import fitting, rounding
 from keras_posenc.export.probes.compare import (
-    Retrace,
-    difference,
-    kinds_of,
-    retrace_of,
+    Outputs,
+    is_finite,
+    is_float,
     scales_of,
 )
 from keras_posenc.export.probes.extremes import large_integers
@@ -28,9 +27,8 @@ from keras_posenc.export.probes.generate import (
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.likelihoods import (
     Rescore,
-    in_graph,
     rescore_of,
-    scores_targets,
+    traced_once,
 )
 from keras_posenc.export.probes.repeats import (
     check_repeats,
@@ -38,19 +36,10 @@ from keras_posenc.export.probes.repeats import (
     restored,
 )
 from keras_posenc.export.probes.samples import Inputs
-from keras_posenc.export.probes.tolerance import (
-    TOLERANCE,
-    limits_of,
-)
-from keras_posenc.export.signatures.lengths import IDS, LENGTHS
+from keras_posenc.export.probes.tolerance import TOLERANCE, limits_of
+from keras_posenc.export.signatures.lengths import IDS
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
-
-PADDING_MATTERS = (
-    "padding changes the outputs: do not let a server batch examples of "
-    "different lengths"
-)
-_PADDING = 4  # ids that are added to see that
 
 
 def runner_of(signature: Signature, graphs: Graphs) -> Call:
@@ -70,32 +59,26 @@ class Reference:
     """The model's outputs, which an exported model must reproduce.
 
     Attributes:
-        signatures: The signatures that were run.
-        tolerance: The largest difference allowed in a file of float32.
-        quantization: The exported model's mode of quantization, or None.
         limits: The limits of a quantized file, by name: see `limits_of`.
-        retraces: How models of choices are run again, by the names of their
-            signatures.
-        rescores: How likely models find a quantized file's choices, by the
-            names of their signatures.
+        rescores: How likely models find a quantized file's choices.
         in_engine: Whether likelihoods are measured later: see `Format`.
-        probes: The batches of inputs, with the model's outputs.
+        by_likelihood: Signatures whose likelihoods are compared.
         scales: For each signature the size of each output's numbers, not below
             the model's `output_scales`.
         seconds: Processor time that the outputs took.
         notes: What the test inputs could not cover, as text.
         eager_differences: Where the models' eager code gives other outputs
             than their graphs, as text.
-        graphs: Those of the models, by the names of the signatures.
+        graphs: Those of the models, by signature.
     """
 
     signatures: Sequence[Signature]
     tolerance: float = TOLERANCE
     quantization: str | None = None
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    retraces: Mapping[str, Retrace] = dataclasses.field(default_factory=dict)
     rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
     in_engine: bool = False
+    by_likelihood: Sequence[str] = ()
     probes: list[Probe] = dataclasses.field(default_factory=list)
     scales: Mapping[str, Mapping[str, float]] = dataclasses.field(
         default_factory=dict
@@ -105,11 +88,14 @@ class Reference:
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     graphs: Mapping[str, Graphs] = dataclasses.field(default_factory=dict)
 
-    def rounding_of(self, probe: Probe) -> dict[str, np.ndarray]:
-        """Returns how far rounding may move outputs: see `rounding.py`."""
-        (signature,) = (
-            each for each in self.signatures if each.name == probe.signature
-        )
+    def signature_of(self, probe: Probe) -> Signature:
+        """Returns the signature that a probe is for."""
+        (found,) = (x for x in self.signatures if x.name == probe.signature)
+        return found
+
+    def moved(self, probe: Probe) -> list[dict[str, np.ndarray]]:
+        """Returns outputs of moved inputs and weights: see `rounding.py`."""
+        signature = self.signature_of(probe)
         graphs = self.graphs[probe.signature]
         call = runner_of(signature, graphs)
 
@@ -117,28 +103,7 @@ class Reference:
             graphs.forget()  # what other weights gave
             return call(inputs)
 
-        return rounding.rounding_of(probe, signature.innermost.model, run)
-
-    @functools.cached_property
-    def by_likelihood(self) -> set[str]:
-        """Signatures of a quantized file whose likelihoods are compared."""
-        if self.quantization is None:
-            return set()
-        return {
-            each.name
-            for each in self.signatures
-            if self.in_engine
-            or each.name in self.rescores
-            or scores_targets(each)
-        }
-
-    def target_tokens(self, probe: Probe) -> np.ndarray | None:
-        """Returns `Offers.target_tokens` of a probe; None without any."""
-        for signature in self.signatures:
-            tokens = Offers.of(signature.model).target_tokens
-            if signature.name == probe.signature and tokens is not None:
-                return np.asarray(tokens(probe.inputs))
-        return None
+        return rounding.moved_outputs(probe, signature.innermost.model, run)
 
     @property
     def usual(self) -> list[Probe]:
@@ -148,26 +113,14 @@ class Reference:
         """
         return [probe for probe in self.probes if not probe.extremes]
 
-    @functools.cached_property
-    def kinds(self) -> dict[str, dict[str, str]]:
-        """For each signature of a quantized file what its outputs hold."""
-        if self.quantization is None:
-            return {}
-        return {
-            each.name: kinds_of(
-                each,
-                [x.outputs for x in self.held if x.signature == each.name],
-            )
-            for each in self.signatures
-            if each.name not in self.by_likelihood
-        }
-
     @property
     def held(self) -> list[Probe]:
-        """The probes that a quantized file is compared on: samples, if any.
+        """The usual probes; of a quantized file the samples, if any.
 
         Of each signature; not of those whose likelihoods are compared.
         """
+        if self.quantization is None:
+            return self.usual
         sampled = {each.signature for each in self.probes if each.is_sample}
         return [
             each
@@ -182,36 +135,28 @@ class Reference:
 
         Those in the model's own `constant_outputs` are left out.
         """
-        rows: dict[tuple[str, str], list[np.ndarray]] = {}
-        for probe in self.usual if self.quantization is None else self.held:
-            for name, value in probe.outputs.items():
-                if "float" in value.dtype.name and value.ndim > 1:
-                    numbers = value.astype("float64")
-                    rows.setdefault((probe.signature, name), []).append(
-                        numbers.reshape(
-                            math.prod(value.shape[:-1]), value.shape[-1]
-                        )
-                    )
-        models = {each.name: each.model for each in self.signatures}
-        return [
-            f"{signature}/{name}"
-            for (signature, name), values in rows.items()
-            if name not in Offers.of(models[signature]).constant_outputs
-            and _spread(values, self.scales[signature][name])
-            < 10 * self.tolerance
-        ]
-
-
-def _spread(values: Sequence[np.ndarray], scale: float) -> float:
-    """Returns the largest difference between examples; infinity if unknown."""
-    if len({value.shape[1] for value in values}) > 1 or not values[0].shape[1]:
-        return math.inf
-    rows = np.concatenate(values)
-    rows = rows[np.isfinite(rows).all(axis=1)]
-    if len(rows) < 3:
-        return math.inf
-    sizes = np.maximum(np.max(np.abs(rows), axis=0), scale)
-    return float(np.max(np.ptp(rows, axis=0) / sizes))
+        found = []
+        for each in self.signatures:
+            probes = [x.outputs for x in self.held if x.signature == each.name]
+            for name, scale in self.scales[each.name].items():
+                values = [
+                    x[name].astype("float64").reshape(-1, x[name].shape[-1])
+                    for x in probes
+                    if is_float(x[name]) and x[name].ndim > 1 and x[name].size
+                ]
+                own = Offers.of(each.model).constant_outputs
+                if name in own or len({x.shape[1] for x in values}) != 1:
+                    continue
+                rows = np.concatenate(values)
+                rows = rows[np.isfinite(rows).all(axis=1)]
+                least = (
+                    10
+                    * self.tolerance
+                    * np.max(np.abs(rows), axis=0, initial=scale)
+                )
+                if len(rows) > 2 and np.all(np.ptp(rows, axis=0) < least):
+                    found.append(f"{each.name}/{name}")
+        return found
 
 
 def compute_reference(
@@ -224,11 +169,10 @@ def compute_reference(
     limits = limits_of(quantization, probes.limits, tolerance)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
 
-    def by_name(make: Callable[[Signature], Any]) -> dict[str, Any]:
-        found = {each.name: make(each) for each in signatures}
-        return {name: x for name, x in found.items() if x is not None}
-
-    retraces = by_name(retrace_of)
+    rescores = {}
+    for each in signatures if quantization is not None else ():
+        if (rescore := rescore_of(each)) is not None:
+            rescores[each.name] = rescore
     traced = {id(x): (functions or {}).get(x.name) for x in signatures}
     models: dict[int, Graphs] = {}
     for each in signatures:
@@ -249,75 +193,31 @@ def compute_reference(
             if not _is_rounding(run.signature):
                 found = difference_in_eager_code(run, *case, tolerance)
                 eager += filter(None, [found])
-        seconds = 0.0
         scales = _scales(signatures, cases)
-        if any(
-            _is_moved(x, cases, scales[x.name], graphs[x.name], tolerance)
-            for x in signatures
-        ):
-            notes.append(PADDING_MATTERS)
     for model in models.values():
-        seconds += model.seconds
         model.forget()
-    return Reference(
-        signatures,
-        tolerance,
-        quantization,
-        limits,
-        retraces,
-        {} if quantization is None else by_name(rescore_of),
-        probes.in_engine,
-        cases,
-        scales,
-        seconds,
-        notes,
-        eager,
-        graphs,
-    )
-
-
-def _is_moved(
-    signature: Signature,
-    cases: Sequence[Probe],
-    scales: Mapping[str, float],
-    graphs: Graphs,
-    tolerance: float,
-) -> bool:
-    """Returns whether padding changes the outputs of a model of lengths.
-
-    It is tried on its shortest example, which padding changes most.
-    """
-    specs = signature.specs
-    if not {IDS, LENGTHS} <= {*specs} or specs[IDS].shape[1] is not None:
-        return False
-    alone = [
-        each
-        for each in cases
-        if each.signature == signature.name
-        and not each.extremes
-        and len(each.inputs[IDS]) == 1
-        and each.inputs[LENGTHS][0] > 0
+    by_likelihood = [
+        each.name
+        for each in signatures
+        if probes.in_engine
+        or each.name in rescores
+        or Offers.of(each.model).drawn_pairs is not None
     ]
-    if not alone:
-        return False
-    probe = min(alone, key=lambda each: each.inputs[IDS].size)
-    ids = np.pad(probe.inputs[IDS], ((0, 0), (0, _PADDING)))
-    try:
-        run = runner_of(signature, graphs)
-        found = {**run({**probe.inputs, IDS: ids})}
-    except ValueError:  # too long for the model
-        return False
-    real = int(probe.inputs[LENGTHS][0])
-    wanted = {
-        name: value
-        for name, value in probe.outputs.items()
-        if "float" in value.dtype.name
-    }
-    for name, value in wanted.items():
-        if value.shape != found[name].shape:  # a vector for each token
-            wanted[name], found[name] = value[:, :real], found[name][:, :real]
-    apart = difference(wanted, found, scales)
-    return apart.largest_difference > max(tolerance, TOLERANCE)
+    return Reference(
+        signatures=signatures,
+        tolerance=tolerance,
+        quantization=quantization,
+        limits=limits,
+        rescores=rescores,
+        in_engine=probes.in_engine,
+        by_likelihood=[] if quantization is None else by_likelihood,
+        probes=cases,
+        scales=scales,
+        seconds=sum(model.seconds for model in models.values()),
+        notes=notes,
+        eager_differences=eager,
+        graphs=graphs,
+    )
 
 
 def _scales(
@@ -325,22 +225,14 @@ def _scales(
 ) -> dict[str, dict[str, float]]:
     """Returns `Reference.scales`, which may run the model."""
     scales = {}
-    known: dict[int, dict[str, float]] = {}  # each runs the model
+    least_of = functools.cache(lambda method: dict(method()))  # runs the model
     for signature in signatures:
-        own_scales = Offers.of(signature.model).output_scales
-        if id(own_scales) not in known:
-            known[id(own_scales)] = dict(own_scales())
-        least, own = known[id(own_scales)], signature.own_names
-        found = scales_of(
-            [
-                case.outputs
-                for case in cases
-                if case.signature == signature.name and not case.extremes
-            ]
-        )
-        scales[signature.name] = {
-            name: max(scale, least.get(own.get(name, name), scale))
-            for name, scale in found.items()
+        least = least_of(Offers.of(signature.model).output_scales)
+        own, name = signature.own_names, signature.name
+        usual = [x for x in cases if x.signature == name and not x.extremes]
+        scales[name] = {
+            output: max(scale, least.get(own.get(output, output), scale))
+            for output, scale in scales_of([x.outputs for x in usual]).items()
         }
     return scales
 
@@ -358,16 +250,15 @@ def _cases(
         signature, most, probes.is_given, graphs, call
     )
     is_limited = longest < most and not signature.innermost.grid_axes
-    limits = ["no smaller ones"] * (smallest > 1) + [
-        "no longer ones"
-    ] * is_limited
+    limits = ["no smaller ones"] * (smallest > 1)
+    limits += ["no longer ones"] * is_limited
     if limits:
         notes.append(
             f"{signature.name} was run on inputs of {smallest} to {longest} "
             f"steps along an axis: the model takes {' and '.join(limits)}"
         )
     takes = functools.partial(fitting.accepts, call)
-    is_noted = False
+    refusals = []
     for probe in make_probes(signature, given, longest, takes, smallest):
         inputs = probe.inputs
         try:
@@ -376,23 +267,20 @@ def _cases(
             else:
                 inputs, outputs = fitting.run_texts(inputs, call)
         except ValueError as refusal:
-            if probe.extremes:
-                continue
             if probe.is_sample:
                 raise
             if probe.is_required and not given:
                 advice = fitting.advice(signature, longest, graphs, call)
                 raise ValueError(f"{refusal}\n{advice}") from refusal
-            if probe.is_required and not is_noted:
-                is_noted = True
-                reason = " ".join(f"{refusal}".split())[:300]
-                notes.append(
-                    "the model refuses generated inputs, so that the samples "
-                    f"alone show how it computes: {reason}"
-                )
+            refusals += [f"{refusal}"] * probe.is_required
             continue
-        if not probe.extremes or probe.is_nan or _is_finite(outputs):
+        if not probe.extremes or probe.is_nan or _has_numbers(outputs):
             yield dataclasses.replace(probe, inputs=inputs, outputs=outputs)
+    if refusals:
+        notes.append(
+            "the model refuses generated inputs, so that the samples alone "
+            f"show how it computes: {' '.join(refusals[0].split())[:300]}"
+        )
     if not given or signature.oracle is not None:
         return
     integers = [
@@ -409,19 +297,17 @@ def _is_rounding(signature: Signature) -> bool:
     """Returns whether eager code may well differ, or would take seconds."""
     dtypes = {each.compute_dtype for each in layers_within(signature.model)}
     return (
-        retrace_of(signature) is not None  # a choice may be a tie
+        Offers.of(signature.model).rescore is not None  # a choice may be a tie
         or bool(dtypes & {"float16", "bfloat16"})
         or has_many_weights(signature)
     )
 
 
-def _is_finite(outputs: Mapping[str, Any]) -> bool:
+def _has_numbers(outputs: Outputs) -> bool:
     """Returns whether some number is finite: only such are compared."""
     return any(
-        bool(np.isfinite(value.astype("float64")).any())
-        if "float" in value.dtype.name
-        else value.size > 0
-        for value in outputs.values()
+        bool(is_finite(x).any()) if is_float(x) else x.size > 0
+        for x in outputs.values()
     )
 
 
@@ -439,6 +325,10 @@ def _pairs(
     if pairs is None or not (is_drawn or prompts):
         return
     call = runner_of(signature, graphs)
+
+    def in_graph(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+        return traced_once(function)(*arrays)
+
     for inputs, is_own in pairs(prompts, in_graph):
         if is_drawn or not is_own:
             yield Probe(

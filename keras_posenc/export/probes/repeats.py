@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.probes.compare import difference, scales_of
+from keras_posenc.export.probes.compare import difference, is_float, scales_of
 from keras_posenc.export.probes.graphs import Graphs
 from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.probes.tolerance import TOLERANCE
@@ -17,48 +17,25 @@ from keras_posenc.keras_internals import layers_within
 
 @contextlib.contextmanager
 def restored(models: Sequence[keras.Model]) -> Iterator[None]:
-    """Restores variables after the models have been run.
+    """Restores variables, those of metrics too, after models have been run.
 
     Some of Keras's augmentation layers count draws that they do not use, and a
     file holds the values from before.
     """
-    variables = list(
-        {
-            id(variable): variable
-            for model in models
-            for variable in _variables(model)
-        }.values()
-    )
-    before = _values(variables)
+    variables = {}
+    for model in models:
+        metrics = (x.metrics_variables for x in layers_within(model))
+        for variable in (*model.variables, *(x for y in metrics for x in y)):
+            variables[id(variable)] = variable, variable.value.read_value()
     try:
         yield
     finally:
-        for variable, old in _changed(variables, before):
-            variable.assign(old)
-
-
-def _variables(model: keras.Model) -> list[Any]:
-    """Returns the variables of a model, those of metrics included."""
-    metrics = (layer.metrics_variables for layer in layers_within(model))
-    return [*model.variables, *(x for each in metrics for x in each)]
-
-
-def _values(variables: Sequence[Any]) -> list[Any]:
-    return [variable.value.read_value() for variable in variables]
-
-
-def _changed(
-    variables: Sequence[Any], before: Sequence[Any]
-) -> list[tuple[Any, Any]]:
-    """Returns the variables that have changed, with their former values."""
-    found = []
-    pairs = zip(before, _values(variables), strict=True)
-    for variable, (old, new) in zip(variables, pairs, strict=True):
-        one, other = np.asarray(old), np.asarray(new)
-        # Shared memory shows that nothing was written.
-        if not (np.may_share_memory(one, other) or np.array_equal(one, other)):
-            found.append((variable, old))
-    return found
+        for variable, before in variables.values():
+            now = variable.value.read_value()
+            old, new = np.asarray(before), np.asarray(now)
+            # Shared memory shows that nothing was written.
+            if not (np.may_share_memory(old, new) or np.array_equal(old, new)):
+                variable.assign(before)
 
 
 def check_repeats(
@@ -70,25 +47,19 @@ def check_repeats(
     numbers change, and its file would be blamed for that.
     """
     model = run.signature.model
-    variables = _variables(model)
     with restored([model]):
-        before = _values(variables)
-        apart = difference(outputs, other := run(inputs), scales_of([other]))
-        changed = [variable for variable, _ in _changed(variables, before)]
+        other = run(inputs)
+    apart = difference(outputs, other, scales_of([other]))
     # Threads add in any order.
     if apart.largest_difference <= max(tolerance, TOLERANCE):
         return
-    names = ", ".join(dict.fromkeys(each.path for each in changed))
     raise ExportVerificationError(
         f"Model '{model.name}' changes from run to run: for the same "
         f"{describe(inputs)}, {apart.where} differs by "
-        f"{apart.largest_difference:.3g} in another run"
-        + f", in which {names} changed"
-        * bool(names)
-        + ". An exported model must give the same outputs for the same inputs. "
-        "Build recurrent layers with stateful=False, draw random numbers and "
-        "change variables only if `training` is true, or make the state or the "
-        "noise an input"
+        f"{apart.largest_difference:.3g} in another run. An exported model "
+        "must give the same outputs for the same inputs. Build recurrent "
+        "layers with stateful=False, draw random numbers and change variables "
+        "only if `training` is true, or make the state or the noise an input"
     )
 
 
@@ -96,8 +67,7 @@ def difference_in_eager_code(
     run: Graphs, inputs: Inputs, outputs: Mapping[str, Any], tolerance: float
 ) -> str | None:
     """Returns where eager code gives other outputs than the graph, as text."""
-    # Choices may be ties.
-    floats = {n: x for n, x in outputs.items() if "float" in x.dtype.name}
+    floats = {n: x for n, x in outputs.items() if is_float(x)}  # others may tie
     try:
         found = run.directly(inputs)
     except ValueError as error:

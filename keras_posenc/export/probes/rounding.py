@@ -1,4 +1,4 @@
-"""Measure of how far rounding moves a model's outputs, by small changes.
+"""How far rounding moves a model's outputs, found by small changes.
 
 Each operator rounds by up to 2**-24 of its numbers, and the error grows where
 large numbers cancel. Inputs and weights are moved at random by 64 times as
@@ -6,87 +6,95 @@ much; rounding may move outputs as far as that does. Moves of a fourth, times
 four, would not do: a softmax that saturates hides them up to where it flips.
 """
 
-import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_posenc.export.probes.compare import is_finite, is_float
 from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.graphs import Call
 from keras_posenc.export.probes.repeats import restored
+from keras_posenc_worker.cases import distances
 
+MOST = 1e-2  # of an output's size, that a model may make of rounding
 _MOVED = 2.0**-18
-# A sum of n equal numbers, such as the mean of an image of one colour, may be
-# off by n roundings in one direction. Moving the weights by as much measures
-# this, and also rounding where all inputs are zeros.
-_ROUNDING = 2.0**-22
 _DRAWS = 8  # a few may by chance hardly move an output
 
 
-def rounding_of(
+def moved_outputs(
     probe: Probe, model: keras.Model, call: Call
-) -> dict[str, np.ndarray]:
-    """Returns how far rounding may move outputs, by their names.
+) -> list[dict[str, np.ndarray]]:
+    """Returns the outputs with inputs and weights moved, each time otherwise.
 
-    Of each number of a vector, in each example; none of integers, and 0 of
-    what is not finite. Of extreme numbers each example is taken as a whole:
-    infinity where it has another integer or text, or is no longer finite.
+    None if the model refuses moved inputs.
     """
-    step = _MOVED
-    if probe.extremes:
-        sizes = [value.shape[1:-1] for value in probe.inputs.values()]
-        step = max(step, max(map(math.prod, sizes)) * _ROUNDING)
-    with restored([model]):
-        outputs = call(probe.inputs)  # of the graph that `call` moves
-    others = []
+    found = []
     for seed in range(_DRAWS):
         rng = np.random.default_rng(seed)
-        inputs = {
-            name: _moved(value, _MOVED, rng)
-            for name, value in probe.inputs.items()
-        }
+        inputs = {name: _moved(x, rng) for name, x in probe.inputs.items()}
         with restored([model]):
             for variable in model.variables:
                 if "float" in variable.dtype:
                     value = np.asarray(variable.value.read_value())
-                    variable.assign(_moved(value, step, rng))
+                    variable.assign(_moved(value, rng))
             try:
-                others.append(call(inputs))
-            except ValueError:  # the model refuses moved inputs
-                return {}
-    return {
-        name: np.max([_movement(probe, value, x[name]) for x in others], axis=0)
-        for name, value in outputs.items()
-        if (probe.extremes or "float" in value.dtype.name)
-        and all(x[name].shape == value.shape for x in others)
-    }
+                found.append(call(inputs))
+            except ValueError:
+                return []
+    return found
 
 
-def _movement(probe: Probe, value: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Returns how far each number of vectors has moved, at most.
-
-    The vectors of an example are taken together, as few draws may hardly move
-    one of them.
-    """
-    if "float" in value.dtype.name:
-        value, moved = value.astype("float64"), moved.astype("float64")
-        with np.errstate(invalid="ignore"):  # an infinity less itself
-            apart = np.asarray(np.abs(moved - value))
-        apart[~np.isfinite(apart)] = 0.0
-        if probe.extremes:
-            apart[np.isfinite(value) & ~np.isfinite(moved)] = np.inf
-    else:
-        apart = np.where(value != moved, np.inf, 0.0)
-    if not apart.ndim:  # an output without axes
-        return apart
-    last = apart.ndim if probe.extremes else apart.ndim - 1
-    return np.max(apart, axis=(*range(1, last),), keepdims=True, initial=0.0)
-
-
-def _moved(value: np.ndarray, step: float, rng: np.random.Generator) -> Any:
+def _moved(value: np.ndarray, rng: np.random.Generator) -> Any:
     """Returns floats moved by a share of them; other values unchanged."""
-    if "float" not in value.dtype.name:
+    if not is_float(value):
         return value
     signs = rng.random(value.shape, "float32") < 0.5
-    return value * np.where(signs, 1 - step, 1 + step).astype(value.dtype)
+    return value * np.where(signs, 1 - _MOVED, 1 + _MOVED).astype(value.dtype)
+
+
+def without_rounding(
+    probe: Probe,
+    got: Mapping[str, np.ndarray],
+    moved: Sequence[Mapping[str, np.ndarray]],
+    scales: Mapping[str, float],
+    tolerance: float,
+) -> tuple[dict[str, np.ndarray], int]:
+    """Returns outputs with the model's where only its rounding differs.
+
+    Rounding may move a number by at most a hundredth of the output's size, and
+    an integer or a text to what a moved model gives. Where it moves the model's
+    own numbers further, float32 does not determine them: those of such an
+    example are the model's, and the number of these examples is returned too.
+    """
+    kept, left_out = dict(got), np.zeros(probe.examples, bool)
+    for name, wanted in probe.outputs.items():
+        others = [x[name] for x in moved if x[name].shape == wanted.shape]
+        if not others:
+            continue
+        if not is_float(wanted):
+            near = np.any([other == got[name] for other in others], axis=0)
+            kept[name] = np.where(near, wanted, got[name])
+            continue
+        known = is_finite(wanted)
+        own = np.where(known, wanted.astype("float64"), 0.0)
+        size = np.maximum(scales[name], np.abs(own))
+        off = distances(wanted, got[name], scales[name])
+        apart = np.max([np.abs(x - own) for x in others], axis=0)
+        apart = np.where(known, np.where(np.isnan(apart), np.inf, apart), 0.0)
+        # The vectors of an example together: few draws may hardly move one.
+        axes = (*range(1, own.ndim - 1),)
+        apart = np.max(apart, axes, keepdims=True, initial=0.0)
+        near = off * size <= np.minimum(apart, MOST * size)
+        kept[name] = np.where(near & known, wanted, got[name])
+        if own.ndim and len(own) == len(left_out):
+            axes = (*range(1, own.ndim),)
+            wrong = np.any(~near & (off > tolerance), axis=axes)
+            most = np.max(size, axes, initial=0)
+            left_out |= wrong & (np.max(apart, axes, initial=0) > MOST * most)
+    for name, wanted in probe.outputs.items():
+        if is_float(wanted) and wanted.shape[:1] == left_out.shape:
+            kept[name] = np.array(kept[name])
+            kept[name][left_out] = wanted[left_out]
+    return kept, int(left_out.sum())

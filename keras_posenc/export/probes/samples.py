@@ -60,13 +60,11 @@ def _as_texts(sample: Any) -> np.ndarray | None:
         )
     except Exception:  # ragged, or of no array's kind
         return None
-    if array.dtype.kind not in "OSU" or not array.size:
-        return None
     texts = [
         text.decode(errors="replace") if isinstance(text, bytes) else text
         for text in array.ravel().tolist()
     ]
-    if not all(isinstance(text, str) for text in texts):
+    if not texts or not all(isinstance(text, str) for text in texts):
         return None
     return np.array(texts, dtype=object)
 

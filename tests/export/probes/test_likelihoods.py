@@ -92,9 +92,9 @@ def test_the_model_reads_what_was_generated(made):
     given = {"ids": ids, "ended": np.array([True, False])}
     chosen, error = of_choices({}, {}, given, lambda *_: found)
     assert error is None
-    assert chosen.chosen == 7
+    assert chosen.tokens == 7
     mean = np.mean(lost[is_token])
-    assert chosen.chosen_ratio == pytest.approx(np.exp(mean), rel=1e-5)
+    assert chosen.perplexity_ratio == pytest.approx(np.exp(mean), rel=1e-5)
     assert chosen.exceeded({"perplexity": 1.1}) == ["perplexity"]
 
 
@@ -123,9 +123,10 @@ def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
         target = pair["target"]
         tokens += int(np.sum(target != 0))
         total += float(np.sum(made.score(pair["source"], target)))
-    assert report.likelihoods.tokens == tokens
+    found = report.likelihoods_of["score"]
+    assert found.tokens == tokens
     wanted = np.exp(-total / tokens)
-    assert report.likelihoods.perplexity == pytest.approx(wanted, rel=1e-4)
+    assert found.perplexity == pytest.approx(wanted, rel=1e-4)
     for name in ("kl", "perplexity"):
         limits = {**report.limits, name: 1e-9}
         assert not dataclasses.replace(report, limits=limits).passed
@@ -305,11 +306,11 @@ def test_nan_and_one_bad_signature_pass_no_limit():
     for wrong in (
         Likelihoods(tokens=5, drawn=5, divergence=np.nan),
         Likelihoods(tokens=5, model=-np.inf, file=-np.inf),
-        Likelihoods(chosen=10, lost=2.0),
-        Likelihoods(chosen=10, lost=np.nan),
+        Likelihoods(tokens=10, model=-1.0, file=-3.0),
+        Likelihoods(tokens=10, file=np.nan),
     ):
         assert wrong.exceeded(limits)
-    assert not Likelihoods(chosen=10, lost=0.5).exceeded(limits)
+    assert not Likelihoods(tokens=10, file=-0.5).exceeded(limits)
     # Tokens of probability 1 are no padding.
     scores = np.zeros((1, 4), "float32")
     outputs = {"token_score": scores}, {"token_score": scores - 50}

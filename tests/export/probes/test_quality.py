@@ -1,70 +1,12 @@
 """What a quantized file loses: SQNR, agreement and cosine."""
 
-import keras
 import numpy as np
 import pytest
-from keras import layers
 
-import keras_posenc as kp
-from keras_posenc.export.probes.compare import kinds_of
-from keras_posenc.export.probes.quality import quality_of
+from keras_posenc.export.probes.quality import qualities, quality_of
 from keras_posenc.export.probes.tolerance import limits_of
-from keras_posenc.export.signatures.resolve import resolve_signatures
 
 pytestmark = pytest.mark.tensorflow
-
-WIDTH = 128
-
-
-def encoder(*heads, pooled=True):
-    """Ids to vectors, and through what follows."""
-    keras.utils.set_random_seed(0)
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    x = layers.Embedding(300, WIDTH, mask_zero=True)(ids)
-    x = kp.TransformerEncoder(1, num_heads=4, intermediate_dim=256)(
-        kp.PositionalEncoding()(x)
-    )
-    if pooled:
-        x = kp.Pooling1D("mean")(x)
-    for head in heads:
-        x = head(x)
-    return keras.Model(ids, x)
-
-
-def winner(x):
-    return keras.ops.argmax(x, axis=-1)
-
-
-KINDS = {
-    "softmax": (lambda: encoder(layers.Dense(5), layers.Softmax()), "classes"),
-    "sigmoid": (lambda: encoder(layers.Dense(1, "sigmoid")), "classes"),
-    "logits": (lambda: encoder(layers.Dense(5)), "vectors"),
-    "unit": (lambda: encoder(layers.UnitNormalization()), "vectors"),
-    "tokens": (lambda: encoder(pooled=False), "vectors"),
-    "number": (lambda: encoder(layers.Dense(1)), "vectors"),
-    "label": (lambda: encoder(winner), "integers"),
-    "int8": (lambda: encoder(kp.Int8Quantization()), "vectors"),
-    "binary": (lambda: encoder(kp.BinaryQuantization()), "bits"),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_kind(name):
-    make, kind = KINDS[name]
-    (signature,) = resolve_signatures(
-        model := make(), {"serving_default": model}
-    )
-    rng = np.random.default_rng(0)
-    outputs = [
-        {
-            key: keras.ops.convert_to_numpy(value)
-            for key, value in signature.call(
-                {"ids": rng.integers(1, 300, shape).astype("int32")}
-            ).items()
-        }
-        for shape in ((1, 3), (4, 7))
-    ]
-    assert [*kinds_of(signature, outputs).values()] == [kind]
 
 
 def test_numbers_are_those_of_their_definitions():
@@ -73,7 +15,7 @@ def test_numbers_are_those_of_their_definitions():
     wanted = rng.normal(3, 1, (50, 8))
     got = wanted + 0.1 * rng.normal(size=wanted.shape)
     halves = [(wanted[:20], got[:20]), (wanted[20:], got[20:])]
-    found = quality_of("vectors", halves)
+    found = quality_of(halves)
     signal = np.sum((wanted - wanted.mean(axis=0)) ** 2)
     noise = np.sum((wanted - got) ** 2)
     assert found.rows == 50
@@ -84,27 +26,33 @@ def test_numbers_are_those_of_their_definitions():
     assert found.cosine == pytest.approx(cosines.min(), abs=1e-12)
     assert found.agreement is None
     # Numbers that hardly vary count as if they did by 0.3 of their size.
-    found = quality_of("vectors", [(wanted + 1e4, got + 1e4)])
+    found = quality_of([(wanted + 1e4, got + 1e4)])
     signal = 0.09 * np.sum((wanted + 1e4) ** 2)
     assert found.sqnr == pytest.approx(10 * np.log10(signal / noise), abs=1e-6)
 
 
-def test_classes_and_labels_agree():
+def test_what_numbers_are_decides_what_is_measured():
     scores = np.array([[0.7, 0.3], [0.6, 0.4], [0.2, 0.8], [0.0, 1.0]])
-    found = quality_of("classes", [(scores, scores[[0, 2, 2, 3]])])
+    found = quality_of([(scores, scores[[0, 2, 2, 3]])])
     assert (found.agreement, found.cosine) == (0.75, None)
     # Of one class throughout, the lead may be less than rounding.
-    assert quality_of("classes", [(scores[:2], scores[:2])]).agreement is None
+    assert quality_of([(scores[:2], scores[:2])]).agreement is None
     labels = np.array([1, 2, 3])
-    assert quality_of("integers", [(labels, labels)]).agreement == 1
+    assert quality_of([(labels, labels)]).agreement == 1
     bits = np.array([[0b1010]], "uint8"), np.array([[0b1000]], "uint8")
     # A file of zeros alone would have six of eight.
-    assert quality_of("bits", [bits]).agreement == (7 - 6) / (8 - 6)
+    assert quality_of([bits]).agreement == (7 - 6) / (8 - 6)
     rare = np.array([0] * 17 + [1] * 3)
-    assert quality_of("integers", [(rare, 0 * rare)]).agreement == 0
-    assert quality_of("vectors", [(np.zeros((0, 3)), np.zeros((0, 3)))]) is None
-    lost = quality_of("vectors", [(scores, np.zeros_like(scores))])
+    assert quality_of([(rare, 0 * rare)]).agreement == 0
+    assert quality_of([(np.zeros((0, 3)), np.zeros((0, 3)))]) is None
+    lost = quality_of([(4 * scores, np.zeros_like(scores))])
     assert lost.exceeded({"sqnr": 6.0, "cosine": 0.7}) == ["sqnr", "cosine"]
+    # Vectors that the model rounds are vectors; texts are left out.
+    whole = np.array([[3, -4], [5, 0]], "int8")
+    outputs = {"v": whole, "t": np.array(["a"], object)}
+    found = qualities([("a", outputs, {"v": whole // 2, "t": outputs["t"]})])
+    assert [*found] == ["a/v"]
+    assert found["a/v"].cosine == pytest.approx(11 / 5 / 5**0.5)
 
 
 @pytest.mark.parametrize("hidden", [-1e9, np.finfo("float32").min, -np.inf])
@@ -113,17 +61,15 @@ def test_masked_numbers_hide_nothing(hidden):
     logits = rng.normal(0, 3, (20, 9))
     logits[:, [0, 4]] = hidden
     noise = np.where(logits == hidden, hidden, rng.normal(0, 50, logits.shape))
-    found = quality_of("vectors", [(logits, noise)])
+    found = quality_of([(logits, noise)])
     assert found.exceeded({"sqnr": 4.0, "cosine": 0.7}) == ["sqnr", "cosine"]
     near = np.where(logits == hidden, hidden, logits + 1e-3)
-    assert quality_of("vectors", [(logits, near)]).sqnr > 60
+    assert quality_of([(logits, near)]).sqnr > 60
     # Large numbers of a regression hide nothing either.
-    found = quality_of(
-        "vectors", [(1e9 * rng.normal(size=(9, 1)), np.ones((9, 1)))]
-    )
+    found = quality_of([(1e9 * rng.normal(size=(9, 1)), np.ones((9, 1)))])
     assert found.exceeded({"sqnr": 4.0}) == ["sqnr"]
     near[0, 0] = 0.0  # no longer hidden
-    assert quality_of("vectors", [(logits, near)]).exceeded({"sqnr": 4.0})
+    assert quality_of([(logits, near)]).exceeded({"sqnr": 4.0})
 
 
 @pytest.mark.parametrize(
