@@ -23,7 +23,6 @@ ZOO ?=
 
 PACKAGE := pyproject.toml setup.cfg
 PORTABLE := tests/test_layer_contract.py \
-	tests/generation/test_claim.py \
 	tests/generation/test_generator.py \
 	tests/generation/test_search.py \
 	tests/transformer/test_padding_and_length.py \

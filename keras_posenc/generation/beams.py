@@ -61,7 +61,7 @@ class Beams(Greedy):
     def choose(
         self, scores: Any, logs: Any, text: Any, index: Any, room: Room
     ) -> Chosen:
-        prompt, _, (totals, counts, ended) = text
+        _, _, (totals, counts, ended) = text
         gains = self.by_beam(scores, room)
         # A beam that has ended continues with padding, at no cost: in the
         # place of id 0 if padding is no id of the vocabulary.
@@ -72,10 +72,6 @@ class Beams(Greedy):
         totals = ops.expand_dims(totals, 2) + gains
         counts = counts + ops.cast(ops.logical_not(ended), "int32")
         ranks = self.divided(totals, ops.expand_dims(counts, 2))
-        if self.claim is not None:
-            # A penalty would raise the score of what is impossible.
-            ranks = ops.where(totals > IMPOSSIBLE, ranks, IMPOSSIBLE)
-            ranks = self.claim.favored_beams(ranks, prompt, index)
         parents, tokens, (ranks, totals, gained) = self.best(
             room, ranks, self.decoding.beams, ranks, totals, gains
         )
@@ -194,17 +190,11 @@ class TransformersBeams(Beams):
         gains = self.by_beam(scores, room)
         own = self.by_beam(ops.cast(logs, "float32"), room)
         totals = ops.expand_dims(totals, 2) + gains
-        favored = totals
-        if self.claim is not None:
-            favored = self.claim.favored_beams(favored, prompt, index)
         # Enough that as many as there are beams do not end.
         count = max(2, 1 + len(decoding.end_ids)) * decoding.beams
         count = min(count, decoding.beams * totals.shape[-1])
-        parents, tokens, (totals, favored, gained) = self.best(
-            room,
-            favored,
-            count,
-            *(totals, favored, own if penalizes else gains),
+        parents, tokens, (totals, gained) = self.best(
+            room, totals, count, totals, own if penalizes else gains
         )
         is_end = is_any(tokens, decoding.end_ids)
         is_end = ops.logical_or(is_end, ops.equal(index, room.length - 1))
@@ -233,10 +223,7 @@ class TransformersBeams(Beams):
             ops.concatenate(pair, axis=1)
             for pair in zip(done, (ids, by_token, new, ends_now), strict=True)
         ]
-        preferred = every[2]
-        if self.claim is not None:
-            preferred = self.claim.favored_sequences(every[2], every[0])
-        best = ops.cast(ops.top_k(preferred, decoding.beams)[1], "int32")
+        best = ops.cast(ops.top_k(every[2], decoding.beams)[1], "int32")
         done = tuple(
             ops.take_along_axis(
                 x, best if len(x.shape) == 2 else ops.expand_dims(best, 2), 1
@@ -245,7 +232,7 @@ class TransformersBeams(Beams):
         )
         # Those that continue.
         kept = ops.cast(
-            ops.top_k(favored + _out(is_end), decoding.beams)[1], "int32"
+            ops.top_k(totals + _out(is_end), decoding.beams)[1], "int32"
         )
         totals = totals + _out(is_end)
         totals, tokens, gained, parents = (

@@ -184,7 +184,7 @@ class Generator(NamedArguments, keras.Model):
     def from_ids(self) -> keras.Model:
         """The same generator from ids to ids: a Functional model."""
         model = self._model_of_scores(*_graph(self.search), "from_ids")
-        model.retrace, model.rescore = self.retrace, self.rescore
+        model.rescore = self.rescore
         model.is_drawn = self.is_drawn
         return model
 
@@ -215,28 +215,6 @@ class Generator(NamedArguments, keras.Model):
         from the model.
         """
         return {"score": self.scorer_from_ids}
-
-    def retrace(
-        self, inputs: dict[str, Any], outputs: dict[str, Any], tolerance: Any
-    ) -> dict[str, Any]:
-        """Generates again, with near-ties decided as in other outputs.
-
-        Exports are verified with this: where two tokens are nearly equally
-        likely, rounding decides between them, and every later token may then
-        differ. The tokens of an export are right if the model would choose
-        them too when its scores change by no more than a tolerance.
-
-        It takes and returns dicts of tensors by the names of a signature.
-        `ids`, or `text`, are those given where they are right; scores are the
-        model's own, of the tokens chosen.
-        """
-        ids, claimed = self._ids_of(inputs, outputs)
-        found = self.search.retrace(
-            ids, claimed, tolerance, noise=inputs.get("noise")
-        )
-        if "ids" in outputs:
-            return found
-        return _of_texts(self.detokenize, found)
 
     def rescore(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
@@ -314,7 +292,7 @@ class Generator(NamedArguments, keras.Model):
         inputs, found = _graph(self.search, *layers, noise=noise)
         model = self._model_of_scores([inputs, noise], found, "by_noise")
         model.made_inputs = {"noise": made_noise}
-        model.retrace, model.rescore = self.retrace, self.rescore
+        model.rescore = self.rescore
         return model
 
     @functools.cached_property

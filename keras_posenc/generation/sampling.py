@@ -78,24 +78,6 @@ class Sampling:
         drawn = ops.where(total > 0, ops.cast(drawn, "int32"), 0)
         return ops.squeeze(drawn, 1)
 
-    def distance(self, logits: Any, noise: Any, tokens: Any) -> Any:
-        """Returns how far noise is from what samples these tokens."""
-        level = ops.cast(noise, logits.dtype)
-        tokens = ops.cast(ops.expand_dims(tokens, 1), "int32")
-        heap, ids = self._heap(logits)
-        if ids is None:
-            ids = ops.expand_dims(ops.arange(logits.shape[-1]), 0)
-        ids = ops.cast(ids, "int32")
-        heap = heap / largest(heap, axis=-1, keepdims=True)
-        below = ops.pad(heap[:, :-1], ((0, 0), (1, 0)))
-        here = ops.logical_and(ops.equal(ids, tokens), below < heap)
-        low, high = (
-            ops.sum(ops.where(here, x, ops.zeros_like(x)), axis=1)
-            for x in (below, heap)
-        )
-        distance = ops.maximum(ops.maximum(low - level, level - high), 0.0)
-        return ops.where(ops.any(here, axis=1), distance, float("inf"))
-
     def _heap(
         self, logits: Any, numbers: Sequence[Any] = ()
     ) -> tuple[Any, Any]:

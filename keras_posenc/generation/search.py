@@ -19,7 +19,6 @@ from keras_posenc.generation.generated import (
 )
 from keras_posenc.generation.loop import (
     Allowed,
-    Claim,
     Greedy,
     Sampled,
     decode,
@@ -79,29 +78,14 @@ class Search(NamedArguments, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any, *, noise: Any = None) -> dict[str, Any]:
-        return self._answer(inputs, noise)
-
-    def retrace(
-        self, inputs: Any, ids: Any, tolerance: Any, *, noise: Any = None
-    ) -> dict[str, Any]:
-        """Generates again, with near-ties decided as in another: `Claim`."""
-        return self._answer(inputs, noise, ids, tolerance)
-
-    def _answer(
-        self, inputs: Any, noise: Any, claimed: Any = None, tolerance: Any = 0
-    ) -> dict[str, Any]:
         self.check_inputs(inputs)
         prompt, start, cache, next = self.begin(inputs)
         if noise is None:
             noise = self.noise(ops.shape(inputs)[0])
-        claim = None
-        if claimed is not None:
-            offset = ops.shape(prompt)[1] - self.decoding.max_length
-            claim = Claim(claimed, tolerance, offset)
         found = decode(
             next,
             prompt,
-            self.way(noise, claim),
+            self.way(noise),
             self.allowed(),
             cache=cache,
             index=start,
@@ -119,14 +103,14 @@ class Search(NamedArguments, keras.layers.Layer):
             shape, dtype="float32", seed=self.seed_generator
         )
 
-    def way(self, noise: Any, claim: Claim | None = None) -> Greedy:
+    def way(self, noise: Any) -> Greedy:
         """Returns how each token is chosen."""
         decoding = self.decoding
         kind: type[Greedy] = Greedy if decoding.draw is None else Sampled
         if decoding.beams > 1:
             is_theirs = isinstance(decoding, TransformersDecoding)
             kind = TransformersBeams if is_theirs else Beams
-        return kind(decoding, self.pad_id, noise, claim)
+        return kind(decoding, self.pad_id, noise)
 
     def allowed(self) -> Allowed:
         """Returns what says which tokens may be chosen."""

@@ -1,15 +1,6 @@
-"""Layers of vectors: their length, their width, and integers of 8 bits.
+"""Layers of vectors: their length, their width, and integers of 8 bits."""
 
-Of integers: a number within rounding of the middle between two may become
-either of them: runtimes that agree except in the last bit then differ by a
-whole step. A verification runs the model without this last layer's rounding,
-and takes the other runtime's integer where both are equally near, and nowhere
-else.
-"""
-
-import contextlib
-import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,11 +13,6 @@ from keras_posenc.ops.reductions import largest
 from keras_posenc.ops.unit_vectors import unit_vectors
 
 _BITS = (128, 64, 32, 16, 8, 4, 2, 1)  # the values of those of an integer
-# The layers that do not round. Of one thread, so that a verification changes
-# nothing for a model that is in use in another.
-_UNROUNDED: contextvars.ContextVar[frozenset[int]] = contextvars.ContextVar(
-    "keras_posenc_unrounded_vectors", default=frozenset()
-)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -121,17 +107,12 @@ class RoundedVectors(NamedArguments, keras.Layer):
     """Base of layers that round vectors `(batch, dim)` to integers.
 
     A subclass has `rounded_dtype`, that of its outputs; `width(dim)`, how many
-    integers a vector becomes; `rounded(x)`, which rounds floats; `relative(x)`,
-    floats over the largest one of their vector, which decide what is near; and
-    `settled(x, outputs, tolerance)`, which rounds those, but where a number is
-    as near to what it is in `outputs`, of this layer's shape, as that.
+    integers a vector becomes; and `rounded(x)`, which rounds floats.
     """
 
     rounded_dtype: str
     width: Callable[[int], int]
     rounded: Callable[[Any], Any]
-    relative: Callable[[Any], Any]
-    settled: Callable[[Any, Any, Any], Any]
 
     @staticmethod
     def finite(x: Any) -> Any:
@@ -140,30 +121,9 @@ class RoundedVectors(NamedArguments, keras.Layer):
         is_finite = ops.absolute(x) < float("inf")
         return ops.where(is_finite, x, ops.zeros_like(x))
 
-    @staticmethod
-    def size(x: Any) -> Any:
-        """Returns the largest absolute number of each vector, `(batch, 1)`."""
-        return largest(ops.absolute(x), axis=-1, keepdims=True)
-
-    @staticmethod
-    def divisor(size: Any) -> Any:
-        """Returns sizes with 1 instead of 0."""
-        return ops.where(size > 0, size, ops.ones_like(size))
-
-    @contextlib.contextmanager
-    def unrounded(self) -> Iterator[None]:
-        """Within, the layer returns `relative` floats, for a verification."""
-        token = _UNROUNDED.set(_UNROUNDED.get() | {id(self)})
-        try:
-            yield
-        finally:
-            _UNROUNDED.reset(token)
-
     def call(self, inputs: Any) -> Any:
         check_inputs(self, inputs, ("batch", "dim"))
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        if id(self) in _UNROUNDED.get():
-            return self.relative(x)
         return ops.cast(self.rounded(x), self.rounded_dtype)
 
     def compute_output_spec(self, inputs: Any) -> Any:
@@ -222,21 +182,10 @@ class Int8Quantization(RoundedVectors):
     def width(self, dim: int) -> int:
         return dim
 
-    def relative(self, x: Any) -> Any:
-        x = self.finite(x)
-        return x / self.divisor(self.size(x))
-
     def rounded(self, x: Any) -> Any:
-        return ops.round(self.relative(x) * 127)
-
-    def settled(self, x: Any, outputs: Any, tolerance: Any) -> Any:
-        exact = x * 127
-        others = ops.cast(outputs, x.dtype)
-        # A number and its vector's largest may each be off by the tolerance.
-        near = 0.5 + 2 * 127 * ops.cast(tolerance, x.dtype)
-        is_tie = ops.absolute(exact - others) <= near
-        found = ops.where(is_tie, others, ops.round(exact))
-        return ops.cast(found, self.rounded_dtype)
+        x = self.finite(x)
+        size = largest(ops.absolute(x), axis=-1, keepdims=True)
+        return ops.round(x / ops.where(size > 0, size, 1.0) * 127)
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -274,33 +223,11 @@ class BinaryQuantization(RoundedVectors):
     def width(self, dim: int) -> int:
         return -(-dim // 8)
 
-    def relative(self, x: Any) -> Any:
-        return x / self.divisor(self.size(self.finite(x)))
-
     def rounded(self, x: Any) -> Any:
-        return self._packed(self._in_eights(x) > 0, x)
-
-    def settled(self, x: Any, outputs: Any, tolerance: Any) -> Any:
-        size = ops.expand_dims(self.size(self.finite(x)), -1)  # 1, or 0
-        values = ops.cast(_BITS, "int32")
-        others = ops.cast(ops.expand_dims(outputs, -1), "int32")
-        others = ops.bitwise_and(others, values) > 0
-        dim = x.shape[-1]
-        bits = self._in_eights(x)
-        is_tie = ops.absolute(bits) < ops.cast(tolerance, x.dtype) * size
-        is_real = ops.arange(8 * self.width(dim)) < dim
-        is_tie = ops.logical_and(is_tie, ops.reshape(is_real, (1, -1, 8)))
-        found = self._packed(ops.where(is_tie, others, bits > 0), x)
-        return ops.cast(found, self.rounded_dtype)
-
-    def _in_eights(self, x: Any) -> Any:
-        """Returns vectors as (batch, width, 8), with zeros at the end."""
         batch, dim = ops.shape(x)[0], x.shape[-1]
         count = self.width(dim)
         filled = ops.pad(x, ((0, 0), (0, 8 * count - dim)))
-        return ops.reshape(filled, (batch, count, 8))
-
-    def _packed(self, bits: Any, x: Any) -> Any:
+        bits = ops.reshape(filled, (batch, count, 8)) > 0
         # 0 or 1 times a power of 2 in floats, which each runtime adds exactly.
         values = ops.cast(_BITS, x.dtype)
         return ops.sum(ops.where(bits, values, ops.zeros_like(values)), axis=-1)

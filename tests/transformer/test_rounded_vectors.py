@@ -67,35 +67,3 @@ def test_shapes(layer):
     for wrong in (np.ones(3), np.ones((2, 3, 4)), np.ones((2, 3), "int32")):
         with pytest.raises(ValueError, match="expects inputs of"):
             layer()(wrong)
-
-
-def settled(layer, x, other):
-    """What a verification takes, where another runtime gives `other`."""
-    with layer.unrounded():
-        floats = layer(x)
-    return numpy(layer.settled(floats, np.array(other), 1e-5))
-
-
-def test_only_near_ties_are_chosen():
-    """What another runtime gives is taken where both are as near."""
-    x = np.array([[127, 0.5, 1.5, 0.6, -63.5004]], "float32")
-    layer = kp.Int8Quantization()
-    other = np.array([[127, 1, 1, 0, -64]], "int8")
-    own = np.array([[127, 0, 2, 1, -64]], "int8")
-    np.testing.assert_array_equal(numpy(layer(x)), own)
-    # 0.6 is not as near to 0 as to 1.
-    found = settled(layer, x, other)
-    np.testing.assert_array_equal(found, [[127, 1, 1, 1, -64]])
-    assert found.dtype == np.int8
-    np.testing.assert_array_equal(numpy(layer(x)), own)
-
-    x = np.array([[1, 0, 1e-6, -1e-6, 1e-3, 0, 0, 0]], "float32") * 7
-    layer = kp.BinaryQuantization()
-    other = np.packbits([[1, 1, 0, 1, 0, 0, 0, 0]], axis=-1)
-    found = np.unpackbits(settled(layer, x, other), axis=-1)
-    np.testing.assert_array_equal(found, [[1, 1, 0, 1, 1, 0, 0, 0]])
-    zeros = settled(layer, np.zeros((1, 8), "float32"), other)
-    np.testing.assert_array_equal(zeros, [[0]])
-    # The other four bits are no numbers.
-    found = settled(layer, x[:, :4], np.array([[175]], "uint8"))
-    np.testing.assert_array_equal(found, [[160]])
