@@ -76,22 +76,6 @@ class TokenEmbedding(keras.layers.Embedding):
             return self._logits(inputs)
         return self._scaled(super().quantized_call(self._found(inputs)))
 
-    def int8_in_floats(
-        self, inputs: Any, training: Any = None, *, reverse: bool = False
-    ) -> Any:
-        """Computes `quantized_call` with integers in float dtypes."""
-        if reverse:
-            return self._logits(inputs, in_floats=True)
-        ids = self._found(ops.cast(inputs, "int32"))
-        rows = ops.take(self.table(), ids, axis=0)
-        scale = ops.take(self.embeddings_scale, ids, axis=0)
-        rows = ops.cast(rows, self.compute_dtype) / ops.expand_dims(scale, -1)
-        if self.lora_enabled:
-            low = ops.take(self.lora_embeddings_a, ids, axis=0)
-            low = ops.matmul(low, self.lora_embeddings_b)
-            rows += low * (self.lora_alpha / self.lora_rank)
-        return self._scaled(rows)
-
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         # For vectors, the mask that they carry.
@@ -129,11 +113,6 @@ class TokenEmbedding(keras.layers.Embedding):
         # Keras allows no subclass, which might use the table in other ways.
         super().quantize(mode, type_check=False, **kwargs)
 
-    def table(self) -> Any:
-        """Returns the table as it is stored: integers if it is quantized."""
-        (table,) = (w for w in self.weights if w.name == "embeddings")
-        return table
-
     def get_config(self) -> dict[str, Any]:
         names = ("pad_id", "keep_inner_padding", "scale")
         own = {name: getattr(self, name) for name in names}
@@ -146,14 +125,14 @@ class TokenEmbedding(keras.layers.Embedding):
     def _scaled(self, x: Any) -> Any:
         return x * self.output_dim**0.5 if self.scale else x
 
-    def _logits(self, inputs: Any, in_floats: bool = False) -> Any:
+    def _logits(self, inputs: Any) -> Any:
         """Computes `(batch, seq, input_dim)` from `(batch, seq, dim)`."""
         x = ops.cast(inputs, self.compute_dtype)
         outer = ops.shape(x)[:-1]
         is_step = x.shape[-2] == 1
         x = ops.reshape(x, (-1, self.output_dim))
         if self.quantization_mode == "int8":
-            logits = self._int8_logits(x, in_floats)
+            logits = self._int8_logits(x)
         else:
             table = ops.cast(self.embeddings, self.compute_dtype)
             if x.shape[0] == 1:
@@ -169,12 +148,11 @@ class TokenEmbedding(keras.layers.Embedding):
                 )
         return ops.reshape(logits, (*outer, self.input_dim))
 
-    def _int8_logits(self, x: Any, in_floats: bool) -> Any:
+    def _int8_logits(self, x: Any) -> Any:
         # As Keras's Dense: products of integers, with rows rounded too.
-        table = ops.convert_to_tensor(self.table())
+        (stored,) = (w for w in self.weights if w.name == "embeddings")
+        table = ops.convert_to_tensor(stored)
         rows, row_scale = keras.quantizers.AbsMaxQuantizer(axis=-1)(x)
-        if in_floats:
-            table, rows = (ops.cast(y, x.dtype) for y in (table, rows))
         logits = ops.cast(
             ops.matmul(rows, ops.transpose(table)), self.compute_dtype
         )
