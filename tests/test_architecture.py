@@ -24,6 +24,8 @@ MAP = {
         "checks",
         "checkpoints",
         "ops",
+        "text",
+        "transformer",
         "progress",
         "publish",
         "keras_internals",

@@ -19,7 +19,7 @@ from keras_posenc.checkpoints.heads import (
     labels_of,
     scoring_of,
 )
-from keras_posenc.checkpoints.hub import fetched
+from keras_posenc.checkpoints.hub import fetched, is_on_hub
 from keras_posenc.checkpoints.language_model import language_model
 from keras_posenc.checkpoints.loading import Loading
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
@@ -188,10 +188,11 @@ def load_hugging_face(
         "prompts": prompts,
         "truncate_dim": truncate_dim,
         "output": output,
-        "dtype": None
-        if dtype is None
-        else keras.dtype_policies.get(dtype).name,
+        "dtype": keras.dtype_policies.get(
+            keras.config.dtype_policy() if dtype is None else dtype
+        ).name,
     }
+    named = str(folder) if is_on_hub(folder) else ""
     if str(folder).endswith(".gguf"):
         refuse_gguf(Path(folder))
     opened = Folder(fetched(folder, revision, verbose))
@@ -213,6 +214,7 @@ def load_hugging_face(
             return language_model(
                 loading,
                 given=given,
+                named=named,
                 from_ids=from_ids,
                 ignore_keys=ignored,
                 dtype=dtype,
@@ -274,7 +276,7 @@ def load_hugging_face(
             [inputs, *front, encoder, *after],
             **said,
             origin=origin,
-            checkpoint=loading.kept(given),
+            checkpoint=loading.kept(given, named),
             name=name,
         )
         return with_default_prompt(model, opened)
@@ -366,9 +368,8 @@ def _check_is_checkpoint(folder: Folder) -> None:
     if folder.has("adapter_config.json"):
         raise ValueError(
             f"'{folder.path}' is an adapter, such as LoRA's, without its "
-            "model. Merge the two with the library peft: "
-            "AutoPeftModel.from_pretrained(folder).merge_and_unload()"
-            ".save_pretrained(merged)"
+            "model. Load the model, and then the adapter: "
+            "kp.training.load_lora(model, folder)"
         )
     raise FileNotFoundError(
         f"'{folder.path}' is no checkpoint of Hugging Face: it has no file "

@@ -36,6 +36,7 @@ def language_model(
     loading: Loading,
     *,
     given: Mapping[str, Any],
+    named: str,
     from_ids: bool,
     ignore_keys: Sequence[str],
     dtype: Any,
@@ -88,7 +89,7 @@ def language_model(
             chat_template=template_of(folder),
             special_tokens=special_tokens_of(folder),
             origin=origin,
-            checkpoint=loading.kept(given),
+            checkpoint=loading.kept(given, named),
             name=name,
             **said,
         )

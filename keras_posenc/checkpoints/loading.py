@@ -15,12 +15,24 @@ from keras_posenc.checkpoints.decoder_family import DecoderFamily
 from keras_posenc.checkpoints.encoder_decoder import EncoderDecoder
 from keras_posenc.checkpoints.families.jina_bert import JinaBert
 from keras_posenc.checkpoints.family import Family
-from keras_posenc.checkpoints.folder import CONFIG, MODULES, Folder
-from keras_posenc.checkpoints.heads import SEQUENCE
+from keras_posenc.checkpoints.folder import (
+    ADDED,
+    CONFIG,
+    MERGES,
+    MODULES,
+    PAIRED,
+    SETTINGS,
+    SPECIAL,
+    VOCABULARY,
+    WHOLE,
+    Folder,
+)
+from keras_posenc.checkpoints.heads import PROMPTS, SEQUENCE
 from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checkpoints.tensors import Tensors
+from keras_posenc.checkpoints.tokenizers import LENGTHS
 from keras_posenc.keras_internals import layers_within
-from keras_posenc.text.files import shown
+from keras_posenc.text.files import read_bytes, shown
 from keras_posenc.transformer.transformer import Transformer
 from keras_posenc.transformer.transformer_decoder_model import (
     TransformerDecoderModel,
@@ -85,26 +97,12 @@ _INITIALIZERS = {
 }
 # What a folder has besides its config and its weights.
 KEPT_FILES = (
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "config_sentence_transformers.json",
-    "generation_config.json",
-    "merges.txt",
-    MODULES,
-    "preprocessor_config.json",
-    "sentence_bert_config.json",
-    "sentencepiece.bpe.model",
-    "source.spm",
-    "special_tokens_map.json",
-    "spiece.model",
-    "target.spm",
-    "target_vocab.json",
-    "tokenizer.json",
+    *(ADDED, MERGES, MODULES, PAIRED, SETTINGS, SPECIAL, VOCABULARY, WHOLE),
+    *LENGTHS,
+    *("chat_template.jinja", "chat_template.json", "generation_config.json"),
+    *("preprocessor_config.json", PROMPTS, "target_vocab.json"),
+    *("sentencepiece.bpe.model", "source.spm", "spiece.model", "target.spm"),
     "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
 )
 _GENERATING = ("ForCausalLM", "LMHeadModel", "Model")
 
@@ -182,23 +180,27 @@ class Loading:
             "sha256": self.tensors.digests(),
         }
 
-    def kept(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def kept(self, options: Mapping[str, Any], name: str) -> dict[str, Any]:
         """Returns what `save_hugging_face` writes again, as JSON has it.
 
-        `options` are the arguments of `load_hugging_face`.
+        `options` are the arguments of `load_hugging_face`; `name`, the name on
+        the hub, or "".
         """
         folder, names = self.folder, [*KEPT_FILES]
-        if folder.has(MODULES):
-            modules = folder.json(MODULES)
-            names += [f"{each['path']}/{CONFIG}" for each in modules]
+        modules = folder.json(MODULES) if folder.has(MODULES) else []
+        for each in modules if isinstance(modules, list) else []:
+            path = each.get("path") if isinstance(each, dict) else None
+            if path and isinstance(path, str):
+                names.append(f"{path}/{CONFIG}")
         return {
-            "config": dict(self.values),
+            "config": {**self.values, "model_type": self.kind},
+            "name": name,
             "files": {
-                name: base64.b85encode(
-                    zlib.compress(folder.file(name).read_bytes())
+                file: base64.b85encode(
+                    zlib.compress(read_bytes(folder.file(file)))
                 ).decode()
-                for name in names
-                if name.strip("/") != CONFIG and (folder.path / name).is_file()
+                for file in names
+                if (folder.path / file).is_file()
             },
             "tensors": sorted(self.tensors.names),
             "options": {

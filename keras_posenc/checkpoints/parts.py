@@ -338,8 +338,8 @@ class WrittenParts(Parts):
 
         The positions (or ids) of a model include its type 0 already.
         """
-        if "token_type" in self.reading.names:
-            rows = np.zeros((self.reading.types or 1, width), "float32")
+        if "token_type" in self.reading.names and self.reading.types:
+            rows = np.zeros((self.reading.types, width), "float32")
             if second is not None:
                 rows[1] = array_of(second.embedding)
             self.tensors.put(f"{self.name('token_type')}.weight", rows)

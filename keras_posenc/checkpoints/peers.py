@@ -5,23 +5,25 @@ from typing import Any
 
 import numpy as np
 
+SENTENCES = "sentence_transformers"
 
-def _transformers(folder: str, inputs: dict[str, np.ndarray]) -> Any:
+
+def _transformers(kind: str, folder: str, inputs: dict[str, np.ndarray]) -> Any:
     import torch
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder)
-    kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
-    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    model = getattr(transformers, kind).from_pretrained(
+        folder, dtype=torch.float32
+    )
     tensors = {
         name: torch.tensor(each if "ids" not in name else each.astype("int64"))
         for name, each in inputs.items()
     }
-    found = model(**tensors)
+    found = model.eval()(**tensors)
     return found.logits if "logits" in found else found.last_hidden_state
 
 
-def _sentence_transformers(folder: str, inputs: dict[str, np.ndarray]) -> Any:
+def _sentences(folder: str, inputs: dict[str, np.ndarray]) -> Any:
     import sentence_transformers
 
     model = sentence_transformers.SentenceTransformer(folder, device="cpu")
@@ -29,16 +31,17 @@ def _sentence_transformers(folder: str, inputs: dict[str, np.ndarray]) -> Any:
 
 
 def _main(kind: str, folder: str, inputs: str, answer: str) -> None:
-    with np.load(inputs) as arrays:
-        given = dict(arrays)
-    run = {
-        "transformers": _transformers,
-        "sentence_transformers": _sentence_transformers,
-    }[kind]
     import torch
 
+    with np.load(inputs) as arrays:
+        given = dict(arrays)
     with torch.no_grad():
-        np.save(answer, run(folder, given).float().numpy())
+        found = (
+            _sentences(folder, given)
+            if kind == SENTENCES
+            else _transformers(kind, folder, given)
+        )
+        np.save(answer, found.float().numpy())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,22 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.checkpoints.folder import MODULES
+from keras_posenc.checkpoints.folder import CONFIG, MODULES
+from keras_posenc.checkpoints.peers import SENTENCES
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.export.errors import ExportError
 from keras_posenc.publish import working_folder
-from keras_posenc.transformer.transformer import Transformer
+from keras_posenc.transformer.transformer import Transformer, TwoPassReader
+from keras_posenc.transformer.transformer_decoder_model import (
+    TransformerDecoderModel,
+)
+from keras_posenc.transformer.transformer_encoder_model import (
+    TransformerEncoderModel,
+)
+from keras_posenc.transformer.vision_transformer_model import (
+    VisionTransformerModel,
+)
 
 _TEXTS = (
     "A short text.",
@@ -27,6 +38,22 @@ _TEXTS = (
 _TOLERANCE = {"float32": 1e-5}
 _ROUGH = 2e-2  # of dtypes with fewer bits
 _SECONDS = 3600
+_CORES = TransformerEncoderModel, VisionTransformerModel, TwoPassReader
+
+
+def core_of(model: Any) -> Any:
+    """Returns the encoder, or the decoder, or both, of a model."""
+    if isinstance(model, PretrainedGenerator):
+        return model.model
+    if isinstance(model, PretrainedModel):
+        return next(x for x in model.layers if isinstance(x, _CORES))
+    return model
+
+
+def takes_texts(model: Any) -> bool:
+    """Returns whether inputs are strings."""
+    is_model = isinstance(model, PretrainedModel)
+    return is_model and model.inputs[0].dtype == "string"
 
 
 def read_back(model: Any, folder: Path, options: Mapping[str, Any]) -> str:
@@ -40,20 +67,17 @@ def read_back(model: Any, folder: Path, options: Mapping[str, Any]) -> str:
     inputs = _inputs(model)
     dtype = keras.dtype_policies.get(options.get("dtype", "float32"))
     most = _TOLERANCE.get(dtype.compute_dtype, _ROUGH)
-    ours = [sys.executable, "-m", __name__, json.dumps(dict(options))]
-    told = [_compare("keras_posenc", ours, folder, inputs, _whole(model), most)]
-    config = json.loads((folder / "config.json").read_text("utf-8"))
+    ours = ["-m", __name__, json.dumps(dict(options))]
+    outputs = answers(model, inputs)
+    told = [_compare("keras_posenc", ours, folder, inputs, outputs, most)]
+    config = json.loads((folder / CONFIG).read_text("utf-8"))
     if all(map(importlib.util.find_spec, ("torch", "transformers"))) and (
         "auto_map" not in config
     ):
-        for kind, inputs, outputs in _for_peers(model, folder):
-            theirs = [
-                sys.executable,
-                "-P",
-                str(Path(__file__).with_name("peers.py")),
-            ]
-            command = [*theirs, kind]
-            told.append(_compare(kind, command, folder, inputs, outputs, most))
+        for kind, inputs, outputs in for_peers(model, folder):
+            command = [str(Path(__file__).with_name("peers.py")), kind]
+            who = "transformers" if kind != SENTENCES else SENTENCES
+            told.append(_compare(who, command, folder, inputs, outputs, most))
     return ", ".join(told)
 
 
@@ -69,19 +93,29 @@ def _compare(
         named: dict[str, Any] = dict(inputs)
         np.savez(work / "inputs.npz", **named)
         answer = work / "outputs.npy"
-        process = subprocess.run(
-            [*command, str(folder), str(work / "inputs.npz"), str(answer)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-        if process.returncode:
-            last = process.stderr.strip().splitlines()[-1:] or ["no message"]
+        files = [str(folder), str(work / "inputs.npz"), str(answer)]
+        try:
+            subprocess.run(
+                # Without the modules of the working directory.
+                [sys.executable, "-P", *command, *files],
+                # This process may hold all memory of a GPU.
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=_SECONDS,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            last = error.stderr.strip().splitlines()[-1:] or ["no message"]
             raise ExportError(
                 f"The folder is not written: {who} cannot load it: {last[0]}"
-            )
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise ExportError(
+                f"The folder is not written: {who} did not load it within "
+                f"{_SECONDS} s. verify=False writes it unread"
+            ) from None
         found = np.load(answer)
     largest = np.abs(outputs).max(initial=0)
     apart = np.inf
@@ -91,15 +125,11 @@ def _compare(
         raise ExportError(
             f"The folder is not written: what {who} loads from it has outputs "
             f"of shape {found.shape} that differ by up to {apart:.2g}; the "
-            f"model's, of shape {outputs.shape}, are up to {largest:.2g}. The "
-            "layers of the model are not those that were loaded"
+            f"model's, of shape {outputs.shape}, are up to {largest:.2g}. Its "
+            "layers must be those that were loaded; verify=False writes it "
+            "unread"
         )
     return f"{who}, largest difference {apart / max(largest, 1e-30):.1e}"
-
-
-def _whole(model: Any) -> np.ndarray:
-    """Returns what a model makes of `_inputs`."""
-    return answers(model, _inputs(model))
 
 
 def answers(model: Any, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -115,11 +145,9 @@ def answers(model: Any, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _inputs(model: Any) -> dict[str, np.ndarray]:
     """Returns inputs of any kind of model, by the names that peers have."""
-    if not isinstance(model, PretrainedModel):
-        return _ids(getattr(model, "model", model), model)
+    if not takes_texts(model):
+        return _ids(core_of(model), model)
     (of,) = model.inputs
-    if of.dtype != "string":
-        return _ids(model.encoder, model)
     texts = np.array(_TEXTS)
     is_pair = len(of.shape) == 2
     return {"texts": np.stack([texts, texts[::-1]], 1) if is_pair else texts}
@@ -151,22 +179,32 @@ def _ids(core: Any, model: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def _for_peers(
+def for_peers(
     model: Any, folder: Path
 ) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray]]:
-    """Yields a peer, its inputs, and our outputs."""
-    if not isinstance(model, PretrainedModel):
-        yield "transformers", _inputs(model), _whole(model)
+    """Yields classes of peers, their inputs, and our outputs."""
+    core = core_of(model)
+    if isinstance(core, Transformer | TransformerDecoderModel):
+        kind = "Seq2SeqLM" if isinstance(core, Transformer) else "CausalLM"
+        inputs = _ids(core, model)
+        yield f"AutoModelFor{kind}", inputs, answers(core, inputs)
         return
-    if (folder / MODULES).exists() and model.labels is None:
-        of_texts = model.inputs[0].dtype == "string"
-        if of_texts and importlib.util.find_spec("sentence_transformers"):
-            yield "sentence_transformers", _inputs(model), _whole(model)
+    labels = getattr(model, "labels", None)
+    if (folder / MODULES).exists() and labels is None:
+        has_peer = importlib.util.find_spec(SENTENCES) is not None
+        if has_peer and takes_texts(model):
+            yield SENTENCES, _inputs(model), answers(model, _inputs(model))
         return
-    core, after = model.encoder, model.layers
-    after = [*after[after.index(core) + 1 :]]
-    if after and isinstance(after[-1], keras.layers.Activation):
-        after = after[:-1]  # peers return logits
+    config = json.loads((folder / CONFIG).read_text("utf-8"))
+    architecture = (config.get("architectures") or ["AutoModel"])[0]
+    if config.get("is_encoder_decoder") and labels is None:
+        if not architecture.endswith("EncoderModel"):
+            return  # it has no class of the encoder alone
+    after: list[Any] = []
+    if labels is not None:
+        after = [*model.layers[model.layers.index(core) + 1 :]]
+        if isinstance(after[-1], keras.layers.Activation):
+            after = after[:-1]  # peers return logits
     inputs = _ids(core, model)
     (x,) = map(keras.ops.convert_to_tensor, inputs.values())
     for layer in (core, *after):
@@ -175,7 +213,7 @@ def _for_peers(
     if "pixel_values" in inputs:
         channels_first = inputs["pixel_values"].transpose(0, 3, 1, 2)
         inputs = {"pixel_values": channels_first}
-    yield "transformers", inputs, x
+    yield architecture, inputs, x
 
 
 def _main(options: str, folder: str, inputs: str, answer: str) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,17 +12,22 @@ import keras
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.description import described
+from keras_posenc.checkpoints.families.t5 import T5
 from keras_posenc.checkpoints.folder import CONFIG, MODULES, Folder
-from keras_posenc.checkpoints.heads import SEQUENCE, TASKS
-from keras_posenc.checkpoints.loading import Loading
+from keras_posenc.checkpoints.heads import PROMPTS, SEQUENCE
+from keras_posenc.checkpoints.loading import KEPT_FILES, Loading
 from keras_posenc.checkpoints.parts import WrittenParts, WrittenTensors
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
-from keras_posenc.checkpoints.read_back import read_back
+from keras_posenc.checkpoints.read_back import core_of, read_back, takes_texts
 from keras_posenc.checkpoints.sentence_embedding import written_modules
 from keras_posenc.checkpoints.writing import write_json, write_tensors
 from keras_posenc.progress import progress
 from keras_posenc.publish import check_free, publish, staging_in, writing_to
+from keras_posenc.text.files import MOST_BYTES, shown
 
+# What the name of a class has after that of the architecture.
+_HEADS = r"(For[A-Z]\w*|LMHeadModel|EncoderModel|Model)$"
+_OF_MODULE = rf"\w[\w-]*/{re.escape(CONFIG)}"
 # Options of `load_hugging_face` that no folder says.
 _UNSAID = ("output", "truncate_dim", "image_size")
 
@@ -99,7 +105,8 @@ def save_hugging_face(
                 write_tensors(staged, saved.tensors)
         if verify:
             step("Loading it in another process")
-            options = kept["options"] if kept else {"from_ids": True}
+            options = {} if takes_texts(model) else {"from_ids": True}
+            options = kept["options"] if kept else options
             step(f"Compared: {read_back(model, staged, options)}")
         with writing_to(path.parent):
             try:
@@ -130,10 +137,12 @@ def _write_as_loaded(model: Any, kept: Mapping[str, Any], staged: Path) -> None:
     if not is_generator:
         after = model.layers[model.layers.index(core) + 1 :]
         architecture = (values.get("architectures") or [""])[0]
-        if not after and architecture.endswith(TASKS):
-            values["architectures"] = [
-                architecture.rpartition("For")[0] + "Model"
-            ]
+        if model.labels is None and architecture:
+            of_encoder = (
+                "EncoderModel" if isinstance(parts.family, T5) else "Model"
+            )
+            base = re.sub(_HEADS, "", architecture)
+            values["architectures"] = [base + of_encoder]
         if model.labels is not None:
             _write_head(after, architecture, parts)
             values["id2label"] = dict(enumerate(model.labels))
@@ -150,23 +159,37 @@ def parts_of(kept: Mapping[str, Any], folder: Path, kind: Any) -> Any:
 
     Its files but the weights are written to the folder.
     """
-    for name, packed in kept["files"].items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        content = zlib.decompress(base64.b85decode(packed))
-        (folder / name).write_bytes(content)
-    write_json(folder / CONFIG, kept["config"])
     options = kept["options"]
-    loading = Loading(Folder(folder), options.get("encoder_only", False))
+    is_alone = options.get("encoder_only", False)
+    for name, packed in kept["files"].items():
+        # A `.keras` file may be a stranger's.
+        is_module = re.fullmatch(_OF_MODULE, name) is not None
+        if name not in KEPT_FILES and not is_module:
+            raise ValueError(
+                f"The model was saved with a file {shown(name)}, which no "
+                "checkpoint has"
+            )
+        if is_alone and (is_module or name in (MODULES, PROMPTS)):
+            continue
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(_unpacked(packed))
+    write_json(folder / CONFIG, kept["config"])
+    loading = Loading(Folder(folder), is_alone)
     tensors = WrittenTensors(kept["tensors"])
     config = Config(kept["config"], loading.path, 4 * len(tensors.names))
     family = loading.family
     return kind(family, family.read(config), tensors, family.prefix_in(tensors))
 
 
-def core_of(model: Any) -> Any:
-    """Returns the encoder, or the decoder, or both, of what was loaded."""
-    is_generator = isinstance(model, PretrainedGenerator)
-    return model.model if is_generator else model.encoder
+def _unpacked(packed: str) -> bytes:
+    reader = zlib.decompressobj()
+    content = reader.decompress(base64.b85decode(packed), MOST_BYTES)
+    if reader.unconsumed_tail:
+        raise ValueError(
+            "The model was saved with a file of more than "
+            f"{MOST_BYTES / 2**20:.0f} MiB, which no checkpoint has"
+        )
+    return content
 
 
 def _write_head(layers: Any, architecture: str, parts: WrittenParts) -> None:

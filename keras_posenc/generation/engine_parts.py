@@ -99,7 +99,7 @@ def engine_models(
             raise ValueError(
                 f"Block {i} keeps steps of its tokens in the cache (such as "
                 "those of ForgettingBias), and LiteRT-LM keeps keys and values "
-                "alone. Use another `attention_position`, or export the "
+                "alone. Use another position in `attention`, or export the "
                 "generator with `export_litert`"
             )
     caches = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_MOST_BYTES = 256 * 2**20  # the largest tokenizers have 20 MB
+MOST_BYTES = 256 * 2**20  # the largest tokenizers have 20 MB
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -24,11 +24,11 @@ def shown(value: Any) -> str:
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file."""
     size = path.stat().st_size
-    if size <= _MOST_BYTES:
+    if size <= MOST_BYTES:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)  # it may grow meanwhile
+            content = file.read(MOST_BYTES + 1)  # it may grow meanwhile
         size = len(content)
-    if size > _MOST_BYTES:
+    if size > MOST_BYTES:
         raise ValueError(
             f"'{path}' has {size / 2**20:.0f} MB, more than any known file of "
             "its kind"

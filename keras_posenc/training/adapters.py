@@ -1,6 +1,7 @@
 """LoRA adapters in the folders of Hugging Face's library PEFT."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,11 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_posenc.checkpoints.config import Config
+from keras_posenc.checkpoints.decoder_family import HEAD
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.parts import Parts, array_of, sizes_of
-from keras_posenc.checkpoints.saving import core_of, parts_of
+from keras_posenc.checkpoints.read_back import core_of
+from keras_posenc.checkpoints.saving import parts_of
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.checkpoints.writing import write_json, write_tensors
+from keras_posenc.checks import check_positive, check_positive_int
+from keras_posenc.keras_internals import layers_within
 from keras_posenc.progress import printable_errors
 from keras_posenc.publish import (
     check_free,
@@ -21,13 +26,21 @@ from keras_posenc.publish import (
     working_folder,
     writing_to,
 )
+from keras_posenc.text.files import shown
 from keras_posenc.training.lora import forget_traces
+from keras_posenc.transformer.transformer import Transformer
+from keras_posenc.transformer.transformer_decoder_model import (
+    TransformerDecoderModel,
+)
 
+_ALONE = "FEATURE_EXTRACTION"
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _WITHOUT = """
-    layer_replication layers_to_transform lora_bias modules_to_save
+    alora_invocation_tokens arrow_config kasa_config layer_replication
+    layers_to_transform lora_bias modules_to_save monteclora_config
     target_parameters trainable_token_indices use_bdlora use_dora use_qalora
+    velora_config
 """
 
 
@@ -87,10 +100,20 @@ class _Adapted(Parts):
             all_of = slice(0, rows)
             self.layers[model.head] = [_Part(part, all_of, all_of, rows, None)]
 
-    def absorbed(self, part: str, *given: Any, **others: Any) -> Any:
+    def absorbed(
+        self,
+        part: str,
+        shape: Sequence[int],
+        neutral: float,
+        number: int | None = None,
+        *,
+        of: str | None = "weight",
+    ) -> Any:
+        if number is None:  # of no projection
+            return np.full(shape, neutral, "float32")
         raise ValueError(
             f"Adapters of {type(self.family).__name__} are not supported: the "
-            f"tensor '{self.name(part)}' is a factor of its projections"
+            f"tensor '{self.name(part, number)}' is a factor of its projections"
         )
 
     def take(self, *given: Any, **others: Any) -> Any:
@@ -108,7 +131,8 @@ class _Adapted(Parts):
     first_type: Any = _nothing
 
 
-def _layers_of(model: Any) -> tuple[dict[Any, list[_Part]], _Adapted]:
+def _adapted(model: Any) -> _Adapted:
+    """Returns the parts of a loaded model, with names without the prefix."""
     kept = getattr(model, "checkpoint", None)
     if not kept:
         raise ValueError(
@@ -117,9 +141,10 @@ def _layers_of(model: Any) -> tuple[dict[Any, list[_Part]], _Adapted]:
             f"{type(model).__name__}"
         )
     with working_folder() as folder:
-        parts = parts_of(kept, folder, _Adapted)
+        found = parts_of(kept, folder, _Adapted)
+    parts = _Adapted(found.family, found.reading, found.tensors, "")
     parts.family.match(core_of(model), parts)
-    return parts.layers, parts
+    return parts
 
 
 def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
@@ -153,33 +178,44 @@ def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
     """
     path = Path(folder).expanduser()
     check_free(path)
-    layers, parts = _layers_of(model)
-    found = {x: of for x, of in layers.items() if x.lora_enabled}
+    parts = _adapted(model)
+    found = [
+        layer
+        for layer in layers_within(model)
+        if getattr(layer, "lora_enabled", False)
+    ]
     if not found:
         raise ValueError(
             "`model` must have LoRA: call kp.training.enable_lora on its "
             "`model` or `encoder`, and train it"
         )
+    for layer in found:
+        if layer not in parts.layers:
+            raise ValueError(
+                f"Layer '{layer.path}' has LoRA, and is no projection of a "
+                "block: an adapter has no place for it. Enable LoRA of the "
+                "`encoder` or of the blocks alone, or save the whole model"
+            )
+    task = _task_of(model)
+    prefix = "" if task == _ALONE else parts.family.prefix
     projections: dict[str, list[tuple[_Part, Any]]] = {}
-    ranks, alphas = set(), set()
-    for layer, its in found.items():
-        for part in its:
-            projections.setdefault(part.name, []).append((part, layer))
-        ranks.add(layer.lora_rank)
-        alphas.add(layer.lora_alpha)
-    (rank, *_), (alpha, *_) = ranks, alphas
+    for layer in found:
+        for part in parts.layers[layer]:
+            name = part.name if part.name == HEAD else prefix + part.name
+            projections.setdefault(name, []).append((part, layer))
+    rank = found[0].lora_rank
     config: dict[str, Any] = {
         "peft_type": "LORA",
-        "task_type": _task_of(model),
+        "task_type": task,
         "r": rank,
-        "lora_alpha": alpha,
+        "lora_alpha": rank,  # the scale is part of the matrices
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": parts.family.has_our_kernels,
         "target_modules": sorted({x.rpartition(".")[2] for x in projections}),
         "rank_pattern": {},
         "alpha_pattern": {},
-        "base_model_name_or_path": model.origin.get("name", ""),
+        "base_model_name_or_path": model.checkpoint.get("name", ""),
         "inference_mode": True,
     }
     tensors: dict[str, np.ndarray] = {}
@@ -188,14 +224,16 @@ def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
         down, place = np.concatenate(downs), 0
         up = np.zeros((both[0][0].rows, len(down)), "float32")
         for part, layer in both:
-            ours = array_of(layer.lora_kernel_b)[:, part.ours].T
+            scale = layer.lora_alpha / layer.lora_rank
+            ours = array_of(layer.lora_kernel_b)[:, part.ours].T * scale
             if part.factor is not None:
                 ours = (ours.T / part.factor).T
-            up[part.theirs, place : place + rank] = ours
-            place += rank
-        if len(down) != rank:  # two of ours are one there
+            end = place + layer.lora_rank
+            up[part.theirs, place:end] = ours
+            place = end
+        if len(down) != rank:
             config["rank_pattern"][name] = len(down)
-            config["alpha_pattern"][name] = alpha * len(down) / rank
+            config["alpha_pattern"][name] = len(down)
         at = f"{_PREFIX}{name}.lora_"
         tensors |= {f"{at}A.weight": down, f"{at}B.weight": up}
     target = path.resolve()
@@ -213,11 +251,14 @@ def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
 
 def _task_of(model: Any) -> str:
     core = core_of(model)
-    if model is core or getattr(model, "labels", None) is not None:
-        return "SEQ_CLS"
-    if hasattr(core, "target_embedding"):
+    if isinstance(core, Transformer):
         return "SEQ_2_SEQ_LM"
-    return "CAUSAL_LM" if hasattr(core, "head") else "FEATURE_EXTRACTION"
+    if isinstance(core, TransformerDecoderModel):
+        return "CAUSAL_LM"
+    architecture = (model.checkpoint["config"].get("architectures") or [""])[0]
+    if model.labels is None:
+        return _ALONE
+    return "TOKEN_CLS" if "ForToken" in architecture else "SEQ_CLS"
 
 
 @printable_errors()
@@ -254,36 +295,50 @@ def load_lora(model: Any, folder: str | os.PathLike[str]) -> None:
     for key in _WITHOUT.split():
         config.expect(key, None, False)
     config.expect("bias", "none")
+    # Others change the checkpoint too.
+    config.expect("init_lora_weights", True, False, "gaussian")
     rank = config.size("r")
     alpha = config.positive("lora_alpha", 8.0)
-    ranks = config.take("rank_pattern", {}, dict)
-    alphas = config.take("alpha_pattern", {}, dict)
+    ranks, alphas = (
+        _pattern(config, key, check)
+        for key, check in (
+            ("rank_pattern", check_positive_int),
+            ("alpha_pattern", check_positive),
+        )
+    )
     root = config.expect("use_rslora", False, True)
     tensors = Tensors(opened, _WEIGHTS)
-    layers, _ = _layers_of(model)
+    parts = _adapted(model)
     taken: dict[str, Any] = {}
-    for layer, its in layers.items():
-        for name, _, _, rows, _ in its:
-            at = f"{_PREFIX}{name}.lora_"
-            if f"{at}A.weight" not in tensors or name in taken:
+    for layer, its in parts.layers.items():
+        for short, _, _, rows, _ in its:
+            # Of the class of the task, or of the encoder or decoder alone.
+            names = {short: None, parts.family.prefix + short: None}
+            found = [
+                name
+                for name in names
+                if f"{_PREFIX}{name}.lora_A.weight" in tensors
+            ]
+            if not found or short in taken:
                 continue
+            (name, *_), at = found, f"{_PREFIX}{found[0]}.lora_"
             r = _matching(ranks, name, rank)
             scale = _matching(alphas, name, alpha) / (r**0.5 if root else r)
             down = tensors.take(f"{at}A.weight", (r, layer.kernel.shape[0]))
             up = tensors.take(f"{at}B.weight", (rows, r))
-            taken[name] = down, up * scale
+            taken[short] = down, up * scale
     tensors.finish([])
     if not taken:
         raise ValueError(f"'{opened.path}' has no adapter of this model")
     weights = core_of(model).weights
-    for layer, its in layers.items():
-        parts = [part for part in its if part.name in taken]
-        if not parts:
+    for layer, its in parts.layers.items():
+        adapted = [part for part in its if part.name in taken]
+        if not adapted:
             continue
-        a = np.concatenate([taken[part.name][0] for part in parts]).T
+        a = np.concatenate([taken[part.name][0] for part in adapted]).T
         b = np.zeros((a.shape[1], layer.kernel.shape[1]), "float32")
         place = 0
-        for part in parts:
+        for part in adapted:
             up = taken[part.name][1].T[:, part.theirs]
             if part.factor is not None:
                 up = up * part.factor
@@ -295,6 +350,17 @@ def load_lora(model: Any, folder: str | os.PathLike[str]) -> None:
     for weight in weights:
         weight.trainable = False
     forget_traces(model)
+
+
+def _pattern(config: Config, key: str, check: Any) -> dict[str, Any]:
+    """Returns values by the ends of modules' names."""
+    found = config.take(key, {}, dict, type(None)) or {}
+    for name in found:
+        if not re.fullmatch(r"[\w.]+", name):
+            raise config.wrong(
+                key, f"{shown(name)} is a regular expression, and no name"
+            )
+    return {name: check(key, value) for name, value in found.items()}
 
 
 def _matching(pattern: Mapping[str, Any], name: str, usual: Any) -> Any:
