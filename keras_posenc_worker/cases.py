@@ -39,7 +39,10 @@ def pack(record: Mapping[str, Any]) -> bytes:
 
 def unpack(content: bytes) -> dict[str, Any]:
     """Returns a record with its arrays, if an export writes such a one."""
-    record = codec.read(io.BytesIO(content))
+    try:
+        record = codec.read(io.BytesIO(content))
+    except MemoryError:
+        raise ValueError("its arrays do not fit into memory") from None
     try:
         is_right = (
             all(isinstance(record[name], kind) for name, kind in _KINDS.items())

@@ -58,7 +58,6 @@ def read(file: Path | IO[bytes]) -> Any:
         AttributeError,
         EOFError,
         KeyError,
-        MemoryError,
         OverflowError,
         RuntimeError,  # also of encryption, and of deep JSON
         TypeError,

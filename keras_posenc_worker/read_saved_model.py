@@ -137,7 +137,7 @@ def _savers(graph: Any, library: dict[str, Any]) -> list[str | None]:
     saver, content = graph.saver_def, graph.SerializeToString()
     nodes = {node.name: node for node in graph.graph_def.node}
     save, restore = _node_name(saver.save_tensor_name), saver.restore_op_name
-    run, pending = set[str](), [*nodes[restore].input] * (restore in nodes)
+    run, pending = set[str](), [*getattr(nodes.get(restore), "input", ())]
     for signature in graph.signature_def.values():
         for infos in (signature.inputs, signature.outputs):
             pending += [info.name for info in infos.values()]
@@ -165,10 +165,15 @@ def _savers(graph: Any, library: dict[str, Any]) -> list[str | None]:
 
     # TensorFlow 1 runs what collections name in other ways.
     is_plain = all(each.WhichOneof("kind") == "node_list" for each in lists)
-    if not is_plain or save == restore:
+    if not is_plain or save == restore or not {save, restore} <= {*nodes}:
         return [None, None]
-    given = map(_node_name, nodes[restore].input if restore in nodes else [])
-    is_fed = next(given, None) == _node_name(saver.filename_tensor_name)
+    path = saver.filename_tensor_name.removesuffix(":0")
+    given = [x.removesuffix(":0") for x in _inputs(nodes[restore])]
+    is_fed = (
+        given[:1] == [path]
+        and path in nodes
+        and nodes[path].op == "Placeholder"
+    )
     return [called_once(save), called_once(restore) if is_fed else None]
 
 
@@ -221,7 +226,7 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
             and content.count(field) == 1 + len(calls)
             and all(
                 node.op in (*_CALLS, function)
-                and is_asset(scope, node.input[index])
+                and is_asset(scope, _inputs(node)[index])
                 for scope, node in calls
             )
         )
@@ -242,6 +247,11 @@ def _assets(graph: Any, library: dict[str, Any]) -> Callable[[str, str], bool]:
         )
 
     return is_asset
+
+
+def _inputs(node: Any) -> list[str]:
+    """Returns the tensors that a node is given; not what it waits for."""
+    return [tensor for tensor in node.input if not tensor.startswith("^")]
 
 
 def _node_name(tensor: str) -> str:

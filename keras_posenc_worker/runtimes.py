@@ -88,7 +88,10 @@ class SavedModel:
         saver, path = meta.saver_def, self.folder / "variables" / "variables"
         if path.with_suffix(".index").exists():
             paths[saver.filename_tensor_name] = str(path)
-            self._session.run(saver.restore_op_name, paths)
+            # A name with a number would be that of a tensor of any node.
+            graph = self._session.graph
+            restore = graph.get_operation_by_name(saver.restore_op_name)
+            self._session.run(restore, paths)
             del paths[saver.filename_tensor_name]
         if INIT in meta.signature_def:
             self._session.run(
@@ -124,7 +127,12 @@ def verify_saved_model(
     import tensorflow as tf
 
     python = tf.saved_model.load(str(model.folder)).signatures
-    for name in python:
+    for name in {own: None for own, _ in cases}:
+        if name not in python:
+            raise ValueError(
+                f"tf.saved_model.load finds no signature '{name}', and a "
+                "server finds one"
+            )
         for (own, inputs), response in zip(cases, found, strict=True):
             if own == name and "error" not in response:
                 known = model.signatures[name].inputs

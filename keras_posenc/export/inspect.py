@@ -372,14 +372,6 @@ def inspect_safe(
         inspection = inspect_export(exported)
     except ValueError as error:  # it exists, but cannot be read
         raise ExportVerificationError(str(error)) from error
-    if unknown := {*allow_operators} - {*inspection.operators}:
-        from tensorflow import raw_ops
-
-        if wrong := sorted(unknown - {*dir(raw_ops)}):
-            raise ValueError(
-                "`allow_operators` (--allow-op) must name operators of the "
-                f"file or of TensorFlow. Received: {', '.join(wrong)}"
-            )
     unsafe = set(inspection.unsafe_operators).difference(allow_operators)
     if unsafe:
         names = sorted(unsafe)

@@ -79,12 +79,21 @@ def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
     `size` and `data` are bytes of the file and of all inputs and outputs,
     `seconds` the model's own processor time for these inputs.
     """
+    most = 4096 * MIB + 24 * size + 64 * data + 2 * memory("VmHWM")
     return Limits(
-        memory=4096 * MIB + 24 * size + 64 * data + 2 * memory("VmHWM"),
+        memory=min(most, _physical_memory() or most),
         seconds=round(60 + 10 * seconds + size / MIB),
         file=4096 * MIB + 4 * data,
         timeout=_LONGEST,
     )
+
+
+def _physical_memory() -> int:
+    """Returns this machine's memory in bytes; 0 if that is unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows
+        return 0
 
 
 class WorkerError(Exception):
@@ -282,6 +291,18 @@ def end_spares() -> None:
     """Ends the workers that wait for a call of this process."""
     for key in [key for key in _spares if key[0] == os.getpid()]:
         _spares.pop(key).end()
+
+
+def _leave_spares() -> None:
+    """Leaves the workers of a fork's parent to it: they end with its pipes."""
+    for worker in _spares.values():
+        if worker.process.stdin is not None:
+            worker.process.stdin.close()
+    _spares.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_spares)
 
 
 # ---- Exported models in a worker

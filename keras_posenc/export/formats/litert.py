@@ -226,7 +226,9 @@ def _without_bools(signature: Signature) -> Signature:
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: keras.ops.cast(x, "int32") if name == "ended" else x
+            name: keras.ops.cast(x, "int32")
+            if name == "ended" and x.dtype == "bool"
+            else x
             for name, x in signature.call(tensors).items()
         }
 

@@ -74,9 +74,9 @@ def check_task(task: Any, labels: Any) -> None:
 def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
     """Raises `ValueError` if MediaPipe would make other ids."""
     tokens = list(layer.get_vocabulary())
+    is_single = getattr(layer, "num_separators", None) is None
     needed = {
-        "takes single texts, not pairs": getattr(layer, "num_separators", None)
-        is None,
+        "takes single texts, not pairs": is_single,
         "lowercases each text, by lowercase=True": layer.lowercase,
         "has a vocabulary that begins with [PAD] and holds [UNK], [CLS] and "
         "[SEP], each token once and on one line": (
@@ -86,7 +86,8 @@ def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
             and not any({"\n", "\r"} & {*token} for token in tokens)
         ),
         "puts [CLS] before a text and [SEP] after it": (
-            [tokens[index] for index in tokenize("")] == ["[CLS]", "[SEP]"]
+            not is_single  # which takes no such text
+            or [tokens[index] for index in tokenize("")] == ["[CLS]", "[SEP]"]
         ),
     }
     for what, holds in needed.items():

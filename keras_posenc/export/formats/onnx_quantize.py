@@ -114,7 +114,7 @@ def _folded(graph: Any, weights: Iterable[str]) -> dict[str, Any]:
 
     constants = {each.name: each for each in graph.initializer}
     sources = {name: name for name in weights if name in constants}
-    results = {each.name for each in graph.output}
+    results = {x.name for each in graphs(graph) for x in each.output}
     for node in list(graph.node):
         if (
             node.op_type not in ("Reshape", "Transpose")

@@ -104,6 +104,10 @@ def saved_as_it_is_restored(graph):
     graph.saver_def.restore_op_name = name
 
 
+def saved_as_a_tensor_that_is_restored(graph):
+    graph.saver_def.restore_op_name = graph.saver_def.save_tensor_name
+
+
 def saved_before_it_is_restored(graph):
     restores(graph)[0].input.append(f"^{saves(graph)[0].name}")
 
@@ -128,6 +132,16 @@ def called_by_an_attribute(graph, name):
 
 def restored_from_another_path(graph):
     restores(graph)[0].input[0] = add_path(graph.graph_def.node).name
+
+
+def restored_from_another_output(graph):
+    node, _ = restores(graph)
+    node.input[0] = f"{node.input[0].partition(':')[0]}:1"
+
+
+def restored_from_a_node(graph):
+    path = graph.saver_def.filename_tensor_name.partition(":")[0]
+    only(graph.graph_def.node, name=path).op = "Const"
 
 
 def restored_from_another_path_within(graph):
@@ -185,6 +199,15 @@ def passed_to_its_initializer(graph):
             node.input[0] = "path"
 
 
+def passed_before_what_is_awaited(graph):
+    """Counted from the end, the asset is what the call waits for."""
+    add_path(graph.graph_def.node)
+    for node in graph.graph_def.node:
+        if node.attr["f"].func.name == initializer(graph).signature.name:
+            node.input.append(f"^{node.input[0].partition(':')[0]}")
+            node.input[0] = "path"
+
+
 def passed_by_an_attribute_of_an_attribute(graph):
     called_by_an_attribute(graph, initializer(graph).signature.name)
 
@@ -223,7 +246,7 @@ FORGERIES += [bound_in_python, constant_in_its_place, sent_by_a_client]
 
 def test_forged_graphs(exported, tmp_path):
     assert read_saved_model(exported)["unsafe"] == []
-    assert len(FORGERIES) == 21
+    assert len(FORGERIES) == 25
     for forge in FORGERIES:
         folder = shutil.copytree(exported, tmp_path / forge.__name__)
         with graph_of(folder) as graph:

@@ -125,13 +125,9 @@ def test_operator_that_is_allowed_by_name(folder, model):
     assert "no record of an export or a verification fits" in str(report)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [("Timestamp", "must be a list"), (["Timestmp"], r"Received: Timestmp$")],
-)
-def test_operators_that_are_none(folder, model, given, message):
-    with pytest.raises(ValueError, match=f"^`allow_operators` .*{message}"):
-        kp.verify_export(folder, model, allow_operators=given)
+def test_operators_that_are_none(folder, model):
+    with pytest.raises(ValueError, match=r"^`allow_operators` must be a list"):
+        kp.verify_export(folder, model, allow_operators="Timestamp")
 
 
 def test_function_that_is_not_there(folder):
