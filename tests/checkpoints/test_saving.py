@@ -1,8 +1,10 @@
 """What is saved, and read again."""
 
+import base64
 import json
 import resource
 import shutil
+import zlib
 
 import keras
 import numpy as np
@@ -10,10 +12,9 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints import writing
-from keras_posenc.checkpoints.read_back import _inputs
+from keras_posenc.checkpoints.read_back import _inputs, core_of
 from keras_posenc.checkpoints.read_back import answers as answers_of
-from keras_posenc.checkpoints.saving import core_of
-from tests.checkpoints.folders import WEIGHTS, at
+from tests.checkpoints.folders import WEIGHTS, at, copied
 from tests.checkpoints.test_sentences import VARIANTS, write
 from tests.text.files import FIXTURES
 
@@ -147,8 +148,12 @@ def test_files_of_the_tokenizer_and_modules_stay_after_keras(tmp_path):
 
 
 def test_a_folder_is_loaded_again_before_it_appears(tmp_path):
+    tokenizer = kp.WordpieceTokenizer(
+        VOCABULARY, normalization="bert", max_length=7
+    )
+    own = [keras.Input((), dtype="string"), tokenizer, made(BERT)]
+    saved(kp.PretrainedModel(own), tmp_path / "own", verify=True)
     model = loaded(at("bert_classifier"))
-    saved(model, tmp_path / "same", verify=True)
     # The folder says that a softmax follows.
     other = kp.PretrainedModel(
         [keras.Input((None,), dtype="int32"), *model.layers[:-1]],
@@ -157,7 +162,40 @@ def test_a_folder_is_loaded_again_before_it_appears(tmp_path):
     )
     with pytest.raises(kp.ExportError, match="differ by up to"):
         saved(other, tmp_path / "other", verify=True)
-    assert contents(tmp_path) == ["same", "same/config.json", f"same/{WEIGHTS}"]
+    assert [each.name for each in tmp_path.iterdir()] == ["own"]
+
+
+def test_heads_of_training_are_not_named(tmp_path):
+    """They are not loaded: transformers would draw them at random."""
+    for name, encoder in (
+        ("BertForMaskedLM", "BertModel"),
+        ("RoFormerForPreTraining", "RoFormerModel"),
+        ("BertLMHeadModel", "BertModel"),
+    ):
+        folder = copied(
+            at("bert"), tmp_path / "of" / name, architectures=[name]
+        )
+        saved(loaded(folder), tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        assert config["architectures"] == [encoder]
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../config.json", "x.py"])
+def test_files_of_a_strangers_model_stay_inside(name, tmp_path):
+    model = loaded(at("bert"))
+    model.checkpoint["files"] = {name: ""}
+    with pytest.raises(ValueError, match="which no checkpoint has"):
+        saved(model, tmp_path / "in" / "new")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bomb_in_a_strangers_model(tmp_path):
+    model = loaded(at("bert"))
+    bomb = zlib.compress(bytes(2**29))
+    packed = base64.b85encode(bomb).decode()
+    model.checkpoint["files"] = {"tokenizer.json": packed}
+    with pytest.raises(ValueError, match="a file of more than"):
+        saved(model, tmp_path / "new")
 
 
 def test_shards(tmp_path, monkeypatch):
@@ -435,6 +473,11 @@ class TestAdapters:
         near = {"rtol": 0, "atol": TOLERANCE * np.abs(logits).max()}
         np.testing.assert_allclose(answers(model.model, ids), logits, **near)
         assert all("lora" in x.path for x in model.model.trainable_weights)
+        # Its ranks differ: queries and values are of one projection here.
+        kp.training.save_lora(model, tmp_path / "again")
+        again = loaded(at(name))
+        kp.training.load_lora(again, tmp_path / "again")
+        np.testing.assert_allclose(answers(again.model, ids), logits, **near)
 
     def test_of_ours(self, name, tmp_path):
         model = loaded(at(name))
@@ -462,6 +505,10 @@ def test_refuses_adapters_of_other_kinds(tmp_path):
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"bias": "all"}, "bias"),
         ({"r": 4}, "must have shape"),
+        ({"kasa_config": {}}, "kasa_config"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights"),
+        ({"rank_pattern": {"^model": 2}}, "is a regular expression"),
+        ({"alpha_pattern": {"q_proj": 0}}, "alpha_pattern"),
     ):
         file.write_text(json.dumps({**config, **keys}))
         with pytest.raises(ValueError, match=message):
@@ -470,6 +517,10 @@ def test_refuses_adapters_of_other_kinds(tmp_path):
         kp.training.save_lora(loaded(at("llama")), tmp_path / "new")
     with pytest.raises(ValueError, match="made, which knows"):
         kp.training.save_lora(made(BERT), tmp_path / "new")
+    model = loaded(at("bert_classifier"))
+    kp.training.enable_lora(model, rank=2)
+    with pytest.raises(ValueError, match="has LoRA, and is no projection"):
+        kp.training.save_lora(model, tmp_path / "new")
 
 
 @pytest.mark.parametrize(
