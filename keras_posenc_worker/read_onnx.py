@@ -1,6 +1,7 @@
 """Reads what an ONNX file contains."""
 
 import collections
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ def read_onnx(path: Path) -> dict[str, Any]:
     )
     return {
         "weight_bytes": sum(
-            onnx.numpy_helper.to_array(x).nbytes for x in graph.initializer
+            math.prod(x.dims) * _dtype(x.data_type).itemsize
+            for x in graph.initializer
         ),
         "signatures": {
             graph.name: {

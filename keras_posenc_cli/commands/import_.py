@@ -95,9 +95,7 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from keras_posenc.checkpoints.hub import is_on_hub
-
-    if not is_on_hub(options.folder):
+    if options.folder.parent.exists():  # else "org/name", of the hub
         check_exists(options.folder)
     out = options.out or Path(f"{_name(options.folder)}.keras")
     check_out(out, ".keras")

@@ -609,7 +609,7 @@ def test_workers_hold_the_folder(scorer, tmp_path):
 
 def test_a_worker_ends_with_its_input(scorer):
     with ScoringWorker(scorer, 1) as process:
-        process.input.close()
+        process.process.stdin.close()
         assert process.process.wait(20) == 1
 
 

@@ -479,8 +479,11 @@ def test_another_backend(function, model, litert, monkeypatch):
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ({"tokens": np.ones((1, 4))}, "`samples` must be dicts .* ids"),
-        ({}, "`samples` must be dicts .* ids"),
+        (
+            {"tokens": np.ones((1, 4))},
+            "`samples` must have an array for .* inputs ids",
+        ),
+        ({}, "`samples` must have an array for .* inputs ids"),
         (np.ones(4), r"\(None, None\)\. Received: \(4,\)$"),
         (np.ones((0, 4)), "at least one example each"),
         ({"ids": [["a", "b"]]}, r"Received: \[\['a', 'b'\]\]$"),
