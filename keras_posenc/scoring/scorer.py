@@ -226,12 +226,13 @@ class Scorer:
             for axis, size in enumerate(each.sizes)
             if size is None
         ]
-        self._is_cut = bool(self._open and cases) and all(
+        are_long = [
             each["outputs"][name]["shape"][axis + 1] == self._length(each)
             for name, axis in self._open
             for each in cases
             if name in each["outputs"]
-        )
+        ]
+        self._is_cut = bool(are_long) and all(are_long)
         if not self._is_cut and self._open:
             self._matters = True
 
