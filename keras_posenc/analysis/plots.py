@@ -414,7 +414,7 @@ def _image(
     ylabel: str = _POSITION,
     **options: Any,
 ) -> Any:
-    """Draws a matrix of colours, with their scale; returns the axes."""
+    """Draws a matrix of colors, with their scale; returns the axes."""
     ax = _axes(ax)
     options = {"cmap": "Blues", "interpolation": "nearest", **options}
     image = ax.imshow(values, **options)

@@ -252,7 +252,7 @@ class Properties:
     Attributes:
         smallest_distance: Between the vectors of any two positions: 0 where
             two positions look the same (condition 1, uniqueness).
-        neighbour_distance: Mean distance of neighbours' vectors.
+        neighbour_distance: Mean distance of neighbors' vectors.
         neighbour_spread: Spread of these distances (condition 3: equal steps
             are equally far apart).
         norm: Mean norm of the vectors.
@@ -372,7 +372,7 @@ def _spread(values: npt.NDArray[np.float64]) -> float:
 
 def _smallest_distance(vectors: npt.NDArray[np.float64]) -> float:
     # Row by row: the differences of all pairs at once would be large, and the
-    # shortcut by scalar products loses the digits that tell neighbours apart.
+    # shortcut by scalar products loses the digits that tell neighbors apart.
     return min(
         float(np.min(np.linalg.norm(vectors[row + 1 :] - vector, axis=-1)))
         for row, vector in enumerate(vectors[:-1])

@@ -75,7 +75,7 @@ def load_hugging_face(
     trained for:
 
     - a folder with `modules.json` (sentence-transformers): one vector for each
-      text, `(batch, dim)`, pooled and normalised as it says;
+      text, `(batch, dim)`, pooled and normalized as it says;
     - `...ForSequenceClassification` and `...ForImageClassification`: scores of
       `labels`, `(batch, labels)`, after softmax (sigmoid for several labels at
       once, or for one label);
@@ -89,7 +89,7 @@ def load_hugging_face(
 
     Images are `(batch, height, width, channels)`, float32, neither scaled nor
     cropped; pixels are numbers from 0 to 255 where a `preprocessor_config.json`
-    says how they are normalised, else as in the encoder's training.
+    says how they are normalized, else as in the encoder's training.
 
     Nothing is downloaded unless a model is named, and no code of the folder is
     run. Every key of its
@@ -414,7 +414,7 @@ PREPROCESSOR = "preprocessor_config.json"
 
 
 def preprocessing(folder: Folder) -> list[Any]:
-    """Returns the layer that normalises pixels, in a list, or none."""
+    """Returns the layer that normalizes pixels, in a list, or none."""
     if not folder.has(PREPROCESSOR):
         return []
     config = Config(folder.mapping(PREPROCESSOR), folder.path / PREPROCESSOR)

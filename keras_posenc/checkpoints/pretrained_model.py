@@ -45,7 +45,7 @@ class PretrainedModel(NamedArguments, keras.Sequential):
     """A `Sequential` that keeps its labels, its prompts and its origin.
 
     `load_hugging_face` makes it from a tokenizer, unless the model takes ids,
-    or from what normalises images; `encoder`, a `TransformerEncoderModel` or
+    or from what normalizes images; `encoder`, a `TransformerEncoderModel` or
     `VisionTransformerModel`; and the layers after it.
 
     A model of texts takes a list or an array of strings, called or by

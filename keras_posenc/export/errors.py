@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_posenc.progress import printable_lines
 
-# In messages of Keras and TensorFlow: colours, and devices and operators.
+# In messages of Keras and TensorFlow: colors, and devices and operators.
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _INTERNALS = re.compile(
     r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
@@ -21,7 +21,7 @@ _INTERNALS = re.compile(
 class ExportError(RuntimeError):
     """A model could not be exported. No file was written.
 
-    The message has no colours. Other control characters, which may be quoted
+    The message has no colors. Other control characters, which may be quoted
     from a file, are escaped.
     """
 

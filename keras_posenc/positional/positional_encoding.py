@@ -122,7 +122,7 @@ class IndexEncoding(TokenEncoding):
 
     One number for each token, for comparison only. The index grows with the
     length and soon dominates the embedding. The index divided by the length
-    puts neighbours at a distance that depends on the length. The sinusoid of
+    puts neighbors at a distance that depends on the length. The sinusoid of
     `PositionalEncoding` does neither.
 
     Args:

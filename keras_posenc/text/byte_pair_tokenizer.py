@@ -29,7 +29,7 @@ class BytePairTokenizer(Tokenizer):
     3 and SmolLM2, from Hugging Face's `tokenizer.json` by
     `from_tokenizer_json`. A text is split into words by a regular expression;
     the space before a word belongs to the word. Each word starts as bytes, of
-    which neighbours are merged in the order of `merges`. No text is unknown,
+    which neighbors are merged in the order of `merges`. No text is unknown,
     and invalid UTF-8 counts as U+FFFD. The ids are those of the library
     "tokenizers".
 

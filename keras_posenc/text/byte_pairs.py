@@ -40,7 +40,7 @@ def spelled_bytes(token: str) -> bytes:
 class BytePairs:
     """Splits words into tokens.
 
-    A word starts as its bytes. Of all neighbouring pairs the one whose merge
+    A word starts as its bytes. Of all neighboring pairs the one whose merge
     is the first in the list becomes one token (the leftmost, if several are
     equal), until no pair has a merge. All words are processed at once: each
     step merges one pair of each, or all equal pairs of each where that makes
@@ -164,14 +164,14 @@ class BytePairs:
     def _in_pieces(self, tokens: Any, word_of: Any, count: Any) -> Any:
         """Merges words, of which long ones are cut into pieces.
 
-        A merge looks at two neighbours only. So a list of tokens is that of a
-        word if each two neighbours in it are the tokens of what they spell:
+        A merge looks at two neighbors only. So a list of tokens is that of a
+        word if each two neighbors in it are the tokens of what they spell:
         the first merge across an end of a token would happen in these two
         alone too (https://github.com/github/rust-gems, crate `bpe`). A long
         word is cut twice, the second time in the middle of the first pieces.
         Of the two lists of tokens, the result is the one whose cut is farther
         away. It changes from one list to the other at a token that both have,
-        so that neighbours are always from one piece. Words without such a
+        so that neighbors are always from one piece. Words without such a
         token in each half of a piece are merged again, in larger pieces.
         """
         import tensorflow as tf

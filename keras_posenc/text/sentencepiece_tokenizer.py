@@ -414,7 +414,7 @@ class SentencepieceTokenizer(Tokenizer):
 
     def settled(self, ids: Sequence[int]) -> Sequence[int]:
         count = len(ids)
-        # Neighbouring bytes are characters together, or not.
+        # Neighboring bytes are characters together, or not.
         while count and ids[count - 1] in self._codes:
             count -= 1
         return ids[:count]
@@ -464,7 +464,7 @@ _LOST = "\ufffd"
 def join_with_bytes(pieces: Any, is_byte: Any, ids: Any, kept: Any) -> Any:
     """Returns the texts of ids, as the library "tokenizers" joins them.
 
-    Neighbouring bytes are characters if they are UTF-8 together; otherwise
+    Neighboring bytes are characters if they are UTF-8 together; otherwise
     each of them is U+FFFD. `pieces` are the text, or the byte, of each token;
     `kept` says which of the ids count.
     """

@@ -991,7 +991,7 @@ def _pieces_of_pairs(
     """Returns pieces of BPE with their scores and types, and the unknown.
 
     The file lists pairs of tokens in order of priority. A SentencePiece model
-    has pieces with scores, and merges any neighbours that are a piece
+    has pieces with scores, and merges any neighbors that are a piece
     together, those with the highest score first. The two are the same if the
     file lists every pair that makes a piece, one piece after the other, as
     files do that were made from such a model.

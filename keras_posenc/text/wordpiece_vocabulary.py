@@ -107,7 +107,7 @@ _LONGEST = 50
 def learn_vocabulary(
     corpus: Any, vocabulary_size: int, words_of: Callable[[Any], Any]
 ) -> list[str]:
-    """Learns a vocabulary by merging the most frequent neighbours.
+    """Learns a vocabulary by merging the most frequent neighbors.
 
     The same as byte pair encoding, on characters. The result depends only on
     how often each word occurs, never on the order of the texts. Every character
@@ -163,7 +163,7 @@ def _count_words(corpus: Any, words_of: Callable[[Any], Any]) -> dict[str, int]:
 
 
 def _merges(words: Mapping[str, int]) -> Iterator[str]:
-    """Yields the tokens that merging neighbours makes, most frequent first."""
+    """Yields the tokens that merging neighbors makes, most frequent first."""
     pieces = [[word[0], *(SUFFIX + c for c in word[1:])] for word in words]
     counts = list(words.values())
     pairs: collections.Counter[tuple[str, str]] = collections.Counter()

@@ -47,10 +47,12 @@ def test_conversion(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore:Cut to 24 tokens")  # of tiny models
 def test_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = Path(shutil.copytree(BERT, "all-MiniLM-L6-v2"))
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    folder = Path(shutil.copytree(BERT, name))
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(97, 123))]
     (folder / "vocab.txt").write_text("\n".join(tokens))
     add_modules(folder)
+    shutil.copytree(folder, folder.name)
     *blocks, of_pairs, of_classes, of_keras_hub = re.findall(
         r"(?s)```py\n(.*?)```", PAGE
     )
@@ -59,6 +61,7 @@ def test_code_runs(tmp_path, monkeypatch):
         exec(code, names)
     assert names["vectors"].shape == (3, 16)
     assert Path("minilm.keras").is_file()
+    assert Path("mine", "modules.json").is_file()
     assert names["best"].shape == (3,)
     assert names["tuned"].labels == ("files", "threads")
     assert not any("lora" in w.name for w in names["tuned"].weights)

@@ -35,7 +35,7 @@ class Deberta(Bert):
         "key": "encoder.layer.{}.attention.self.key_proj",
         "value": "encoder.layer.{}.attention.self.value_proj",
     }
-    ignored = "legacy"  # of masked language modelling only
+    ignored = "legacy"  # of masked language modeling only
     fixed = dict.fromkeys(("type_vocab_size", "conv_kernel_size", "z_steps"), 0)
     usual_epsilon = 1e-7
 
