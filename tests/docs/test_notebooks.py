@@ -12,7 +12,19 @@ PAGES = [
     for page in sorted((DOCS / folder).glob("*.md"))
     if page.name != "index.md"
 ]
+STRING = re.compile(r'"[^"\n]*"')
 CELL = re.compile(r"(?ms)^```\{code-cell\}[^\n]*\n(.*?)^```$")
+
+
+def test_korean_pages_have_the_same_code():
+    """Except for strings, such as labels, and cells that set up Jupyter."""
+
+    def code(page):
+        cells = CELL.findall(page.read_text(encoding="utf-8"))
+        return [STRING.sub("", cell) for cell in cells if cell[0] != "%"]
+
+    for page in (DOCS / "course").glob("[0-9]*.md"):
+        assert code(page) == code(DOCS / "ko" / page.name), page.name
 
 
 @pytest.mark.tensorflow
