@@ -315,7 +315,7 @@ def numbers(batch: int, length: int = SOURCE, seed: int = 0) -> Any:
     return rng.integers(END + 1, VOCABULARY, (batch, length)).astype("int32")
 
 
-# Of the palette of Okabe and Ito, which the colour-blind tell apart.
+# Of the palette of Okabe and Ito, which the color-blind tell apart.
 STYLES = {
     US: ("#0072B2", "o", "-"),
     XLA: ("#009E73", "^", "-."),
@@ -330,11 +330,11 @@ def draw(positions: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.subplots()
     for name, times in positions["curves"].items():
-        colour, marker, line = STYLES[name]
+        color, marker, line = STYLES[name]
         axes.plot(
             positions["before"],
             times,
-            color=colour,
+            color=color,
             marker=marker,
             linestyle=line,
             label=name,

@@ -149,7 +149,7 @@ def _whose(ratio: float) -> str:
     return "ours" if ratio < 0 else "theirs"
 
 
-# Of the palette of Okabe and Ito, which the colour-blind tell apart.
+# Of the palette of Okabe and Ito, which the color-blind tell apart.
 STYLES = {
     US: ("#0072B2", "o", "-"),
     "keras-hub": ("#D55E00", "s", "--"),
@@ -167,9 +167,9 @@ def draw(sweeps: Sequence[Any], path: Path) -> None:
     axes = figure.subplots(2, len(sweeps), sharex="col", squeeze=False)
     for (above, below), sweep in zip(axes.T, sweeps, strict=True):
         for name, curve in sweep["curves"].items():
-            colour, marker, line = STYLES[name]
+            color, marker, line = STYLES[name]
             style = {
-                "color": colour,
+                "color": color,
                 "marker": marker,
                 "linestyle": line,
                 "markersize": 4,

@@ -435,7 +435,7 @@ def draw(sizes: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.8, 3.2), layout="constrained")
-    # Of the palette of Okabe and Ito, which the colour-blind tell apart.
+    # Of the palette of Okabe and Ito, which the color-blind tell apart.
     for axes, values, label, style in zip(
         figure.subplots(1, 2),
         (sizes["rates"], sizes["peaks"]),

@@ -149,7 +149,7 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
         values = value if isinstance(value, list) else [value]
         return f"{option} {shlex.join(map(str, values))}"
 
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colours
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colors
     plain = re.sub(r"`([^`]+)`(?: \((--[^()]+)\))?", spelled, plain)
     return re.sub(
         r"(?<=Received: )(\w+)=",

@@ -620,9 +620,9 @@ def layer_norm(x, gamma, beta, epsilon):
     `x` (..., hidden). Ba et al., Layer Normalization (2016).
     """
     x = np.asarray(x, np.float64)
-    centred = x - np.mean(x, axis=-1, keepdims=True)
-    variance = np.mean(centred**2, axis=-1, keepdims=True)
-    return np.asarray(centred / np.sqrt(variance + epsilon) * gamma + beta)
+    centered = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centered**2, axis=-1, keepdims=True)
+    return np.asarray(centered / np.sqrt(variance + epsilon) * gamma + beta)
 
 
 def rms_norm(x, gamma, epsilon):
@@ -689,7 +689,7 @@ def encoder_block(
     `weights` are `attention`, `feed_forward` and, where there is a memory,
     `cross_attention`, as those functions take them, and their norms, such as
     `attention_norm`, each of `gamma` and `beta`, or of `gamma` alone for RMS
-    normalisation. Masks and the bias of the attention to the inputs are as in
+    normalization. Masks and the bias of the attention to the inputs are as in
     `multi_head_attention`. The list `own` of `seen` takes the attention weights
     of the inputs, and `cross` the others.
     """

@@ -1,6 +1,8 @@
 """What docs/reference/index.md says of public names and calls."""
 
 import inspect
+import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -176,3 +178,18 @@ def test_stands_in_a_wrapper_that_hands_on_masks(make):
         np.testing.assert_array_equal(
             *(ops.convert_to_numpy(y) for y in (outputs[:, step], alone))
         )
+
+
+def test_american_spelling():
+    british = re.compile(
+        r"neighbo[u]r|(normal|vector|quant|token|optim)is[ei]|colo[u]r|centr[e]",
+        re.IGNORECASE,
+    )
+    root = Path(__file__).resolve().parents[1]
+    for kind in ("py", "md", "kt", "swift", "js", "html"):
+        for path in root.rglob(f"*.{kind}"):
+            parts = path.relative_to(root).parts
+            if parts[0].startswith(".") or parts[0] == "build":
+                continue
+            found = british.search(path.read_text(encoding="utf-8"))
+            assert found is None, f"{path}: {found[0]}"

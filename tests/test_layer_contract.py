@@ -50,7 +50,7 @@ UNITS = {
 
 @keras.saving.register_keras_serializable(package="contract")
 class AllHooks(kp.AttentionPosition):
-    """Turns queries and keys, favours neighbours, and adds to the values."""
+    """Turns queries and keys, favours neighbors, and adds to the values."""
 
     def build(self, input_shape):
         _, heads, _, dim = input_shape

@@ -86,8 +86,8 @@ def _say_language(
     app: Sphinx, page: str, template: str, context: dict[str, Any], _: Any
 ) -> str | None:
     language = context["language"] = _language(page)
-    _parent, *neighbours = app.builder.relations.get(page, (None,) * 3)
-    for name, other in zip(("prev", "next"), neighbours, strict=True):
+    _parent, *neighbors = app.builder.relations.get(page, (None,) * 3)
+    for name, other in zip(("prev", "next"), neighbors, strict=True):
         if other and _language(other) != language:
             context[name] = None
     if language == "en":

@@ -33,7 +33,7 @@ const choice = (options) =>
   make("select", {}, ...options.map((text) => make("option", {}, text)));
 
 /** Red below zero, blue above, white at zero, as in the package's own pictures. */
-function colour(x) {
+function color(x) {
   const a = Math.min(1, Math.abs(x));
   const [r, g, b] = x > 0 ? [33, 102, 172] : [178, 24, 43];
   return [r, g, b].map((c) => 247 + (c - 247) * a);
@@ -48,7 +48,7 @@ function heat(canvas, rows, columns, value, [row, column]) {
   for (let i = 0; i < rows; i++)
     for (let j = 0; j < columns; j++) {
       const on = i === row || j === column;
-      const rgb = colour(value(i, j)).map((c) => (on ? c * 0.72 : c));
+      const rgb = color(value(i, j)).map((c) => (on ? c * 0.72 : c));
       picture.data.set([...rgb, 255], 4 * (i * columns + j));
     }
   context.putImageData(picture, 0, 0);

@@ -39,7 +39,7 @@ private val control = Regex("(?![\\t\\n\\r])\\p{Cc}")
 private val space = Regex("\\p{Z}")
 
 /**
- * The text as the model's WordpieceTokenizer normalises it. MediaPipe lowers the
+ * The text as the model's WordpieceTokenizer normalizes it. MediaPipe lowers the
  * letters of ASCII alone, folds no accents, and cuts at white space of ASCII alone.
  */
 fun normalize(text: String): String {

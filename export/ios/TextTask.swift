@@ -32,7 +32,7 @@ final class TextTask {
     }
 }
 
-/// The text as the model's WordpieceTokenizer normalises it. MediaPipe lowers the
+/// The text as the model's WordpieceTokenizer normalizes it. MediaPipe lowers the
 /// letters of ASCII alone, folds no accents, and cuts at white space of ASCII alone.
 func normalize(_ text: String) -> String {
     let folded = text.decomposedStringWithCompatibilityMapping.unicodeScalars

@@ -162,7 +162,7 @@ const ALONE =
   "\\u{20000}-\\u{2A6DF}\\u{2A700}-\\u{2CEAF}\\u{2F800}-\\u{2FA1F}";
 const WORDS = new RegExp(`[${ALONE}]|[^ ${ALONE}]+`, "gu");
 
-/** The WordPiece tokens of a normalised text, as MediaPipe cuts it. */
+/** The WordPiece tokens of a normalized text, as MediaPipe cuts it. */
 function tokenize(text) {
   const words = text.match(WORDS);
   return ["[CLS]", ...(words ?? []).flatMap(pieces), "[SEP]"];
@@ -256,7 +256,7 @@ function encoding(position, width) {
 }
 
 /** Blue for -1, white for 0, red for 1. */
-function colour(value) {
+function color(value) {
   const end = value < 0 ? [33, 102, 172] : [178, 24, 43];
   return end.map((c) => 247 + Math.abs(value) * (c - 247));
 }
@@ -270,7 +270,7 @@ function showEncoding(tokens) {
   const image = context.createImageData(WIDTH, tokens.length);
   tokens.forEach((_, position) =>
     encoding(position, WIDTH).forEach((value, i) =>
-      image.data.set([...colour(value), 255], 4 * (position * WIDTH + i)),
+      image.data.set([...color(value), 255], 4 * (position * WIDTH + i)),
     ),
   );
   context.putImageData(image, 0, 0);

@@ -4,7 +4,7 @@
 // alone, and cuts at white space of ASCII alone. A model's WordpieceTokenizer
 // folds all case, width and accents; so must a text before MediaPipe sees it.
 
-/** The text as the tokenizer of the model normalises it. */
+/** The text as the tokenizer of the model normalizes it. */
 function normalize(text) {
   return Array.from(text.normalize("NFKD"), foldCase)
     .join("")

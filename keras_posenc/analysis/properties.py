@@ -252,8 +252,8 @@ class Properties:
     Attributes:
         smallest_distance: Between the vectors of any two positions: 0 where
             two positions look the same (condition 1, uniqueness).
-        neighbour_distance: Mean distance of neighbors' vectors.
-        neighbour_spread: Spread of these distances (condition 3: equal steps
+        neighbor_distance: Mean distance of neighbors' vectors.
+        neighbor_spread: Spread of these distances (condition 3: equal steps
             are equally far apart).
         norm: Mean norm of the vectors.
         norm_spread: Spread of the norms (bounded values, for condition 2).
@@ -270,8 +270,8 @@ class Properties:
     """
 
     smallest_distance: float
-    neighbour_distance: float
-    neighbour_spread: float
+    neighbor_distance: float
+    neighbor_spread: float
     norm: float
     norm_spread: float
     shift_residual: float
@@ -322,7 +322,7 @@ def properties(
     >>> import keras_posenc as kp
     >>> from keras_posenc.analysis import properties
     >>> found = properties(kp.PositionalEncoding(), length=5, dim=6)
-    >>> round(found.neighbour_distance, 4), round(found.norm, 4)
+    >>> round(found.neighbor_distance, 4), round(found.norm, 4)
     (0.96, 1.7321)
     >>> round(float(found.similarity[1]), 4)
     2.5392
@@ -353,8 +353,8 @@ def properties(
     norms = np.linalg.norm(vectors, axis=-1)
     return Properties(
         smallest_distance=_smallest_distance(vectors),
-        neighbour_distance=float(np.mean(steps)),
-        neighbour_spread=_spread(steps),
+        neighbor_distance=float(np.mean(steps)),
+        neighbor_spread=_spread(steps),
         norm=float(np.mean(norms)),
         norm_spread=_spread(norms),
         shift_residual=residual,

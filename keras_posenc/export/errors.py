@@ -7,7 +7,7 @@ from typing import Any
 from keras_posenc.progress import printable_lines
 
 # In messages of Keras and TensorFlow: colors, and devices and operators.
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_COLORS = re.compile(r"\x1b\[[\d;]*m")
 _INTERNALS = re.compile(
     r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]"
     r"|\n You may be trying to load on a different device.*"
@@ -26,7 +26,7 @@ class ExportError(RuntimeError):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(printable_lines(_COLOURS.sub("", message)))
+        super().__init__(printable_lines(_COLORS.sub("", message)))
 
 
 class ExportVerificationError(ExportError):
@@ -44,7 +44,7 @@ class ExportVerificationError(ExportError):
 
 def in_words(error: object) -> str:
     """Returns the text of a TensorFlow error without TensorFlow's internals."""
-    return _INTERNALS.sub("", _COLOURS.sub("", str(error)))
+    return _INTERNALS.sub("", _COLORS.sub("", str(error)))
 
 
 def check_verify(verify: bool, samples: Any) -> None:

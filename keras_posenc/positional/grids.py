@@ -294,7 +294,7 @@ class GridPositions(ConfiguredLayer, keras.Layer):
     are 0: they are not rotated.
 
     By default positions are whole numbers, 0, 1, 2 ... on each axis. With
-    `extent` they are the centres of the patches on an image that reaches from
+    `extent` they are the centers of the patches on an image that reaches from
     `-extent` to `extent` on each axis, whatever its size: those of DINOv3 with
     `extent=2 * math.pi`, without its random changes in training.
 
@@ -400,5 +400,5 @@ class GridPositions(ConfiguredLayer, keras.Layer):
         # (size, 1) -> (size,)
         extent = ops.squeeze(rows_of(table, ops.minimum(index, 0)), -1)
         # In integers as long as possible: from -1 + 1 / size to 1 - 1 / size.
-        centre = ops.cast(2 * index + 1 - size, "float32")
-        return centre / ops.cast(size, "float32") * extent
+        center = ops.cast(2 * index + 1 - size, "float32")
+        return center / ops.cast(size, "float32") * extent

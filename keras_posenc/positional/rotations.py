@@ -123,8 +123,8 @@ class XPosEmbedding(OwnPosition):
 # it others may be, in units of `scale_base`. What is scaled must stay within
 # the normal numbers of its dtype: the fastest decay is 0.4 / 1.4, and its power
 # 2**101, or 2**9 in float16. Texts begin at 0, so that most is after it.
-_CENTRE, _REACH = 48, 56
-_CENTRE_OF_FLOAT16, _REACH_OF_FLOAT16 = 2, 5
+_CENTER, _REACH = 48, 56
+_CENTER_OF_FLOAT16, _REACH_OF_FLOAT16 = 2, 5
 
 
 def _decay_scales(
@@ -136,17 +136,17 @@ def _decay_scales(
     dtype: str,
     is_float16: bool,
 ) -> Any:
-    """Returns decay ** (sign * (position / scale_base - centre)).
+    """Returns decay ** (sign * (position / scale_base - center)).
 
     The power of the whole number of units comes from a table, and the rest, of
     at most one unit, is computed: so errors do not grow with the position.
     `(batch, seq, pairs)`; NaN for a position that is out of reach.
     """
-    centre, reach = _CENTRE, _REACH
+    center, reach = _CENTER, _REACH
     if is_float16:
-        centre, reach = _CENTRE_OF_FLOAT16, _REACH_OF_FLOAT16
+        center, reach = _CENTER_OF_FLOAT16, _REACH_OF_FLOAT16
     whole, fraction, valid = split_positions(positions, exact=dtype)
-    unit = floor_divide(whole, scale_base) - centre
+    unit = floor_divide(whole, scale_base) - center
     valid = ops.logical_and(valid, ops.abs(unit) <= reach)
     rest = ops.cast(mod(whole, scale_base), dtype)
     if fraction is not None:

@@ -114,9 +114,9 @@ class _LayerNormalization(keras.layers.LayerNormalization):
             ops.cast(tensor, dtype)
             for tensor in (inputs, self.gamma, self.beta)
         )
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        outputs = centred * (ops.rsqrt(variance + self.epsilon) * gamma) + beta
+        centered = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+        outputs = centered * (ops.rsqrt(variance + self.epsilon) * gamma) + beta
         return ops.cast(outputs, self.compute_dtype)
 
 

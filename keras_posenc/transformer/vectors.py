@@ -196,7 +196,7 @@ class BinaryQuantization(RoundedVectors):
     `precision="ubinary"`: the first number is the highest bit of the first
     byte, and zeros fill the last byte. The number of bits that differ (Hamming
     distance) ranks vectors about as their angle does, if their numbers are
-    centred on 0.
+    centered on 0.
 
     Args:
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.

@@ -31,7 +31,7 @@ UNITS = ("tokens", "column", "value", "pair")
 
 
 @pytest.mark.parametrize("name", FLAT)
-def test_axes_are_given_back_and_labelled(name, tmp_path):
+def test_axes_are_given_back_and_labeled(name, tmp_path):
     ax = Figure().add_subplot()
     assert FLAT[name](ax=ax) is ax
     for label in (ax.get_xlabel(), ax.get_ylabel()):

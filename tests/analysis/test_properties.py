@@ -21,11 +21,11 @@ ROUNDING = 1e-6
 def test_printed_figures():
     """Five positions of width 6: what the source notes give of them."""
     found = analysis.properties(kp.PositionalEncoding(layout="halves"), 5, 6)
-    assert found.neighbour_distance == pytest.approx(0.9600, abs=5e-5)
+    assert found.neighbor_distance == pytest.approx(0.9600, abs=5e-5)
     assert found.smallest_distance == pytest.approx(0.9600, abs=5e-5)
     assert found.norm == pytest.approx(1.7321, abs=5e-5)
     assert found.similarity[1] == pytest.approx(2.5392, abs=5e-5)
-    assert found.neighbour_spread <= ROUNDING
+    assert found.neighbor_spread <= ROUNDING
     assert found.norm_spread <= ROUNDING
 
 
@@ -41,7 +41,7 @@ def test_sinusoid_keeps_every_condition(shift, pairs, layout):
     assert found.smallest_distance > 0.01
     assert found.norm == pytest.approx(math.sqrt(pairs), rel=ROUNDING)
     for rest in (
-        found.neighbour_spread,
+        found.neighbor_spread,
         found.norm_spread,
         found.shift_residual,
         found.difference_residual,
@@ -88,8 +88,8 @@ def test_learned_table_is_no_function_of_the_distance():
 
 def test_index_grows_and_every_step_is_alike():
     found = analysis.properties(kp.positions.IndexEncoding(), 10, 4)
-    assert found.neighbour_distance == 2  # of 1 in each of 4 columns
-    assert found.neighbour_spread == 0
+    assert found.neighbor_distance == 2  # of 1 in each of 4 columns
+    assert found.neighbor_spread == 0
     assert found.norm == 9  # the mean of 0 ... 18
     assert found.norm_spread == 2
 
@@ -133,7 +133,7 @@ def test_arrays_are_encodings_too():
     rows = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     found = analysis.properties(rows, 3, 2)
     assert found.smallest_distance == 0  # the first is the last
-    assert found.neighbour_distance == pytest.approx(math.sqrt(2))
+    assert found.neighbor_distance == pytest.approx(math.sqrt(2))
     assert found.similarity.tolist() == [1, 0, 1]
     again = analysis.properties(rows[np.newaxis], 3, 2)
     assert again.similarity.tolist() == found.similarity.tolist()

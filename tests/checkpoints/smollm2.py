@@ -91,7 +91,7 @@ def write_folder(folder):
 
 
 def _halves(weight, heads):
-    """Undoes the order of rows in GGUF, which rotates neighbours."""
+    """Undoes the order of rows in GGUF, which rotates neighbors."""
     rows = weight.reshape(heads, -1, 2, weight.shape[1])
     return rows.swapaxes(1, 2).reshape(weight.shape)
 

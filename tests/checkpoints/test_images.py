@@ -59,7 +59,7 @@ def test_classifier_of_images(name, tmp_path):
     )
 
 
-def test_pixels_are_normalised_as_the_checkpoint_says(tmp_path):
+def test_pixels_are_normalized_as_the_checkpoint_says(tmp_path):
     folder = changed("vit", tmp_path)
     mean, deviation = np.array([0.1, 0.2, 0.3]), np.array([0.5, 0.25, 2])
     said = {"do_resize": True, "size": {"height": 8, "width": 8}}

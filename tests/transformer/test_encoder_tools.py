@@ -12,7 +12,7 @@ IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 8, 0, 0, 0]])
 DIM, LAYERS = 16, 1
 PROJECTIONS = 4 * LAYERS
 
-# Keras says so of every layer that has nothing to quantise.
+# Keras says so of every layer that has nothing to quantize.
 quantizes = pytest.mark.filterwarnings(
     "ignore:Layer .* does not have a `quantize` method:UserWarning"
 )

@@ -112,7 +112,7 @@ def test_tokens_are_keras(shown, model):
         assert answer["tokens"] == [vocabulary[index] for index in ids]
 
 
-def test_texts_are_normalised_as_the_tokenizer_does(
+def test_texts_are_normalized_as_the_tokenizer_does(
     shown, characters, mediapipe_normalize
 ):
     assert shown["normalized"] == [*map(mediapipe_normalize, characters)]
@@ -127,9 +127,9 @@ def test_heat_map_is_the_encoding(shown):
         expected = reference.positional_encoding(*shape, layout="halves")
         expected = np.reshape(expected, (*shape, 1))
         ends = np.where(expected < 0, [33, 102, 172], [178, 24, 43])
-        colours = 247 + np.abs(expected) * (ends - 247)
+        colors = 247 + np.abs(expected) * (ends - 247)
         pixels = np.reshape(found["pixels"], (*shape, 4))
-        np.testing.assert_allclose(pixels[..., :3], colours, rtol=0, atol=0.51)
+        np.testing.assert_allclose(pixels[..., :3], colors, rtol=0, atol=0.51)
         assert np.all(pixels[..., 3] == 255)
 
 

@@ -140,9 +140,9 @@ def _weights(before: int, after: int) -> np.ndarray:
     first = np.floor(places).astype(int)
     weights = np.zeros((after, before))
     for step in range(-1, 3):  # the four that are next to a place
-        neighbour = first + step
-        share = _kernel(np.abs(places - neighbour))
-        at = np.clip(neighbour, 0, before - 1)  # repeats the edge
+        neighbor = first + step
+        share = _kernel(np.abs(places - neighbor))
+        at = np.clip(neighbor, 0, before - 1)  # repeats the edge
         np.add.at(weights, (np.arange(after), at), share)
     return weights
 

@@ -51,7 +51,7 @@ def with_labels(
                 prefix = f"{given}_" if given else ""
                 _check_addition(signature, shapes, own, prefix)
                 added.append((own, prefix, names))
-        resolved.append(_labelled(signature, added) if added else signature)
+        resolved.append(_labeled(signature, added) if added else signature)
     for given, names in by_output.items():
         if given not in used:
             of = f"'{given}'" if given else "the model's one output"
@@ -174,7 +174,7 @@ def in_numpy(
     return classes.copy(), winners
 
 
-def _labelled(
+def _labeled(
     signature: Signature, added: Sequence[tuple[str, str, Sequence[str]]]
 ) -> Signature:
     """Returns a signature with labels: their scores, prefixes and names."""

@@ -154,7 +154,7 @@ def test_litert_file_with_an_operator_of_tensorflow(litert, tmp_path):
 NAME = "\x1b]0;title\x07[/b]\nmodel: verified\u202e"
 
 
-def test_messages_have_no_colours_and_no_commands():
+def test_messages_have_no_colors_and_no_commands():
     error = kp.ExportError("\x1b[1mbold\x1b[0m\na bell: \x07")
     assert str(error) == "bold\na bell: \\x07"
 
