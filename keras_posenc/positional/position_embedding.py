@@ -43,8 +43,9 @@ class PositionEmbedding(TokenEncoding):
     Call arguments: those of `PositionalEncoding`; `positions` are integers.
 
     Returns:
-        `(batch, seq, dim)` in the layer's compute dtype; `(batch, seq, dim +
-        encoding_dim)` with `merge_mode="concat"`. The mask passes through.
+        `(batch, seq, dim)` in the layer's compute dtype; with
+        `merge_mode="concat"` `(batch, seq, dim + encoding_dim)`. The mask
+        passes through.
 
     Raises:
         ValueError: An invalid argument; inputs longer than the table, or

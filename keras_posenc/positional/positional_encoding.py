@@ -142,9 +142,9 @@ class IndexEncoding(TokenEncoding):
     Call arguments: those of `PositionalEncoding`.
 
     Returns:
-        `(batch, seq, dim)` in the layer's compute dtype, `(batch, seq, dim +
-        1)` with `merge_mode="concat"`, `(batch, seq, 1)` with None. The mask
-        passes through.
+        `(batch, seq, dim)` in the layer's compute dtype, with
+        `merge_mode="concat"` `(batch, seq, dim + 1)`, with None
+        `(batch, seq, 1)`. The mask passes through.
 
     Raises:
         ValueError: An invalid argument; inputs that are not of rank 3, not of
