@@ -128,13 +128,13 @@ def verify_saved_model(
 
     python = tf.saved_model.load(str(model.folder)).signatures
     for name in {own: None for own, _ in cases}:
-        if name not in python:
-            raise ValueError(
-                f"tf.saved_model.load finds no signature '{name}', and a "
-                "server finds one"
-            )
         for (own, inputs), response in zip(cases, found, strict=True):
             if own == name and "error" not in response:
+                if name not in python:
+                    raise ValueError(
+                        f"tf.saved_model.load finds no signature '{name}', "
+                        "and a server finds one"
+                    )
                 known = model.signatures[name].inputs
                 given = {  # arrays of bfloat16 come as float32
                     key: tf.constant(value, known[key].dtype)

@@ -289,7 +289,9 @@ class TestTensors:
         words = WEIGHTS, "Is its download complete?"
         refused(lambda: load(folder), *words, error=FileNotFoundError)
         (folder / "config.json").rename(folder / "adapter_config.json")
-        refused(lambda: load(folder), "is an adapter", "merge_and_unload()")
+        refused(
+            lambda: load(folder), "is an adapter", "load_lora(model, folder)"
+        )
 
     @pytest.mark.parametrize(
         "forged",
