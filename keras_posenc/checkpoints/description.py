@@ -1,4 +1,4 @@
-"""What a folder of Hugging Face says of a model that was built here."""
+"""Descriptions of models that were built here, as folders of Hugging Face."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""What a package for LiteRT-LM's engine is made of."""
+"""The parts of a package for LiteRT-LM's engine."""
 
 import dataclasses
 import functools

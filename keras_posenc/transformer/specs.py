@@ -1,4 +1,4 @@
-"""How blocks attend and normalize: specs that layers and models take."""
+"""Specs of attention and norms, which layers and models take."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace

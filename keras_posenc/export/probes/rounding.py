@@ -1,4 +1,4 @@
-"""How far rounding moves a model's outputs, found by small changes.
+"""Measure of how far rounding moves a model's outputs, by small changes.
 
 Each operator rounds by up to 2**-24 of its numbers, and the error grows where
 large numbers cancel. Inputs and weights are moved at random by 64 times as
