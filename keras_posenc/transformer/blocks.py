@@ -20,7 +20,6 @@ from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     Context,
     DecodingLayer,
-    QuantizedWithin,
     side_of,
 )
 from keras_posenc.transformer._options import (
@@ -55,7 +54,7 @@ from keras_posenc.transformer.specs import (
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 @with_options(FeedForwardOptions, dropout=0.0)
-class FeedForward(ConfiguredLayer, QuantizedWithin, keras.Layer):
+class FeedForward(ConfiguredLayer, keras.Layer):
     """Two projections with an activation between them, token by token.
 
     Args:
@@ -463,7 +462,6 @@ class Stack(AttentionLayer):
         **options: All of `StackOptions`.
     """
 
-    recomputed_in_parts = True
     hidden_arguments = AttentionLayer.hidden_arguments | {
         "block",
         "cross_attention",  # an argument of the decoder's constructor
