@@ -87,12 +87,10 @@ def _ending(name: str) -> str:
 class NamedOptions:
     """Base of classes, before Keras's: explains unknown arguments.
 
-    `hidden_arguments` of a subclass are arguments of its constructor or its
-    call that only the package's own code uses. `arguments_within` says, by
-    name, of which argument something else is a part.
+    `arguments_within` says, by name, of which argument something else is a
+    part.
     """
 
-    hidden_arguments: ClassVar[frozenset[str]] = frozenset()
     arguments_within: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -169,23 +167,26 @@ def _parameters(kind: type) -> list[inspect.Parameter]:
 def refuse_unknown(kind: Any, given: dict[str, Any]) -> None:
     """Raises `ValueError` for a name that no constructor of a class takes."""
     known: set[str] = set()
-    hidden: frozenset[str] = frozenset()
+    is_complete = False
     for each in _constructors(kind):
+        if is_complete and _is_of(_PACKAGE, each):
+            continue  # a base, whose other arguments are not for users
         parameters = _parameters(each)
-        known |= {p.name for p in parameters if p.kind not in _SEVERAL} - hidden
+        known |= {p.name for p in parameters if p.kind not in _SEVERAL}
         if _is_users(each):
             continue
-        hidden = kind.hidden_arguments
         takes_more = any(p.kind is p.VAR_KEYWORD for p in parameters)
         if not takes_more or not _is_of(_PACKAGE, each):
             break  # Keras's other bases get their arguments from it
+        # `with_options` lists all arguments of a class.
+        is_complete = hasattr(vars(each)["__init__"], "__signature__")
     of_keras = _OF_KERAS if issubclass(kind, keras.Layer) else set()
     unknown = next((x for x in given if x not in known | of_keras), None)
     if unknown is None:
         return
     call = getattr(kind, "call", None)
     of_call = () if call is None else inspect.signature(call).parameters
-    if unknown in {*of_call} - kind.hidden_arguments:
+    if unknown in {*of_call} - {"context"}:  # which blocks alone get
         advice = f" (the call takes it: layer(x, {unknown}=...))"
     elif unknown in kind.arguments_within:
         advice = f": give {kind.arguments_within[unknown]}"

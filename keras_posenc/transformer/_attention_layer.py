@@ -273,7 +273,6 @@ class AttentionLayer(ConfiguredLayer, keras.Layer):
     `positions_within()` lists what uses the positions of the inputs.
     """
 
-    hidden_arguments = frozenset({"context"})
     arguments_within = WITHIN
 
     num_layers: int | None = None

@@ -53,8 +53,6 @@ from keras_posenc.transformer.specs import (
 class _MultiHead(AttentionLayer):
     """Base of both attentions: their options, and all but the projections."""
 
-    hidden_arguments = AttentionLayer.hidden_arguments | {"check"}
-
     norm_epsilon: float
 
     def __init__(

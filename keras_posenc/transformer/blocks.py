@@ -156,11 +156,6 @@ class Block(AttentionLayer):
         **options: All of `BlockOptions`.
     """
 
-    hidden_arguments = AttentionLayer.hidden_arguments | {
-        "cross_attention",  # arguments of the decoder's constructor
-        "memory_dim",
-    }
-
     def __init__(
         self,
         num_heads: int,
@@ -461,13 +456,6 @@ class Stack(AttentionLayer):
         share_blocks: Whether all blocks are the same layer.
         **options: All of `StackOptions`.
     """
-
-    hidden_arguments = AttentionLayer.hidden_arguments | {
-        "block",
-        "cross_attention",  # an argument of the decoder's constructor
-        "of_blocks",
-        "share_blocks",  # an argument of the encoder's constructor
-    }
 
     def __init__(
         self,
