@@ -185,8 +185,9 @@ def refuse_unknown(kind: Any, given: dict[str, Any]) -> None:
     if unknown is None:
         return
     call = getattr(kind, "call", None)
-    of_call = () if call is None else inspect.signature(call).parameters
-    if unknown in {*of_call} - {"context"}:  # which blocks alone get
+    of_call: Any = call and inspect.signature(call).parameters
+    # Blocks alone get a context.
+    if of_call and unknown != "context" and unknown in of_call:
         advice = f" (the call takes it: layer(x, {unknown}=...))"
     elif unknown in kind.arguments_within:
         advice = f": give {kind.arguments_within[unknown]}"
