@@ -26,12 +26,11 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/generation/test_generator.py \
 	tests/generation/test_search.py \
 	tests/transformer/test_padding_and_length.py \
-	tests/transformer/test_two_sides.py \
-	tests/transformer/test_against_reference.py \
-	tests/transformer/test_decoder_parity.py \
+	tests/transformer/test_self_attention.py \
+	tests/transformer/test_parity.py \
 	tests/transformer/test_cache.py \
 	tests/transformer/test_transformer.py \
-	tests/ops/test_fused_attention.py \
+	tests/ops/test_attention.py \
 	tests/positional/test_vector_positions.py \
 	tests/training/test_retrieval.py \
 	tests/training/test_training.py \

@@ -114,13 +114,10 @@ def main() -> None:
 
 def exactly(kind: str, far: int) -> np.ndarray:
     """Sines, then cosines, (64, DIM): the angles in 40 digits."""
-    from tests import reference
+    from tests.layers import rotary_rates
 
-    parameters = dict(KINDS.get(kind, {}))
-    if "factor" in parameters:
-        parameters["scaling_factor"] = parameters.pop("factor")
     kind = "default" if kind == ENCODING else kind
-    rates = reference.rotary_rates(kind, DIM, BASE, far, **parameters)
+    rates = rotary_rates({"rope_type": kind, **KINDS[kind]}, DIM, BASE, far)
     with mpmath.workdps(40):
         exact = [mpmath.mpf(float(rate)) for rate in rates]
         if kind == "default":  # the others scale these, rounded to float64

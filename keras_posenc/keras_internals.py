@@ -21,7 +21,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-_EXPORTERS = ("keras.src.export.onnx", "keras.src.export.openvino")
 _STATE, _NAMES = "keras.src.backend.common.global_state", "name_scope_stack"
 _TARGET = contextvars.ContextVar[str | None]("format", default=None)
 
@@ -77,17 +76,6 @@ def layers_within(layer: Any) -> Iterator[Any]:
     yield from layer._flatten_layers()
 
 
-def recomputing_mode(layer: Any) -> tuple[str | None, list[str]]:
-    """Returns the mode and the layer names of a layer's `keras.RematScope`."""
-    mode = layer._remat_mode
-    return (None, []) if mode is None else (mode.mode, mode.layer_names)
-
-
-def recompute_within_others(layer: Any) -> None:
-    """Has a layer recomputed as a part of others, not by itself."""
-    layer._remat_mode = None
-
-
 def is_in_graph(tensor: Any) -> bool:
     """Returns whether a tensor belongs to a graph of TensorFlow."""
     import keras
@@ -112,11 +100,6 @@ def is_compiled_by_xla(tensor: Any) -> bool:
     return False
 
 
-def is_exported_by_keras() -> bool:
-    """Returns whether `model.export` to ONNX or OpenVINO is on the stack."""
-    return _is_called_by(*_EXPORTERS)
-
-
 def has_static_shapes() -> bool:
     """Returns whether each shape must follow from those of the inputs.
 
@@ -139,15 +122,6 @@ def exporting_to(format: str) -> Iterator[None]:
         yield
     finally:
         _TARGET.reset(token)
-
-
-def _is_called_by(*modules: str) -> bool:
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") in modules:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
 
 
 @contextlib.contextmanager

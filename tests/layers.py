@@ -6,7 +6,27 @@ import keras
 import numpy as np
 from keras import ops
 
+import keras_posenc as kp
+
 FIXTURES = Path(__file__).parent / "fixtures"
+#: Positions in attention with few rows and buckets: for any attention, and for
+#: what can be causal.
+POSITIONS = {
+    "rotary": kp.RotaryEmbedding,
+    "alibi": kp.AlibiBias,
+    "t5": kp.RelativePositionBias,
+    "shaw": lambda: kp.positions.RelativePositionEmbedding(3),
+    "xl": kp.positions.TransformerXLBias,
+    "kerple": kp.positions.KerpleBias,
+    "fire": kp.positions.FireBias,
+    "deberta": lambda: kp.positions.DisentangledBias(4, max_distance=6),
+    "polar": kp.positions.PolarEmbedding,
+}
+CAUSAL_POSITIONS = {
+    "xpos": kp.positions.XPosEmbedding,
+    "contextual": lambda: kp.positions.ContextualBias(3),
+    "forgetting": kp.positions.ForgettingBias,
+}
 
 
 def cases_of(name):
@@ -48,6 +68,28 @@ def randomised(layer, seed=5):
     return layer
 
 
+def rotary_rates(scaling, dim, max_wavelength=10000.0, length=0):
+    """Radians per position of each pair, in rows of a length.
+
+    For angles far out: that these rates are those of Hugging Face, and of the
+    papers, is tested too.
+    """
+    from keras_posenc.ops.rotary import scaled_rates
+
+    options = {"max_wavelength": max_wavelength, "scaling": scaling}
+    original = scaling.get("original_max_position_embeddings", length)
+    if scaling["rope_type"] == "dynamic" and length > original:
+        # Peng et al., YaRN (2023), appendix B.1 (NTK-aware).
+        grown = 1 + scaling["factor"] * (length - original) / original
+        options["max_wavelength"] *= grown ** (dim / (dim - 2))
+    rates = scaled_rates(dim, **options)
+    if scaling["rope_type"] == "longrope":
+        # Ding et al., LongRoPE (2024), section 3.2.
+        which = "long_factor" if length > original else "short_factor"
+        rates = rates / np.array(scaling[which])
+    return rates
+
+
 @keras.saving.register_keras_serializable(package="tests")
 class MaskSeen(keras.layers.Layer):
     """Answers with the mask that Keras handed to it, as integers."""
@@ -63,8 +105,6 @@ class MaskSeen(keras.layers.Layer):
 
 def text_classifier(corpus, vocabulary_size=60, classes=2):
     """From texts to `scores`, with a tokenizer that was learned from texts."""
-    import keras_posenc as kp
-
     tokenizer = kp.WordpieceTokenizer.learn(corpus, vocabulary_size)
     embedding = keras.layers.Embedding(
         tokenizer.vocabulary_size(), 16, mask_zero=True

@@ -1,4 +1,4 @@
-"""Every encoding and block once more in NumPy float64: the tests' oracle.
+"""Every encoding once more in NumPy float64: the tests' oracle.
 
 Written from the papers, plain rather than fast, and sharing no code with the
 layers it judges. Weights come as dictionaries of arrays: kernels of shape
@@ -76,22 +76,6 @@ def _wave(coarse, fine):
     )
 
 
-def shift_matrix(k, d_model, max_wavelength=10000.0, layout="interleaved"):
-    """The matrix M_k with PE(pos + k) = M_k @ PE(pos) at every position.
-
-    Shape (d_model, d_model), `d_model` even: a rotation for each frequency.
-    Vaswani et al., Attention Is All You Need (2017), section 3.5.
-    """
-    turn = positional_encoding(np.asarray(k), d_model, max_wavelength)
-    matrix = np.zeros((d_model, d_model))
-    for pair in range(d_model // 2):
-        sin, cos = turn[2 * pair], turn[2 * pair + 1]
-        s, c = _columns(pair, d_model // 2, layout)
-        matrix[s, s], matrix[s, c] = cos, sin
-        matrix[c, s], matrix[c, c] = -sin, cos
-    return matrix
-
-
 def _columns(pair, pairs, layout):
     """The two columns of a pair of features."""
     if layout == "interleaved":
@@ -110,92 +94,6 @@ def _turn(x, sines, cosines, layout):
         turned[..., first] = a * cos - b * sin
         turned[..., second] = a * sin + b * cos
     return turned
-
-
-def rotary_rates(
-    rope_type,
-    dim,
-    max_wavelength=10000.0,
-    length=0,
-    *,
-    scaling_factor=1.0,
-    original_max_position_embeddings=1,
-    beta_fast=32.0,
-    beta_slow=1.0,
-    truncate=True,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    short_factor=(),
-    long_factor=(),
-    partial_rotary_factor=1.0,
-    clipped_pairs=0,
-):
-    """Radians per position of each of the dim / 2 pairs of features.
-
-    Su et al., RoFormer (2021), section 3.2.2 ("default"); Chen et al.,
-    Extending Context Window by Position Interpolation (2023) ("linear"); Peng
-    et al., YaRN (2023), appendix B.1 ("dynamic", NTK-aware) and definition 2
-    with the ramp over pairs of its published code ("yarn"); Ding et al.,
-    LongRoPE (2024), section 3.2 ("longrope"); the ramp over wavelengths
-    published with Llama 3.1 ("llama3"); Barbero et al., Round and Round We Go!
-    (2024), section 6.1, p-RoPE ("proportional"); Li et al., Clipped RoPE as A
-    Scalable Free Lunch (2026), the window of its published code ("clipped").
-
-    `length` is the length seen, for "dynamic" and "longrope"; the other names
-    are those of `RotaryEmbedding`.
-    """
-    original, factor = original_max_position_embeddings, scaling_factor
-    rates = np.empty(dim // 2)
-    for j in range(dim // 2):
-        rate = max_wavelength ** (-2 * j / dim)
-        if rope_type == "default":
-            rates[j] = rate
-        elif rope_type == "linear":
-            rates[j] = rate / factor
-        elif rope_type == "dynamic":
-            base = max_wavelength
-            if length > original:
-                grown = factor * length / original - (factor - 1)
-                base *= grown ** (dim / (dim - 2))
-            rates[j] = base ** (-2 * j / dim)
-        elif rope_type == "longrope":
-            longer = length > original
-            rates[j] = rate / (long_factor if longer else short_factor)[j]
-        elif rope_type == "yarn":
-            # The pair that turns a given number of times in that length.
-            first, last = (
-                dim
-                * math.log(original / (2 * math.pi * turns))
-                / (2 * math.log(max_wavelength))
-                for turns in (beta_fast, beta_slow)
-            )
-            start = max(math.floor(first) if truncate else first, 0)
-            end = min(math.ceil(last) if truncate else last, dim - 1)
-            if start == end:
-                slow = float(j > start)
-            else:
-                slow = min(max((j - start) / (end - start), 0.0), 1.0)
-            rates[j] = (1 - slow) * rate + slow * rate / factor
-        elif rope_type == "proportional":
-            turns = 2 * (j + 1) <= partial_rotary_factor * dim
-            rates[j] = rate / factor if turns else 0.0
-        elif rope_type == "clipped":
-            # Its place among the clipped pairs, of which the last is 1.
-            place = j - (dim // 2 - clipped_pairs)
-            share = max(place, 0) / max(clipped_pairs - 1, 1)
-            rates[j] = rate * (1 + math.cos(math.pi * share)) / 2
-        else:  # "llama3"
-            wavelength = 2 * math.pi / rate
-            if wavelength < original / high_freq_factor:
-                rates[j] = rate
-            elif wavelength > original / low_freq_factor:
-                rates[j] = rate / factor
-            else:
-                kept = (original / wavelength - low_freq_factor) / (
-                    high_freq_factor - low_freq_factor
-                )
-                rates[j] = (1 - kept) * rate / factor + kept * rate
-    return rates
 
 
 def rotary_embedding(x, positions, rates, layout="halves"):
@@ -300,7 +198,7 @@ def xpos_scores(
     """
     q, k = (np.asarray(x, np.float64) for x in (query, key))
     dim = q.shape[-1]
-    rates = rotary_rates("default", dim, max_wavelength)
+    rates = max_wavelength ** (-2 * np.arange(dim // 2) / dim)
     apart = np.subtract.outer(
         np.asarray(query_positions, np.float64), np.asarray(key_positions)
     )
@@ -312,31 +210,6 @@ def xpos_scores(
         cross = np.outer(q[:, a], k[:, b]) - np.outer(q[:, b], k[:, a])
         zeta = (2 * j + 0.4 * dim) / (1.4 * dim)
         scores += zeta ** (apart / scale_base) * (same * cos + cross * sin)
-    return scores
-
-
-def polar_scores(
-    query, key, query_positions, key_positions, bias, max_wavelength=10000.0
-):
-    """Polar products of queries and keys, (query, key), feature by feature.
-
-    Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar
-    Coordinate Positional Embeddings (2025): of queries (seq, dim) at positions
-    t and keys at positions s, the sum of the softplus of both times the cosine
-    of (s - t) rate + bias. `bias` is (dim,), radians.
-    """
-    q, k = (np.asarray(x, np.float64) for x in (query, key))
-    dim = q.shape[-1]
-    later = np.subtract.outer(
-        np.asarray(key_positions, np.float64), np.asarray(query_positions)
-    ).T
-    scores = np.zeros(later.shape)
-    for j, shift in enumerate(np.asarray(bias, np.float64)):
-        sin, cos = (
-            x[..., 0] for x in phases(later, [max_wavelength ** (-j / dim)])
-        )
-        lengths = np.outer(np.logaddexp(0, q[:, j]), np.logaddexp(0, k[:, j]))
-        scores += lengths * (cos * math.cos(shift) - sin * math.sin(shift))
     return scores
 
 
@@ -471,8 +344,8 @@ def axial_encoding(
     return encoding
 
 
-def time_angles(positions, frequencies, fractions=0.0):
-    """2 pi frequency (position + fraction), less whole turns.
+def time_angles(positions, frequencies):
+    """2 pi frequency times position, less whole turns.
 
     Computed in rational numbers from every bit that is given, up to the last
     rounding to float64. Frequencies are in turns for each unit of position.
@@ -480,10 +353,9 @@ def time_angles(positions, frequencies, fractions=0.0):
     Kazemi et al., Time2Vec (2019); Tancik et al., Fourier Features (2020).
     """
     times = np.asarray(positions)
-    shares = np.broadcast_to(np.asarray(fractions, np.float64), times.shape)
     angles = np.empty((*times.shape, len(frequencies)))
     for place in np.ndindex(times.shape):
-        time = Fraction(times[place].item()) + Fraction(float(shares[place]))
+        time = Fraction(times[place].item())
         for column, frequency in enumerate(frequencies):
             turns = time * Fraction(frequency)
             turn = float(turns - round(turns))
@@ -542,252 +414,6 @@ def relative_attention(
         values = np.asarray(value_embeddings, np.float64)[rows]
         output = output + np.einsum("...qk,...qkd->...qd", weights, values)
     return output
-
-
-def transformer_xl_bias(
-    query, key, query_positions, key_positions, weights, max_wavelength=10000.0
-):
-    """Terms b, c and d of the scores, scaled by 1 / sqrt(dim).
-
-    Dai et al., Transformer-XL (2019), section 3.3, pair by pair. Queries (not
-    scaled) and keys are (..., heads, seq, dim), out (..., heads, query, key).
-    `weights` are a `kernel` (width, heads, dim), applied to sines before
-    cosines, and `content_bias` and `position_bias`, (heads, dim).
-    """
-    q, k = (np.asarray(x, np.float64) for x in (query, key))
-    kernel, u, v = (
-        np.asarray(weights[name], np.float64)
-        for name in ("kernel", "content_bias", "position_bias")
-    )
-    where, there = np.asarray(query_positions), np.asarray(key_positions)
-    distance = where[..., :, np.newaxis] - there[..., np.newaxis, :]
-    encoding = positional_encoding(
-        distance, len(kernel), max_wavelength, "halves"
-    )
-    relative = np.einsum("...qke,ehd->...hqkd", encoding, kernel)
-    content = np.einsum("hd,...hkd->...hk", u, k)[..., np.newaxis, :]
-    position = np.einsum(
-        "...hqd,...hqkd->...hqk", q + v[:, np.newaxis], relative
-    )
-    return np.asarray((content + position) / math.sqrt(q.shape[-1]))
-
-
-def multi_head_attention(
-    inputs,
-    weights,
-    num_heads,
-    num_key_value_heads=None,
-    mask=None,
-    memory=None,
-    seen=None,
-    bias=None,
-):
-    """Multi-head attention to the inputs, (..., seq, hidden), or to a memory.
-
-    `weights` are `query`, `key`, `value` and `output` kernels and biases, with
-    the heads side by side; query head h uses the key and value head h //
-    (num_heads // num_key_value_heads). `mask` broadcasts to (..., query, key),
-    true = attend; `bias`, (head, query, key), is added to the scores. `seen`
-    takes the attention weights, (..., head, query, key).
-    Vaswani et al., Attention Is All You Need (2017), section 3.2.2; Ainslie
-    et al., GQA: Training Generalized Multi-Query Transformer Models (2023).
-    """
-    x = np.asarray(inputs, np.float64)
-    read = x if memory is None else np.asarray(memory, np.float64)
-    q = _dense(x, weights, "query")
-    k, v = (_dense(read, weights, name) for name in ("key", "value"))
-    num_groups = num_key_value_heads or num_heads
-    heads, each = [], []
-    for h in range(num_heads):
-        group = h // (num_heads // num_groups)
-        output, attended = scaled_dot_product_attention(
-            _head(q, h, num_heads),
-            _head(k, group, num_groups),
-            _head(v, group, num_groups),
-            mask,
-            None if bias is None else bias[h],
-        )
-        heads.append(output)
-        each.append(attended)
-    if seen is not None:
-        seen.append(np.stack(each, axis=-3))
-    return _dense(np.concatenate(heads, axis=-1), weights, "output")
-
-
-def layer_norm(x, gamma, beta, epsilon):
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, for each token.
-
-    `x` (..., hidden). Ba et al., Layer Normalization (2016).
-    """
-    x = np.asarray(x, np.float64)
-    centered = x - np.mean(x, axis=-1, keepdims=True)
-    variance = np.mean(centered**2, axis=-1, keepdims=True)
-    return np.asarray(centered / np.sqrt(variance + epsilon) * gamma + beta)
-
-
-def rms_norm(x, gamma, epsilon):
-    """Divide each token by sqrt(mean(x^2) + epsilon), times gamma.
-
-    `x` (..., hidden). Zhang and Sennrich, Root Mean Square Layer
-    Normalization (2019).
-    """
-    x = np.asarray(x, np.float64)
-    square = np.mean(x**2, axis=-1, keepdims=True)
-    return np.asarray(x / np.sqrt(square + epsilon) * gamma)
-
-
-def feed_forward(x, weights, activation="relu"):
-    """Two dense layers for each token, the activation between them.
-
-    `x` (..., hidden); `weights` hold `intermediate` and `output` kernels and
-    biases; `activation` is "relu", "silu", "gelu" (the exact one, by erf) or
-    "gelu_tanh". With a `gate` kernel the activation is the gate's, by which
-    the intermediate layer is multiplied. Vaswani et al., Attention Is All You
-    Need (2017), section 3.3; Hendrycks and Gimpel, Gaussian Error Linear Units
-    (2016); Shazeer, GLU Variants Improve Transformer (2020), equation 6.
-    """
-    tokens = np.asarray(x, np.float64)
-    gated = "gate_kernel" in weights
-    y = _dense(tokens, weights, "gate" if gated else "intermediate")
-    if activation == "relu":
-        y = np.maximum(y, 0.0)
-    elif activation == "silu":
-        y = y / (1.0 + np.exp(-y))
-    elif activation == "gelu":
-        erf = np.vectorize(math.erf, otypes=[np.float64])
-        y = 0.5 * y * (1.0 + erf(y / math.sqrt(2.0)))
-    else:  # "gelu_tanh"
-        inner = math.sqrt(2.0 / math.pi) * (y + 0.044715 * y**3)
-        y = 0.5 * y * (1.0 + np.tanh(inner))
-    if gated:
-        y = y * _dense(tokens, weights, "intermediate")
-    return _dense(y, weights, "output")
-
-
-def encoder_block(
-    x,
-    weights,
-    num_heads,
-    norm_at="after",
-    *,
-    epsilon,
-    memory=None,
-    activation="relu",
-    num_key_value_heads=None,
-    mask=None,
-    memory_mask=None,
-    bias=None,
-    seen=None,
-    own="source",
-):
-    """One Transformer block, without dropout; with a memory, one that reads it.
-
-    Post-norm x = LN(x + f(x)) is Vaswani et al., Attention Is All You Need
-    (2017), sections 3.1 and 3.2.3; pre-norm x = x + f(LN(x)) is Xiong et al.,
-    On Layer Normalization in the Transformer Architecture (2020).
-
-    `weights` are `attention`, `feed_forward` and, where there is a memory,
-    `cross_attention`, as those functions take them, and their norms, such as
-    `attention_norm`, each of `gamma` and `beta`, or of `gamma` alone for RMS
-    normalization. Masks and the bias of the attention to the inputs are as in
-    `multi_head_attention`. The list `own` of `seen` takes the attention weights
-    of the inputs, and `cross` the others.
-    """
-
-    def attend(y, name, kept, **given):
-        kept = None if seen is None else seen[kept]
-        given |= {"num_key_value_heads": num_key_value_heads, "seen": kept}
-        return multi_head_attention(y, weights[name], num_heads, **given)
-
-    y = np.asarray(x, np.float64)
-    parts = {
-        "attention": lambda y: attend(y, "attention", own, mask=mask, bias=bias)
-    }
-    if memory is not None:
-        parts["cross_attention"] = lambda y: attend(
-            y, "cross_attention", "cross", mask=memory_mask, memory=memory
-        )
-    parts["feed_forward"] = lambda y: feed_forward(
-        y, weights["feed_forward"], activation
-    )
-    for name, f in parts.items():
-        norm = weights[f"{name}_norm"]
-        if norm_at == "before":
-            y = y + f(_normalize(y, norm, epsilon))
-        else:
-            y = _normalize(y + f(y), norm, epsilon)
-    return y
-
-
-def decoder_block(x, *args, mask=None, **options):
-    """`encoder_block` whose tokens attend to none that comes later."""
-    allowed = np.tril(np.ones((np.shape(x)[-2],) * 2, bool))
-    if mask is not None:
-        allowed = allowed & np.asarray(mask, bool)
-    return encoder_block(x, *args, mask=allowed, own="target", **options)
-
-
-def transformer(
-    source,
-    target,
-    weights,
-    num_heads,
-    norm_at="after",
-    *,
-    epsilon,
-    seen=None,
-    **options,
-):
-    """Logits of what follows each target token, from ids; 0 is padding.
-
-    Vaswani et al., Attention Is All You Need (2017), figure 1: embeddings
-    times sqrt(d_model) (section 3.4) plus sinusoids (3.5), a stack of encoder
-    blocks, a stack of decoder blocks that read its outputs, and a projection.
-    Without dropout; pre-norm stacks end with a norm.
-
-    Ids are (batch, source) and (batch, target), out (batch, target, ids).
-    `weights` are `source_embeddings` and `target_embeddings`, (ids, d_model);
-    `encoder` and `decoder`, lists of the weights of their blocks; for pre-norm
-    `encoder_norm` and `decoder_norm`; and `logits_kernel`, (d_model, ids).
-    The lists `source`, `target` and `cross` of `seen` take attention weights.
-    """
-    source, target = np.asarray(source), np.asarray(target)
-
-    def embedded(ids, name, positions):
-        table = np.asarray(weights[name], np.float64)
-        encoding = positional_encoding(positions, table.shape[1])
-        return np.asarray(table[ids] * math.sqrt(table.shape[1]) + encoding)
-
-    options |= {"epsilon": epsilon, "seen": seen}
-    sources, targets = (
-        (ids != 0)[:, np.newaxis, :] for ids in (source, target)
-    )
-    memory = embedded(source, "source_embeddings", np.arange(source.shape[1]))
-    for block in weights["encoder"]:
-        memory = encoder_block(
-            memory, block, num_heads, norm_at, mask=sources, **options
-        )
-    if norm_at == "before":
-        memory = _normalize(memory, weights["encoder_norm"], epsilon)
-    options |= {"mask": targets, "memory": memory, "memory_mask": sources}
-    # Token by token, only real ones are counted, so also at once.
-    counted = np.maximum(np.cumsum(target != 0, axis=1) - 1, 0)
-    x = embedded(target, "target_embeddings", counted)
-    for block in weights["decoder"]:
-        x = decoder_block(x, block, num_heads, norm_at, **options)
-    if norm_at == "before":
-        x = _normalize(x, weights["decoder_norm"], epsilon)
-    return _dense(x, weights, "logits")
-
-
-def masked_average(x, mask):
-    """Mean of the real tokens of each row; zeros where all is padding.
-
-    `x` (..., seq, hidden), `mask` (..., seq), out (..., hidden).
-    """
-    real = np.asarray(mask, bool)[..., np.newaxis]
-    total = np.sum(np.where(real, np.asarray(x, np.float64), 0.0), axis=-2)
-    return np.asarray(total / np.maximum(np.sum(real, axis=-2), 1))
 
 
 # `next_token` gives, of the tokens so far, the log-probability of each id.
@@ -914,14 +540,3 @@ def _dense(x, weights, name):
     kernel = np.asarray(weights[f"{name}_kernel"], np.float64)
     bias = np.asarray(weights.get(f"{name}_bias", 0.0), np.float64)
     return np.asarray(x @ kernel + bias)
-
-
-def _head(x, head, num_heads):
-    size = x.shape[-1] // num_heads
-    return x[..., head * size : (head + 1) * size]
-
-
-def _normalize(x, weights, epsilon):
-    if "beta" in weights:
-        return layer_norm(x, weights["gamma"], weights["beta"], epsilon)
-    return rms_norm(x, weights["gamma"], epsilon)

@@ -1397,26 +1397,6 @@ def test_grid_mask_passes_on(grid_layer):
     assert MaskSeen()(bare) is None
 
 
-def test_grid_gradients(grid_layer):
-    """A sum's: the encoding's rows add up what the cells along them get."""
-    x = grid_cells(grid_layer)
-    *by_weights, by_x = gradients_of(grid_layer, x, weighted_sum)
-    factors = np.random.default_rng(29).normal(size=grid_layer(x).shape)
-    of_inputs = factors[..., :GRID_DIM] if grid_layer.merge_mode else 0 * x
-    scale = bound(ON_GRIDS, factors)
-    near(by_x, of_inputs, scale)
-    begin = 0
-    for axis, gradient in enumerate(by_weights):
-        end = begin + gradient.shape[1]
-        others = tuple(a for a in range(x.ndim - 1) if a != axis + 1)
-        wanted = factors[..., begin:end].sum(axis=others)
-        rows = len(wanted)
-        near(gradient[:rows], wanted, scale * np.sqrt(factors.size / rows))
-        assert not gradient[rows:].any()
-        begin = end
-    assert len(by_weights) == len(grid_layer.trainable_weights)
-
-
 # ---- Positions for other layers, which are integers
 
 RANDOMIZED = {

@@ -4,8 +4,7 @@ Each function draws on the axes given, or on new ones, and returns them. Figures
 are made without a window, and so also on machines without a screen.
 """
 
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,56 +14,6 @@ from keras_posenc.analysis.properties import encoding_vectors, score_matrix
 from keras_posenc.checks import check_max_wavelength, check_positive_int
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.positional.attention_position import AttentionPosition
-
-# These fonts have a box for every character, and no letters.
-_NO_FONTS = ("last resort", ".lastresort", "lastresort")
-
-
-def _readable(texts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Returns font families that cover the texts, and the texts.
-
-    A character that no installed font has would be drawn as a box, with a
-    warning each time. The texts returned have its code point instead: U+C6D4.
-
-    Args:
-        texts: The texts to draw.
-
-    Returns:
-        Families for matplotlib's `fontfamily`, its default first; the texts.
-    """
-    from matplotlib import font_manager
-
-    texts = list(texts)
-    own = font_manager.findfont(font_manager.FontProperties())
-    families = [font_manager.FontProperties(fname=own).get_name()]
-    missing = {ord(c) for text in texts for c in text} - _characters(own)
-    # Few fonts look better: those that cover most come first.
-    entries = [
-        entry
-        for entry in font_manager.fontManager.ttflist
-        if missing
-        and not entry.name.lower().startswith(_NO_FONTS)
-        and entry.style == "normal"
-    ]
-    entries.sort(key=lambda entry: -len(missing & _characters(entry.fname)))
-    for entry in entries:
-        if missing & _characters(entry.fname):
-            families.append(entry.name)
-            missing -= _characters(entry.fname)
-    spelled = {code: f"U+{code:04X}" for code in missing}
-    return families, [text.translate(spelled) for text in texts]
-
-
-@functools.cache
-def _characters(path: str) -> frozenset[int]:
-    """Returns the code points that a font has; none if it is unreadable."""
-    from matplotlib import font_manager
-
-    try:
-        return frozenset(font_manager.get_font(path).get_charmap())
-    except (OSError, RuntimeError):
-        return frozenset()
-
 
 _POSITION = "position (tokens)"
 _DIMENSION = "dimension (column)"
@@ -292,8 +241,8 @@ def plot_attention(
     """Draws how much each token attends to each: keys right, queries down.
 
     For cross-attention the source is to the right, and the target, as it is
-    written, down. Characters that no installed font has are shown as code
-    points. A new figure is as large as the texts need.
+    written, down. A new figure is as large as the texts need. Give
+    `matplotlib.rcParams["font.family"]` fonts that have all characters.
 
     Args:
         attention: The output of `attention_map`.
@@ -431,11 +380,8 @@ def _which(name: str, index: int | None, count: int) -> str:
 
 def _tokens_along(axis: Any, tokens: Sequence[str]) -> None:
     """Labels an axis with tokens: with all of them, as long as they fit."""
-    families, labels = _readable(tokens)
-    every = -(-len(labels) // 160)
-    axis.set_ticks(
-        range(0, len(labels), every), labels[::every], fontfamily=families
-    )
+    every = -(-len(tokens) // 160)
+    axis.set_ticks(range(0, len(tokens), every), tokens[::every])
 
 
 def _axes(

@@ -118,8 +118,6 @@ class Generator(NamedArguments, keras.Model):
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
 
-    takes_ragged = True
-
     def __init__(
         self,
         model: keras.Model,

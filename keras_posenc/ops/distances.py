@@ -9,7 +9,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.plain_export import where_valid
 from keras_posenc.ops.reductions import sums_of_segments
 from keras_posenc.ops.sinusoids import split_positions
 
@@ -81,7 +80,7 @@ def nan_where_unknown(x: Any, query_positions: Any, key_positions: Any) -> Any:
     if "int" in keras.backend.standardize_dtype(relative.dtype):
         return x
     known = ops.expand_dims(ops.equal(relative, relative), 1)
-    return where_valid(known, x, nan=ops.cast(float("nan"), x.dtype))
+    return ops.where(known, x, ops.cast(float("nan"), x.dtype))
 
 
 def arithmetic_dtype(x: Any) -> str:
@@ -186,7 +185,7 @@ def rows_at(table: Any, positions: Any, *, mask: Any = None) -> Any:
     if mask is not None:
         valid = ops.logical_or(valid, ops.logical_not(mask))
     valid = ops.expand_dims(valid, -1)
-    return where_valid(valid, rows, nan=ops.cast(float("nan"), rows.dtype))
+    return ops.where(valid, rows, ops.cast(float("nan"), rows.dtype))
 
 
 def resized_table(table: np.ndarray, length: int) -> np.ndarray:

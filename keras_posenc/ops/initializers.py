@@ -8,7 +8,7 @@ def add_weight_of(layer: Any, name: str, shape: tuple[Any, ...]) -> Any:
     """Adds a weight by the options of the kind that its name ends with.
 
     `key_embeddings` has `layer.embeddings_initializer`, with a seed of its own,
-    `layer.embeddings_regularizer`, and a constraint where the layer has one.
+    and `layer.embeddings_regularizer`.
     """
     kind = name.rpartition("_")[2]
     initializer = getattr(layer, f"{kind}_initializer")
@@ -18,7 +18,6 @@ def add_weight_of(layer: Any, name: str, shape: tuple[Any, ...]) -> Any:
         shape=shape,
         initializer=initializer,
         regularizer=getattr(layer, f"{kind}_regularizer"),
-        constraint=getattr(layer, f"{kind}_constraint", None),
         name=name,
     )
 

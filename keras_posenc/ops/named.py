@@ -1,6 +1,5 @@
 """Bases of public classes: arguments by name, checked, kept and explained."""
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -17,7 +16,6 @@ from keras_posenc.checks import (
     check_rate,
 )
 from keras_posenc.ops.positional_encoding import LAYOUTS
-from keras_posenc.ops.recomputable import Recomputable
 from keras_posenc.ops.suggestions import did_you_mean
 
 _PACKAGE = __name__.partition(".")[0]
@@ -59,7 +57,6 @@ CHECKS: dict[str, Check] = {
     ),
     "max_wavelength": lambda _, value: check_max_wavelength(value),
     # By what a name ends with.
-    "_constraint": lambda _, value: keras.constraints.get(value),
     "_initializer": lambda _, value: keras.initializers.get(value),
     "_regularizer": lambda _, value: keras.regularizers.get(value),
 }
@@ -90,12 +87,10 @@ def _ending(name: str) -> str:
 class NamedOptions:
     """Base of classes, before Keras's: explains unknown arguments.
 
-    `hidden_arguments` of a subclass are arguments of its constructor or its
-    call that only the package's own code uses. `arguments_within` says, by
-    name, of which argument something else is a part.
+    `arguments_within` says, by name, of which argument something else is a
+    part.
     """
 
-    hidden_arguments: ClassVar[frozenset[str]] = frozenset()
     arguments_within: ClassVar[Mapping[str, str]] = {}
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -107,22 +102,16 @@ class NamedOptions:
         return new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
 
 
-class NamedArguments(NamedOptions, Recomputable):
-    """Base of layers and models, before Keras's own.
+class NamedArguments(NamedOptions):
+    """Base of layers and models, before Keras's own."""
 
-    Explains unknown arguments of the constructor, arguments of the call that
-    were given without their names, and ragged tensors.
-    """
-
-    takes_ragged: ClassVar[bool] = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if len(args) > 1:
-            _refuse_unnamed(self, args)
-        if not self.takes_ragged:
-            for name, value in {"inputs": args[:1], **kwargs}.items():
-                _refuse_ragged(self, name, value)
-        return super().__call__(*args, **kwargs)  # type: ignore[misc]
+    def rematerialized_call(self, *args: Any, **kwargs: Any) -> Any:
+        # Keras's own way fails in graphs of TensorFlow, and draws other random
+        # numbers in the second run.
+        raise ValueError(
+            f"{type(self).__name__} '{self.name}' does not work in a "  # type: ignore[attr-defined]
+            "keras.RematScope: make it outside of the scope"
+        )
 
 
 class ConfiguredLayer(NamedArguments):
@@ -178,21 +167,27 @@ def _parameters(kind: type) -> list[inspect.Parameter]:
 def refuse_unknown(kind: Any, given: dict[str, Any]) -> None:
     """Raises `ValueError` for a name that no constructor of a class takes."""
     known: set[str] = set()
-    hidden: frozenset[str] = frozenset()
+    is_complete = False
     for each in _constructors(kind):
+        if is_complete and _is_of(_PACKAGE, each):
+            continue  # a base, whose other arguments are not for users
         parameters = _parameters(each)
-        known |= {p.name for p in parameters if p.kind not in _SEVERAL} - hidden
+        known |= {p.name for p in parameters if p.kind not in _SEVERAL}
         if _is_users(each):
             continue
-        hidden = kind.hidden_arguments
         takes_more = any(p.kind is p.VAR_KEYWORD for p in parameters)
         if not takes_more or not _is_of(_PACKAGE, each):
             break  # Keras's other bases get their arguments from it
+        # `with_options` lists all arguments of a class.
+        is_complete = hasattr(vars(each)["__init__"], "__signature__")
     of_keras = _OF_KERAS if issubclass(kind, keras.Layer) else set()
     unknown = next((x for x in given if x not in known | of_keras), None)
     if unknown is None:
         return
-    if unknown in {*_call_names(kind)[0]} - kind.hidden_arguments:
+    call = getattr(kind, "call", None)
+    of_call: Any = call and inspect.signature(call).parameters
+    # Blocks alone get a context.
+    if of_call and unknown != "context" and unknown in of_call:
         advice = f" (the call takes it: layer(x, {unknown}=...))"
     elif unknown in kind.arguments_within:
         advice = f": give {kind.arguments_within[unknown]}"
@@ -203,48 +198,3 @@ def refuse_unknown(kind: Any, given: dict[str, Any]) -> None:
         f"{'' if advice.endswith('?') else '.'} "
         f"It has: {', '.join(sorted(known))}"
     ) from None
-
-
-@functools.cache
-def _call_names(kind: type) -> tuple[list[str], float]:
-    """Returns the arguments of a call, and how many may be unnamed."""
-    call = getattr(kind, "call", None)
-    if call is None:
-        return [], float("inf")
-    _, *parameters = inspect.signature(call).parameters.values()  # no `self`
-    names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return names, float("inf")
-    return names, sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-
-
-def _refuse_unnamed(layer: Any, args: tuple[Any, ...]) -> None:
-    """Raises `TypeError` for call arguments without their names."""
-    kind: Any = type(layer)
-    names, most = _call_names(kind)
-    if len(args) <= most:
-        return
-    inputs = getattr(layer, "inputs", None) or []
-    if isinstance(layer, keras.Model) and len(inputs) > 1:
-        pairs = ", ".join(f"{each.name!r}: {each.name}" for each in inputs)
-        remedy = f"all inputs in one dict: {layer.name}({{{pairs}}})"
-    else:
-        others = ", ".join(x for x in names if x not in layer.hidden_arguments)
-        remedy = f"the others by name: {layer.name}(x, NAME=...), NAME one of "
-        remedy += others
-    raise TypeError(
-        f"{type(layer).__name__} '{layer.name}' takes one argument without a "
-        f"name, its inputs. Received: {len(args)}. Give {remedy}"
-    )
-
-
-def _refuse_ragged(layer: Any, name: str, value: Any) -> None:
-    """Raises `ValueError` for a RaggedTensor, which has no usable shape."""
-    for each in keras.tree.flatten(value):
-        if hasattr(each, "nested_row_splits"):
-            raise ValueError(
-                f"{type(layer).__name__} '{layer.name}' takes no RaggedTensor. "
-                f"Received: `{name}` of shape {each.shape}. Give a padded one, "
-                f"x.to_tensor({getattr(layer, 'pad_id', '') or ''}), and for "
-                "vectors their mask, tf.sequence_mask(x.row_lengths())"
-            )

@@ -18,7 +18,6 @@ from keras_posenc.checks import (
     check_positive,
     check_positive_int,
 )
-from keras_posenc.ops.plain_export import kept_table, rows_of
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.reductions import largest
 from keras_posenc.ops.sinusoids import (
@@ -27,6 +26,7 @@ from keras_posenc.ops.sinusoids import (
     add_angles,
     split_positions,
 )
+from keras_posenc.ops.tables import kept_table, rows_of
 from keras_posenc.ops.turns import angles, learned_turns, time_digits
 
 LENGTH = "original_max_position_embeddings"

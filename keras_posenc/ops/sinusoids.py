@@ -20,15 +20,9 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.ops.broadcasting import outer_sizes
-from keras_posenc.ops.plain_export import (
-    floor_divide,
-    kept_table,
-    mod,
-    rows_of,
-    where_valid,
-)
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.positions import plain_positions
+from keras_posenc.ops.tables import kept_table, rows_of
 
 LIMIT = 2**24  # beyond it, float32 skips integers, and the tables end
 
@@ -79,8 +73,8 @@ class Phases:
         """
         whole, fraction, valid = split_positions(positions, exact=self.dtype)
         return add_angles(
-            self.compose(floor_divide(whole, _BASE), fraction, valid),
-            self.look_up(_LOW + mod(whole, _BASE)),
+            self.compose(ops.floor_divide(whole, _BASE), fraction, valid),
+            self.look_up(_LOW + ops.mod(whole, _BASE)),
         )
 
     def compose(self, high: Any, fraction: Any, valid: Any) -> Any:
@@ -180,10 +174,7 @@ class Sinusoids:
             row = row + ops.sum(block[:1])  # empty for a length of 0
         start = xp.expand_dims(start, -1)
         # Shapes: (..., blocks, half) and (..., rows, half).
-        if xp is np:
-            first, rest = np.divmod(start, _BASE)
-        else:
-            first, rest = floor_divide(start, _BASE), mod(start, _BASE)
+        first, rest = xp.floor_divide(start, _BASE), xp.mod(start, _BASE)
         high = first + block
         inside = xp.logical_and(high >= -_MOST - 1, high <= _MOST)
         sine, cosine = phases.compose(high, None, inside)
@@ -212,7 +203,7 @@ class Sinusoids:
             return encoding
         # The last block may hold positions both in and out of range.
         zero = ops.zeros((), self.dtype)
-        return encoding + where_valid(in_range, zero, nan=float("nan"))
+        return encoding + ops.where(in_range, zero, float("nan"))
 
     def at(self, positions: Any) -> Any:
         """Returns encodings of any positions, `(..., dim)`, as `range` does."""

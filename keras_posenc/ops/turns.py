@@ -25,14 +25,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.ops.plain_export import floor_divide, kept_table, mod, rows_of
+from keras_posenc.ops.tables import kept_table, rows_of
 
 # Positions beyond are not encoded. In seconds, they are nine million years.
 LIMIT = 2**48
 
 _BITS = 20
 _ONE = 2**_BITS
-_LARGEST_FRACTION = 4096
 
 
 class Digits(NamedTuple):
@@ -47,34 +46,22 @@ class Digits(NamedTuple):
 Table = list[list[Any]]
 
 
-def time_digits(
-    positions: Any, *, fractions: Any = None, dtype: str = "float32"
-) -> Digits:
+def time_digits(positions: Any, *, dtype: str = "float32") -> Digits:
     """Splits integers or floats of any shape into digits.
 
-    Magnitudes beyond 2**48 are not valid. `fractions`, up to 4096 in magnitude,
-    are added; they are read to 2**-24 in float32, to 2**-48 in float64.
+    Magnitudes beyond 2**48 are not valid.
     """
     high, low, fraction, valid = _split(positions, dtype)
-    if fractions is not None:
-        fractions = _as_real(fractions, dtype)
-        small = ops.abs(fractions) <= _LARGEST_FRACTION  # False for NaN
-        valid = ops.logical_and(valid, small)
-        fractions = ops.where(small, fractions, ops.zeros_like(fractions))
-        carry = ops.floor(fractions)
-        low = low + ops.cast(carry, "int32")
-        fractions = fractions - carry
-        # Either may be float64.
-        if fraction is not None:
-            wide = keras.backend.result_type(fraction.dtype, fractions.dtype)
-            fractions = ops.cast(fraction, wide) + ops.cast(fractions, wide)
-        fraction = fractions
     # Only the highest digit of each group may be outside 0 ... 255. Digits need
     # no carrying: the angle is linear in them.
     digits = []
     for number in (low, high):
-        rest = floor_divide(number, 256)
-        digits += [mod(number, 256), mod(rest, 256), floor_divide(rest, 256)]
+        rest = ops.floor_divide(number, 256)
+        digits += [
+            ops.mod(number, 256),
+            ops.mod(rest, 256),
+            ops.floor_divide(rest, 256),
+        ]
     count = 0
     if fraction is not None:
         count = 6 if dtype == "float64" else 3
@@ -133,9 +120,9 @@ def angles(digits: Digits, table: Table, *, dtype: str) -> Any:
             total = total + carry
         if chunk is table[0]:
             # The excess is whole turns; the angle nearest to 0 is best.
-            part = mod(total + _ONE // 2, _ONE) - _ONE // 2
+            part = ops.mod(total + _ONE // 2, _ONE) - _ONE // 2
         else:
-            part, carry = mod(total, _ONE), floor_divide(total, _ONE)
+            part, carry = ops.mod(total, _ONE), ops.floor_divide(total, _ONE)
         part = ops.cast(part, dtype)
         turn = (part if turn is None else part + turn) / 1024 / 1024
     # 2 pi, or NaN, as bits: so that no converter rounds it to float16.
@@ -158,14 +145,6 @@ def _chunks(dtype: str) -> int:
     return 3 if dtype == "float64" else 2
 
 
-def _as_real(x: Any, exact: str) -> Any:
-    """Returns a tensor of float32 or float64, at least of dtype `exact`."""
-    x = ops.convert_to_tensor(x if hasattr(x, "dtype") else np.asarray(x))
-    if keras.backend.standardize_dtype(x.dtype) == "float64":
-        return x
-    return ops.cast(x, exact)
-
-
 def _split(positions: Any, exact: str) -> tuple[Any, Any, Any, Any]:
     """Splits positions: (p // 2**24, p % 2**24, fraction or None, validity)."""
     if not hasattr(positions, "dtype"):
@@ -173,7 +152,8 @@ def _split(positions: Any, exact: str) -> tuple[Any, Any, Any, Any]:
     positions = ops.convert_to_tensor(positions)
     dtype = keras.backend.standardize_dtype(positions.dtype)
     if "float" in dtype:
-        positions = _as_real(positions, exact)
+        if dtype != "float64":
+            positions = ops.cast(positions, exact)
         # In steps: float16 constants hold neither 2**48 nor 2**24.
         size = ops.abs(positions / 4096 / 4096 / 4096)
         valid = size <= 4096  # False for NaN
@@ -187,14 +167,14 @@ def _split(positions: Any, exact: str) -> tuple[Any, Any, Any, Any]:
         positions = ops.cast(positions, "int64")
         valid = ops.logical_and(positions >= -LIMIT, positions <= LIMIT)
         positions = ops.clip(positions, -LIMIT, LIMIT)
-        low = mod(positions, 2**24)
+        low = ops.mod(positions, 2**24)
         # LiteRT cannot divide int64. 24 bits are left, which float32 holds.
         high = ops.cast(positions - low, "float32") / 4096 / 4096
         return ops.cast(high, "int32"), ops.cast(low, "int32"), None, valid
     if dtype != "uint32":
         positions = ops.cast(positions, "int32")
-    high = ops.cast(floor_divide(positions, 2**24), "int32")
-    low = ops.cast(mod(positions, 2**24), "int32")
+    high = ops.cast(ops.floor_divide(positions, 2**24), "int32")
+    low = ops.cast(ops.mod(positions, 2**24), "int32")
     return high, low, None, ops.ones_like(low, dtype="bool")
 
 

@@ -66,23 +66,10 @@ def advice_for(name: str, value: Any) -> str:
         return ". It belongs in the inputs: put it after the Embedding layer"
     if not isinstance(value, str):
         return ""
-    names = {each: each for each in ATTENTION_KINDS}
-    for each, known in ATTENTION_KINDS.items():
-        names[getattr(known, "__name__", "")] = each
-    for each in misspelt(value, names):
-        return f". Did you mean {name}={names[each]!r}?"
-    if misspelt(value, ("shaw", "relative", "RelativePositionEmbedding")):
-        return (
-            ", which must be given as a layer: "
-            "keras_posenc.positions.RelativePositionEmbedding(max_distance=16)"
-        )
-    if misspelt(value, ("sinusoidal", "sinusoid", "PositionalEncoding")):
-        return (
-            ", which is added to the embeddings: give a model "
-            "input_position='sinusoidal', or put the layer "
-            "keras_posenc.PositionalEncoding() before this one"
-        )
-    return ""
+    return "".join(
+        f". Did you mean {name}={each!r}?"
+        for each in misspelt(value, ATTENTION_KINDS)
+    )
 
 
 _HOOKS = (

@@ -10,11 +10,11 @@ from keras import ops
 
 from keras_posenc.checks import as_integer, check_positive, check_positive_int
 from keras_posenc.ops.broadcasting import spread
-from keras_posenc.ops.distances import resized_table, rows_at
+from keras_posenc.ops.distances import rows_at
 from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.named import ConfiguredLayer, keep_arguments, or_none
-from keras_posenc.ops.plain_export import kept_table, rows_of
 from keras_posenc.ops.sinusoids import Sinusoids
+from keras_posenc.ops.tables import kept_table, rows_of
 from keras_posenc.positional._merged_encoding import MergedEncoding
 
 GRIDS = {
@@ -167,38 +167,6 @@ class AxialPositionalEncoding(MergedEncoding):
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
 
-    def resized(self, grid_shape: Sequence[int]) -> "AxialPositionalEncoding":
-        """Returns a layer with tables of other lengths, from this one's.
-
-        Each table is interpolated linearly between its first and last row, as
-        by `PositionEmbedding.resized`.
-
-        Args:
-            grid_shape: The new largest size of each axis.
-
-        Returns:
-            A new `AxialPositionalEncoding`, built if this one is.
-
-        Raises:
-            ValueError: `grid_shape` is invalid, or this layer has no tables:
-                then it takes any size already.
-        """
-        if self.grid_shape is None:
-            raise ValueError(
-                "`resized` is for learned tables; the sinusoid takes any size "
-                "already"
-            )
-        sizes = _check_grid_shape(grid_shape, self.num_axes)
-        layer = type(self).from_config(
-            {**self.get_config(), "grid_shape": sizes}
-        )
-        if self.built:
-            layer.build(self.get_build_config()["input_shape"])
-            for old, new in zip(self.embeddings, layer.embeddings, strict=True):
-                table = ops.convert_to_numpy(ops.cast(old, "float32"))
-                new.assign(resized_table(table, new.shape[0]))
-        return layer
-
     def _widths(self, dim: int) -> list[int]:
         """Returns the columns of each axis, in the order of the axes."""
         dim = self.encoding_width(dim)
@@ -234,9 +202,8 @@ class AxialPositionalEncoding(MergedEncoding):
             if size is not None and size > largest:
                 raise ValueError(
                     f"{type(self).__name__} '{self.name}' learned only grids "
-                    f"up to grid_shape={self.grid_shape}. Use `resized` to "
-                    "make a layer for larger grids. Received: inputs with a "
-                    f"grid of {sizes}"
+                    f"up to grid_shape={self.grid_shape}. "
+                    f"Received: inputs with a grid of {sizes}"
                 )
 
 

@@ -37,7 +37,6 @@ class PositionEmbedding(TokenEncoding):
         dropout: Rate of the dropout after the merge, in [0, 1).
         embeddings_initializer: Initializer of the table.
         embeddings_regularizer: Regularizer of the table, or None.
-        embeddings_constraint: Constraint of the table, or None.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments: those of `PositionalEncoding`; `positions` are integers.
@@ -83,7 +82,6 @@ class PositionEmbedding(TokenEncoding):
         dropout: float = 0.0,
         embeddings_initializer: Any = "glorot_uniform",
         embeddings_regularizer: Any = None,
-        embeddings_constraint: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

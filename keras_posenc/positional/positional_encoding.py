@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.ops.plain_export import where_valid
 from keras_posenc.ops.positions import (
     plain_positions,
     segment_lengths,
@@ -195,4 +194,4 @@ class IndexEncoding(TokenEncoding):
                 lengths = seq if mask is None else token_counts(mask)
             index = index / ops.cast(ops.maximum(lengths, 1), dtype)
         nan = ops.full_like(index, float("nan"))
-        return ops.expand_dims(where_valid(valid, index, nan=nan), -1)
+        return ops.expand_dims(ops.where(valid, index, nan), -1)

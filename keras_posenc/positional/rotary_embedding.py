@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_integer, check_positive
+from keras_posenc.checks import check_positive
 from keras_posenc.ops.arguments import check_position_tensors
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.masks import hide_masked, resolve_mask
@@ -106,12 +106,10 @@ class RotaryEmbedding(OwnPosition):
               until they have their number, and the first one has the rest
               (Qwen3-VL); else they follow one another (Qwen2-VL). Tokens may
               have numbers too, which count as the same on all axes.
-        sequence_axis: The axis of the tokens, if called on a tensor.
-        feature_axis: The axis of the features, if called on a tensor.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
-        inputs: Float tensor of rank 3 or more; the first axis is the batch.
+        inputs: Float tensor of shape `(batch, seq, ..., dim)`.
         positions: Integers or floats, `(seq,)` or `(batch, seq)`; with `axes`,
             `(batch, seq, axes)`, where the batch may be 1. A position that is
             NaN or beyond 2**24 in magnitude gives NaN; that of a masked token
@@ -179,8 +177,6 @@ class RotaryEmbedding(OwnPosition):
         layout: str = "halves",
         partial_rotary_factor: float = 1.0,
         axes: int | Mapping[str, Any] | None = None,
-        sequence_axis: int = 1,
-        feature_axis: int = -1,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -207,8 +203,6 @@ class RotaryEmbedding(OwnPosition):
                 f"Received: partial_rotary_factor={partial_rotary_factor!r}, "
                 f"scaling={self.scaling!r}"
             )
-        self.sequence_axis = check_integer("sequence_axis", sequence_axis)
-        self.feature_axis = check_integer("feature_axis", feature_axis)
         self.uses_length = self.rope_type in BY_LENGTH
         self.axes = check_axes(axes)
         self.num_axes = axis_count(self.axes)
@@ -225,8 +219,7 @@ class RotaryEmbedding(OwnPosition):
         self.autocast = False
 
     def build(self, input_shape: Any) -> None:
-        if self.feature_axis == -1:  # in attention it always is
-            self._check_width(input_shape[-1])
+        self._check_width(input_shape[-1])
 
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         def phases() -> Any:
@@ -248,25 +241,22 @@ class RotaryEmbedding(OwnPosition):
     ) -> Any:
         mask = resolve_mask(mask, inputs)
         self._check_call(inputs, positions, start_index, segment_ids, mask)
-        axes = (self.sequence_axis, self.feature_axis)
-        # (batch, ..., seq, dim)
-        x = ops.moveaxis(ops.cast(inputs, self.compute_dtype), axes, (-2, -1))
+        x = ops.cast(inputs, self.compute_dtype)
         padding_matters = positions is not None or self.uses_length
         positions = count_positions(
             positions,
             start_index=start_index,
             segment_ids=segment_ids,
-            length=ops.shape(x)[-2],
+            length=ops.shape(x)[1],
         )
         if padding_matters:
             positions = hide_masked(positions, mask)
-        middle = tuple(range(1, len(x.shape) - 2))
+        middle = tuple(range(2, len(x.shape) - 1))
         sine, cosine = (
             ops.expand_dims(part, middle) if middle else part
             for part in self._phases(x, positions)
         )
-        outputs = ops.cast(self._turn(x, sine, cosine), self.compute_dtype)
-        return ops.moveaxis(outputs, (-2, -1), axes)
+        return ops.cast(self._turn(x, sine, cosine), self.compute_dtype)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
         return tuple(input_shape)
@@ -331,15 +321,11 @@ class RotaryEmbedding(OwnPosition):
         segment_ids: Any = None,
         mask: Any = None,
     ) -> None:
-        shape, rank = tuple(inputs.shape), len(inputs.shape)
-        axes = (self.sequence_axis, self.feature_axis)
-        inside = [axis % rank for axis in axes if -rank <= axis < rank]
-        if rank < 3 or len({0, *inside}) < 3:
+        shape = tuple(inputs.shape)
+        if len(shape) < 3:
             raise ValueError(
-                f"{type(self).__name__} '{self.name}' expects inputs of rank 3 "
-                "or more, with the batch first and two other axes for "
-                f"sequence_axis={axes[0]} and feature_axis={axes[1]}. "
-                f"Received: inputs of shape {shape}"
+                f"{type(self).__name__} '{self.name}' expects inputs of shape "
+                f"(batch, seq, ..., dim). Received: inputs of shape {shape}"
             )
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if not keras.backend.is_float_dtype(dtype):
@@ -347,10 +333,10 @@ class RotaryEmbedding(OwnPosition):
                 f"{type(self).__name__} '{self.name}' expects inputs of a "
                 f"float dtype. Received: inputs of dtype {dtype}"
             )
-        self._check_width(shape[self.feature_axis])
+        self._check_width(shape[-1])
         check_position_tensors(
             shape[0],
-            shape[self.sequence_axis],
+            shape[1],
             positions,
             start_index,
             segment_ids,

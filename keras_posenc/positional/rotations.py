@@ -15,15 +15,10 @@ from keras_posenc.ops.broadcasting import outer_sizes
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.initializers import add_weight_of
 from keras_posenc.ops.named import keep_arguments
-from keras_posenc.ops.plain_export import (
-    floor_divide,
-    kept_table,
-    mod,
-    rows_of,
-)
 from keras_posenc.ops.positional_encoding import frequencies
 from keras_posenc.ops.rotary import rotate_pairs
 from keras_posenc.ops.sinusoids import Phases, add_angles, split_positions
+from keras_posenc.ops.tables import kept_table, rows_of
 from keras_posenc.positional.attention_position import OwnPosition
 from keras_posenc.positional.biases import log_gates
 
@@ -146,9 +141,9 @@ def _decay_scales(
     if is_float16:
         center, reach = _CENTER_OF_FLOAT16, _REACH_OF_FLOAT16
     whole, fraction, valid = split_positions(positions, exact=dtype)
-    unit = floor_divide(whole, scale_base) - center
+    unit = ops.floor_divide(whole, scale_base) - center
     valid = ops.logical_and(valid, ops.abs(unit) <= reach)
-    rest = ops.cast(mod(whole, scale_base), dtype)
+    rest = ops.cast(ops.mod(whole, scale_base), dtype)
     if fraction is not None:
         rest = rest + ops.cast(fraction, dtype)
     rows = _powers(pairs, sign, reach, dtype)

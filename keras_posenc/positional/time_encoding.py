@@ -9,8 +9,6 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.checks import check_choice, check_positive
-from keras_posenc.ops.arguments import check_real, check_shape
-from keras_posenc.ops.masks import hide_masked
 from keras_posenc.ops.positions import plain_positions
 from keras_posenc.ops.sinusoids import columns
 from keras_posenc.ops.turns import (
@@ -36,9 +34,9 @@ class TimeEncoding(TokenEncoding):
     in float32, plus one rounding in float16 and bfloat16.
 
     float32 holds whole seconds only up to 2**24, half a year. Give timestamps
-    as integers, with fractions of a second in `fractions`, or as float64 if
-    the runtime has it. `dates.astype("datetime64[s]").astype("int64")` turns
-    NumPy's dates into such integers.
+    as integers, in a unit as small as needed, or as float64 if the runtime has
+    it. `dates.astype("datetime64[s]").astype("int64")` turns NumPy's dates into
+    seconds.
 
     Args:
         kind: `"fixed"`: sines and cosines of the given periods. `"learned"`:
@@ -62,17 +60,12 @@ class TimeEncoding(TokenEncoding):
 
     Call arguments:
         inputs: Float tensor of shape `(batch, seq, dim)`.
-        positions: The times: integers or floats, `(seq,)` or `(batch, seq)`;
-            or an array of dtype datetime64, of any unit, which is read as
-            seconds since 1970 and their `fractions`, with NaT as NaN. A time
-            that is NaN or beyond 2**48 in magnitude is encoded as NaN; that of
-            a masked token always as 0. Times may be negative. By default
-            tokens are counted, as in `PositionalEncoding`. Not together with
-            `start_index` or `skip_masked`.
+        positions: The times: integers or floats, `(seq,)` or `(batch, seq)`.
+            A time that is NaN or beyond 2**48 in magnitude is encoded as NaN;
+            that of a masked token always as 0. Times may be negative. By
+            default tokens are counted, as in `PositionalEncoding`. Not
+            together with `start_index` or `skip_masked`.
         start_index: As in `PositionalEncoding`, like `segment_ids` and `mask`.
-        fractions: Floats of the shape of `positions`, which are added to them:
-            fractions of a second, read to 2**-24. NaN, or a magnitude beyond
-            4096, is encoded as NaN.
 
     Returns:
         `(batch, seq, dim)` in the layer's compute dtype, wider by the
@@ -165,49 +158,19 @@ class TimeEncoding(TokenEncoding):
         count = len(self.periods)
         return count + 1 if self.kind == "time2vec" else 2 * count
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # Not in `call`: Keras passes only tensors to it, which have no dates.
-        return super().__call__(inputs, *args, **_without_dates(kwargs))
-
-    def call(
-        self,
-        inputs: Any,
-        *,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        mask: Any = None,
-        training: bool | None = None,
-        fractions: Any = None,
-    ) -> Any:
-        self._check_fractions(inputs, positions, fractions)
-        given = Tokens(positions, start_index, segment_ids, mask)
-        positions, start_index, _, mask = self.place(inputs, given)
-        if fractions is not None:
-            fractions = hide_masked(fractions, mask)
-        if positions is None:
-            positions = plain_positions(start_index, ops.shape(inputs)[1])
-        encoding = self._encode(inputs.shape[-1], positions, fractions)
-        return self.merge(inputs, encoding, training)
-
-    def compute_output_spec(
-        self, inputs: Any, *, fractions: Any = None, **call: Any
-    ) -> Any:
-        self._check_fractions(inputs, call.get("positions"), fractions)
-        return super().compute_output_spec(inputs, **call)
-
-    def _encode(self, dim: int, positions: Any, fractions: Any) -> Any:
-        dtype = self.exact_dtype()
-        digits = time_digits(positions, fractions=fractions, dtype=dtype)
+    def encode(self, inputs: Any, tokens: Tokens) -> Any:
+        dim, dtype = inputs.shape[-1], self.exact_dtype()
+        times, start_index, *_ = tokens
+        if times is None:
+            times = plain_positions(start_index, ops.shape(inputs)[1])
+        digits = time_digits(times, dtype=dtype)
         if self.kind == "fixed":
             exact = [1 / Fraction(period) for period in self._periods(dim)]
             table = fixed_turns(exact, digits=digits, dtype=dtype)
             angle = angles(digits, table, dtype=dtype)
         else:
             frequencies = ops.cast(self.frequencies, dtype)
-            times = ops.cast(positions, dtype)
-            if fractions is not None:
-                times = times + ops.cast(fractions, dtype)
+            times = ops.cast(times, dtype)
             table = learned_turns(frequencies, digits=digits, dtype=dtype)
             angle = learnable(
                 angles(digits, table, dtype=dtype),
@@ -252,39 +215,6 @@ class TimeEncoding(TokenEncoding):
                 "least 2, one linear column and one wave. Received: "
                 f"width {width}"
             )
-
-    def _check_fractions(
-        self, inputs: Any, positions: Any, fractions: Any
-    ) -> None:
-        if fractions is None:
-            return
-        if positions is None:
-            raise ValueError("`fractions` are added to `positions`: give both")
-        self.check_inputs(inputs)
-        sizes = {"batch": inputs.shape[0], "seq": inputs.shape[1]}
-        row = ("batch", "seq")
-        check_shape("fractions", fractions, ("seq",), row, sizes=sizes)
-        check_real("fractions", fractions)
-
-
-def _without_dates(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Replaces `positions` that are dates by seconds since 1970."""
-    dates: Any = kwargs.get("positions")
-    if getattr(getattr(dates, "dtype", None), "kind", None) != "M":
-        return kwargs
-    if kwargs.get("fractions") is not None:
-        raise ValueError(
-            "`fractions` of dates are part of them, and cannot be given with "
-            f"`positions` of dtype {dates.dtype}"
-        )
-    dates = np.asarray(dates)
-    whole = dates.astype("datetime64[s]")
-    rest = (dates - whole) / np.timedelta64(1, "s")  # NaN for NaT
-    seconds = np.where(np.isnat(dates), 0, whole.astype("int64"))
-    kwargs = {**kwargs, "positions": seconds}
-    if np.any(rest != 0):
-        kwargs["fractions"] = rest.astype("float32")
-    return kwargs
 
 
 def _check_periods(value: Any) -> tuple[float, ...] | None:

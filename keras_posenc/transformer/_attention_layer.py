@@ -1,9 +1,8 @@
 """The bases of all layers that attend, and the masks of one call."""
 
-import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -12,7 +11,6 @@ from keras import ops
 from keras_posenc.keras_internals import (
     has_static_shapes,
     is_compiled_by_xla,
-    layers_within,
 )
 from keras_posenc.ops.arguments import (
     check_inputs,
@@ -223,29 +221,6 @@ class Context:
             packing = packing_of(tokens, keys)
             self.memory = Memory(across, packing.pack(self.memory.x), packing)
 
-    def mapped(self, change: Callable[[Any], Any]) -> "Context":
-        """Copies the context with other tensors, for gradients.
-
-        `change` is called with each tensor in turn, or None for one that is
-        absent.
-        """
-        made = copy.copy(self)
-        made._within = {}
-        made.queries = made.keys = dataclasses.replace(
-            self.queries, positions=change(self.queries.positions)
-        )
-        if self.keys is not self.queries:
-            made.keys = dataclasses.replace(
-                self.keys, positions=change(self.keys.positions)
-            )
-        if self.memory is not None:
-            made.memory = dataclasses.replace(
-                self.memory,
-                context=self.memory.context.mapped(change),
-                x=change(self.memory.x),
-            )
-        return made
-
     def pack(self, x: Any) -> Any:
         """Packs `(batch, seq, dim)` to `(1, tokens, dim)`, to skip padding."""
         return x if self.packing is None else self.packing.pack(x)
@@ -288,53 +263,7 @@ _OF_TOKENS = ("positions", "start_index", "segment_ids")
 _MASKS = ("mask", "padding_mask", "attention_mask")
 
 
-class QuantizedWithin:
-    """Base of layers, before Keras's own, that make the layers within them.
-
-    Keras loads weights into layers made from their config, which does not say
-    what `quantize` changed in layers that another layer makes: it is recorded
-    here, and they are quantized again before their weights are loaded.
-    """
-
-    def get_build_config(self) -> dict[str, Any] | None:
-        config = super().get_build_config()  # type: ignore[misc]
-        policies = quantized_policies(self)
-        return {**config, "quantized": policies} if policies else config
-
-    def build_from_config(self, config: dict[str, Any]) -> None:
-        super().build_from_config(config)  # type: ignore[misc]
-        quantize_again(self, config.get("quantized", {}))
-
-
-def quantized_policies(layer: Any) -> dict[str, Any]:
-    """Lists the dtype policies of the quantized layers within, by paths."""
-    return {
-        path: keras.dtype_policies.serialize(each.dtype_policy)
-        for path, each in _within(layer)
-        if each.quantization_mode
-    }
-
-
-def quantize_again(layer: Any, policies: dict[str, Any]) -> None:
-    """Quantizes the layers within that were, by the policies of the config."""
-    for path, each in list(_within(layer)):
-        if path in policies and not each.quantization_mode:
-            each.dtype_policy = keras.dtype_policies.deserialize(policies[path])
-
-
-def _within(layer: Any) -> Iterator[tuple[str, keras.Layer]]:
-    """Yields all built layers within, by paths that begin at the layer itself.
-
-    Keras's paths begin where the layer was built, which changes when loaded.
-    """
-    tops = layer.layers if isinstance(layer, keras.Model) else [layer]
-    for top in tops:
-        for each in layers_within(top):
-            if each.path and top.path:
-                yield top.name + each.path.removeprefix(top.path), each
-
-
-class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
+class AttentionLayer(ConfiguredLayer, keras.Layer):
     """Base of the layers that take a sequence and attend within it.
 
     A concrete class is completed by `with_options`. A subclass defines
@@ -344,7 +273,6 @@ class AttentionLayer(ConfiguredLayer, QuantizedWithin, keras.Layer):
     `positions_within()` lists what uses the positions of the inputs.
     """
 
-    hidden_arguments = frozenset({"context"})
     arguments_within = WITHIN
 
     num_layers: int | None = None

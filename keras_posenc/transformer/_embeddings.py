@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_posenc.checks import as_integer, check_bool
+from keras_posenc.ops.named import ConfiguredLayer
 
 # As `pad_id`: no id of the vocabulary is padding.
 NO_ID = -1
@@ -56,25 +57,11 @@ class TokenEmbedding(keras.layers.Embedding):
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:
             return self._logits(inputs)
-        try:
-            return self._scaled(super().call(self._found(inputs)))
-        except Exception as error:
-            # TensorFlow, outside graphs: its message names no argument.
-            raised: Any = error
-            message = str(getattr(raised, "message", ""))
-            if " is not in [0, " not in message:
-                raise
-            message += (
-                f". Ids must be from 0 to {self.input_dim - 1}: layer "
-                f"'{self.name}' has input_dim={self.input_dim}, which is a "
-                "model's `vocabulary_size`"
-            )
-            raise type(raised)(raised.node_def, raised.op, message) from None
-
-    def quantized_call(self, inputs: Any, reverse: bool = False) -> Any:
-        if reverse:
-            return self._logits(inputs)
-        return self._scaled(super().quantized_call(self._found(inputs)))
+        ids = inputs
+        if self.pad_id == NO_ID:
+            ids = without_padding(ids, NO_ID)
+        x = super().call(ids)
+        return x * self.output_dim**0.5 if self.scale else x
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         dtype = keras.backend.standardize_dtype(inputs.dtype)
@@ -102,28 +89,10 @@ class TokenEmbedding(keras.layers.Embedding):
             dtype=self.compute_dtype,
         )
 
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, **kwargs: Any
-    ) -> None:
-        if mode != "int8":
-            raise NotImplementedError(
-                f"{type(self).__name__} quantizes to int8. "
-                f"Received: mode={mode!r}"
-            )
-        # Keras allows no subclass, which might use the table in other ways.
-        super().quantize(mode, type_check=False, **kwargs)
-
     def get_config(self) -> dict[str, Any]:
         names = ("pad_id", "keep_inner_padding", "scale")
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
-
-    def _found(self, ids: Any) -> Any:
-        """Returns ids that are all in the table."""
-        return without_padding(ids, NO_ID) if self.pad_id == NO_ID else ids
-
-    def _scaled(self, x: Any) -> Any:
-        return x * self.output_dim**0.5 if self.scale else x
 
     def _logits(self, inputs: Any) -> Any:
         """Computes `(batch, seq, input_dim)` from `(batch, seq, dim)`."""
@@ -131,46 +100,25 @@ class TokenEmbedding(keras.layers.Embedding):
         outer = ops.shape(x)[:-1]
         is_step = x.shape[-2] == 1
         x = ops.reshape(x, (-1, self.output_dim))
-        if self.quantization_mode == "int8":
-            logits = self._int8_logits(x)
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        if x.shape[0] == 1:
+            logits = ops.matmul(x, ops.transpose(table))
         else:
-            table = ops.cast(self.embeddings, self.compute_dtype)
-            if x.shape[0] == 1:
-                logits = ops.matmul(x, ops.transpose(table))
-            else:
-                # For 2 to 100 rows, the usual number of a step, TensorFlow's
-                # product with a transposed table takes up to ten times as
-                # long; for one row, the other order a third longer.
-                logits = (
-                    ops.einsum("vd,nd->nv", table, x)
-                    if is_step
-                    else ops.einsum("nd,vd->nv", x, table)
-                )
-        return ops.reshape(logits, (*outer, self.input_dim))
-
-    def _int8_logits(self, x: Any) -> Any:
-        # As Keras's Dense: products of integers, with rows rounded too.
-        (stored,) = (w for w in self.weights if w.name == "embeddings")
-        table = ops.convert_to_tensor(stored)
-        rows, row_scale = keras.quantizers.AbsMaxQuantizer(axis=-1)(x)
-        logits = ops.cast(
-            ops.matmul(rows, ops.transpose(table)), self.compute_dtype
-        )
-        scale = ops.expand_dims(self.embeddings_scale, 0)
-        logits = logits / ops.cast(row_scale * scale, logits.dtype)
-        if self.lora_enabled:
-            low = ops.einsum("nd,rd->nr", x, self.lora_embeddings_b)
-            low = ops.einsum("nr,vr->nv", low, self.lora_embeddings_a)
-            logits += ops.cast(
-                low * (self.lora_alpha / self.lora_rank), logits.dtype
+            # For 2 to 100 rows, the usual number of a step, TensorFlow's
+            # product with a transposed table takes up to ten times as long;
+            # for one row, the other order a third longer.
+            logits = (
+                ops.einsum("vd,nd->nv", table, x)
+                if is_step
+                else ops.einsum("nd,vd->nv", x, table)
             )
-        return logits
+        return ops.reshape(logits, (*outer, self.input_dim))
 
 
 @keras.saving.register_keras_serializable(
     package="keras_posenc", name="PaddedIds"
 )
-class PaddedIds(keras.Layer):
+class PaddedIds(ConfiguredLayer, keras.Layer):
     """Gives ids the mask of an id of padding of their own.
 
     For two inputs that share an `TokenEmbedding(pad_id=None)`.
@@ -192,14 +140,11 @@ class PaddedIds(keras.Layer):
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         return is_token(inputs, self.pad_id)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "pad_id": self.pad_id}
-
 
 @keras.saving.register_keras_serializable(
     package="keras_posenc", name="SecondTextEmbedding"
 )
-class SecondTextEmbedding(keras.Layer):
+class SecondTextEmbedding(ConfiguredLayer, keras.Layer):
     """Adds a vector to all tokens after the first separator of their row.
 
     BERT has a vector for each type of tokens, 0 and 1. The vector here is
@@ -240,9 +185,6 @@ class SecondTextEmbedding(keras.Layer):
         self, inputs_shape: Any, ids_shape: Any = None
     ) -> tuple[Any, ...]:
         return tuple(inputs_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "separator_id": self.separator_id}
 
 
 @keras.saving.register_keras_serializable(

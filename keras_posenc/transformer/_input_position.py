@@ -127,13 +127,11 @@ def is_beyond(position: keras.Layer | None, length: Any) -> bool:
 def table_of(position: keras.Layer | None, width: int, length: Any) -> Any:
     """Computes the encodings of the first positions, `(length, ...)`.
 
-    None for a layer without `encode`. Of a shorter table, all that it has, and
-    NaN for any further position: slots of padding need none of their own. The
-    length may be a scalar tensor.
+    None for another layer than a `TokenEncoding`. Of a shorter table, all that
+    it has, and NaN for any further position: slots of padding need none of
+    their own. The length may be a scalar tensor.
     """
-    if not isinstance(position, TokenEncoding) or not hasattr(
-        position, "encode"
-    ):
+    if not isinstance(position, TokenEncoding):
         return None  # its encoding needs its inputs
     beyond = is_beyond(position, length)
     length = table_size(position) if beyond else length

@@ -12,7 +12,6 @@ from keras_posenc.keras_internals import (
     copied,
     has_static_shapes,
     is_compiled_by_xla,
-    is_exported_by_keras,
     is_in_graph,
 )
 from keras_posenc.ops.arguments import (
@@ -30,8 +29,6 @@ from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     Context,
     Memory,
-    quantize_again,
-    quantized_policies,
     side_of,
 )
 from keras_posenc.transformer._embeddings import (
@@ -93,8 +90,6 @@ class StackModel(NamedArguments, keras.Model):
         for name in ("embeddings_initializer", "embeddings_regularizer"):
             if name not in kept:
                 setattr(self, name, getattr(kept["embedding"], name))
-        # Decoding calls the layers within without calling the model.
-        self.take_layers_within()
 
     def call(
         self, inputs: Any, *, training: Any = None, mask: Any = None
@@ -104,13 +99,11 @@ class StackModel(NamedArguments, keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         stack = self.encoder if hasattr(self, "encoder") else self.decoder
-        quantized = quantized_policies(self)
         return {
             "name": self.name,
             "trainable": self.trainable,
             "dtype": stack.get_config()["dtype"],
             **config_of(self),
-            **({"quantized": quantized} if quantized else {}),
         }
 
     @classmethod
@@ -118,13 +111,10 @@ class StackModel(NamedArguments, keras.Model):
         cls, config: dict[str, Any], custom_objects: Any = None
     ) -> Self:
         config = dict(config)
-        quantized = config.pop("quantized", {})
         if isinstance(config.get("dtype"), dict):
             config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
         with keras.saving.custom_object_scope(custom_objects or {}):
-            model = cls(**config)
-        quantize_again(model, quantized)
-        return model
+            return cls(**config)
 
 
 def make_table(
@@ -311,7 +301,6 @@ class DecodingModel(StackModel):
             not has_static_shapes()
             and is_in_graph(tensor)
             and not is_compiled_by_xla(tensor)
-            and not is_exported_by_keras()
         )
 
     def reorder_cache(

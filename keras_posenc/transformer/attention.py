@@ -1,5 +1,6 @@
 """Multi-head attention: of a sequence to itself, and to another one."""
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import keras
@@ -21,7 +22,6 @@ from keras_posenc.ops.attention import (
 from keras_posenc.ops.distances import arithmetic_dtype
 from keras_posenc.ops.masks import Side
 from keras_posenc.ops.named import keep_arguments
-from keras_posenc.ops.recomputable import recomputed
 from keras_posenc.positional.attention_position import AttentionPosition
 from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
@@ -52,8 +52,6 @@ from keras_posenc.transformer.specs import (
 
 class _MultiHead(AttentionLayer):
     """Base of both attentions: their options, and all but the projections."""
-
-    hidden_arguments = AttentionLayer.hidden_arguments | {"check"}
 
     norm_epsilon: float
 
@@ -694,7 +692,7 @@ def _by_size(
         )
         if not training:
             return of_rows(*given)
-        return recomputed(of_rows, *given, values=values)
+        return _recomputed(of_rows, given, values)
 
     between = context.queries, context.keys, context.mask
     return in_blocks(
@@ -714,6 +712,36 @@ def _by_size(
         ),
         some=some,
     )
+
+
+def _recomputed(
+    function: Callable[..., Any],
+    given: tuple[Any, ...],
+    values: list[tuple[Any, Any]],
+) -> Any:
+    """Returns `function(*given)`; for gradients only what is given is kept.
+
+    Gradients reach floats that are given, and the `values`: Keras variables,
+    with the tensors that it reads instead. In loops, TensorFlow gives variables
+    no gradients.
+    """
+    known = [*given, *(value for _, value in values)]
+    floats = [
+        i
+        for i, x in enumerate(known)
+        if x is not None and keras.backend.is_float_dtype(x.dtype)
+    ]
+
+    def run(*tensors: Any) -> Any:
+        filled = list(known)
+        for i, tensor in zip(floats, tensors, strict=True):
+            filled[i] = tensor
+        read = filled[len(given) :]
+        held = [(v, x) for (v, _), x in zip(values, read, strict=True)]
+        with keras.StatelessScope(held):
+            return function(*filled[: len(given)])
+
+    return keras.remat(run)(*(known[i] for i in floats))
 
 
 def _weighed(

@@ -20,7 +20,6 @@ from keras_posenc.transformer._attention_layer import (
     AttentionLayer,
     Context,
     DecodingLayer,
-    QuantizedWithin,
     side_of,
 )
 from keras_posenc.transformer._options import (
@@ -55,7 +54,7 @@ from keras_posenc.transformer.specs import (
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 @with_options(FeedForwardOptions, dropout=0.0)
-class FeedForward(ConfiguredLayer, QuantizedWithin, keras.Layer):
+class FeedForward(ConfiguredLayer, keras.Layer):
     """Two projections with an activation between them, token by token.
 
     Args:
@@ -156,11 +155,6 @@ class Block(AttentionLayer):
         memory_dim: As `CrossAttention` takes it.
         **options: All of `BlockOptions`.
     """
-
-    hidden_arguments = AttentionLayer.hidden_arguments | {
-        "cross_attention",  # arguments of the decoder's constructor
-        "memory_dim",
-    }
 
     def __init__(
         self,
@@ -462,14 +456,6 @@ class Stack(AttentionLayer):
         share_blocks: Whether all blocks are the same layer.
         **options: All of `StackOptions`.
     """
-
-    recomputed_in_parts = True
-    hidden_arguments = AttentionLayer.hidden_arguments | {
-        "block",
-        "cross_attention",  # an argument of the decoder's constructor
-        "of_blocks",
-        "share_blocks",  # an argument of the encoder's constructor
-    }
 
     def __init__(
         self,

@@ -40,8 +40,6 @@ class L2Normalization(NamedArguments, keras.Layer):
      [0.  0. ]]
     """
 
-    takes_ragged = True
-
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True

@@ -1,5 +1,6 @@
 """Schemes as numbers: figures as printed, and what each scheme is known for."""
 
+import dataclasses
 import json
 import math
 
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 import keras_posenc as kp
 from keras_posenc import analysis
-from tests import reference
 from tests.refusals import check, names, table
 
 # The encodings are float32: each number is off by 1.4e-7 at most here.
@@ -68,14 +68,15 @@ def test_sinusoid_keeps_every_condition(shift, pairs, layout):
     base=st.floats(1, 1e6),
 )
 def test_shift_matrix(k, pairs, layout, base):
-    got = analysis.shift_matrix(
-        k, 2 * pairs, max_wavelength=base, layout=layout
+    options = {"max_wavelength": base, "layout": layout}
+    layer = kp.PositionalEncoding(merge_mode=None, **options)
+    x, places = np.zeros((1, 2, 2 * pairs)), np.array([0, 7])
+    before, after = (
+        keras.ops.convert_to_numpy(layer(x, positions=each))
+        for each in (places, places + k)
     )
-    want = reference.shift_matrix(
-        k, 2 * pairs, max_wavelength=base, layout=layout
-    )
-    # Angles of up to 1000, rounded a few times each.
-    np.testing.assert_allclose(got, want, rtol=0, atol=4000 * 2.0**-53)
+    matrix = analysis.shift_matrix(k, 2 * pairs, **options)
+    np.testing.assert_allclose(before @ matrix.T, after, rtol=0, atol=ROUNDING)
 
 
 def test_learned_table_is_no_function_of_the_distance():
@@ -161,6 +162,17 @@ def test_rows_and_columns_count_by_their_differences():
     assert rows.smallest_distance == 0 < found.smallest_distance
 
 
+def test_no_digit_is_cut_in_80_columns():
+    fields = dataclasses.fields(analysis.Properties)
+    found = analysis.Properties(*[1.2e-100] * len(fields))
+    found = dict.fromkeys(analysis.SCHEMES, found)
+    text = str(analysis.Comparison(9, 4, found))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("1.2e-100") == 7 * len(analysis.SCHEMES)
+    # In tables of their own, each with the names of its rows.
+    assert text.count("alibi") == text.count("scheme") == 2
+
+
 SCOPE = {
     **names(analysis, kp.positions, kp),
     "np": np,
@@ -187,6 +199,10 @@ score_matrix(PositionalEncoding(), 4, 4)
     `position` must be an AttentionPosition. Received: position=<Pos
 make_scheme("roterry", 4)
     `scheme` must be ...'rotary'... Received: scheme='roterry'
+compare(length=1)
+    `length` must be above 1. Received: length=1
+compare(dim=7)
+    `dim` must be even: ... Received: dim=7
 shift_matrix(1, 3)
     `d_model` must be even: ...=3
 """

@@ -13,6 +13,7 @@ from keras_posenc.ops.attention import (
     weighted_values,
 )
 from tests import reference
+from tests.layers import numpy
 
 # Unit roundoff, and the arithmetic of the softmax.
 UNITS = {
@@ -22,11 +23,15 @@ UNITS = {
     "float64": (2.0**-53, 2.0**-53),
 }
 
+# Keras computes in float64 there alone.
+WIDE = pytest.param(2, "float64", marks=pytest.mark.tensorflow)
+
 
 def rounded(x, dtype):
     """A tensor, and the numbers that are really in it."""
+    x = np.asarray(x, "float64" if dtype == "float64" else "float32")
     x = ops.cast(ops.convert_to_tensor(x), dtype)
-    return x, ops.convert_to_numpy(ops.cast(x, "float64"))
+    return x, numpy(x)
 
 
 def oracle(query, key, value, mask=None, bias=None):
@@ -80,22 +85,26 @@ def check(near, query, key, value, mask=None, bias=None, dtype="float32"):
     mask = None if mask is None else ops.convert_to_tensor(mask)
     got = attention_weights(query, key, mask=mask, bias=bias)
     assert keras.backend.standardize_dtype(got.dtype) == dtype
-    near(ops.cast(got, "float64"), weights, weight_bound)
+    near(numpy(got), weights, weight_bound)
     attended = weighted_values(got, value)
     assert keras.backend.standardize_dtype(attended.dtype) == dtype
-    near(ops.cast(attended, "float64"), output, output_bound)
+    near(numpy(attended), output, output_bound)
     fused = attend(query, key, value, mask=mask, bias=bias)
     assert keras.backend.standardize_dtype(fused.dtype) == dtype
-    near(ops.cast(fused, "float64"), output, output_bound)
+    near(numpy(fused), output, output_bound)
     return got, attended, fused
 
 
 def case(seed, batch=2, heads=4, kv_heads=4, queries=5, keys=7, dim=8):
-    """Random queries, keys, values, a mask of each kind of row, a bias."""
+    """Random queries, keys, values, a mask of each kind of row, a bias.
+
+    Values are as wide as keys for every other seed: only then JAX and PyTorch
+    have one operation for it.
+    """
     random = np.random.default_rng(seed)
     query = random.normal(size=(batch, heads, queries, dim)) / np.sqrt(dim)
     key = random.normal(size=(batch, kv_heads, keys, dim))
-    value = random.normal(size=(batch, kv_heads, keys, dim + 1))
+    value = random.normal(size=(batch, kv_heads, keys, dim + seed % 2))
     mask = random.random((batch, 1, queries, keys)) < 0.6
     mask[0, 0, 0] = False  # attends to nothing
     mask[0, 0, -1] = True
@@ -105,7 +114,7 @@ def case(seed, batch=2, heads=4, kv_heads=4, queries=5, keys=7, dim=8):
 
 @pytest.mark.parametrize(
     ("kv_heads", "dtype"),
-    [(4, "float32"), (2, "float16"), (1, "bfloat16"), (2, "float64")],
+    [(4, "float32"), (4, "float16"), (4, "bfloat16"), (1, "bfloat16"), WIDE],
 )
 def test_against_the_oracle(kv_heads, dtype, near):
     query, key, value, mask, bias = case(0, kv_heads=kv_heads)
@@ -136,10 +145,11 @@ def test_any_shape(seed, batch, kv_heads, group, queries, keys, dim, near):
     "shape", [(1, 1, 1, 7), (2, 1, 1, 7), (1, 4, 5, 7), (2, 1, 5, 1)]
 )
 def test_masks_and_biases_broadcast(shape, near):
-    query, key, value, _, _ = case(1)
+    query, key, value, _, _ = case(2)
     random = np.random.default_rng(1)
     mask = random.random(shape) < 0.7
-    check(near, query, key, value, mask, random.normal(size=shape))
+    # Large ones too: a hidden key stays hidden.
+    check(near, query, key, value, mask, 100 * random.normal(size=shape))
 
 
 # How far down all scores are moved, which changes no softmax: by what the
@@ -152,21 +162,17 @@ def test_masks_and_biases_broadcast(shape, near):
         ("float32", None, -60000),
         ("float32", -1e6, -60000),
         ("float32", -1e30, 0),
-        ("float64", 0, 0),
     ],
 )
 def test_masked_keys_weigh_nothing(dtype, of_bias, of_keys):
     query, key, value, mask, bias = case(2)
     query[..., 0], key[..., 0] = 1, of_keys
-    query, key, value = (ops.cast(x, dtype) for x in (query, key, value))
+    query, key, value = (rounded(x, dtype)[0] for x in (query, key, value))
     if of_bias is not None:
-        of_bias = ops.cast(20 * bias + of_bias, "float32")
-    weights = ops.convert_to_numpy(
-        ops.cast(
-            attention_weights(
-                query, key, mask=ops.convert_to_tensor(mask), bias=of_bias
-            ),
-            "float64",
+        of_bias, _ = rounded(20 * bias + of_bias, "float32")
+    weights = numpy(
+        attention_weights(
+            query, key, mask=ops.convert_to_tensor(mask), bias=of_bias
         )
     )
     mask = np.broadcast_to(mask, weights.shape)
@@ -187,48 +193,46 @@ def test_a_bias_that_leaves_no_key_leaves_numbers():
     mask[..., -1] = False
     shape = (*query.shape[:2], *mask.shape[-2:])
     bias = ops.convert_to_tensor(np.full(shape, -np.inf, "float32"))
-    query, key, value = (ops.cast(x, "float32") for x in (query, key, value))
+    query, key, value = (rounded(x, "float32")[0] for x in (query, key, value))
     found = ops.convert_to_numpy(
         attention_weights(query, key, mask=mask, bias=bias)
     )
     allowed = mask.shape[-1] - 1
     np.testing.assert_allclose(found[..., :-1], 1 / allowed, rtol=2.0**-22)
     assert not found[..., -1].any()
-    value = value[..., : query.shape[-1]]
     attended = attend(query, key, value, mask=mask, bias=bias)
     assert np.all(np.isfinite(ops.convert_to_numpy(attended)))
 
 
 @pytest.mark.parametrize(
     ("keys", "dtype"),
-    [(1, "float32"), (2, "float16"), (7, "bfloat16"), (64, "float64")],
+    [(1, "float32"), (2, "float16"), (7, "bfloat16"), (64, "float32")],
 )
 def test_a_query_without_keys_weighs_all_alike(keys, dtype):
     query, key, value, _, bias = case(3, keys=keys)
     mask = np.zeros((2, 1, 5, keys), "bool")
     query, key, value, bias = (
-        ops.cast(x, dtype) for x in (query, key, value, bias)
+        rounded(x, dtype)[0] for x in (query, key, value, bias)
     )
     weights = attention_weights(
         query, key, mask=ops.convert_to_tensor(mask), bias=bias
     )
-    weights = ops.convert_to_numpy(ops.cast(weights, "float64"))
+    weights = numpy(weights)
     assert np.all(weights == weights[..., :1])
     # Not 1 / keys itself: some processors divide by an approximate inverse.
     unit, fine = UNITS[dtype]
     assert np.all(abs(keys * weights - 1) <= (keys + 8) * fine + unit)
     attended = attend(query, key, value, mask=ops.convert_to_tensor(mask))
-    attended = ops.convert_to_numpy(ops.cast(attended, "float64"))
-    assert np.all(np.isfinite(attended))
+    assert np.all(np.isfinite(numpy(attended)))
 
 
 def test_low_precision_sums_up_many_keys(near):
     # In bfloat16 a sum of 4096 equal terms would stop growing at 256.
     query = np.zeros((1, 1, 1, 2))
     key = np.zeros((1, 1, 4096, 2))
-    query, key = (ops.cast(x, "bfloat16") for x in (query, key))
+    query, key = (rounded(x, "bfloat16")[0] for x in (query, key))
     weights = attention_weights(query, key)
-    near(ops.cast(weights, "float64"), np.full((1, 1, 1, 4096), 2.0**-12))
+    near(numpy(weights), np.full((1, 1, 1, 4096), 2.0**-12))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

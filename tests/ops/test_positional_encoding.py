@@ -93,21 +93,6 @@ def test_angles(d_model, max_wavelength, near):
     near(got, want, pow_bound(want, 2 * (i // 2) / d_model, max_wavelength))
 
 
-@pytest.mark.tensorflow
-def test_angles_as_the_tutorial_writes_them():
-    import tensorflow as tf
-
-    def get_angles(position, i, d_model):
-        angles = 1 / tf.pow(10000, (2 * (i // 2)) / tf.cast(d_model, "float32"))
-        return position * angles
-
-    position = tf.range(50, dtype="float32")[:, tf.newaxis]
-    i = tf.range(512, dtype="float32")[tf.newaxis, :]
-    theirs = get_angles(position, i, tf.cast(512, "int32"))
-    ours = kp.get_angles(position, i, tf.cast(512, "int32"))
-    assert np.array_equal(ours, theirs)
-
-
 WRONG = """
 positional_encoding(0, 4)
     `position` must be a positive integer. Received: position=0

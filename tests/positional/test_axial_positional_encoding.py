@@ -120,9 +120,6 @@ def test_learned_tables_meet_at_each_cell(last_axis_first, near):
     near(layer(inputs), want)
 
 
-# Beyond learned tables, and other sizes of them.
-
-
 @pytest.mark.tensorflow
 def test_in_a_graph_beyond_the_tables_is_nan():
     import tensorflow as tf
@@ -135,29 +132,6 @@ def test_in_a_graph_beyond_the_tables_is_nan():
     assert nan[:, 3, :, :4].all()
     assert nan[:, :, 4, 4:].all()
     assert not nan[:, :3, :, :4].any()
-
-
-def test_resized(near):
-    layer = kp.AxialPositionalEncoding(grid_shape=(3, 4), merge_mode=None)
-    layer(draw(2, 3, 4, 10))
-    other = layer.resized([5, 2])
-    assert other.grid_shape == (5, 2)
-    for old, new in zip(layer.embeddings, other.embeddings, strict=True):
-        want = reference.resized_table(ops.convert_to_numpy(old), new.shape[0])
-        near(new, want, 2.0**-24)
-    assert (
-        not kp.AxialPositionalEncoding(1, grid_shape=(3,)).resized((4,)).built
-    )
-    inputs = draw(2, 3, 4, 10)
-    wide = kp.AxialPositionalEncoding(
-        grid_shape=(3, 4), merge_mode="concat", encoding_dim=4
-    )
-    wide(inputs)
-    assert wide.resized((6, 8))(inputs).shape == (2, 3, 4, 14)
-    with pytest.raises(ValueError, match="`resized` is for learned tables"):
-        kp.AxialPositionalEncoding().resized((3, 4))
-    with pytest.raises(ValueError, match="`grid_shape` must be None or 2 pos"):
-        layer.resized((3, 4, 5))
 
 
 # Keras.

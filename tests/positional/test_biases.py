@@ -9,7 +9,7 @@ from keras import ops
 import keras_posenc as kp
 from keras_posenc.ops.attention import attention_weights
 from tests import reference as ref
-from tests.layers import cases_of, numpy, randomised
+from tests.layers import cases_of, draw, numpy, randomised
 
 HUGGING_FACE = cases_of("position_parity")
 UNIT = 2.0**-24
@@ -34,15 +34,6 @@ def built(layer, heads=HEADS, seed=0):
 
 
 # ---- ALiBi
-
-
-@pytest.mark.parametrize("case", [c for c in HUGGING_FACE if "alibi/" in c])
-def test_slopes_parity(case, near):
-    heads, bias_max = map(int, case.split("/")[1].split("_"))
-    bias = bias_of(kp.AlibiBias(bias_max), [[0]], [[1]], heads)
-    theirs = HUGGING_FACE[case]["slopes"]
-    # Theirs are powers, taken step by step in float32.
-    near(-bias[0, :, 0, 0], theirs, (2 + heads) * UNIT * theirs)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -247,38 +238,17 @@ def test_xl_weights_parity(near):
     near(got, case["weights"], 4 * np.sqrt(24) * 4 * UNIT)
 
 
-@pytest.mark.parametrize(
-    ("positions", "encoding_dim", "key_heads"),
-    [
-        (np.array([[0, 3, 3, 90, 1000], [7, -6, 5, 4, 3]]), 6, 1),
-        (2**24 - 1 - np.array([[0, 1, 5, 4096, 500_000]]), None, 1),
-        (np.array([[0.5, -3.25, 1e4 + 0.75, 2, 2.125]], "float32"), 6, 2),
-    ],
-    ids=["rows", "far", "real"],
-)
-def test_xl_is_the_paper(positions, encoding_dim, key_heads, near):
-    layer = built(
-        kp.positions.TransformerXLBias(encoding_dim, max_wavelength=1000), 2
+@pytest.mark.parametrize("far", [2**24 - 600, -(2**20), 0.25])
+def test_xl_sees_differences_alone(far, near):
+    """... and repeats the keys of a group."""
+    layer = built(kp.positions.TransformerXLBias(6, max_wavelength=1000), 2)
+    query, key = (
+        ops.convert_to_tensor(draw(1, heads, 4, 4, seed=heads))
+        for heads in (2, 1)
     )
-    rng = np.random.default_rng(1)
-    keys = positions[:, ::2]
-    query = rng.normal(size=(2, 2, 5, 4)).astype("float32")
-    key = rng.normal(size=(2, key_heads, 3, 4)).astype("float32")
-    places = map(ops.convert_to_tensor, (positions, keys))
-    scaled = ops.convert_to_tensor(query / 2)
-    got = layer.bias(scaled, ops.convert_to_tensor(key), *places)
-    kernel, content, position = layer.get_weights()
-    weights = {
-        "kernel": np.reshape(kernel, (-1, 2, 4)),
-        "content_bias": content,
-        "position_bias": position,
-    }
-    repeated = np.repeat(key, 2 // key_heads, axis=1)
-    want = ref.transformer_xl_bias(
-        query, repeated, positions, keys, weights, 1000
-    )
-    # Two encodings of 1e-6 each, and the roundings of sums of products of
-    # normals, by the sum of their magnitudes.
-    size = np.abs(query).max() + np.abs(position).max()
-    size = size * np.abs(kernel).max() * len(kernel) * 4 / np.sqrt(4)
-    near(got, want, (2e-6 + 8 * UNIT) * size)
+    places = np.array([[0, 3, 3, 500]])
+    want = numpy(layer.bias(query, key, places, places))
+    moved = places + far
+    got = layer.bias(query, ops.repeat(key, 2, axis=1), moved, moved)
+    # Two encodings of 1e-6 each, of sums of 6 * 4 products of normals.
+    near(got, want, 4 * np.sqrt(24) * 4 * 2e-6)

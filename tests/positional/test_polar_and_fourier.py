@@ -7,7 +7,6 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from tests import reference as ref
 from tests.layers import cases_of, draw, numpy
 
 UNIT = 2.0**-24
@@ -40,39 +39,25 @@ def test_polar_parity(near):
     near(got, given["outputs"], 30 * (12 + 16) * UNIT)
 
 
-@pytest.mark.parametrize(
-    "places",
-    [
-        [0, 1, 7, 300, 5000, 2**20, 2**24],
-        [-(2**24), -300, -1, 0, 0.5, 100.25, 1e6],
-    ],
-)
-def test_polar_is_the_paper(places, near):
+@pytest.mark.parametrize("far", [2**24 - 600, -(2**20), 0.25])
+def test_polar_sees_differences_alone(far, near):
     """... of grouped keys: the bias is of each head of queries."""
     position = built(kp.positions.PolarEmbedding(max_wavelength=500))
     bias = np.random.default_rng(3).uniform(-2 * math.pi, 0, (HEADS, DIM))
     position.set_weights([bias])
-    query = 3 * draw(1, HEADS, 7, DIM)
-    key = 3 * draw(1, 2, 7, DIM, seed=1)
-    places = np.array([places])
-    turned, keys = (
-        numpy(hook(ops.convert_to_tensor(x), places))[0]
-        for hook, x in (
-            (position.rotate, query * np.float32(DIM**-0.5)),
-            (position.rotate_keys, key),
-        )
-    )
-    assert turned.shape == (HEADS, 7, 2 * DIM)
-    for head in range(HEADS):
-        q, k = query[0, head], key[0, head // 2]
-        want = ref.polar_scores(
-            q, k, *2 * [places[0]], bias[head].astype("float32"), 500
-        )
-        size = np.logaddexp(0, q) @ np.logaddexp(0, k).T
-        # Sines within 6e-7 each, and a dozen roundings.
-        near(
-            turned[head] @ keys[head // 2].T * DIM**0.5, want, 32 * UNIT * size
-        )
+    query = ops.convert_to_tensor(3 * draw(1, HEADS, 4, DIM) * DIM**-0.5)
+    key = ops.convert_to_tensor(3 * draw(1, 2, 4, DIM, seed=1))
+
+    def scores(key, places):
+        turned = numpy(position.rotate(query, places))
+        keys = numpy(position.rotate_keys(key, places))
+        keys = np.repeat(keys, HEADS // keys.shape[1], axis=1)
+        return turned @ np.swapaxes(keys, -1, -2)
+
+    places = np.array([[0, 3, 3, 500]])
+    want = scores(ops.repeat(key, 2, axis=1), places)
+    size = np.abs(want).max() * DIM
+    near(scores(key, places + far), want, 32 * UNIT * size)
 
 
 # ---- FoPE

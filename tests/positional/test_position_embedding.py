@@ -158,14 +158,6 @@ def test_resized_tables_are_interpolated(old, new, near):
     near(layer.embeddings, table)  # which stays as it was
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-def test_resized_keeps_the_dtype(dtype, near):
-    layer = alone(dtype=dtype)
-    other = layer.resized(2 * LENGTH - 1)
-    assert other.embeddings.dtype == layer.embeddings.dtype
-    near(other.embeddings[::2], layer.embeddings)  # in whole numbers
-
-
 def test_resized_with_a_width_of_its_own(near):
     layer = kp.PositionEmbedding(3, merge_mode="concat", encoding_dim=7)
     assert not layer.resized(5).built
@@ -174,15 +166,3 @@ def test_resized_with_a_width_of_its_own(near):
     layer(inputs_of(3))
     outputs = layer.resized(5)(inputs_of(5))
     near(outputs[:, 0, DIM:], ops.stack([layer.embeddings[0]] * BATCH))
-
-
-def test_the_table_has_its_constraint():
-    layer = kp.PositionEmbedding(
-        LENGTH, embeddings_initializer="ones", embeddings_constraint="non_neg"
-    )
-    layer = kp.PositionEmbedding.from_config(layer.get_config())
-    layer.build((None, None, DIM))
-    negative = -layer.embeddings
-    assert not np.any(
-        ops.convert_to_numpy(layer.embeddings.constraint(negative))
-    )

@@ -6,6 +6,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc import positions as kinds
+from tests.layers import CAUSAL_POSITIONS, POSITIONS
 from tests.refusals import check, names, table
 
 LENGTH = {"factor": 8, "original_max_position_embeddings": 64}
@@ -172,8 +173,8 @@ AxialPositionalEncoding(name="where")(x(2, 6, 8))
     AxialPositionalEncoding 'where' expects inputs of shape (batch, height,
     width, dim), with dim known and above 0
 AxialPositionalEncoding(grid_shape=(3, 4))(x(2, 3, 5, 8))
-    learned only grids up to grid_shape=(3, 4). ... Received: inputs with a
-    grid of (3, 5)
+    learned only grids up to grid_shape=(3, 4). Received: inputs with a grid
+    of (3, 5)
 PositionEmbedding(4)(x(2, 6, 5))
     learned only the positions 0 to 3 ... inputs of length 6
 RandomizedPositions(5, name="where")(x(2, 6))
@@ -189,11 +190,9 @@ TimeEncoding(periods=(60, 3600), name="where")(x(2, 6, 5))
 TimeEncoding("time2vec", merge_mode="concat", encoding_dim=1)(x(2, 6, 5))
     needs a width of at least 2, ... width 1
 RotaryEmbedding()(x(2, 4))
-    rank 3 or more...inputs of shape (2, 4)
+    (batch, seq, ..., dim)... of shape (2, 4)
 RotaryEmbedding(partial_rotary_factor=0.5)(x(2, 3, 6))
     width 6 ...rotates 3 features
-RotaryEmbedding(feature_axis=1)(x(1, 2, 4))
-    sequence_axis=1 and feature_axis=1
 RotaryEmbedding(scaling={**LONGROPE, "short_factor": [1] * 8})(x(1, 2, 4))
     `scaling['short_factor']` must have one entry for each of the
 RotaryEmbedding(scaling=PROPORTIONAL)(x(1, 2, 16))
@@ -228,12 +227,6 @@ SKIPPING(x(2, 6, 5), mask=x(2, 5, dtype="int64"))
 PositionEmbedding(9)(x(2, 6, 5), positions=x(6))
     `positions` must be of an integer dtype. Received: positions of dtype
     float32
-TimeEncoding()(x(2, 6, 5), fractions=x(6))
-    `fractions` are added to `positions`: give
-TimeEncoding()(x(2, 6, 5), positions=x(6), fractions=x(2, 5))
-    `fractions` must have shape (seq,) or (batch, seq)
-TimeEncoding()(x(2, 6, 5), positions=x(6), fractions=x(6, dtype="bool"))
-    `fractions` must be of an integer or float dtype
 PositionalEncoding()(x(2, 6, 4, dtype="int32"))
     float dtype... int32
 AxialPositionalEncoding()(x(2, 6, 5, 4, dtype="int32"))
@@ -298,26 +291,24 @@ def test_attention(call, said):
     check(call, said, {**SCOPE, "x": array, "attend": attend})
 
 
+SHARED = {
+    **POSITIONS,
+    **CAUSAL_POSITIONS,
+    "softmax": kinds.ScalableSoftmax,
+    "fourier": lambda: kinds.FourierEmbedding(50),
+}
+
+
 @pytest.mark.parametrize(
-    "position",
-    [
-        kp.RelativePositionBias(name="shared"),
-        kinds.KerpleBias(name="shared"),
-        kinds.FireBias(name="shared"),
-        kinds.ForgettingBias(name="shared"),
-        kinds.ScalableSoftmax(name="shared"),
-        kinds.PolarEmbedding(name="shared"),
-        kinds.FourierEmbedding(50, name="shared"),
-        kinds.RelativePositionEmbedding(3, name="shared"),
-        kinds.TransformerXLBias(name="shared"),
-    ],
-    ids=lambda position: type(position).__name__,
+    "name", [x for x in SHARED if x not in ("rotary", "alibi", "xpos")]
 )
-def test_one_layer_in_two_attentions_that_cannot_share_it(position):
-    kp.SelfAttention(2, attention=position)(np.ones((1, 3, 8)))
-    message = "'shared' was built for queries of .*Received: queries of "
+def test_one_layer_in_two_attentions_that_cannot_share_it(name):
+    position = SHARED[name]()
+    call = {"use_causal_mask": True}
+    kp.SelfAttention(2, attention=position)(np.ones((1, 3, 8)), **call)
+    message = "was built for queries of .*Received: queries of "
     with pytest.raises(ValueError, match=message):
-        kp.SelfAttention(4, attention=position)(np.ones((1, 3, 24)))
+        kp.SelfAttention(4, attention=position)(np.ones((1, 3, 24)), **call)
 
 
 @pytest.mark.parametrize("batch_shape", [(2, 6, 5), (None, None, 5)])

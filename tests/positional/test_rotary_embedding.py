@@ -11,7 +11,7 @@ from keras import ops
 
 import keras_posenc as kp
 from tests import reference as ref
-from tests.layers import cases_of, draw, numpy
+from tests.layers import cases_of, draw, numpy, rotary_rates
 
 LAYOUTS = ("halves", "interleaved")
 FAR = 2**24
@@ -39,9 +39,6 @@ SCALINGS = {
 }
 
 
-NOT_OF_RATES = {"rope_type", "attention_factor", "mscale", "mscale_all_dim"}
-
-
 def of(rope_type):
     return {"rope_type": rope_type, **SCALINGS[rope_type]}
 
@@ -51,16 +48,7 @@ def scaled(rope_type, **options):
 
 
 def rates_of(layer, dim=DIM, length=0):
-    """The oracle's frequencies for a layer."""
-    given = {
-        "scaling_factor" if name == "factor" else name: value
-        for name, value in layer.scaling.items()
-        if name not in NOT_OF_RATES
-    }
-    base = layer.max_wavelength
-    return ref.rotary_rates(
-        layer.scaling["rope_type"], dim, base, length, **given
-    )
+    return rotary_rates(layer.scaling, dim, layer.max_wavelength, length)
 
 
 # How far a turned feature may be off, for features of size 1: a sine and a
@@ -130,6 +118,14 @@ def test_rotation_parity(key, layout, near):
 
 
 # ---- Against the papers
+
+
+def test_clipped_rates():
+    """Li et al. (2026), the window of their code."""
+    share = np.array([0, 0, 0, 0, 0.25, 0.5, 0.75, 1])
+    window = (1 + np.cos(np.pi * share)) / 2
+    want = 10000 ** (-np.arange(8) / 8) * window
+    np.testing.assert_allclose(rates_of(scaled("clipped")), want, atol=1e-15)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -252,26 +248,18 @@ def test_partial_leaves_the_rest():
 # ---- As a layer on a tensor
 
 
-@pytest.mark.parametrize(
-    ("shape", "sequence_axis", "feature_axis"),
-    [((2, 4, 9), 2, 1), ((2, 9, 3, 4), 1, -1), ((2, 3, 9, 4), -2, -1)],
-)
-def test_axes(shape, sequence_axis, feature_axis, near):
-    layer = kp.RotaryEmbedding(
-        sequence_axis=sequence_axis, feature_axis=feature_axis
-    )
-    x = draw(*shape)
+def test_heads_between_tokens_and_features(near):
+    layer, x = kp.RotaryEmbedding(), draw(2, 9, 3, 4)
     start = np.array([5, 1000])
-    got = numpy(layer(x, start_index=start))
-    ends = (sequence_axis, feature_axis)
-    positions = start[:, None] + np.arange(9)
-    positions = np.reshape(positions, (2, *[1] * (len(shape) - 3), 9))
+    positions = (start[:, None] + np.arange(9))[:, np.newaxis]
     want = ref.rotary_embedding(
-        np.moveaxis(x, ends, (-2, -1)), positions, rates_of(layer, 4)
+        np.swapaxes(x, 1, 2), positions, rates_of(layer, 4)
     )
-    near(np.moveaxis(got, ends, (-2, -1)), want, turned_bound(x, 9 * UNIT))
-    spec = layer.compute_output_spec(keras.KerasTensor(shape))
-    assert spec.shape == shape
+    got = layer(x, start_index=start)
+    near(got, np.swapaxes(want, 1, 2), turned_bound(x, 9 * UNIT))
+    assert (
+        layer.compute_output_spec(keras.KerasTensor(x.shape)).shape == x.shape
+    )
 
 
 def test_scaling_of_a_config():

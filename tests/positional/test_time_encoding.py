@@ -20,19 +20,19 @@ NOW = 1795181561  # a day in November 2026
 BOUND = {"float32": 6e-7, "float64": 1e-13}
 
 
-def alone(times, fractions=None, **config):
+def alone(times, **config):
     """The encoding of one row of times: (seq, width)."""
     config = {"periods": PERIODS, **config}
     layer = kp.TimeEncoding(merge_mode=None, **config)
     inputs = np.zeros((1, len(times), 4), "float32")
-    outputs = layer(inputs, positions=times, fractions=fractions)
+    outputs = layer(inputs, positions=times)
     return ops.convert_to_numpy(ops.cast(outputs, "float64"))[0]
 
 
-def expected(times, frequencies=None, fractions=0.0, layout="interleaved"):
+def expected(times, frequencies=None, layout="interleaved"):
     if frequencies is None:
         frequencies = [1 / Fraction(period) for period in PERIODS]
-    angles = reference.time_angles(times, frequencies, fractions)
+    angles = reference.time_angles(times, frequencies)
     waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     if layout == "halves":
         waves = np.swapaxes(waves, -1, -2)
@@ -47,9 +47,6 @@ TIMES = {
     "float32": RANDOM.uniform(-1e5, 1e5, 50).astype("float32"),
     "float32-whole": RANDOM.uniform(0, 2**48, 50).astype("float32"),
     "float32-small": RANDOM.uniform(0, 2, 50).astype("float32"),
-}
-# JAX knows 64 bits only where it is told to.
-WIDE = {
     "int64": RANDOM.integers(-(2**48), 2**48, 50),
     "int64-ends": np.array([2**48, -(2**48), 2**24, 2**24 - 1, -1, -(2**24)]),
     "float64": RANDOM.uniform(-2e9, 2e9, 50),
@@ -58,59 +55,22 @@ WIDE = {
 }
 
 
+@pytest.mark.parametrize("dtype", BOUND)
 @pytest.mark.parametrize("times", TIMES.values(), ids=TIMES)
-def test_times(times, near):
+def test_times(times, dtype, near):
     for layout in ("interleaved", "halves"):
-        got = alone(times, layout=layout)
-        near(got, expected(times, layout=layout), BOUND["float32"])
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("times", (TIMES | WIDE).values(), ids=TIMES | WIDE)
-def test_times_of_64_bits(times, dtype, near):
-    near(alone(times, dtype=dtype), expected(times), BOUND[dtype])
+        got = alone(times, layout=layout, dtype=dtype)
+        near(got, expected(times, layout=layout), BOUND[dtype])
 
 
 @settings(max_examples=40)
 @given(
     times=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=9),
-    fraction=st.floats(-4096, 4096, width=32),
     period=st.floats(1e-3, 1e12),
 )
-def test_any_time_and_period(times, fraction, period, near):
-    fractions = np.full(len(times), fraction, "float32")
-    got = alone(np.array(times, "int32"), fractions, periods=(period,))
-    # Fractions are read to 2**-24, half of which is 2**-25 of a unit.
-    unread = 2 * math.pi / period * 2.0**-25
-    want = expected(times, [1 / Fraction(period)], fractions)
-    near(got, want, BOUND["float32"] + unread)
-
-
-@pytest.mark.parametrize(
-    ("of_times", "of_parts"),
-    [("int32", "float16"), ("float32", "float64"), ("float64", "float32")],
-)
-def test_times_and_fractions_of_any_two_dtypes(of_times, of_parts, near):
-    times = np.array([0, 3, 86400, 16_000_000])
-    parts = np.array([0.5, 0.25, 0.75, 0.125])
-    got = alone(times.astype(of_times), parts.astype(of_parts))
-    near(got, expected(times, fractions=parts), BOUND["float32"])
-
-
-def test_times_and_fractions_of_padding_may_be_anything(near):
-    inputs = np.zeros((1, 3, 4), "float32")
-    mask = np.array([[True, False, True]])
-    layer = kp.TimeEncoding(merge_mode=None, periods=PERIODS)
-    outputs = layer(
-        inputs,
-        positions=np.array([[NOW, -(2**31), 7]], "int32"),
-        fractions=np.array([[0.5, np.nan, 0.25]], "float32"),
-        mask=mask,
-    )
-    got = ops.convert_to_numpy(outputs)[0]
-    want = expected([NOW, 0, 7], fractions=np.array([0.5, 0, 0.25]))
-    near(got, want, BOUND["float32"])
+def test_any_time_and_period(times, period, near):
+    got = alone(np.array(times, "int32"), periods=(period,))
+    near(got, expected(times, [1 / Fraction(period)]), BOUND["float32"])
 
 
 @pytest.mark.parametrize("kind", ["learned", "time2vec"])
@@ -137,22 +97,6 @@ def test_learned_frequencies_are_exact_to_their_last_bit(kind, near):
         near(got[:, 1:], np.sin(angles), BOUND["float32"] + 4 * 2.0**-24)
         # Three numbers are rounded, and two results, all below 3.
         near(got[:, 0], times * 1e-9 - 0.5, 5 * 3 * 2.0**-24)
-
-
-@pytest.mark.parametrize(
-    ("kind", "policy"),
-    [("fixed", "mixed_bfloat16"), ("learned", "mixed_float16")],
-)
-def test_times_are_not_autocast(kind, policy, near, half_ulp):
-    times = np.array([NOW, NOW + 1, NOW + 3600], "int32")
-    got = alone(times, kind=kind, dtype=policy)
-    frequencies = None
-    if kind == "learned":
-        frequencies = [float(np.float32(1 / period)) for period in PERIODS]
-    want = expected(times, frequencies)
-    bound = BOUND["float32"]
-    bound += half_ulp(np.abs(want) + bound, policy.removeprefix("mixed_"))
-    near(got, want, bound)
 
 
 def test_geometric_periods(near):
@@ -197,7 +141,6 @@ def test_counting_is_that_of_positional_encoding(near):
     [
         {"positions": np.array([np.nan, np.inf, -np.inf], "float32")},
         {"positions": np.array([2.0**48 + 2**25] * 3, "float32")},
-        {"positions": [0, 1, 2], "fractions": [np.nan, 4097.0, -4097.0]},
         pytest.param(
             {"positions": np.array([2**48 + 1, -(2**48) - 1, 2**62])},
             marks=pytest.mark.tensorflow,
@@ -229,14 +172,11 @@ def test_litert(dtype, config, tmp_path, near):
 
     inputs = keras.Input((None, 14), name="inputs")
     times = keras.Input((None,), dtype=dtype, name="times")
-    parts = keras.Input((None,), name="parts")
     layer = kp.TimeEncoding(periods=PERIODS, merge_mode=None, **config)
-    outputs = layer(inputs, positions=times, fractions=parts)
-    model = keras.Model([inputs, times, parts], outputs)
+    model = keras.Model([inputs, times], layer(inputs, positions=times))
     sample = {
         "inputs": np.zeros((2, 50, 14), "float32"),
-        "times": (TIMES | WIDE)[dtype] * np.array([[1], [-1]], dtype),
-        "parts": np.random.default_rng(0).random((2, 50)).astype("float32"),
+        "times": TIMES[dtype] * np.array([[1], [-1]], dtype),
     }
     path = tmp_path / "times.tflite"
     kp.export_litert(model, path, samples=[sample])
@@ -244,29 +184,3 @@ def test_litert(dtype, config, tmp_path, near):
     (outputs,) = runner(**sample).values()
     # Two encodings, each within its bound.
     near(outputs, model(sample), 2 * BOUND["float32"])
-
-
-def test_dates_are_seconds_and_fractions(near):
-    layer = kp.TimeEncoding(merge_mode=None)
-    x = np.zeros((2, 3, 8), "float32")
-    dates = np.array(
-        [
-            ["2026-01-01T00:00:00.250", "1970-01-01", "1969-12-31T23:59:59.5"],
-            ["2100-06-01T12:00:00", "NaT", "1900-01-01"],
-        ],
-        "datetime64[ms]",
-    )
-    seconds = np.array([[1767225600, 0, -1], [4115534400, 0, -2208988800]])
-    fractions = np.array([[0.25, 0, 0.5], [0, np.nan, 0]], "float32")
-    found = layer(x, positions=dates)
-    wanted = layer(x, positions=seconds, fractions=fractions)
-    assert np.isnan(found[1, 1]).all()
-    np.testing.assert_array_equal(found, wanted)
-    days = dates[0].astype("datetime64[D]")
-    wanted = layer(x, positions=days.astype("int64") * 86400)
-    np.testing.assert_array_equal(layer(x, positions=days), wanted)
-    # What is masked may be any date, or none.
-    mask = np.array([[True] * 3, [True, False, True]])
-    near(layer(x, positions=dates, mask=mask)[1, 1], layer(x)[0, 0], 1e-6)
-    with pytest.raises(ValueError, match="`fractions` of dates are part of"):
-        layer(x, positions=dates, fractions=fractions)

@@ -70,23 +70,6 @@ def test_sections_take_numbers():
     np.testing.assert_array_equal(found, numpy(layer(x, positions=vectors)))
 
 
-def test_a_decoder_with_sections_generates_with_its_cache():
-    model = kp.TransformerDecoderModel(
-        9,
-        d_model=16,
-        num_layers=1,
-        num_heads=2,
-        intermediate_dim=8,
-        input_position=None,
-        attention=kp.RotaryEmbedding(axes=SECTIONS),
-    )
-    ids = np.array([[3, 5, 4, 2, 6], [4, 4, 7, 8, 1]])
-    whole = numpy(model(ids))
-    _, cache = model.call_with_cache(ids[:, :3], model.build_cache(2, 6))
-    last, _ = model.call_with_cache(ids[:, 3:], cache)
-    np.testing.assert_allclose(numpy(last), whole[:, 3:], atol=4e-6)
-
-
 # ---- Grids
 
 

@@ -6,15 +6,12 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from tests.layers import numpy, randomised
 
 SEQ, DIM, HEADS = 6, 8, 2
 SIZE = DIM // HEADS
 # As in test_self_attention.py.
 FLOAT32 = 4 * np.sqrt(32 * 8) * 2**-24
-
-
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")), "float64")
 
 
 def near(actual, expected, tolerance=FLOAT32):
@@ -25,77 +22,6 @@ def near(actual, expected, tolerance=FLOAT32):
 def inputs(batch=2, seq=SEQ, seed=0):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(batch, seq, DIM)).astype("float32")
-
-
-def gaps(query_positions, key_positions, array=ops):
-    """(batch, query), (batch, key) -> (batch, 1, query, key)."""
-    difference = array.expand_dims(query_positions, -1) - array.expand_dims(
-        key_positions, -2
-    )
-    return array.expand_dims(difference, 1)
-
-
-# ---- Three hooks, and what they say in NumPy
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Turn(kp.AttentionPosition):
-    def rotate(self, x, positions):
-        angle = ops.expand_dims(ops.cast(positions, "float32"), (1, 3)) / 2
-        a, b = ops.split(ops.cast(x, "float32"), 2, axis=-1)
-        sine, cosine = ops.sin(angle), ops.cos(angle)
-        return ops.concatenate(
-            [a * cosine - b * sine, a * sine + b * cosine], axis=-1
-        )
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Decay(kp.AttentionPosition):
-    """A bias with a weight for each head, and a share of the query's own."""
-
-    def __init__(self, rate=0.5, **kwargs):
-        super().__init__(**kwargs)
-        self.rate = rate
-
-    def build(self, input_shape):
-        self.slope = self.add_weight(
-            shape=(input_shape[1], 1, 1), initializer="ones", name="slope"
-        )
-        self.built = True
-
-    def bias(self, query, key, query_positions, key_positions):
-        gap = ops.abs(gaps(query_positions, key_positions))
-        slope = ops.cast(self.slope, "float32")
-        decay = -self.rate * slope * ops.cast(gap, "float32")
-        content = ops.sum(query, axis=-1, keepdims=True)
-        return decay * ops.cast(content, "float32")
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate}
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Drift(kp.AttentionPosition):
-    """Adds the mean distance attended over, along a learned direction."""
-
-    def build(self, input_shape):
-        self.direction = self.add_weight(
-            shape=(input_shape[-1],), initializer="ones", name="direction"
-        )
-        self.built = True
-
-    def values(self, weights, query_positions, key_positions):
-        gap = ops.cast(gaps(query_positions, key_positions), "float32")
-        weights = ops.cast(weights, "float32")
-        mean = ops.sum(weights * gap, axis=-1, keepdims=True)
-        return mean * ops.cast(self.direction, "float32")
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class AllThree(Turn, Decay, Drift):
-    def build(self, input_shape):
-        Decay.build(self, input_shape)
-        Drift.build(self, input_shape)
 
 
 @pytest.mark.parametrize(
@@ -205,78 +131,46 @@ def test_shapes_that_hooks_receive(given, shape, dtype):
     assert witness.shares.shape == (2, HEADS, SEQ, SEQ)
 
 
-@pytest.mark.parametrize(
-    ("key", "dtype"),
-    [
-        ("attention", "mixed_float16"),
-        ("encoder", "mixed_bfloat16"),
-    ],
-)
-def test_hooks_may_compute_in_float32(key, dtype):
-    """A hook's own precision does not leak into what the layer returns."""
-    exact = LAYERS[key](attention=AllThree())
-    layer = LAYERS[key](attention=AllThree(), dtype=dtype)
-    for each in (exact, layer):
-        each.build((None, None, DIM))
-    layer.set_weights(exact.get_weights())
-    outputs, weights = layer(inputs(), return_attention_scores=True)
-    low = dtype.removeprefix("mixed_")
-    for x in (outputs, *(weights if key == "encoder" else [weights])):
-        assert keras.backend.standardize_dtype(x.dtype) == low
-    # Four standard deviations of the 30 roundings of each block (see the
-    # layer contract), and of the distances of up to 5 that hooks deal in.
-    unit = {"float16": 2**-11, "bfloat16": 2**-8}[low]
-    roundings = 5 * 30 * (2 if key == "encoder" else 1)
-    expected = numpy(exact(inputs()))
-    near(outputs, expected, 4 * np.sqrt(roundings) * unit)
-
-
 # ---- Sharing and saving
-
-
-def model_with(position, num_layers=3):
-    return kp.TransformerEncoderModel(
-        20,
-        d_model=DIM,
-        num_layers=num_layers,
-        num_heads=HEADS,
-        intermediate_dim=8,
-        dropout=0.0,
-        input_position=None,
-        attention=position,
-    )
 
 
 IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]])
 BARE = 1 + 12 * 3  # an embedding, and 12 weights in each block
 
 
-def randomise(model):
-    rng = np.random.default_rng(9)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) / np.sqrt(DIM))
-
-
 def layout(positions):
-    """The class of each position, and which of them are one layer."""
+    """The config of each position, and which of them are one layer."""
     ids = [id(position) for position in positions]
-    return [(type(p), ids.index(id(p))) for p in positions]
+    return [(p and p.get_config(), ids.index(id(p))) for p in positions]
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: [AllThree(rate=0.25)] * 3,
-        lambda: [Decay(0.1), None, Drift()],
-        lambda: [first := Decay(), Decay(), first],
+        lambda: [kp.positions.KerpleBias("power")] * 3,
+        lambda: [kp.RelativePositionBias(8), None, kp.RelativePositionBias()],
+        lambda: [
+            first := kp.RelativePositionBias(),
+            kp.RelativePositionBias(8),
+            first,
+        ],
     ],
     ids=["shared", "each", "twice"],
 )
 def test_positions_of_blocks_are_saved_as_they_are_shared(make, tmp_path):
     positions = make()
     given = positions[0] if len({*map(id, positions)}) == 1 else positions
-    model = model_with(given)
-    randomise(model)
+    model = kp.TransformerEncoderModel(
+        20,
+        d_model=DIM,
+        num_layers=3,
+        num_heads=HEADS,
+        intermediate_dim=8,
+        dropout=0.0,
+        input_position=None,
+        attention=given,
+    )
+    randomised(model)
     path = tmp_path / "model.keras"
     model.save(path)
     loaded = keras.saving.load_model(path)
@@ -288,8 +182,6 @@ def test_positions_of_blocks_are_saved_as_they_are_shared(make, tmp_path):
         held = each.encoder.attention
         held = [held] * 3 if given is positions[0] else held
         assert layout([spec.position for spec in held]) == layout(positions)
-        rates = [getattr(p, "rate", None) for p in blocks]
-        assert rates == [getattr(p, "rate", None) for p in positions]
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,13 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 import keras_posenc as kp
-from keras_posenc.keras_internals import layers_within
+from tests.layers import numpy
 
 IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 8, 0, 0, 0]])
 DIM, LAYERS = 16, 1
 PROJECTIONS = 4 * LAYERS
-
-# Keras says so of every layer that has nothing to quantize.
-quantizes = pytest.mark.filterwarnings(
-    "ignore:Layer .* does not have a `quantize` method:UserWarning"
-)
-
-
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")))
 
 
 def encoder_model(**kwargs):
@@ -34,77 +24,6 @@ def encoder_model(**kwargs):
             **kwargs,
         },
     )
-
-
-def projections(model):
-    def walk(layer):
-        for name in ("query_key_value", "intermediate", "output_projection"):
-            if hasattr(layer, name):
-                yield getattr(layer, name)
-
-    (encoder,) = (
-        layer
-        for layer in model.layers
-        if isinstance(layer, kp.TransformerEncoder)
-    )
-    for block in encoder.blocks:
-        yield from walk(block.attention)
-        yield from walk(block.feed_forward)
-
-
-# ---- int8
-
-
-@quantizes
-def test_int8_is_close_to_float():
-    model = encoder_model()
-    expected = numpy(model(IDS))
-    model.quantize("int8")
-    assert [p.quantization_mode for p in projections(model)] == (
-        ["int8"] * PROJECTIONS
-    )
-    outputs = numpy(model(IDS))
-    real = IDS != 0
-    error = np.abs(outputs - expected)[real].max()
-    # Eight projections and the embedding each round their weights and, but
-    # for the embedding, their inputs to 127 steps of the largest entry, which
-    # is about three times the usual one: four standard deviations of that.
-    scale = np.sqrt(np.mean(np.square(expected[real])))
-    assert 0 < error < 4 * np.sqrt(2 * PROJECTIONS + 1) * 3 / 254 * scale
-
-
-@pytest.mark.slow
-@quantizes
-def test_int8_files_load_and_are_saved_again(tmp_path):
-    """A layer stands at one path in its model, and at another when loaded."""
-    made = [
-        encoder_model(),
-        keras.Sequential(
-            [
-                keras.Input((None, 8)),
-                kp.FeedForward(16, use_gate=True),
-                kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16),
-                kp.SelfAttention(2),
-            ]
-        ),
-    ]
-    rng = np.random.default_rng(0)
-    for model, inputs in zip(
-        made, (IDS, rng.normal(size=(2, 3, 8)).astype("float32")), strict=True
-    ):
-        # Some of the layers alone, of the second.
-        filters = None if model is made[0] else "query_key_value|gate"
-        model.quantize("int8", filters=filters)
-        expected = numpy(model(inputs))
-        modes = [layer.quantization_mode for layer in layers_within(model)]
-        for _ in range(2):
-            model.save(tmp_path / "model.keras")
-            model = keras.saving.load_model(tmp_path / "model.keras")
-            np.testing.assert_array_equal(numpy(model(inputs)), expected)
-            assert modes == [
-                layer.quantization_mode for layer in layers_within(model)
-            ]
-        assert "int8" in modes
 
 
 # ---- LoRA
@@ -196,11 +115,3 @@ def test_one_step_in_mixed_precision():
         size = np.linalg.norm(expected)
         if size > 1e-5:  # but for a key's bias, whose gradient is 0
             assert np.linalg.norm(step - expected) < size / 2
-
-
-def test_without_biases_there_are_none():
-    encoder = kp.TransformerEncoder(
-        1, num_heads=4, intermediate_dim=8, use_bias=False, norm="rms"
-    )
-    encoder.build((None, None, DIM))
-    assert {weight.name for weight in encoder.weights} == {"kernel", "scale"}

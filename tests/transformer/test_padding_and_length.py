@@ -8,13 +8,14 @@ from keras import ops
 import keras_posenc as kp
 from keras_posenc.ops import attention
 from keras_posenc.transformer import attention as in_attention
+from tests import layers
 from tests.layers import randomised
 
 DIM, HEADS = 16, 2
 
 POSITIONS = {
     "none": lambda: None,
-    "rotary": kp.RotaryEmbedding,
+    **layers.POSITIONS,
     "dynamic rotary": lambda: kp.RotaryEmbedding(
         scaling={
             "rope_type": "dynamic",
@@ -22,22 +23,10 @@ POSITIONS = {
             "original_max_position_embeddings": 4,
         }
     ),
-    "alibi": kp.AlibiBias,
-    "t5": kp.RelativePositionBias,
-    "shaw": lambda: kp.positions.RelativePositionEmbedding(3),
-    "xl": kp.positions.TransformerXLBias,
-    "kerple": kp.positions.KerpleBias,
-    "fire": kp.positions.FireBias,
-    "deberta": lambda: kp.positions.DisentangledBias(4, max_distance=6),
     "forgetting": kp.positions.ForgettingBias,
-    "polar": kp.positions.PolarEmbedding,
     "fourier": lambda: kp.positions.FourierEmbedding(64, gain=3.0),
 }
-CAUSAL = {
-    **POSITIONS,
-    "xpos": kp.positions.XPosEmbedding,
-    "contextual": lambda: kp.positions.ContextualBias(3),
-}
+CAUSAL = {**POSITIONS, **layers.CAUSAL_POSITIONS}
 
 
 SEQ = 7
@@ -206,17 +195,17 @@ def test_a_token_that_may_attend_to_nothing_is_answered_alike():
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * largest)
 
 
-def test_one_row_of_a_mask_stands_for_all():
-    encoder = kp.TransformerEncoder(1, num_heads=2, intermediate_dim=16)
-    x = np.random.default_rng(0).normal(size=(3, 7, 8)).astype("float32")
-    mask = np.array([[True] * 4 + [False] * 3])
-    got = ops.convert_to_numpy(encoder(x, padding_mask=mask))
-    want = encoder(x, padding_mask=np.repeat(mask, 3, axis=0))
-    np.testing.assert_array_equal(got, ops.convert_to_numpy(want))
-    square = np.tril(np.ones((1, 7, 7), bool))
-    got = ops.convert_to_numpy(encoder(x, attention_mask=square))
-    want = encoder(x, attention_mask=np.repeat(square, 3, axis=0))
-    np.testing.assert_array_equal(got, ops.convert_to_numpy(want))
+@pytest.mark.parametrize("name", ["padding_mask", "attention_mask"])
+def test_one_row_of_a_mask_stands_for_all(name):
+    encoder, _ = encoders(POSITIONS["none"])
+    mask = MASK[1:2]
+    if name == "attention_mask":
+        mask = np.tril(np.ones((1, SEQ, SEQ), bool))
+    got, want = (
+        ops.convert_to_numpy(encoder(inputs(), **{name: each}))
+        for each in (mask, np.repeat(mask, len(MASK), axis=0))
+    )
+    np.testing.assert_array_equal(got, want)
 
 
 def rows_of_products(encoder):
@@ -298,41 +287,6 @@ def test_blocks_of_queries_are_exact(position, is_static, monkeypatch):
     monkeypatch.setattr(attention, "MAX_SCORES", batch * HEADS * seq * seq - 1)
     monkeypatch.setattr(attention, "BLOCK", 4)
     np.testing.assert_allclose(run(), want, rtol=0, atol=2e-6)
-
-
-@pytest.mark.tensorflow
-def test_second_gradients_of_what_is_traced_once(monkeypatch):
-    """All queries at once, and in blocks, against code without a graph."""
-    import tensorflow as tf
-
-    layers = [
-        kp.SelfAttention(HEADS, attention=position)
-        for position in (None, kp.RotaryEmbedding())
-    ]
-    x = tf.constant(inputs(5)[:2])
-
-    def second(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                y = x
-                for layer in layers:
-                    y += layer(y)
-                y = tf.reduce_sum(y**2)
-            first = inner.gradient(y, x)
-            y = tf.reduce_sum(first**2)
-        return first, outer.gradient(y, x)
-
-    wanted = second(x)
-    for most in (attention.MAX_SCORES, 1):
-        monkeypatch.setattr(attention, "MAX_SCORES", most)
-        monkeypatch.setattr(attention, "BLOCK", 4)
-        spec = tf.TensorSpec((None, None, DIM))
-        found = tf.function(second, autograph=False, input_signature=[spec])(x)
-        for got, want in zip(found, wanted, strict=True):
-            size = np.max(np.abs(want))
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * size)
 
 
 @pytest.mark.tensorflow

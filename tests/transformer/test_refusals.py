@@ -30,6 +30,10 @@ def feed_forward(**kwargs):
     return kp.FeedForward(**{"intermediate_dim": 8, **kwargs})
 
 
+def pooling():
+    return kp.Pooling1D("mean")
+
+
 def model(kind=kp.TransformerEncoderModel, **kwargs):
     return kind(9, **{"d_model": DIM, "num_layers": 2, **SIZES, **kwargs})
 
@@ -200,6 +204,17 @@ built(x(2, 4, 16))
     'a_name' was built for inputs of width 8. Received: inputs of shape (2, 4,
     16)
 """
+POOLED = """
+make()(x(2, 3))
+    expects inputs of shape (batch, seq, dim)
+make()(x(2, 3, 0))
+    with dim known and above 0
+make()(x(2, 3, 4, dtype="int32"))
+    inputs of a float dtype
+make()(x(2, 3, 4), mask=x(2, 4, dtype="bool"))
+    `mask` must have shape (batch, seq), with batch=2, seq=3. Received: mask of
+    shape (2, 4)
+"""
 TENSORS = """
 make(num_heads=3)(x(2, 4, 8))
     num_heads=3, inputs of width 8
@@ -240,6 +255,7 @@ make()(x(2, 4, 8), positions=x(4, dtype="bool"))
         pytest.param(make, *row.values, id=f"{make.__name__}-{row.id}")
         for rows, makes in (
             (INPUTS, (*ATTENDING, feed_forward)),
+            (POOLED, (pooling,)),
             (TENSORS, ATTENDING),
         )
         for make in makes
@@ -252,14 +268,3 @@ def test_calls(make, call, said, x):
         scope["built"] = make(name="a_name")
         scope["built"].build((2, SEQ, DIM))
     check(call, said, scope)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", [kp.TransformerEncoderModel, kp.Transformer])
-def test_id_beyond_the_vocabulary(kind):
-    import tensorflow as tf
-
-    layer = model(kind).embedding
-    message = rf"layer '{layer.name}' has input_dim=9, .+ `vocabulary_size`"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        layer(np.array([[1, 9]]))

@@ -10,6 +10,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from tests.layers import numpy, randomised
 
 BACKEND = keras.config.backend()
 SIZES = {"d_model": 8, "num_layers": 2, "num_heads": 2, "intermediate_dim": 16}
@@ -49,7 +50,6 @@ MODELS = {
             "trainable": False,
         },
     ),
-    "mixed": (kp.Transformer, {"dtype": "mixed_bfloat16"}),
     "decoder-only": (kp.TransformerDecoderModel, {}),
     "decoder-only-everything": (
         kp.TransformerDecoderModel,
@@ -88,24 +88,17 @@ ENCODERS = {
     "encoder-mixed": (
         kp.TransformerEncoderModel,
         {
-            "input_position": lambda: kp.PositionalEncoding(scale_inputs=True),
-            "dtype": "mixed_bfloat16",
-        },
-    ),
-    "encoder-low": (
-        kp.TransformerEncoderModel,
-        {
             "input_position": lambda: kp.PositionalEncoding(
                 merge_mode="concat", encoding_dim=4
             ),
-            "dtype": "bfloat16",
+            "dtype": "mixed_bfloat16",
         },
     ),
 }
 
 
 # Of classes that have another entry, with more options.
-FEWER_OPTIONS = ("the-paper", "mixed", "decoder-only")
+FEWER_OPTIONS = ("the-paper", "decoder-only")
 
 
 @pytest.fixture(params=MODELS)
@@ -118,11 +111,7 @@ def made(cls, options):
         name: value() if callable(value) else value
         for name, value in options.items()
     }
-    model = cls(20, **{**SIZES, **options})
-    rng = np.random.default_rng(5)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) / np.sqrt(8))
-    return model
+    return randomised(cls(20, **{**SIZES, **options}))
 
 
 @functools.cache
@@ -133,10 +122,6 @@ def shared(name):
 
 def inputs_of(model):
     return BOTH if isinstance(model, kp.Transformer) else TARGET
-
-
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")))
 
 
 def near(actual, expected, tolerance=FLOAT32):
@@ -267,6 +252,22 @@ def test_packed_pairs_are_each_alone():
     )
     near(outputs[:, :4], decoder(target[:, :4], memory=memory[:, :2]))
     near(outputs[:, 4:], decoder(target[:, 4:], memory=memory[:, 2:7]))
+
+
+def test_attention_weights_are_those_of_the_logits():
+    model = made(*MODELS["everything"])
+    names = ("source_dropout", "encoder", "target_dropout")
+    cut = [model.get_layer(name).output for name in names]
+    x, memory, y = keras.Model(model.input, cut)(BOTH)
+    mask, scores = SOURCE != 0, {"return_attention_scores": True}
+    _, *source = model.encoder(x, mask=mask, **scores)
+    call = {"memory": memory, "memory_mask": mask, "mask": TARGET != 0}
+    _, *others = model.decoder(y, **call, **scores)
+    found = model.attention_weights(SOURCE, TARGET)
+    assert [*found] == ["source", "target", "cross"]
+    for blocks, wanted in zip(found.values(), source + others, strict=True):
+        for one, other in zip(blocks, wanted, strict=True):
+            near(one, other)
 
 
 def test_attention_scores_have_shapes_before_a_run():

@@ -9,9 +9,9 @@ import inspect
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 import keras_posenc as kp
+from tests.layers import numpy, randomised
 
 IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [0, 0, 7, 8, 9]])
 REAL = IDS != 0
@@ -57,17 +57,6 @@ class Mine(kp.TransformerEncoderModel):
 
 def build(cls=kp.TransformerEncoderModel, **kwargs):
     return cls(**{**SIZES, **kwargs})
-
-
-def randomised(model):
-    rng = np.random.default_rng(5)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) / np.sqrt(8))
-    return model
-
-
-def numpy(x):
-    return np.asarray(ops.convert_to_numpy(ops.cast(x, "float32")))
 
 
 def near(actual, expected, tolerance=FLOAT32):

@@ -1,6 +1,4 @@
-"""The decoder against other libraries', from stored numbers."""
-
-from pathlib import Path
+"""Encoders and decoders against other libraries', from stored numbers."""
 
 import keras
 import numpy as np
@@ -8,8 +6,8 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from tests.layers import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 WIDE = pytest.param("float64", marks=pytest.mark.tensorflow)
 DTYPES = ["float32", WIDE]
@@ -97,6 +95,48 @@ def compare_on_tokens(arrays, case, outputs, dtype):
     near(outputs[real], case["outputs"][real], dtype)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            f"{peer}/{norm}/{activation}"
+            for peer in ("torch", "keras_hub")
+            for norm in ("post", "pre")
+            for activation in ("relu", "gelu")
+        ),
+        *("torch_stack/post/relu", "torch_stack/pre/gelu"),
+    ],
+)
+def test_encoder(name):
+    with np.load(FIXTURES / "encoder_parity.npz") as file:
+        case = part(dict(file), name)
+    given = {
+        **options(case, "before" if case["normalize_first"] else "after"),
+        "num_heads": int(case["num_heads"]),
+        "intermediate_dim": 32,
+        "activation": str(case["activation"]),
+    }
+    if "num_layers" in case:
+        layer = kp.TransformerEncoder(int(case["num_layers"]), **given)
+        layer.build(case["inputs"].shape)
+        load_stack(layer, case, "encoder")
+    else:
+        layer = kp.TransformerEncoderBlock(**given)
+        layer.build(case["inputs"].shape)
+        load_block(layer, case)
+    inputs, mask = case["inputs"], case["padding_mask"]
+    near(layer(inputs), case["outputs_unpadded"], "float32")
+    expected = case["outputs_padded"][mask]
+    assert np.abs(expected - case["outputs_unpadded"][mask]).max() > 0.01
+    square = np.broadcast_to(mask[:, np.newaxis], (4, 7, 7))
+    for call in (
+        {"mask": mask},
+        {"padding_mask": mask},
+        {"attention_mask": square},
+    ):
+        near(layer(inputs, **call)[mask], expected, "float32")
+
+
 # KerasHub's attends in float32, whatever its dtype.
 @pytest.mark.parametrize(
     ("peer", "dtype"),
@@ -144,31 +184,6 @@ def test_torch_transformer(arrays, dtype):
     compare_on_tokens(arrays, case, outputs, dtype)
 
 
-class NormedPositions(keras.Layer):
-    """BART's: a learned table, and a norm behind the sum."""
-
-    def __init__(self, length, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        self.table = kp.PositionEmbedding(length, dtype=self.dtype_policy)
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=1e-5, dtype=self.dtype_policy
-        )
-
-    def build(self, input_shape):
-        self.table.build(input_shape)
-        self.norm.build(input_shape)
-        self.built = True
-
-    def call(self, inputs, positions=None):
-        return self.norm(self.table(inputs, positions=positions))
-
-    if keras.config.backend() == "torch":
-        # Which infers an unknown shape by a call with 83 tokens.
-        def compute_output_shape(self, input_shape):
-            return input_shape
-
-
 def gelu(x):
     """Keras's on TensorFlow rounds a constant to float32."""
     return 0.5 * x * (1 + ops.erf(x / ops.cast(np.sqrt(2), x.dtype)))
@@ -183,18 +198,19 @@ def test_bart(arrays, dtype):
         d_model=8,
         num_layers=2,
         **options(case, activation=gelu, scale_inputs=False),
-        input_position=NormedPositions(length, dtype=dtype),
-        target_input_position=NormedPositions(length, dtype=dtype),
+        input_position=kp.PositionEmbedding(length, dtype=dtype),
+        embedding_norm=True,
         dtype=dtype,
     )
     model.embedding.embeddings.assign(case["embeddings"])
-    for name, stack, position in (
-        ("encoder", model.encoder, model.input_position),
-        ("decoder", model.decoder, model.target_input_position),
+    for name, side, position in (
+        ("encoder", "source", model.input_position),
+        ("decoder", "target", model.target_input_position),
     ):
-        position.table.embeddings.assign(case[f"{name}_positions"])
-        load_norm(position.norm, case, f"{name}_embedding_norm")
-        load_stack(stack, case, name)
+        position.embeddings.assign(case[f"{name}_positions"])
+        norm = getattr(model, f"{side}_embedding_norm")
+        load_norm(norm, case, f"{name}_embedding_norm")
+        load_stack(getattr(model, name), case, name)
     source, target = case["source_ids"], case["target_ids"]
     outputs = model({"source": source, "target": target})
     compare_on_tokens(arrays, case, outputs, dtype)
