@@ -16,8 +16,8 @@ from keras_posenc.checkpoints.families.llama import Llama, Mistral, Olmo2
 from keras_posenc.checkpoints.families.modernbert import ModernBert
 from keras_posenc.checkpoints.families.qwen import Qwen2, Qwen3
 from keras_posenc.checkpoints.family import Family, Pooler, specs_in
-from keras_posenc.checkpoints.folder import SETTINGS, VOCABULARY, WHOLE
-from keras_posenc.checkpoints.parts import WrittenParts, WrittenTensors
+from keras_posenc.checkpoints.folder import SETTINGS, WHOLE
+from keras_posenc.checkpoints.parts import Parts, WrittenTensors
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.pretrained_model import PretrainedModel
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
@@ -84,7 +84,7 @@ def described(model: Any) -> Described:
     tensors = WrittenTensors()
     is_decoder = isinstance(core, TransformerDecoderModel)
     prefix = family.prefix if after or is_decoder else ""
-    parts = WrittenParts(family, reading, tensors, prefix)
+    parts = Parts(family, reading, tensors, prefix)
     family.match(core, parts)
     labels = getattr(model, "labels", None)
     names = _describe_head(head, family, parts, labels)
@@ -293,7 +293,7 @@ def _is_of(head: _Head, pooler: Pooler) -> bool:
 def _describe_head(
     head: _Head,
     family: Family,
-    parts: WrittenParts,
+    parts: Parts,
     labels: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Writes the layers after the encoder; returns their keys of the config."""
@@ -333,20 +333,8 @@ def _describe_tokenizer(
     tokenizer: WordpieceTokenizer, encoder: TransformerEncoderModel
 ) -> dict[str, str]:
     """Returns the files of a tokenizer, by name."""
-    vocabulary = tokenizer.vocabulary
-    framing = {
-        "pad_token": tokenizer.pad_token,
-        "unk_token": tokenizer.unknown_token,
-        "cls_token": tokenizer.start_token,
-        "sep_token": tokenizer.end_token,
-        "mask_token": "[MASK]" if "[MASK]" in vocabulary else None,
-    }
-    spelled = sorted(token for token in framing.values() if token is not None)
-    given = tokenizer.special_tokens
+    whole = tokenizer.tokenizer_json()
     for name, value, known in (
-        ("added_tokens", tokenizer.added_tokens, [()]),
-        ("special_tokens", given and sorted(given), [None, spelled]),
-        ("normalization", tokenizer.normalization, ["bert"]),
         ("num_separators", tokenizer.num_separators, [None, 1]),
         ("pad_id", tokenizer.pad_id, [encoder.pad_id]),
     ):
@@ -356,26 +344,25 @@ def _describe_tokenizer(
                 f"{' or '.join(map(repr, known))}, for its ids to be those of "
                 f"transformers. Received: {name}={value!r}"
             )
-    broken = [token for token in vocabulary if token.splitlines() != [token]]
-    if broken:
-        raise ValueError(
-            f"`vocabulary` of the tokenizer must hold no line breaks, for "
-            f"{VOCABULARY} has one token a line. Received: {broken[0]!r}"
-        )
+    frame = {
+        "cls": [tokenizer.start_token, tokenizer.start_id],
+        "sep": [tokenizer.end_token, tokenizer.end_id],
+    }
+    whole["post_processor"] = {"type": "BertProcessing", **frame}
     settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": tokenizer.lowercase,
         "strip_accents": tokenizer.strip_accents,
         "tokenize_chinese_chars": tokenizer.split_on_cjk,
-        **framing,
+        "pad_token": tokenizer.pad_token,
+        "unk_token": tokenizer.unknown_token,
+        "cls_token": tokenizer.start_token,
+        "sep_token": tokenizer.end_token,
     }
     longest = tokenizer.max_length or tokenizer.sequence_length
     if longest is not None:
         settings["model_max_length"] = longest
-    return {
-        VOCABULARY: "".join(f"{token}\n" for token in vocabulary),
-        SETTINGS: _json(settings),
-    }
+    return {WHOLE: _json(whole), SETTINGS: _json(settings)}
 
 
 def _json(values: Mapping[str, Any]) -> str:

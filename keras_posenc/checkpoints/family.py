@@ -242,8 +242,7 @@ class Family:
     def match(self, model: Any, parts: Any) -> None:
         """Matches every weight of the model with its tensor.
 
-        `parts` are `Parts`, to load a checkpoint, or `WrittenParts`, to save
-        one.
+        `parts` are those of a checkpoint that is loaded or saved.
         """
         self.fill_embeddings(model, parts)
         for number, block in enumerate(model.encoder.blocks):

@@ -6,17 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_posenc.checkpoints.config import REQUIRED, Config
+from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.family import Family, Reading
 from keras_posenc.checkpoints.parts import Parts
-from keras_posenc.checks import check_bool
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.transformer.specs import Norm
 from keras_posenc.transformer.transformer_encoder_model import (
     TransformerEncoderModel,
-)
-from keras_posenc.transformer.vision_transformer_model import (
-    VisionTransformerModel,
 )
 
 # By class: the path of its embeddings of ids and positions, and the padding id
@@ -27,7 +23,6 @@ _TEXTS = {
     "RobertaBackbone": ("embeddings/", 1),
     "XLMRobertaBackbone": ("embeddings/", 1),
 }
-_IMAGES = "ViTBackbone"
 _ACTIVATIONS = {"gelu": "gelu", "gelu_approximate": "gelu_tanh"}
 # Names of weights, by those of tensors in checkpoints.
 _KINDS = {
@@ -42,13 +37,13 @@ def from_keras_hub(
     pad_id: int | None = None,
     dtype: Any = None,
     name: str | None = None,
-) -> TransformerEncoderModel | VisionTransformerModel:
+) -> TransformerEncoderModel:
     """Returns a model with the weights and outputs of a keras-hub backbone.
 
-    For `BertBackbone`, `DistilBertBackbone`, `RobertaBackbone`,
-    `XLMRobertaBackbone` and `ViTBackbone`. Every value of the backbone's
-    config is used or must have one value. Every weight is used, except those
-    of BERT's pooler, and of token types other than 0.
+    For `BertBackbone`, `DistilBertBackbone`, `RobertaBackbone` and
+    `XLMRobertaBackbone`. Every value of the backbone's config is used or must
+    have one value. Every weight is used, except those of BERT's pooler, and of
+    token types other than 0.
 
     keras-hub takes a `padding_mask`; here, ids that are `pad_id` are padding.
     Where the backbone has several outputs, the model's is `sequence_output`.
@@ -58,7 +53,6 @@ def from_keras_hub(
         backbone: The backbone; `task.backbone` of a task.
         pad_id: The id of padding, which a backbone does not know. By default
             that of the published checkpoints: 1 for RoBERTa and XLM-R, else 0.
-            None for images.
         dtype: Dtype or dtype policy of the model; Keras's by default.
         name: Name of the model.
 
@@ -76,37 +70,27 @@ def from_keras_hub(
     """
     kind = type(backbone).__name__
     is_theirs = type(backbone).__module__.partition(".")[0] == "keras_hub"
-    if not is_theirs or kind not in (*_TEXTS, _IMAGES):
+    if not is_theirs or kind not in _TEXTS:
         raise ValueError(
             "`backbone` must be a keras_hub.models backbone, one of "
-            f"{', '.join((*_TEXTS, _IMAGES))}. "
+            f"{', '.join(_TEXTS)}. "
             f"Received: backbone of type {type(backbone).__name__}"
         )
     config = Config(backbone.get_config(), f"{kind} '{backbone.name}'")
     for key in ("dtype", "name", "trainable"):
         config.take(key, None)
-    family: Any = _Images()
-    if kind == _IMAGES:
-        if pad_id is not None:
-            raise ValueError(
-                "`pad_id` must be None for a model of images. "
-                f"Received: pad_id={pad_id!r}"
-            )
-        options = _image_options(backbone, config)
-    else:
-        place, usual_pad_id = _TEXTS[kind]
-        family = _Texts(place, has_types=kind == "BertBackbone")
-        options = _text_options(backbone, config)
-        options["pad_id"] = usual_pad_id if pad_id is None else pad_id
+    place, usual_pad_id = _TEXTS[kind]
+    family = _Texts(place, has_types=kind == "BertBackbone")
+    options = _text_options(backbone, config)
+    options["pad_id"] = usual_pad_id if pad_id is None else pad_id
     types = config.take("num_segments", None) or 0
     config.finish()
     reading = Reading(options, family.names, frozenset(), None, types=types)
     weights = _Weights(backbone, config.path)
-    model = family.model(**options, dtype=dtype, name=name)
+    model = TransformerEncoderModel(**options, dtype=dtype, name=name)
     family.match(model, Parts(family, reading, weights, ""))
     weights.finish(("pooled_dense/kernel", "pooled_dense/bias"))
-    made: TransformerEncoderModel | VisionTransformerModel = model
-    return made
+    return model
 
 
 class _Weights:
@@ -171,41 +155,6 @@ class _Texts(Family):
         }
 
 
-class _Images(Family):
-    """ViT's backbone, by the names of its layers."""
-
-    has_our_kernels = True
-    model = VisionTransformerModel
-    _block = "vit_encoder/transformer_block_{}/"
-    names = {
-        "patches": "vit_patching_and_embedding/patch_embedding",
-        "position": "vit_patching_and_embedding/position_embedding",
-        "class_token": "vit_patching_and_embedding/class_token",
-        "query": _block + "mha/query",
-        "key": _block + "mha/key",
-        "value": _block + "mha/value",
-        "attention_output": _block + "mha/attention_output",
-        "attention_norm": _block + "ln_1",
-        "intermediate": _block + "mlp/dense_1",
-        "feed_forward_output": _block + "mlp/dense_2",
-        "feed_forward_norm": _block + "ln_2",
-        "final_norm": "vit_encoder/ln",
-    }
-
-    def fill_embeddings(self, model: Any, parts: Parts) -> None:
-        projection, table = model.embedding.projection, model.embedding
-        for of, weight in (("weight", "kernel"), ("bias", "bias")):
-            variable = getattr(projection, weight)
-            variable.assign(parts.take("patches", variable.shape, of=of))
-        rows = np.array(parts.take("position", table.embeddings.shape))
-        if model.num_class_tokens:
-            rows[0] += parts.take("class_token", rows[0].shape, of=None)
-        table.embeddings.assign(rows)
-
-    def fill_block(self, block: Any, parts: Parts, number: int) -> None:
-        super().fill_block(block, parts, number + 1)
-
-
 def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
     """Returns the arguments of a model of texts, for a backbone."""
     blocks = backbone.transformer_layers
@@ -240,41 +189,4 @@ def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
         "input_position": PositionEmbedding(
             config.size("max_sequence_length"), name="position_embedding"
         ),
-    }
-
-
-def _image_options(backbone: Any, config: Config) -> dict[str, Any]:
-    # The config lacks `data_format`: only an attribute has it.
-    if backbone.data_format != "channels_last":
-        raise config.wrong(
-            "data_format",
-            f"'{backbone.data_format}' is not supported, only 'channels_last'",
-        )
-    height, width, channels = config.take("image_shape", REQUIRED)
-    patch = config.take("patch_size", REQUIRED)
-    if len({*patch}) != 1:
-        raise config.wrong("patch_size", f"{patch} must be square")
-    config.take("attention_dropout", 0.0)
-    config.take("use_patch_bias", True)
-    has_biases = [
-        check_bool(key, config.take(key, True))
-        for key in ("use_mha_bias", "use_mlp_bias")
-    ]
-    has_class_token = check_bool(
-        "use_class_token", config.take("use_class_token", True)
-    )
-    return {
-        "image_size": (height, width),
-        "num_channels": channels,
-        "patch_size": patch[0],
-        "num_class_tokens": int(has_class_token),
-        "d_model": config.size("hidden_dim"),
-        "num_layers": config.size("num_layers"),
-        "num_heads": config.size("num_heads"),
-        "intermediate_dim": config.size("mlp_dim"),
-        "dropout": config.rate("dropout_rate"),
-        "norm": Norm(
-            at="before", epsilon=config.positive("layer_norm_epsilon")
-        ),
-        "use_bias": any(has_biases),
     }

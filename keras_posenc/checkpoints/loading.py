@@ -59,35 +59,17 @@ def family_of(values: Mapping[str, Any], folder: Folder) -> tuple[str, Family]:
     kind = config.take("model_type", None, str, type(None))
     types = ", ".join(sorted(TYPES))
     if kind is None:
-        kind = _by_tensors(Tensors(folder))
-        if kind is None:
-            raise ValueError(
-                f"'{path}' has no key 'model_type', and the names of the "
-                "tensors do not tell it. Write the type into the file, such as "
-                f'"model_type": "bert", if the model is of one of these: '
-                f"{types}"
-            )
+        raise ValueError(
+            f"'{path}' has no key 'model_type'. Write the type into the file, "
+            'such as "model_type": "bert", if the model is of one of these: '
+            f"{types}"
+        )
     if kind not in TYPES:
         raise config.wrong(
             "model_type", f"'{kind}' is not supported, only {types}"
         )
     variant = kind, str(values.get("position_embedding_type"))
     return kind, VARIANTS.get(variant, TYPES[kind])()
-
-
-def _by_tensors(tensors: Tensors) -> str | None:
-    """Returns the type of the one family whose prefix tensors have."""
-    found = [
-        kind
-        for kind, family in TYPES.items()
-        if not issubclass(family, DecoderFamily | EncoderDecoder)
-        and family.prefix not in ("", "model.")  # which others have too
-        and any(name.startswith(family.prefix) for name in tensors.names)
-    ]
-    if len({TYPES[kind].prefix for kind in found}) != 1:
-        return None
-    # Of types that are read alike, the one that the others derive from.
-    return min(found, key=lambda kind: len(TYPES[kind].__mro__))
 
 
 # The initializers of models, by default.

@@ -16,7 +16,7 @@ from keras_posenc.checkpoints.families.t5 import T5
 from keras_posenc.checkpoints.folder import CONFIG, MODULES, Folder
 from keras_posenc.checkpoints.heads import PROMPTS, SEQUENCE
 from keras_posenc.checkpoints.loading import KEPT_FILES, Loading
-from keras_posenc.checkpoints.parts import WrittenParts, WrittenTensors
+from keras_posenc.checkpoints.parts import Parts, WrittenTensors
 from keras_posenc.checkpoints.pretrained_generator import PretrainedGenerator
 from keras_posenc.checkpoints.read_back import core_of, read_back, takes_texts
 from keras_posenc.checkpoints.sentence_embedding import written_modules
@@ -127,7 +127,7 @@ def _write_as_loaded(model: Any, kept: Mapping[str, Any], staged: Path) -> None:
                 "folder says: load it without, train it, and save it"
             )
     with writing_to(staged.parent):
-        parts = parts_of(kept, staged, WrittenParts)
+        parts = parts_of(kept, staged, Parts)
     opened, tensors, values = Folder(staged), parts.tensors, kept["config"]
     is_generator = isinstance(model, PretrainedGenerator)
     core = core_of(model)
@@ -192,7 +192,7 @@ def _unpacked(packed: str) -> bytes:
     return content
 
 
-def _write_head(layers: Any, architecture: str, parts: WrittenParts) -> None:
+def _write_head(layers: Any, architecture: str, parts: Parts) -> None:
     """Writes the layers after an encoder, as `classification` named them."""
     family, pooler = parts.family, parts.reading.pooler
     is_sequence = architecture.endswith(SEQUENCE)

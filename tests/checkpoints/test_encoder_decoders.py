@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from tests.checkpoints.folders import INDEX, WEIGHTS, copied
+from tests.checkpoints.folders import copied
 from tests.text.files import FIXTURES
 
 FOLDER = FIXTURES / "encoder_decoders"
@@ -113,27 +113,6 @@ def test_the_encoder_alone(name):
 class TestTables:
     """Which tensors a file has of those that are one, and under which names."""
 
-    @pytest.fixture
-    def changed(self, tmp_path):
-        from safetensors.numpy import load_file, save_file
-
-        def changed(name, change, shards=1):
-            folder = copied(FOLDER / name, tmp_path, change)
-            if shards == 1:
-                return folder
-            tensors = load_file(folder / WEIGHTS)
-            (folder / WEIGHTS).unlink()
-            places = {}
-            for shard in range(shards):
-                file = f"model-{shard}.safetensors"
-                part = dict([*tensors.items()][shard::shards])
-                save_file(part, folder / file)
-                places |= dict.fromkeys(part, file)
-            (folder / INDEX).write_text(json.dumps({"weight_map": places}))
-            return folder
-
-        return changed
-
     @pytest.mark.parametrize(
         ("name", "add", "drop"),
         [
@@ -141,7 +120,7 @@ class TestTables:
             ("bart", ["lm_head"], ["model.shared"]),
         ],
     )
-    def test_other_names(self, changed, name, add, drop):
+    def test_other_names(self, tmp_path, name, add, drop):
         prefix = "model." if name == "bart" else ""
 
         def change(tensors):
@@ -155,19 +134,18 @@ class TestTables:
             }
 
         arrays = expected(name)
-        folder = changed(name, change, shards=2)
-        model = loaded(folder)
+        model = loaded(copied(FOLDER / name, tmp_path, change))
         assert model.embeddings == "shared"
         found = model({"source": arrays["source"], "target": arrays["target"]})
         assert largest(found, arrays) <= TOLERANCE["float32"]
 
-    def test_tables_that_differ(self, changed):
+    def test_tables_that_differ(self, tmp_path):
         def change(tensors):
             table = tensors["shared.weight"] + 1
             return {**tensors, "encoder.embed_tokens.weight": table}
 
         with pytest.raises(ValueError, match="must be one table"):
-            loaded(changed("t5", change))
+            loaded(copied(FOLDER / "t5", tmp_path, change))
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,6 @@ from tests.checkpoints.folders import (  # noqa: E402
 MANY = 10**5
 # Of the processor: below 2 of an idle one, where it took from 17 to 90.
 MOST_SECONDS = 8
-TEXTS = ("vocab.txt", "merges.txt")
 JSON = (
     *("config.json", INDEX, "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
@@ -55,12 +54,9 @@ def place(folder, name):
         INDEX: [WEIGHTS],
         "vocab.txt": ["tokenizer.json"],
         "vocab.json": ["tokenizer.json"],
-        "merges.txt": ["tokenizer.json"],
     }
     for other in stead.get(name, ()):
         (folder / other).unlink()
-    if name == "merges.txt":
-        (folder / "vocab.json").write_text('{"<s>": 0}', encoding="utf-8")
     (folder / name).unlink(missing_ok=True)
     return folder / name
 
@@ -101,7 +97,7 @@ def huge(path):
     os.truncate(path, 20 * 2**30)  # with nothing in it
 
 
-READ = [WEIGHTS, *TEXTS, *JSON]
+READ = [WEIGHTS, "vocab.txt", *JSON]
 MAKES = [pipe, endless, lost, huge]
 WORDS = {
     pipe: "must be a regular file, and is not",

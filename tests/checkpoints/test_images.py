@@ -5,7 +5,6 @@ import json
 import keras
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import keras_posenc as kp
 from tests.checkpoints.folders import copied
@@ -70,28 +69,6 @@ def test_pixels_are_normalized_as_the_checkpoint_says(tmp_path):
     raw = (pixels().astype("float64") * deviation + mean) * 128
     answers = keras.ops.convert_to_numpy(model(raw.astype("float32")))
     np.testing.assert_allclose(answers, hidden("vit"), atol=TOLERANCE)
-
-
-def test_queries_keys_and_values_without_biases(tmp_path):
-    """Biases of zeros are none."""
-    found = load_file(FIXTURES / "vit" / "model.safetensors")
-    biases = {
-        name: np.zeros_like(value)
-        for name, value in found.items()
-        if ".attention.attention." in name and name.endswith("bias")
-    }
-    assert len(biases) == 6
-    answers = []
-    for has in (True, False):
-        folder = tmp_path / str(has)
-        folder.mkdir()
-        kept = {k: x for k, x in found.items() if k not in biases}
-        kept |= biases if has else {}
-        folder = changed("vit", folder, lambda _, kept=kept: kept, qkv_bias=has)
-        model = kp.load_hugging_face(folder, verbose=False)
-        answers.append(keras.ops.convert_to_numpy(model(pixels())))
-    assert np.array_equal(*answers)
-    assert np.abs(answers[0] - hidden("vit")).max() > 1e-3
 
 
 @pytest.mark.parametrize(

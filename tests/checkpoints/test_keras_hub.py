@@ -60,26 +60,6 @@ def test_texts(name, pad_id):
     assert relative(found[real], expected[real]) <= TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"use_class_token": False, "use_patch_bias": False},
-        {"use_mha_bias": False, "use_mlp_bias": False},
-    ],
-    ids=str,
-)
-def test_images(options):
-    backbone = drawn(models.ViTBackbone((8, 12, 3), 4, 2, 4, 16, 32, **options))
-    images = np.random.default_rng(1).normal(size=(2, 8, 12, 3))
-    images = images.astype("float32")
-    model = kp.from_keras_hub(backbone)
-    assert model.use_bias is options.get("use_mlp_bias", True)
-    found = keras.ops.convert_to_numpy(model(images))
-    expected = keras.ops.convert_to_numpy(backbone(images))
-    assert relative(found, expected) <= TOLERANCE
-
-
 def with_lora():
     backbone = text_backbone("Bert")
     backbone.enable_lora(2)
@@ -93,23 +73,17 @@ def with_other_epsilon():
 
 
 @pytest.mark.parametrize(
-    ("make", "options", "words"),
+    ("make", "words"),
     [
-        (keras.Sequential, {}, "of type Sequential"),
+        (keras.Sequential, "of type Sequential"),
         (
             lambda: type("BertBackbone", (keras.Sequential,), {})(),
-            {},
             "must be a keras_hub.models backbone",
         ),
-        (with_lora, {}, "lora_kernel"),
-        (with_other_epsilon, {}, "one `layer_norm_epsilon` for all blocks"),
-        (
-            lambda: models.ViTBackbone((8, 8, 3), 4, 1, 2, 8, 8),
-            {"pad_id": 0},
-            "`pad_id` must be None",
-        ),
+        (with_lora, "lora_kernel"),
+        (with_other_epsilon, "one `layer_norm_epsilon` for all blocks"),
     ],
 )
-def test_refused(make, options, words):
+def test_refused(make, words):
     with pytest.raises(ValueError, match=words):
-        kp.from_keras_hub(make(), **options)
+        kp.from_keras_hub(make())

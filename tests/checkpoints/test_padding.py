@@ -70,7 +70,6 @@ GONE = {"tokenizer": None, "tokenizer_config": None}
     [
         {},
         {"tokenizer_config": {"pad_token": {"content": "<pad>"}}},
-        {"tokenizer_config": None},
         GONE | {"vocab__txt": "\n".join(PIECES)},
         GONE | {"vocab": {piece: i for i, piece in enumerate(PIECES)}},
         GONE | {"sentencepiece.bpe__model": "a model"},
@@ -164,47 +163,38 @@ def test_a_text_that_spells_the_padding(name):
     assert np.abs(by_id(ids)[:, 0, :8] - wanted).max() > 0.01
 
 
-class TestPaddedWithTheEnd:
-    def test_ids_with_another_padding(self):
-        """As the message says, which has a reserved token's id."""
-        with pytest.raises(ValueError, match="pads with id 257, ") as raised:
-            loaded(WITH_END, from_ids=True)
-        remedy = re.search(r"`pad_id`, such as (\d+)$", str(raised.value))
-        pad_id = int(remedy[1])
-        arrays = expected_of(WITH_END)
-        ids = np.array(loaded(WITH_END).layers[0](arrays["texts"]))
-        assert set(ids[~arrays["mask"].astype(bool)]) == {pad_id}
-        check(loaded(WITH_END, from_ids=True, pad_id=pad_id), ids, arrays)
-
-    def test_without_a_tokenizer(self, made):
-        folder = made(WITH_END, **GONE)
-        with pytest.raises(ValueError, match=r"id 257, which .* as `pad_id`$"):
+def test_padded_with_the_end(made):
+    """As the message says, with the id of a reserved token."""
+    arrays, model = expected_of(WITH_END), loaded(WITH_END)
+    pad_id = model.layers[0].pad_id
+    ids = np.array(model.layers[0](arrays["texts"]))
+    assert set(ids[~arrays["mask"].astype(bool)]) == {pad_id}
+    for folder in (WITH_END, made(WITH_END, **GONE)):
+        with pytest.raises(ValueError, match=r"257, which .* that as `pad"):
             loaded(folder, from_ids=True)
-        model = loaded(folder, from_ids=True, pad_id=257)
-        assert model.encoder.pad_id == 257
+        check(loaded(folder, from_ids=True, pad_id=pad_id), ids, arrays)
 
 
 @pytest.mark.parametrize(
-    ("name", "files", "options", "word"),
+    ("name", "options", "word"),
     [
-        (
-            "bert",
-            {"tokenizer_config": PAD, "vocab__txt": "[UNK]\n[PAD]"},
-            {"from_ids": True},
-            "'<pad>', which is in none of its files. Give the id",
-        ),
-        ("bert", {}, {"pad_id": 1}, "`pad_id` must be None"),
-        ("bert", {}, {"from_ids": True, "pad_id": 48}, "`pad_id` must be"),
-        ("bert", {}, {"from_ids": True, "pad_id": 1.5}, "`pad_id` must be"),
+        ("bert", {"pad_id": 1}, "`pad_id` must be None"),
+        ("bert", {"from_ids": True, "pad_id": 48}, "`pad_id` must be"),
+        ("bert", {"from_ids": True, "pad_id": 1.5}, "`pad_id` must be"),
         (
             "roberta",
-            {},
             {"from_ids": True, "pad_id": 0},
             "`pad_id` must be 1, the pad_token_id of",
         ),
     ],
 )
-def test_refused(made, name, files, options, word):
-    folder = made(FIXTURES / "hugging_face" / name, **files)
+def test_refused(name, options, word):
     with pytest.raises(ValueError, match=re.escape(word)):
-        loaded(folder, **options)
+        loaded(FIXTURES / "hugging_face" / name, **options)
+
+
+def test_a_padding_that_is_no_token(made):
+    files = {"tokenizer_config": PAD, "vocab__txt": "[UNK]\n[PAD]"}
+    folder = made(FIXTURES / "hugging_face" / "bert", **files)
+    with pytest.raises(ValueError, match=r"'<pad>', which is in none of its"):
+        loaded(folder, from_ids=True)

@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow_text")
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.checkpoints.heads import scoring_of  # noqa: E402
-from keras_posenc.checkpoints.tokenizers import pairing_of  # noqa: E402
+from tests.checkpoints.folders import changed as in_file  # noqa: E402
 from tests.checkpoints.folders import copied  # noqa: E402
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "pairs"
@@ -55,11 +55,9 @@ def changed(tmp_path):
 
     def changed(name, **files):
         folder = copied(FIXTURES / name, tmp_path)
-        for file, change in files.items():
-            path = folder / f"{file}.json"
-            said = json.loads(path.read_text(encoding="utf-8"))
-            change(said)
-            path.write_text(json.dumps(said), encoding="utf-8")
+        for file, keys in files.items():
+            for key, value in keys.items():
+                in_file(folder / f"{file}.json", [key], value)
         return folder
 
     return changed
@@ -109,12 +107,8 @@ class TestCrossEncoders:
 
     def test_what_its_own_file_says(self, cross_encoder, changed):
         assert cross_encoder.layers[-1].name == "logits"
-        folder = changed(
-            "bert",
-            config_sentence_transformers=lambda said: said.update(
-                activation_fn=SIGMOID
-            ),
-        )
+        activation = {"activation_fn": SIGMOID}
+        folder = changed("bert", config_sentence_transformers=activation)
         answers = answers_of(loaded(folder), TEXTS[:8])
         logits = answers_of(cross_encoder, TEXTS[:8])
         scores = 1 / (1 + np.exp(-logits))
@@ -139,48 +133,29 @@ class TestCrossEncoders:
 
 class TestWhatTheTokenizerSays:
     @pytest.mark.parametrize(
-        ("file", "pairing"),
-        [
-            ({"type": "RobertaProcessing"}, (2, False)),
-        ],
-    )
-    def test_older_processors(self, changed, file, pairing):
-        folder = changed(
-            "bert", tokenizer=lambda said: said.update(post_processor=file)
-        )
-        assert pairing_of(Folder(folder)) == pairing
-
-    @pytest.mark.parametrize(
         "names",
         [
             {"model_input_names": ["input_ids", "attention_mask"]},
             # What transformers 5 writes; it has no types of its own.
             {"tokenizer_class": "TokenizersBackend"},
         ],
-        ids=["names", "class"],
     )
     def test_of_one_type(self, changed, names):
-        folder = changed(
-            "bert", tokenizer_config=lambda said: said.update(names)
-        )
+        folder = changed("bert", tokenizer_config=names)
         assert loaded(folder).encoder.separator_id is None
 
     def test_another_frame(self, changed):
-        folder = changed(
-            "bert",
-            tokenizer=lambda said: said["post_processor"]["pair"].insert(
-                0, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
-            ),
-        )
+        whole = json.loads((FIXTURES / "bert/tokenizer.json").read_text())
+        end = {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
+        whole["post_processor"]["pair"].insert(0, end)
+        folder = changed("bert", tokenizer=whole)
         with pytest.raises(ValueError, match="a pair of texts must be"):
             loaded(folder)
 
     def test_settings_that_frame_otherwise(self, changed):
         """As versions of transformers read them: `<s> a </s> <s> b </s>`."""
         adds = {"add_bos_token": True, "add_eos_token": True}
-        folder = changed(
-            "roberta", tokenizer_config=lambda said: said.update(adds)
-        )
+        folder = changed("roberta", tokenizer_config=adds)
         with pytest.raises(ValueError, match="'add_bos_token': pairs of texts"):
             loaded(folder)
 
@@ -202,13 +177,6 @@ class TestAsAModel:
         assert artifact.report.passed
         found = kp.inspect_export(artifact.path).signatures["serving_default"]
         assert tuple(found["inputs"]["pairs"].shape) == (None, 2)
-
-    def test_saved_as_hugging_face_does(self, cross_encoder, tmp_path):
-        again = loaded(kp.save_hugging_face(cross_encoder, tmp_path / "again"))
-        answers = answers_of(cross_encoder, TEXTS)
-        np.testing.assert_allclose(
-            answers_of(again, TEXTS), answers, rtol=0, atol=TOLERANCE
-        )
 
     def test_what_was_cut_is_told(self, cross_encoder):
         """Once for each call, the next one too, which traces nothing."""

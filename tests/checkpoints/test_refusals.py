@@ -193,19 +193,6 @@ def test_keys_of_the_hub_beside_those_of_transformers(copy, theta):
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("albert", "num_hidden_layers", 30),  # of one block's 16 tensors
-        ("bert_classifier", "num_labels", 3),
-        ("bert", "architectures", ["BertForMultipleChoice"]),
-    ],
-)
-def test_what_does_not_matter_to_an_encoder(copy, name, key, value):
-    folder = copy(name, **{key: value})
-    assert load(folder, encoder_only=True).labels is None
-
-
-@pytest.mark.parametrize(
     ("said", "word"),
     [
         ({"image_mean": ["x"], "image_std": [1]}, "'image_mean'"),
@@ -294,31 +281,6 @@ class TestTensors:
         )
 
     @pytest.mark.parametrize(
-        "forged",
-        [
-            {"data_offsets": [64, 128]},  # another tensor's
-            {"data_offsets": [-1, 63]},
-            {"shape": [2**62, 4]},
-            {"dtype": "X"},
-            2**64 - 1,  # the length of the header
-            7,
-        ],
-    )
-    def test_forged_header(self, copy, forged):
-        path = copy() / WEIGHTS
-        whole = path.read_bytes()
-        end = 8 + int.from_bytes(whole[:8], "little")
-        new, size = whole[8:end], forged
-        if isinstance(forged, dict):
-            header = json.loads(new)
-            header[NORM].update(forged)
-            new = json.dumps(header).encode()
-            size = len(new)
-        path.write_bytes(size.to_bytes(8, "little") + new + whole[end:])
-        words = WEIGHTS, "not a complete safetensors file"
-        refused(lambda: load(path.parent), *words)
-
-    @pytest.mark.parametrize(
         ("file", "error", "word"),
         [
             ("../x", ValueError, "'../x', which would lie outside"),
@@ -326,19 +288,13 @@ class TestTensors:
             ("a\\b", ValueError, "which would lie outside"),
             ("", ValueError, "which would lie outside"),
             ("a" * 5000, FileNotFoundError, "aaa"),
-            (3, ValueError, "`weight_map`"),
+            (3, ValueError, "`weight_map` from names of tensors to files"),
         ],
     )
     def test_index(self, copy, file, error, word):
         folder = copy("bert_sharded")
         changed(folder / INDEX, ["weight_map", NORM], file)
         refused(lambda: load(folder), word, error=error)
-
-    def test_index_of_no_tensors(self, copy):
-        folder = copy("bert_sharded")
-        for found, said in (({}, "is empty"), (3, "is 3")):
-            changed(folder / INDEX, ["weight_map"], found)
-            refused(lambda: load(folder), f"to files, and it {said}")
 
 
 class TestLinks:
@@ -459,7 +415,7 @@ class TestTokenizer:
             ({"padding_side": "left"}, "'padding_side'"),
             (
                 {"added_tokens_decoder": {"3": {"content": "[CLS]"}}},
-                "added_tokens={'id': 3, 'content': '[CLS]'",
+                "'added_tokens_decoder': the token '[CLS]' is not in",
             ),
         ],
     )
@@ -474,10 +430,6 @@ class TestTokenizer:
             ({"cls_token": "[UNK]"}, "'cls_token': '[UNK]' would be added"),
             # Of which BERT has none, and then none around a text.
             ({"add_bos_token": True}, "'add_bos_token': None would be added"),
-            (
-                {"add_bos_token": True, "bos_token": "[CLS]"},
-                "'add_eos_token': None would be added",
-            ),
         ],
     )
     def test_settings_that_frame_otherwise(self, made, settings, word):
@@ -490,7 +442,7 @@ class TestTokenizer:
         adds = {"add_bos_token": True, "add_eos_token": True}
         whole = {"tokenizer": WORDPIECE}
         assert made(**whole, tokenizer_config={**frame, **adds}).end_id == 3
-        # A class that does what the file says takes no name for the frame.
+        # A class that does what the file says ignores names of the frame.
         kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
         settings = {**kind, "cls_token": "[MASK]"}
         assert made(**whole, tokenizer_config=settings).start_id == 2

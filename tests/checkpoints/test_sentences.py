@@ -104,16 +104,9 @@ def test_prompts(model, variant, expected):
     for way in ("query", "document"):
         encode = getattr(model, f"encode_{way}")
         near(encode(TEXTS, verbose=0), expected[f"{variant}/{way}"])
+    near(encode(TEXTS[0], verbose=0), expected[f"{variant}/document"][0])
     found = model.encode_query(TEXTS, prompt="find this: ", verbose=0)
     near(found, expected[f"{variant}/own"])
-
-
-def test_a_single_text(models):
-    for way in ("query", "document"):
-        encode = getattr(models("several"), f"encode_{way}")
-        (wanted,) = encode(TEXTS[:1], verbose=0)
-        near(encode(TEXTS[0], verbose=0), wanted)
-        near(encode(TEXTS[0].encode(), verbose=0), wanted)
 
 
 def test_many_texts_come_back_in_their_order(models):
@@ -276,15 +269,6 @@ class TestExports:
         for name, way in usual.items():
             outputs = found[name].call({"text": tf.constant(TEXTS)})
             near(outputs["embedding"].numpy(), expected[f"several/{way}"])
-
-    def test_without_prompts(self, folders, models):
-        (model, no_texts) = (
-            models("several_keys"),
-            load(folders["lasttoken"], from_ids=True),
-        )
-        for each in (model, no_texts):
-            names = [x.name for x in resolve_serving_signatures(each)]
-            assert "encode_query" not in names
 
     @pytest.mark.slow
     def test_files(self, searching, tmp_path):

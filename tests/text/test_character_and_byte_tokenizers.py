@@ -1,11 +1,5 @@
 """Characters and bytes as tokens, and the way back of every tokenizer."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -224,54 +218,3 @@ def test_learned_characters_are_the_most_frequent_in_any_order():
 def test_refuses(make, error, match):
     with pytest.raises(error, match=match):
         make()
-
-
-WORKER = """
-import json, sys
-# Importing either would fail: only TensorFlow's own operators remain.
-sys.modules["keras"] = sys.modules["keras_posenc"] = None
-sys.modules["tensorflow_text"] = None
-import tensorflow as tf
-
-texts, *models = sys.argv[1:]
-for model in models:
-    serve = tf.saved_model.load(model).signatures["serving_default"]
-    answers = serve(texts=tf.constant(json.loads(texts)))
-    print(json.dumps([answers["ids"].numpy().tolist(),
-        [text.decode() for text in answers["texts"].numpy()]]))
-"""
-
-
-def save_both_ways(tokenizer, path):
-    def serve(texts):
-        ids = tokenizer(texts)
-        return {"ids": ids, "texts": tokenizer.detokenize(ids)}
-
-    module = tf.Module()  # a plain one, that does not track the layer
-    module.serve = tf.function(
-        serve, input_signature=[tf.TensorSpec((None,), tf.string, "texts")]
-    )
-    tf.saved_model.save(module, path, signatures=module.serve)
-
-
-@pytest.mark.slow
-def test_saved_model_needs_tensorflow_alone(tmp_path):
-    texts = ["5월 7일", "", "Ünïcödé 🙂"]
-    paths, expected = [], []
-    for name in ("character", "byte"):
-        tokenizer = TOKENIZERS[name]()
-        paths.append(str(tmp_path / name))
-        save_both_ways(tokenizer, paths[-1])
-        ids = tokenizer(texts)
-        expected.append(
-            [ids.numpy().tolist(), strings(tokenizer.detokenize(ids))]
-        )
-    result = subprocess.run(
-        [sys.executable, "-P", "-c", WORKER, json.dumps(texts), *paths],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    assert list(map(json.loads, result.stdout.splitlines())) == expected

@@ -5,20 +5,13 @@ What every tokenizer keeps to is in `test_tokenizer_contract.py`.
 
 import base64
 import json
-import types
 
-import numpy as np
 import pytest
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from keras_posenc.checkpoints.folder import Folder  # noqa: E402
-from keras_posenc.checkpoints.tokenizers import (  # noqa: E402
-    pairing_of,
-    tokenizer_of,
-)
 from keras_posenc.text import SentencepieceTokenizer  # noqa: E402
 from keras_posenc.text.sentencepiece_model import (  # noqa: E402
     model_class,
@@ -29,7 +22,6 @@ from tests.text.files import (  # noqa: E402
     sentencepiece_json,
 )
 
-PAIRS = FIXTURES / "pairs"
 TEXTS = content("tokenizer")["texts"]
 CONTENT = content("sentencepiece")
 MODEL = base64.b64decode(CONTENT["model"])
@@ -90,35 +82,6 @@ def test_a_token_that_is_looked_for_in_normalized_texts(file):
     found = tokenizer.split(list(texts)).to_list()
     same = [a == b for a, b in zip(found, expected, strict=True)]
     assert same == [True] * (len(texts) - 4) + [False] * 4
-
-
-@pytest.mark.parametrize("length", [24, 60])
-def test_pairs(file, length):
-    """As `XLMRobertaTokenizer` of transformers numbers and cuts them."""
-    texts = json.loads((PAIRS / "texts.json").read_text(encoding="utf-8"))
-    with np.load(PAIRS / "xlm_roberta" / "expected.npz") as arrays:
-        expected = arrays[f"ids_{length}"]
-    said = sentencepiece_json("split")
-    single = said["post_processor"]["single"]
-    end = single[-1]
-    said["post_processor"]["pair"] = [
-        *single,
-        end,
-        {"Sequence": {"id": "B", "type_id": 0}},
-        end,
-    ]
-    folder = Folder(file(said).parent)
-    settings = {"tokenizer_class": "XLMRobertaTokenizer"}
-    (folder.path / "tokenizer_config.json").write_text(json.dumps(settings))
-    assert pairing_of(folder) == (2, False)
-    encoder = types.SimpleNamespace(
-        pad_id=1, vocabulary_size=4000, input_position=None
-    )
-    tokenizer = tokenizer_of(folder, encoder, num_separators=2)
-    tokenizer = type(tokenizer).from_config(
-        tokenizer.get_config() | {"max_length": length}
-    )
-    np.testing.assert_array_equal(tokenizer(texts[: len(expected)]), expected)
 
 
 class TestAsALayer:

@@ -96,7 +96,7 @@ class TestImport:
         out = ("--out", tmp_path / "ids.keras", "--from-ids")
         result = run("import", folder, *out)
         assert result.code == 2
-        assert result.err.endswith("give that as --pad-id, such as 259\n")
+        assert result.err.endswith("give that as --pad-id\n")
         result = run("import", folder, *out, "--pad-id", 259)
         assert result.code == 0, result.err
         model = keras.saving.load_model(tmp_path / "ids.keras")
