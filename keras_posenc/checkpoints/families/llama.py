@@ -1,4 +1,4 @@
-"""Llama, Mistral and their descendants: OLMo 2, Granite, SmolLM3 and Phi-3."""
+"""Llama, Mistral and their descendants."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,6 +44,8 @@ class Llama(DecoderFamily):
     usual_activation = "silu"
     usual_base = 10000.0
     usual_epsilon = 1e-6
+    usual_share: float | None = None  # of the features that are rotated: all
+    layout = "halves"  # of the pairs that are rotated
     norm_at = "before"
     query_key_norm: bool | str = False
     activation_key = "hidden_act"
@@ -57,7 +59,12 @@ class Llama(DecoderFamily):
 
     def rotary(self, config: Config) -> RotaryEmbedding | None:
         """Returns the position of all blocks; None if that is by kind."""
-        return rotary_of(config, self.usual_base)
+        return rotary_of(
+            config,
+            self.usual_base,
+            share=self.usual_share,
+            layout=self.layout,
+        )
 
     def shared_options(
         self, config: Config, query_key_value: bool, others: bool
@@ -226,28 +233,44 @@ class SmolLM3(Llama):
         return {**options, "attention": specs}
 
 
-_APART = ("query", "key", "value", "intermediate", "gate")
-
-
 class Phi3(Mistral):
     """[Abdin et al., 2024](https://arxiv.org/abs/2404.14219)."""
 
     types = ("phi3",)
-    names = {
-        **{
-            part: name
-            for part, name in Mistral.names.items()
-            if part not in _APART
-        },
+    names = Mistral.names | {
         "query_key_value": "layers.{}.self_attn.qkv_proj",
         "gate_intermediate": "layers.{}.mlp.gate_up_proj",
     }
     usual_epsilon = 1e-5
     usual_window = None
+    usual_share = 1.0
     # Of the scaling "longrope", which is refused.
     ignored = "original_max_position_embeddings"
     fixed = dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False)
 
-    def rotary(self, config: Config) -> RotaryEmbedding:
-        share = config.positive("partial_rotary_factor", 1.0)
-        return rotary_of(config, self.usual_base, share=share)
+
+class Glm(Llama):
+    """[GLM et al., 2024](https://arxiv.org/abs/2406.12793)."""
+
+    types = ("glm",)
+    names = Llama.names | {"gate_intermediate": "layers.{}.mlp.gate_up_proj"}
+    usual_head_dim = 128
+    usual_epsilon = 1.5625e-7
+    usual_share = 0.5
+    layout = "interleaved"
+    fixed: Mapping[str, Any] = {}
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        has_bias = config.expect("attention_bias", True, False)
+        return self.shared_options(config, has_bias, False)
+
+
+class Glm4(Glm):
+    """[Zhipu AI, 2025](https://huggingface.co/zai-org/GLM-4-9B-0414)."""
+
+    types = ("glm4",)
+    names = Glm.names | {
+        "attention_output_norm": "layers.{}.post_self_attn_layernorm",
+        "feed_forward_output_norm": "layers.{}.post_mlp_layernorm",
+    }
+    norm_at = "before output"
