@@ -193,12 +193,13 @@ class Parts:
             weights = weights.astype("float64") + self.family.norm_offset
             layer.scale.assign(weights * factor)
             return
-        of_norm.assign(self.tensors.take(f"{name}.{scale}", of_norm.shape))
-        layer.beta.assign(
-            np.zeros(layer.beta.shape)
-            if part in self.reading.without_bias
-            else self.tensors.take(f"{name}.{offset}", layer.beta.shape)
-        )
+        weights = self.tensors.take(f"{name}.{scale}", of_norm.shape)
+        of_norm.assign(weights * factor)
+        if part in self.reading.without_bias:
+            layer.beta.assign(np.zeros(layer.beta.shape))
+            return
+        weights = self.tensors.take(f"{name}.{offset}", layer.beta.shape)
+        layer.beta.assign(weights * factor)
 
     def logits(self, model: Any, part: str, scale: float) -> None:
         """Fills the projection to logits; checks tied ones that are stored."""
@@ -411,8 +412,9 @@ class WrittenParts(Parts):
             scale = scale.astype("float64") - self.family.norm_offset
             self._put(layer, part, f"{name}.weight", scale.astype("float32"))
             return
-        self._put(layer, part, f"{name}.weight", layer.gamma)
-        self._put(layer, part, f"{name}.bias", layer.beta)
+        for kind, values in (("weight", layer.gamma), ("bias", layer.beta)):
+            values = _over(factor, array_of(values))
+            self._put(layer, part, f"{name}.{kind}", values)
 
     def logits(self, model: Any, part: str, scale: float) -> None:
         """Writes the projection to logits, unless they are tied."""

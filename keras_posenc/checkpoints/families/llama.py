@@ -46,6 +46,7 @@ class Llama(DecoderFamily):
     usual_epsilon = 1e-6
     usual_share: float | None = None  # of the features that are rotated: all
     layout = "halves"  # of the pairs that are rotated
+    norm_kind, epsilon_key = "rms", "rms_norm_eps"
     norm_at = "before"
     query_key_norm: bool | str = False
     activation_key = "hidden_act"
@@ -93,9 +94,9 @@ class Llama(DecoderFamily):
                 self.activation_key, ACTIVATIONS, self.usual_activation
             ),
             "norm": Norm(
-                "rms",
+                self.norm_kind,
                 at=self.norm_at,
-                epsilon=config.positive("rms_norm_eps", self.usual_epsilon),
+                epsilon=config.positive(self.epsilon_key, self.usual_epsilon),
             ),
             "use_bias": others,
             "use_gate": True,
