@@ -4,7 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checks import check_max_wavelength, check_positive
+from keras_posenc.checks import (
+    check_max_wavelength,
+    check_positive,
+    check_positive_int,
+)
 from keras_posenc.ops.rotary import LENGTH, OPTIONAL, REQUIRED, SHARE
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.text.files import shown
@@ -41,10 +45,13 @@ def rotary_of(
     key = "rope_scaling" if older else "rope_parameters"
     parameters = Config(older or given, f"{config.path}', '{key}")
     length = config.take("max_position_embeddings", None)
+    original = config.take(LENGTH, None)
     base = _base(config, "rope_theta", parameters, theta)
     if share is not None:
         share = _said(config, SHARE, parameters, SHARE, check_positive, share)
-    return _rotary(parameters, base, length, kinds, head_dim, share, layout)
+    return _rotary(
+        parameters, base, length, kinds, head_dim, share, layout, original
+    )
 
 
 def rotary_by_kind(
@@ -109,6 +116,7 @@ def _rotary(
     head_dim: int = 0,
     share: float | None = None,
     layout: str = "halves",
+    original: Any = None,
 ) -> RotaryEmbedding:
     """Returns rotary positions from the keys of `rope_parameters`.
 
@@ -132,11 +140,17 @@ def _rotary(
     else:
         names = (*REQUIRED[kind], *OPTIONAL.get(kind, ()))
         scaling = {name: parameters.take(name, None) for name in names}
-        if LENGTH in scaling and scaling[LENGTH] is None:
+        if LENGTH in scaling and original is not None:
+            scaling[LENGTH] = original
+        elif LENGTH in scaling and scaling[LENGTH] is None:
             scaling[LENGTH] = length
         scaling["rope_type"] = kind
     parameters.finish()
     try:
+        if kind == "longrope" and scaling["factor"] is None:
+            whole = check_positive_int("max_position_embeddings", length)
+            part = check_positive_int(LENGTH, scaling[LENGTH])
+            scaling["factor"] = whole / part
         return RotaryEmbedding(
             max_wavelength=base,
             scaling=scaling,

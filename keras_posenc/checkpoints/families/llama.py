@@ -13,7 +13,7 @@ from keras_posenc.checkpoints.family import (
     said_sizes,
     specs_in,
 )
-from keras_posenc.checkpoints.rotary import rotary_of
+from keras_posenc.checkpoints.rotary import KINDS, rotary_of
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.transformer.specs import Attention, Norm
 
@@ -46,6 +46,7 @@ class Llama(DecoderFamily):
     usual_epsilon = 1e-6
     usual_share: float | None = None  # of the features that are rotated: all
     layout = "halves"  # of the pairs that are rotated
+    scalings = KINDS
     norm_kind, epsilon_key = "rms", "rms_norm_eps"
     norm_at = "before"
     query_key_norm: bool | str = False
@@ -63,6 +64,7 @@ class Llama(DecoderFamily):
         return rotary_of(
             config,
             self.usual_base,
+            kinds=self.scalings,
             share=self.usual_share,
             layout=self.layout,
         )
@@ -245,9 +247,11 @@ class Phi3(Mistral):
     usual_epsilon = 1e-5
     usual_window = None
     usual_share = 1.0
-    # Of the scaling "longrope", which is refused.
-    ignored = "original_max_position_embeddings"
-    fixed = dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False)
+    scalings = (*KINDS, "longrope")
+    fixed = {
+        **dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False),
+        **dict.fromkeys(("full_attn_mod", "interpolate_factor"), 1),
+    }
 
 
 class Glm(Llama):
