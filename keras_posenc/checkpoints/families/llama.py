@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.decoder_family import WHOLE, DecoderFamily
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
@@ -46,7 +46,7 @@ class Llama(DecoderFamily):
     usual_epsilon = 1e-6
     usual_share: float | None = None  # of the features that are rotated: all
     layout = "halves"  # of the pairs that are rotated
-    scalings = KINDS
+    scalings: tuple[str, ...] = KINDS
     norm_kind, epsilon_key = "rms", "rms_norm_eps"
     norm_at = "before"
     query_key_norm: bool | str = False
@@ -204,6 +204,43 @@ class Granite(Llama):
                 "feed_forward_output": residual,
             },
         }
+
+
+class GraniteHybrid(Granite):
+    """[IBM, 2025](https://huggingface.co/ibm-granite/granite-4.0-micro).
+
+    Granite 4, if all blocks have attention and none has experts.
+    """
+
+    types = ("granitemoehybrid",)
+    names = Llama.names | {
+        "gate_intermediate": "layers.{}.shared_mlp.input_linear",
+        "feed_forward_output": "layers.{}.shared_mlp.output_linear",
+    }
+    # Of Mamba, of experts and of training.
+    ignored = """
+        init_method mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head
+        mamba_d_state mamba_expand mamba_n_groups mamba_n_heads
+        mamba_proj_bias num_experts_per_tok output_router_logits
+        router_aux_loss_coef time_step_limit time_step_max time_step_min
+    """
+    fixed = {"normalization_function": "rmsnorm"}
+
+    def rotary(self, config: Config) -> RotaryEmbedding | None:
+        rotary = super().rotary(config)
+        kind = config.expect("position_embedding_type", None, "nope", "rope")
+        return rotary if kind == "rope" else None
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        kinds = config.take("layer_types", ["mamba"], list)
+        if {*map(str, kinds)} - {"attention", WHOLE}:
+            raise config.wrong(
+                "layer_types",
+                "only blocks of attention are supported, not those of Mamba. "
+                "Choose a checkpoint that has none, such as granite-4.0-micro",
+            )
+        width = config.size("shared_intermediate_size", 1024)
+        return {**super().own_options(config), "intermediate_dim": width}
 
 
 class SmolLM3(Llama):
