@@ -414,7 +414,7 @@ LAYERS = {
         spec={"position": AllHooks, "num_key_value_heads": 2},
         skip_padding=False,
     ),
-    "decoder-block-pre-rms-gated-hooks": attention(
+    "decoder-block-parallel-rms-gated-hooks": attention(
         kp.TransformerDecoderBlock,
         BLOCK_ROUNDINGS + 4,
         4,
@@ -422,7 +422,7 @@ LAYERS = {
         activation="silu",
         use_gate=True,
         use_bias=False,
-        norm=kp.Norm("rms", at="before"),
+        norm=kp.Norm("rms", at="parallel"),
         spec={"position": AllHooks, "num_key_value_heads": 2},
         cross_attention=None,
     ),

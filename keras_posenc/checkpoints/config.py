@@ -65,6 +65,7 @@ _OF_NO_MATTER = _OF_OTHERS | frozenset(
 _FEATURES = {
     "lora_adaptations": "an adapter for each task (as in jina-embeddings-v3)",
     "num_experts": "a mixture of experts",
+    "num_local_experts": "a mixture of experts",
     "quantization_config": "quantized weights",
 }
 # Keys that must have this value if they are present.

@@ -1,10 +1,14 @@
 """Rotary positions in configs, of before and after transformers 5."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checks import check_max_wavelength
+from keras_posenc.checks import (
+    check_max_wavelength,
+    check_positive,
+    check_positive_int,
+)
 from keras_posenc.ops.rotary import LENGTH, OPTIONAL, REQUIRED, SHARE
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.text.files import shown
@@ -22,11 +26,12 @@ def rotary_of(
     scaling: Mapping[str, Any] | None = None,
     head_dim: int = 0,
     share: float | None = None,
+    layout: str = "halves",
 ) -> RotaryEmbedding:
     """Returns the rotary positions of a model whose blocks all have the same.
 
     `theta` is the base where the config has none, `scaling` that of other code.
-    `share` of the features are rotated, where the scaling does not say; None
+    `share` of the features are rotated where the config does not say; None
     means always all.
     """
     older, given = (_taken(config, key) for key in _KEYS)
@@ -40,8 +45,13 @@ def rotary_of(
     key = "rope_scaling" if older else "rope_parameters"
     parameters = Config(older or given, f"{config.path}', '{key}")
     length = config.take("max_position_embeddings", None)
+    original = config.take(LENGTH, None)
     base = _base(config, "rope_theta", parameters, theta)
-    return _rotary(parameters, base, length, kinds, head_dim, share)
+    if share is not None:
+        share = _said(config, SHARE, parameters, SHARE, check_positive, share)
+    return _rotary(
+        parameters, base, length, kinds, head_dim, share, layout, original
+    )
 
 
 def rotary_by_kind(
@@ -72,18 +82,30 @@ def _taken(config: Config, key: str) -> dict[str, Any]:
 
 def _base(config: Config, key: str, parameters: Config, theta: Any) -> float:
     """Returns the base of a scaling, or of the config itself."""
+
+    def check(_: str, value: Any) -> float:
+        return check_max_wavelength(value)
+
+    return _said(config, key, parameters, "rope_theta", check, theta)
+
+
+def _said(
+    config: Config,
+    key: str,
+    parameters: Config,
+    name: str,
+    check: Callable[[str, Any], Any],
+    usual: float,
+) -> float:
+    """Returns a number that the config or its scaling says, or both."""
     said = config.take(key, None)
-    base = parameters.checked(
-        "rope_theta",
-        lambda _, value: check_max_wavelength(value),
-        theta if said is None else said,
-    )
-    if said not in (None, base):
+    found = parameters.checked(name, check, usual if said is None else said)
+    if said not in (None, found):
         raise config.wrong(
             key,
-            f"{shown(said)} differs from that of the rotary positions, {base}",
+            f"{shown(said)} differs from that of the rotary positions, {found}",
         )
-    return float(base)
+    return float(found)
 
 
 def _rotary(
@@ -93,6 +115,8 @@ def _rotary(
     kinds: tuple[str, ...] = KINDS,
     head_dim: int = 0,
     share: float | None = None,
+    layout: str = "halves",
+    original: Any = None,
 ) -> RotaryEmbedding:
     """Returns rotary positions from the keys of `rope_parameters`.
 
@@ -104,12 +128,6 @@ def _rotary(
     kind = parameters.expect("rope_type", *kinds)
     if share is None:
         parameters.expect(SHARE, 1.0, None)
-    else:
-        said, share = share, parameters.take(SHARE, share)
-        if share != said != 1.0:  # which it is where the config says nothing
-            raise parameters.wrong(
-                SHARE, f"{shown(share)} differs from the config's own, {said}"
-            )
     if kind == "ntk":
         parameters.expect("mixed_b", None)
         factor = parameters.positive("factor")
@@ -122,15 +140,21 @@ def _rotary(
     else:
         names = (*REQUIRED[kind], *OPTIONAL.get(kind, ()))
         scaling = {name: parameters.take(name, None) for name in names}
-        if LENGTH in scaling and scaling[LENGTH] is None:
+        if LENGTH in scaling and original is not None:
+            scaling[LENGTH] = original
+        elif LENGTH in scaling and scaling[LENGTH] is None:
             scaling[LENGTH] = length
         scaling["rope_type"] = kind
     parameters.finish()
     try:
+        if kind == "longrope" and scaling["factor"] is None:
+            whole = check_positive_int("max_position_embeddings", length)
+            part = check_positive_int(LENGTH, scaling[LENGTH])
+            scaling["factor"] = whole / part
         return RotaryEmbedding(
             max_wavelength=base,
             scaling=scaling,
-            layout="halves",
+            layout=layout,
             partial_rotary_factor=1.0 if share is None else share,
             name="rotary_embedding",
         )

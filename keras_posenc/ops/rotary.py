@@ -291,11 +291,13 @@ def scaled_phases(
     max_wavelength: float,
     scaling: Mapping[str, Any],
     dtype: str,
+    length: Any = None,
 ) -> tuple[Any, Any]:
     """Computes sines and cosines, times the attention factor.
 
     Two tensors `(*positions.shape, dim // 2)`, where `dim` is the number of
-    features to rotate and `scaling` what `check_scaling` returned.
+    features to rotate and `scaling` what `check_scaling` returned. Rows count
+    as of `length` with longrope; by default as long as their positions say.
     """
     kind = scaling["rope_type"]
     if kind == "dynamic":
@@ -313,7 +315,8 @@ def scaled_phases(
             Phases(rates / np.asarray(scaling[key]), dtype=dtype).at(positions)
             for key in _LISTS
         )
-        is_long = _lengths_seen(positions) > scaling[LENGTH]
+        seen = _lengths_seen(positions) if length is None else length
+        is_long = ops.greater(seen, scaling[LENGTH])
         is_long = ops.expand_dims(is_long, -1)
         sine, cosine = (
             ops.where(is_long, y, x) for x, y in zip(short, long, strict=True)

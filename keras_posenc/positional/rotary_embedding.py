@@ -73,7 +73,8 @@ class RotaryEmbedding(OwnPosition):
               `"short_factor"` or, in rows longer than
               `"original_max_position_embeddings"`, of `"long_factor"`; both
               lists have an entry for each pair; `"factor"`. Optional:
-              `"attention_factor"`.
+              `"attention_factor"`. With a cache the length is its
+              `max_length`: in generation, prompt and new tokens together.
             - `"llama3"`: as yarn, between `"low_freq_factor"` and
               `"high_freq_factor"` turns within
               `"original_max_position_embeddings"`; `"factor"`.
@@ -224,7 +225,8 @@ class RotaryEmbedding(OwnPosition):
     def rotate(self, x: Any, positions: Any, known: Any = None) -> Any:
         def phases() -> Any:
             # (batch, seq, pairs) -> (batch, 1, seq, pairs)
-            return [ops.expand_dims(y, 1) for y in self._phases(x, positions)]
+            found = self._phases(x, positions, (known or {}).get("length"))
+            return [ops.expand_dims(y, 1) for y in found]
 
         # Sines take most operators of a block.
         key = x.shape[-1], keras.backend.standardize_dtype(x.dtype)
@@ -276,7 +278,9 @@ class RotaryEmbedding(OwnPosition):
         )
         return ops.concatenate([turned, *rest], axis=-1) if rest else turned
 
-    def _phases(self, x: Any, positions: Any) -> tuple[Any, Any]:
+    def _phases(
+        self, x: Any, positions: Any, length: Any = None
+    ) -> tuple[Any, Any]:
         options: dict[str, Any] = {
             "dim": self._check_width(x.shape[-1]),
             "max_wavelength": self.max_wavelength,
@@ -284,7 +288,7 @@ class RotaryEmbedding(OwnPosition):
             "dtype": arithmetic_dtype(x),
         }
         if self.axes is None or check_position_axes([self], positions) is None:
-            return scaled_phases(positions, **options)
+            return scaled_phases(positions, length=length, **options)
         return phases_of_axes(positions, axes=self.axes, **options)
 
     def _check_width(self, width: Any) -> int:

@@ -245,6 +245,8 @@ class DecodingModel(StackModel):
             index=cache["slot"] + ops.arange(count, dtype="int32"),
             places=positions,
         )
+        # Frequencies by length must not change while the cache fills.
+        queries.known["length"] = length
         keys = Side(
             length,
             kept["tokens"],
@@ -329,7 +331,8 @@ class DecodingModel(StackModel):
         """Raises `ValueError` unless `max_length` tokens can be cached."""
         check_cacheable(self.target_input_position, max_length)
         for position in self.decoder.positions_within():
-            if position.uses_length:
+            by_cache = getattr(position, "rope_type", None) == "longrope"
+            if position.uses_length and not by_cache:
                 raise ValueError(
                     f"{name_of(position)} cannot be cached: how it encodes a "
                     "token depends on how long the text becomes, and a cache "

@@ -204,9 +204,10 @@ class Block(AttentionLayer):
         self.num_heads = self.attention.num_heads
         at = self.norm.at
         for part in _PARTS:
-            is_first = at == "between" and part == "attention"
+            is_first = part == "attention"
+            is_before = {"between": not is_first, "parallel": is_first}
             for kind, is_there in (
-                ("norm", at != "output" and not is_first),
+                ("norm", is_before.get(at, at != "output")),
                 ("output_norm", "output" in at),
             ):
                 norm, name = None, f"{part}_{kind}"
@@ -276,12 +277,14 @@ class Block(AttentionLayer):
         `attend` takes one of the block's attentions, and its inputs.
         """
         is_after = "after" in self.norm.at
+        inputs = None
         for part, norm, output_norm in self._parts():
-            outputs = x if is_after else normalized(norm, x)
+            if inputs is None or self.norm.at != "parallel":
+                inputs = x if is_after else normalized(norm, x)
             if part is self.feed_forward:  # has its own dropout
-                outputs = part(outputs, training=training)
+                outputs = part(inputs, training=training)
             else:
-                outputs = attend(part, outputs)
+                outputs = attend(part, inputs)
                 outputs = self.dropout_layer(outputs, training=training)
             x = x + normalized(output_norm, outputs)
             if is_after:

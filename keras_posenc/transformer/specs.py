@@ -23,7 +23,7 @@ from keras_posenc.positional.attention_position import AttentionPosition
 KINDS = ("layer", "rms")
 PLACES = (
     *("after", "before", "between", "output"),
-    *("before output", "after output"),
+    *("before output", "after output", "parallel"),
 )
 
 
@@ -145,8 +145,11 @@ class Norm(_Spec):
             paper); `"before"` each sublayer (pre-norm); `"between"`, as
             before without the very first, for inputs that are normalized
             already, as in ModernBERT; at the `"output"` of each sublayer, as
-            in OLMo 2; `"before output"`, both, as in Gemma 3; or
-            `"after output"`. Except after residuals, a stack ends with a norm.
+            in OLMo 2; `"before output"`, both, as in Gemma 3;
+            `"after output"`; or `"parallel"`, one before all sublayers of a
+            block, which are computed from it and added together, as in
+            Cohere's Command R. Except after residuals, a stack ends with a
+            norm.
         epsilon: Added to the variance, above 0.
 
     Raises:

@@ -1,11 +1,11 @@
-"""Llama, Mistral and their descendants: OLMo 2, Granite, SmolLM3 and Phi-3."""
+"""Llama, Mistral and their descendants."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.decoder_family import DecoderFamily
+from keras_posenc.checkpoints.decoder_family import WHOLE, DecoderFamily
 from keras_posenc.checkpoints.family import (
     ACTIVATIONS,
     SIZES,
@@ -13,7 +13,7 @@ from keras_posenc.checkpoints.family import (
     said_sizes,
     specs_in,
 )
-from keras_posenc.checkpoints.rotary import rotary_of
+from keras_posenc.checkpoints.rotary import KINDS, rotary_of
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
 from keras_posenc.transformer.specs import Attention, Norm
 
@@ -44,6 +44,10 @@ class Llama(DecoderFamily):
     usual_activation = "silu"
     usual_base = 10000.0
     usual_epsilon = 1e-6
+    usual_share: float | None = None  # of the features that are rotated: all
+    layout = "halves"  # of the pairs that are rotated
+    scalings: tuple[str, ...] = KINDS
+    norm_kind, epsilon_key = "rms", "rms_norm_eps"
     norm_at = "before"
     query_key_norm: bool | str = False
     activation_key = "hidden_act"
@@ -57,7 +61,13 @@ class Llama(DecoderFamily):
 
     def rotary(self, config: Config) -> RotaryEmbedding | None:
         """Returns the position of all blocks; None if that is by kind."""
-        return rotary_of(config, self.usual_base)
+        return rotary_of(
+            config,
+            self.usual_base,
+            kinds=self.scalings,
+            share=self.usual_share,
+            layout=self.layout,
+        )
 
     def shared_options(
         self, config: Config, query_key_value: bool, others: bool
@@ -86,9 +96,9 @@ class Llama(DecoderFamily):
                 self.activation_key, ACTIVATIONS, self.usual_activation
             ),
             "norm": Norm(
-                "rms",
+                self.norm_kind,
                 at=self.norm_at,
-                epsilon=config.positive("rms_norm_eps", self.usual_epsilon),
+                epsilon=config.positive(self.epsilon_key, self.usual_epsilon),
             ),
             "use_bias": others,
             "use_gate": True,
@@ -196,6 +206,43 @@ class Granite(Llama):
         }
 
 
+class GraniteHybrid(Granite):
+    """[IBM, 2025](https://huggingface.co/ibm-granite/granite-4.0-micro).
+
+    Granite 4, if all blocks have attention and none has experts.
+    """
+
+    types = ("granitemoehybrid",)
+    names = Llama.names | {
+        "gate_intermediate": "layers.{}.shared_mlp.input_linear",
+        "feed_forward_output": "layers.{}.shared_mlp.output_linear",
+    }
+    # Of Mamba, of experts and of training.
+    ignored = """
+        init_method mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head
+        mamba_d_state mamba_expand mamba_n_groups mamba_n_heads
+        mamba_proj_bias num_experts_per_tok output_router_logits
+        router_aux_loss_coef time_step_limit time_step_max time_step_min
+    """
+    fixed = {"normalization_function": "rmsnorm"}
+
+    def rotary(self, config: Config) -> RotaryEmbedding | None:
+        rotary = super().rotary(config)
+        kind = config.expect("position_embedding_type", None, "nope", "rope")
+        return rotary if kind == "rope" else None
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        kinds = config.take("layer_types", ["mamba"], list)
+        if {*map(str, kinds)} - {"attention", WHOLE}:
+            raise config.wrong(
+                "layer_types",
+                "only blocks of attention are supported, not those of Mamba. "
+                "Choose a checkpoint that has none, such as granite-4.0-micro",
+            )
+        width = config.size("shared_intermediate_size", 1024)
+        return {**super().own_options(config), "intermediate_dim": width}
+
+
 class SmolLM3(Llama):
     """[Bakouch et al., 2025](https://huggingface.co/blog/smollm3)."""
 
@@ -226,28 +273,46 @@ class SmolLM3(Llama):
         return {**options, "attention": specs}
 
 
-_APART = ("query", "key", "value", "intermediate", "gate")
-
-
 class Phi3(Mistral):
     """[Abdin et al., 2024](https://arxiv.org/abs/2404.14219)."""
 
     types = ("phi3",)
-    names = {
-        **{
-            part: name
-            for part, name in Mistral.names.items()
-            if part not in _APART
-        },
+    names = Mistral.names | {
         "query_key_value": "layers.{}.self_attn.qkv_proj",
         "gate_intermediate": "layers.{}.mlp.gate_up_proj",
     }
     usual_epsilon = 1e-5
     usual_window = None
-    # Of the scaling "longrope", which is refused.
-    ignored = "original_max_position_embeddings"
-    fixed = dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False)
+    usual_share = 1.0
+    scalings = (*KINDS, "longrope")
+    fixed = {
+        **dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), False),
+        **dict.fromkeys(("full_attn_mod", "interpolate_factor"), 1),
+    }
 
-    def rotary(self, config: Config) -> RotaryEmbedding:
-        share = config.positive("partial_rotary_factor", 1.0)
-        return rotary_of(config, self.usual_base, share=share)
+
+class Glm(Llama):
+    """[GLM et al., 2024](https://arxiv.org/abs/2406.12793)."""
+
+    types = ("glm",)
+    names = Llama.names | {"gate_intermediate": "layers.{}.mlp.gate_up_proj"}
+    usual_head_dim = 128
+    usual_epsilon = 1.5625e-7
+    usual_share = 0.5
+    layout = "interleaved"
+    fixed: Mapping[str, Any] = {}
+
+    def own_options(self, config: Config) -> dict[str, Any]:
+        has_bias = config.expect("attention_bias", True, False)
+        return self.shared_options(config, has_bias, False)
+
+
+class Glm4(Glm):
+    """[Zhipu AI, 2025](https://huggingface.co/zai-org/GLM-4-9B-0414)."""
+
+    types = ("glm4",)
+    names = Glm.names | {
+        "attention_output_norm": "layers.{}.post_self_attn_layernorm",
+        "feed_forward_output_norm": "layers.{}.post_mlp_layernorm",
+    }
+    norm_at = "before output"
