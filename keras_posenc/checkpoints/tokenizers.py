@@ -60,6 +60,10 @@ _NAMES = (
 # Lengths from here on mean that there is no limit.
 _NO_LENGTH = 10**6
 _FROM_IDS = "`from_ids=True` makes a model that needs none"
+_ELSEWHERE = (
+    "In any environment with transformers and sentencepiece, AutoTokenizer."
+    "from_pretrained(FOLDER).save_pretrained(FOLDER) writes it"
+)
 _LAYERS: dict[str, Any] = {
     BYTE_LEVEL: BytePairTokenizer,
     FALLBACK: SentencepieceTokenizer,
@@ -135,16 +139,15 @@ def complete(folder: Folder) -> None:
         except Exception as error:  # whatever it raises for its many kinds
             reason = " ".join(str(error).split())[:200]
             raise ValueError(
-                f"'{folder.path}' has no {WHOLE}, and transformers makes none "
-                f"of its files: {reason}. {_FROM_IDS}"
+                f"'{folder.path}' has no {WHOLE}, and transformers does not "
+                f"make it here: {reason}. {_ELSEWHERE}. Or {_FROM_IDS}"
             ) from error
 
 
 def _without_file(folder: Folder) -> FileNotFoundError:
     return FileNotFoundError(
         f"'{folder.path}' has no {WHOLE}. Files of an older tokenizer are read "
-        "with transformers: pip install transformers sentencepiece. Or "
-        f"{_FROM_IDS}"
+        f"by transformers, if it is installed. {_ELSEWHERE}. Or {_FROM_IDS}"
     )
 
 
