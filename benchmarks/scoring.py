@@ -377,7 +377,7 @@ def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
         rows, out = folder / "rows", folder / "out"
         picked = np.random.default_rng(0).integers(0, len(texts), size)
         write(rows, texts.take(picked))
-        fragments, _ = find_fragments([rows], out)
+        fragments = find_fragments([rows], out)
         with held_to(1):
             began = time.process_time()
             for fragment in fragments:

@@ -3,11 +3,9 @@
     python benchmarks/serving.py
 
 Everything in one run, in turns, and as ratios: a busy machine slows both
-sides. Needs gcc: cold loads are those of a C program, tests/c/serve.c. Requests
-are answered by KServe's model server, around each format (`--only requests`).
+sides. Needs gcc: cold loads are those of a C program, tests/c/serve.c.
 """
 
-import argparse
 import functools
 import itertools
 import os
@@ -21,7 +19,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from _contest import take_turns
-from _kserve import behind_kserve
 
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -110,18 +107,8 @@ def size(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", choices=("exports", "requests"))
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        if options.only != "requests":
-            exports(Path(name))
-        if options.only != "exports":
-            for line in behind_kserve(Path(name)):
-                print(line)
+        exports(Path(name))
     return 0
 
 

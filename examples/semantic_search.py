@@ -10,20 +10,16 @@ product with them.
 
 `--out` writes, verified, what others search with: a SavedModel for servers, and
 a folder with a page that searches in the browser (MediaPipe's text embedder,
-the vectors and the texts). The same query goes to KServe's model server around
-the one and to MediaPipe around the other, and the report says whether they find
-the same. Needs `pip install 'keras-posenc[checkpoints,mediapipe]' requests` and
-`kserve` for the server.
+the vectors and the texts). The same query goes to MediaPipe, and the report
+says whether it finds the same. Needs
+`pip install 'keras-posenc[checkpoints,mediapipe]'`.
 """
 
 import argparse
 import hashlib
-import importlib.util
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -171,11 +167,6 @@ def deliver(
             "Not run: MediaPipe, which lowercases only ASCII letters and "
             "folds no accents. The page folds a query first"
         )
-    if importlib.util.find_spec("kserve") is None:
-        print("Not asked: KServe, which is not installed")
-    else:
-        folder = served.path.parent
-        answers["KServe"] = ask_kserve(folder, options.query)
     own, scores = index.search(embed(model, [options.query])[0])
     for name, vector in answers.items():
         best, found = index.search(np.array(vector, "float32"))
@@ -207,39 +198,6 @@ def ask_mediapipe(path: Path, query: str) -> list[float]:
 
     with text.TextEmbedder.create_from_model_path(str(path)) as task:
         return task.embed(query).embeddings[0].embedding
-
-
-def ask_kserve(folder: Path, query: str) -> list[float]:
-    """The vector, by REST, from KServe's server around a folder of versions."""
-    import requests
-
-    command = [
-        *(sys.executable, EXPORT / "kserve" / "predictor.py"),
-        *("--model_name", "search", "--model_dir", folder),
-        *("--http_host", "127.0.0.1", "--http_port", "0"),
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            said = ""
-            for line in process.stdout:
-                said += line
-                if found := re.search(r"serving on port (\d+)", line):
-                    break
-            else:
-                raise RuntimeError(f"KServe does not start: {said}")
-            # The first request takes longer than those after it.
-            reply = requests.post(
-                f"http://127.0.0.1:{found[1]}/v1/models/search:predict",
-                json={"instances": [query]},
-                timeout=60,
-            )
-            reply.raise_for_status()
-            (row,) = reply.json()["predictions"]
-            return row
-        finally:
-            process.terminate()
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def _tensorflow_only_warns() -> Iterator[None]:
 def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
     """Yields a function that shows on standard error how much is done.
 
-    It takes the numbers of rows, and of bytes of `total`, done so far. On a
+    It takes the numbers of rows, and of `total` files, done so far. On a
     terminal it shows a bar, with rows per second and the time left; elsewhere a
     line, at most every ten seconds. Before the first rows it shows that the
     model is being loaded.

@@ -14,15 +14,6 @@ from typing import Any
 
 Shape = tuple[int | None, ...]
 
-_MOST_OF_LABELS = 10_000_000  # characters
-
-_DTYPES = (
-    "bool",
-    *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
-    *("bfloat16", "float16", "float32", "float64"),
-    "string",
-)
-
 
 def path(text: str) -> Path:
     """Returns a path; a shell does not expand `~` in --out=~/models."""
@@ -93,18 +84,6 @@ def signature(text: str) -> tuple[str, dict[str, Shape]]:
     return name, shapes
 
 
-def input_spec(text: str) -> tuple[str, tuple[str, Shape]]:
-    found = re.fullmatch(r"([^:]+):([^:]+):((?:\d+|\?)(?:x(?:\d+|\?))*)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:int32:?x?")
-    if found[2] not in _DTYPES:
-        raise argparse.ArgumentTypeError(
-            f"'{found[2]}' of '{text}' is not a dtype. Dtypes are: "
-            f"{', '.join(_DTYPES)}"
-        )
-    return found[1], (found[2], _shape(found[3]))
-
-
 def _shape(text: str) -> Shape:
     return tuple(None if size == "?" else int(size) for size in text.split("x"))
 
@@ -116,19 +95,12 @@ def labels(text: str) -> list[str]:
         return text.split(",")
     try:
         # Some editors start a file with a byte order mark.
-        with file.open(encoding="utf-8-sig") as opened:
-            content = opened.read(_MOST_OF_LABELS + 1)
+        return file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise argparse.ArgumentTypeError(
             f"'{text}' cannot be read: "
             f"{getattr(error, 'strerror', None) or error}"
         ) from error
-    if len(content) > _MOST_OF_LABELS:  # or it has no end, as a device
-        raise argparse.ArgumentTypeError(
-            f"'{text}' has more than {_MOST_OF_LABELS:,} characters, and must "
-            "have one label on each line"
-        )
-    return content.splitlines()
 
 
 def sizes(text: str) -> dict[str, list[int]]:

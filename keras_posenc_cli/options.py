@@ -68,13 +68,6 @@ VERIFICATION: tuple[Row | str, ...] = (
         arguments.by_name(arguments.signature, "signatures"),
     ),
     (
-        "--input SPEC",
-        "an input of a subclassed model, or of a Sequential of numbers "
-        "without keras.Input: ids:int32:?x?, batch first, ? any size; may be "
-        "repeated",
-        arguments.by_name(arguments.input_spec, "inputs"),
-    ),
-    (
         "--samples FILE.npz",
         "further inputs to verify with, arrays by input name",
         arguments.path,

@@ -20,19 +20,6 @@ class UsageError(Exception):
     """The user's input is wrong, and the user can correct it."""
 
 
-@contextlib.contextmanager
-def starting() -> Iterator[None]:
-    """Shows on a terminal that libraries are imported, which takes seconds."""
-    is_shown = sys.stderr.isatty()
-    if is_shown:
-        print("Starting ...", end="", file=sys.stderr, flush=True)
-    try:
-        yield
-    finally:
-        if is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
 def run_on_streams(work: Callable[[], int]) -> int:
     """Runs `work`; returns its exit code, whatever streams there are."""
     if sys.stderr is None:  # closed by the shell: 2>&-
@@ -136,18 +123,16 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
     """
 
     def spelled(found: re.Match[str]) -> str:
-        name, equals, value = found[1].partition("=")
-        option = options.get(name)
-        if found[2] or option is None:
+        name, _, value = found[1].partition("=")
+        if found[2] or name not in options:
             return found[2] or found[0]
-        if not equals or value == "True":
-            return option
-        try:
+        if value in ("", "True"):
+            return options[name]
+        # Quoted anew: a file may say what the user copies to a shell.
+        with contextlib.suppress(SyntaxError, ValueError):  # of no literal
             value = ast.literal_eval(value)
-        except (SyntaxError, ValueError):  # of no literal
-            pass
         values = value if isinstance(value, list) else [value]
-        return f"{option} {shlex.join(map(str, values))}"
+        return f"{options[name]} {shlex.join(map(str, values))}"
 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colors
     plain = re.sub(r"`([^`]+)`(?: \((--[^()]+)\))?", spelled, plain)

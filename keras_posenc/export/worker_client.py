@@ -113,7 +113,6 @@ class Worker:
         self,
         module: str,
         *,
-        passed: Sequence[int] = (),
         environment: Mapping[str, str] = _ENVIRONMENT,
     ) -> None:
         self._errors = tempfile.TemporaryFile()
@@ -123,7 +122,6 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, **_worker_path(), **environment},
-            pass_fds=passed,
             # A terminal's signals go only to this process, which kills the
             # worker.
             start_new_session=True,

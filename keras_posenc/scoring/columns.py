@@ -83,10 +83,10 @@ class Input:
 
     @property
     def arrow_type(self) -> Any:
-        """The type of a column of its rows; of texts bytes, not checked."""
+        """The type of a column of its rows."""
         pa = require_pyarrow()
         if self.kind == "text":
-            return pa.binary()
+            return pa.string()
         found = pa.float64() if "float" in self.dtype else pa.int64()
         if self.dtype == "bool":
             found = pa.bool_()

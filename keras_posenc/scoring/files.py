@@ -10,10 +10,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from filelock import lock_descriptor
+from filelock import FileLock, Timeout
 
 from keras_posenc.checks import check_positive_int
 from keras_posenc.export.errors import ExportError
@@ -22,17 +23,14 @@ from keras_posenc.export.worker_client import (
     WorkerError,
     threads_environment,
 )
-from keras_posenc.progress import counting, printable
+from keras_posenc.progress import counting
 from keras_posenc.publish import as_path, staging_in, writing_to
 from keras_posenc.scoring import worker
-from keras_posenc.scoring.reading import ColumnError
 from keras_posenc.scoring.scorer import Scorer
 from keras_posenc.scoring.writing import (
     Fragment,
     FragmentError,
     find_fragments,
-    first_reason,
-    rows_of,
     run_of,
     written,
 )
@@ -41,19 +39,15 @@ from keras_posenc.scoring.writing import (
 class ScoringWorker(Worker):
     """A worker that scores one file after the other, without limits.
 
-    By the scorer's threads, or its share of the processors. It holds the lock
-    as long as it lives, should its caller be killed.
+    By the scorer's threads, or its share of the processors.
     """
 
-    def __init__(
-        self, scorer: Scorer, workers: int, lock: int | None = None
-    ) -> None:
+    def __init__(self, scorer: Scorer, workers: int) -> None:
         if scorer.threads is None:
             scorer = copy.copy(scorer)
             scorer.threads = max(1, _processors() // workers)
         super().__init__(
             worker.__name__,
-            passed=[] if lock is None or os.name == "nt" else [lock],
             environment={
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 **threads_environment(scorer.threads),
@@ -62,7 +56,7 @@ class ScoringWorker(Worker):
         self.call("prepare", base64.b64encode(pickle.dumps(scorer)).decode())
 
     def score(
-        self, fragment: Fragment, out: Path, tell: Callable[[int, int], object]
+        self, fragment: Fragment, out: Path, tell: Callable[[int], object]
     ) -> tuple[int, int]:
         """Runs `score_fragment` there."""
         self.call(
@@ -71,8 +65,8 @@ class ScoringWorker(Worker):
         )
         while True:
             response = self.response()
-            if "done" in response:
-                tell(response["rows"], response["done"])
+            if "rows" in response:
+                tell(response["rows"])
             elif "failed" in response:
                 raise FragmentError(response["failed"])
             elif "fatal" in response:
@@ -89,7 +83,6 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-_ATTEMPTS = 2  # for a file whose process is killed from outside
 _LOCK = ".scoring.lock"
 _WAIT = 1.0  # seconds for the workers of a killed run to end
 
@@ -104,10 +97,7 @@ class ScoringReport:
         bad: How many rows have none.
         files: How many files were scored.
         skipped: How many had been scored before.
-        failed: Why files were not scored, by their paths.
-        unanswered: Why files that are scored have no good row, by their paths:
-            the reason of the first row, and the file of the others.
-        left_out: How many files of the folders have no known format.
+        failed: Why files were not scored, or have no good row, by their paths.
         rows: How many rows this run scored.
         seconds: How long it took.
     """
@@ -118,36 +108,23 @@ class ScoringReport:
     files: int = 0
     skipped: int = 0
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
-    unanswered: dict[str, str] = dataclasses.field(default_factory=dict)
-    left_out: int = 0
     rows: int = 0
     seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
         """Whether every file is scored now, with at least one good row."""
-        return not self.failed and not self.unanswered
+        return not self.failed
 
     def __str__(self) -> str:
-        """Returns one line, and one more for each file without outputs."""
-        if self.skipped and not self.files and not self.failed:
-            were = "was" if self.skipped == 1 else "were"
-            done = f"{_files(self.skipped)} {were} scored before: nothing to do"
-        else:
-            done = f"{_files(self.files)} scored"
-            done += f", {self.skipped:,} before" * bool(self.skipped)
-            done += f", {len(self.failed):,} failed" * bool(self.failed)
-        done += f", {_files(self.left_out)} of other formats left out" * bool(
-            self.left_out
-        )
+        """Returns one line, and one more for each file that failed."""
+        done = f"{_files(self.files)} scored"
+        done += f", {self.skipped:,} before" * bool(self.skipped)
+        done += f", {len(self.failed):,} failed" * bool(self.failed)
         line = f"{self.out}: {done}; {self.good:,} rows good, {self.bad:,} bad"
         if self.rows >= 100 and self.seconds >= 1:  # else it says little
             line += f"; {self.rows / self.seconds:,.0f} rows/s"
         lines = [f"{path}: {why}" for path, why in sorted(self.failed.items())]
-        lines += [
-            f"{path}: none of its rows is good: {why}"
-            for path, why in sorted(self.unanswered.items())
-        ]
         # Names of files and columns may be invalid Unicode.
         return (
             "\n".join([line, *lines]).encode(errors="backslashreplace").decode()
@@ -178,7 +155,7 @@ def score_files(
 
     Args:
         scorer: The `Scorer`.
-        inputs: Files, folders or patterns: Parquet, CSV or JSON lines.
+        inputs: Files or folders: Parquet, CSV or JSON lines.
         out: The folder of outputs; created if missing.
         workers: How many processes score.
         verbose: Whether to show progress.
@@ -187,8 +164,8 @@ def score_files(
         A `ScoringReport`: print it, or check `passed`.
 
     Raises:
-        ValueError: There is no such file, or none has the columns; or the
-            outputs are of another run, or another run writes to the folder.
+        ValueError: There is no such file; or the outputs are of another run,
+            or another run writes to the folder.
         ExportError: The outputs cannot be written, or the exported file cannot
             be loaded.
     """
@@ -197,57 +174,30 @@ def score_files(
     if out.exists() and not out.is_dir():
         raise ValueError(f"`out` must be a folder. Received: out='{out}'")
     given = [inputs] if isinstance(inputs, str | Path) else inputs
-    fragments, left_out = find_fragments(given, out)
-    _check_columns(scorer, fragments)
+    fragments = find_fragments(given, out)
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-    report = ScoringReport(out, left_out=left_out)
-    with _held(out) as lock:
-        _Run(scorer, fragments, report, workers, lock).work(verbose)
-    return report
-
-
-def _check_columns(scorer: Scorer, fragments: Sequence[Fragment]) -> None:
-    """Raises `ValueError`, before work begins, if columns are missing."""
-    first = None
-    for fragment in fragments:
-        try:
-            next(rows_of(fragment, scorer))
-        except ColumnError as error:
-            first = first or f"'{fragment.path}': {error}"
-            continue
-        except Exception:  # any error of a reader
-            pass
-        return
-    raise ValueError(first)
+    with _held(out):
+        return _score_all(scorer, fragments, out, workers, verbose)
 
 
 @contextlib.contextmanager
-def _held(out: Path) -> Iterator[int]:
-    """Locks a folder against other runs; yields the lock for the workers.
-
-    They inherit it: if this process is killed, the folder is free when the
-    last of them has ended.
-    """
-    path, began = out / _LOCK, time.monotonic()
-    while True:
-        with writing_to(out):
-            lock = os.open(path, os.O_RDWR | os.O_CREAT)
-        # The run that held it may have removed the file meanwhile.
-        if lock_descriptor(lock, blocking=False) and os.fstat(lock).st_nlink:
-            break
-        os.close(lock)
-        if time.monotonic() - began > _WAIT:
+def _held(out: Path) -> Iterator[None]:
+    """Locks a folder against other runs."""
+    lock = FileLock(out / _LOCK, timeout=_WAIT)
+    with writing_to(out):
+        try:
+            lock.acquire()
+        except Timeout as error:
             raise ValueError(
                 f"another run writes to '{out}': wait, or choose another folder"
-            )
-        time.sleep(0.05)
+            ) from error
     try:
-        yield lock
+        yield
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()
-        os.close(lock)
+            os.unlink(lock.lock_file)
+        lock.release()
 
 
 def _changed(
@@ -281,150 +231,94 @@ def _changed(
     )
 
 
-class _Run:
-    """Threads with a process each, which score one file after another."""
+def _score_all(
+    scorer: Scorer,
+    fragments: Sequence[Fragment],
+    out: Path,
+    workers: int,
+    verbose: bool,
+) -> ScoringReport:
+    """Scores what has no outputs, in threads with a process each."""
+    began, report = time.monotonic(), ScoringReport(out)
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        fragments: Sequence[Fragment],
-        report: ScoringReport,
-        workers: int,
-        lock: int,
-    ) -> None:
-        self._began = time.monotonic()
-        self._report, self._out = report, report.out
-        self._scorer, self._held = scorer, lock
-        self._fragments: list[Fragment] = []
-        self._waiting: queue.SimpleQueue[Fragment] = queue.SimpleQueue()
-        for fragment in fragments:
-            record = written(fragment, self._out)
-            if record is None:
-                self._fragments.append(fragment)
-                self._waiting.put(fragment)
-            elif reason := _changed(scorer, fragment, record, self._out):
-                report.failed[str(fragment.path)] = reason
-            else:
-                report.skipped += 1
-                self._count(fragment, record["good"], record["bad"])
-        self._workers = min(workers, len(self._fragments))
-        self._processes: list[ScoringWorker] = []
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._fatal: BaseException | None = None
-        # Rows and bytes of each file so far.
-        self._done: dict[str, tuple[int, int]] = {}
-
-    def work(self, verbose: bool) -> None:
-        """Scores all files that can be scored."""
-        threads = [
-            threading.Thread(target=self._serve, daemon=True)
-            for _ in range(self._workers)
-        ]
-        if not threads:
-            return
-        total = 0
-        for fragment in self._fragments:
-            with contextlib.suppress(OSError):  # reported when it is scored
-                total += fragment.path.stat().st_size
-        try:
-            with counting(verbose, total) as show:
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    while thread.is_alive():
-                        thread.join(0.2)
-                        rows, done = zip(
-                            (0, 0), *self._done.copy().values(), strict=True
-                        )
-                        show(sum(rows), sum(done))
-        finally:
-            # In a thread: a second Ctrl-C does not interrupt it.
-            cleaning = threading.Thread(target=self._clean, args=(threads,))
-            cleaning.start()
-            cleaning.join()
-            self._report.seconds = time.monotonic() - self._began
-        if self._fatal is not None:
-            raise self._fatal
-
-    def _clean(self, threads: Sequence[threading.Thread]) -> None:
-        self._end()
-        for thread in threads:
-            if thread.ident is not None:  # it was started
-                thread.join()
-        # Partial files of processes that were killed, whose locks may outlive
-        # them by a moment.
-        for _ in range(20):
-            with contextlib.suppress(ExportError), staging_in(self._out):
-                pass
-            if not any(self._out.glob(".*.partial")):
-                break
-            time.sleep(0.05)
-
-    def _serve(self) -> None:
-        """What a thread does."""
-        process: ScoringWorker | None = None
-        try:
-            while not self._is_over:
-                fragment = self._waiting.get_nowait()
-                for attempt in range(_ATTEMPTS):
-                    process = process or self._start()
-                    if process is None:
-                        return
-                    try:
-                        self._score(process, fragment)
-                        break
-                    except WorkerError as error:
-                        process.end()
-                        process = None
-                        if attempt + 1 == _ATTEMPTS and not self._is_over:
-                            self._report.failed[str(fragment.path)] = (
-                                f"the process that scored it {error}"
-                            )
-        except queue.Empty:
-            pass
-        except BaseException as error:
-            if not self._is_over:
-                self._fatal = error
-            self._is_over = True
-            self._end()
-        finally:
-            if process is not None:
-                process.end()
-
-    def _score(self, process: ScoringWorker, fragment: Fragment) -> None:
-        def tell(rows: int, done: int) -> None:
-            self._done[fragment.name] = rows, done
-
-        try:
-            good, bad = process.score(fragment, self._out, tell)
-        except FragmentError as error:
-            self._report.failed[str(fragment.path)] = str(error)
-            return
-        with self._lock:
-            self._report.files += 1
-            self._report.rows += good + bad
-            self._count(fragment, good, bad)
-
-    def _count(self, fragment: Fragment, good: int, bad: int) -> None:
-        self._report.good += good
-        self._report.bad += bad
+    def count(fragment: Fragment, good: int, bad: int) -> None:
+        report.good += good
+        report.bad += bad
         if bad and not good:
-            path = self._out / fragment.bad
-            self._report.unanswered[str(fragment.path)] = (
-                f"{printable(first_reason(path))} (the first; all: {path})"
+            report.failed[str(fragment.path)] = (
+                f"none of its rows is good: see {out / fragment.bad}"
             )
 
-    def _start(self) -> ScoringWorker | None:
-        with self._lock:
-            if self._is_over:
-                return None
-            process = ScoringWorker(self._scorer, self._workers, self._held)
-            self._processes.append(process)
+    left = []
+    for fragment in fragments:
+        record = written(fragment, out)
+        if record is None:
+            left.append(fragment)
+        elif reason := _changed(scorer, fragment, record, out):
+            report.failed[str(fragment.path)] = reason
+        else:
+            report.skipped += 1
+            count(fragment, record["good"], record["bad"])
+    workers = max(1, min(workers, len(left)))
+    idle: queue.SimpleQueue[ScoringWorker] = queue.SimpleQueue()
+    processes: list[ScoringWorker] = []
+    is_over, starting = threading.Event(), threading.Lock()
+    done = dict.fromkeys(left, 0)  # rows so far
+
+    def start() -> ScoringWorker:
+        with starting:
+            process = ScoringWorker(scorer, workers)
+            processes.append(process)
+            if is_over.is_set():
+                process.kill()
             return process
 
-    def _end(self) -> None:
-        with self._lock:
-            self._is_over = True
-            for process in self._processes:
-                process.kill()
+    def score(fragment: Fragment) -> tuple[int, int] | str:
+        try:
+            process = idle.get_nowait()
+        except queue.Empty:
+            process = start()
+
+        def tell(rows: int) -> None:
+            done[fragment] = rows
+            show(sum(done.values()), report.files)
+
+        found: tuple[int, int] | str
+        try:
+            found = process.score(fragment, out, tell)
+        except FragmentError as error:
+            found = str(error)
+        except WorkerError as error:  # the next file has another one
+            return f"the process that scored it {error}"
+        idle.put(process)
+        return found
+
+    try:
+        with (
+            counting(verbose, len(left)) as show,
+            ThreadPoolExecutor(workers) as pool,
+        ):
+            try:
+                results = pool.map(score, left)
+                for fragment, found in zip(left, results, strict=True):
+                    if isinstance(found, str):
+                        report.failed[str(fragment.path)] = found
+                    else:
+                        report.files += 1
+                        report.rows += sum(found)
+                        count(fragment, *found)
+            except BaseException:
+                with starting:
+                    is_over.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in processes:
+                    process.kill()
+                raise
+    finally:
+        for process in processes:
+            process.end()
+        # Partial files of processes that were killed.
+        with contextlib.suppress(ExportError), staging_in(out):
+            pass
+    report.seconds = time.monotonic() - began
+    return report

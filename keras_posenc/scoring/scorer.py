@@ -17,7 +17,6 @@ from keras_posenc.export.inspect import (
     refuse_package,
 )
 from keras_posenc.export.record import check_record, digests, read_record
-from keras_posenc.export.versions import stamp
 from keras_posenc.scoring.columns import Input, Output, require_pyarrow
 from keras_posenc.scoring.loading import digest_of, load
 from keras_posenc_worker.runtimes import Runner
@@ -55,7 +54,6 @@ def pack(
 
 
 POSITION, REASON = "position", "reason"
-NO_TEXTS = "This file takes ids; texts are scored with a SavedModel"
 _DEFAULT = "serving_default"
 # The same name as in `export/signatures/lengths.py`, which needs Keras.
 LENGTHS = "lengths"
@@ -117,7 +115,6 @@ class Scorer:
             cannot be its input.
         ExportVerificationError: The file does more than compute, or has no
             record of its verification.
-        ExportError: The file is changed while it is read.
         ImportError: The extra `scoring` is not installed.
 
     Example:
@@ -163,7 +160,6 @@ class Scorer:
         )
         refuse_package(path, "Scoring")
         path, _ = locate(path)
-        before = stamp(path)
         inspection = inspect_safe(path, allow_operators)
         known = inspection.signatures
         if signature is None:
@@ -195,11 +191,6 @@ class Scorer:
                 f"`keep` must not name an output. Received: '{name}'"
             )
         files = digests(self.path)
-        if stamp(path) != before:  # the digest may be of other content
-            raise ExportError(
-                f"'{path}' was changed while it was read: make the Scorer "
-                "again when no other process writes to it"
-            )
         self.digest = digest_of(files)
         record: Mapping[str, Any] = {}
         if not allow_unverified:
@@ -213,7 +204,6 @@ class Scorer:
         ]
         self._sequences = [e.name for e in self.inputs if e.is_sequence]
         self._padded = [each for each in self.inputs if each.is_padded]
-        self._takes_some = False  # whether any row has had outputs
         trials = (self._trial(each["inputs"]) for each in cases)
         self._trials = [*filter(None, trials)][-_TRIALS:]
         # Whether padding changes outputs; not known yet.
@@ -267,12 +257,6 @@ class Scorer:
             shape = case["outputs"][MASK]["shape"]
         return shape[1] if len(shape) == 2 else None
 
-    def __repr__(self) -> str:
-        return (
-            f"Scorer('{self.path}', signature='{self.signature}', "
-            f"column='{self.inputs[0].column}')"
-        )
-
     def schema(self, given: Any) -> tuple[Any, Any]:
         """Returns the schemas of good and bad rows for the schema of a table.
 
@@ -292,7 +276,7 @@ class Scorer:
                 )
         for each in self.inputs:
             each.check_type(given.field(each.column).type)
-        kept = [_without_views(given.field(name)) for name in self.keep]
+        kept = [given.field(name) for name in self.keep]
         return (
             pa.schema(
                 [*kept, *((each.name, each.type) for each in self.outputs)]
@@ -315,8 +299,8 @@ class Scorer:
             ValueError: It is not a table, or a column is missing or has
                 another type.
             ExportError: The file is missing, has changed, does not load, or
-                does not return what its signature says; no row at all can be
-                run; or there is not enough memory for one.
+                does not return what its signature says; or there is not
+                enough memory for one row.
         """
         pa = require_pyarrow()
         if isinstance(table, pa.RecordBatch):
@@ -356,9 +340,7 @@ class Scorer:
             )[self.signature]
             for batch in self._batches(run, rows, indices):
                 self._run_batch(run, rows, batch, outputs, reasons)
-            self._check_takes_some(indices, outputs, reasons)
         kept = table.select(self.keep)
-        kept = kept.cast(pa.schema([schemas[0].field(n) for n in self.keep]))
         good, bad = sorted(outputs), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
         columns += (
@@ -452,18 +434,6 @@ class Scorer:
                 f"'{self.path}' ran out of memory: {in_words(error)}"
             ) from error
 
-    def _check_takes_some(
-        self, indices: Sequence[int], outputs: Mapping[int, Any], reasons: Any
-    ) -> None:
-        """Raises `ExportError` if all first rows fail for one reason."""
-        self._takes_some = self._takes_some or bool(outputs)
-        why = {reasons.get(index) for index in indices}
-        if not self._takes_some and len(indices) > 1 and len(why) == 1:
-            raise ExportError(
-                f"'{self.path}' fails for each of the first {len(indices)} "
-                f"rows: {why.pop()}"
-            )
-
     def _run_rows(
         self, run: Runner, rows: Rows, batch: Sequence[int]
     ) -> list[dict[str, np.ndarray]]:
@@ -523,28 +493,6 @@ def _are_alike(alone: Outputs, batched: Outputs) -> bool:
     return True
 
 
-def _without_views(field: Any) -> Any:
-    """Returns a field without views, whose rows Arrow cannot take yet."""
-    pa = require_pyarrow()
-    kind = field.type
-    if pa.types.is_string_view(kind):
-        kind = pa.large_string()
-    elif pa.types.is_binary_view(kind):
-        kind = pa.large_binary()
-    elif pa.types.is_fixed_size_list(kind):
-        kind = pa.list_(_without_views(kind.value_field), kind.list_size)
-    elif pa.types.is_list(kind):
-        kind = pa.list_(_without_views(kind.value_field))
-    elif pa.types.is_large_list(kind):
-        kind = pa.large_list(_without_views(kind.value_field))
-    elif pa.types.is_struct(kind):
-        kind = pa.struct(map(_without_views, kind))
-    elif pa.types.is_map(kind):
-        fields = kind.key_field, kind.item_field
-        kind = pa.map_(*map(_without_views, fields), kind.keys_sorted)
-    return field.with_type(kind)
-
-
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
     """Returns the inputs of a signature, that of `column` first."""
     names = [*tensors]
@@ -554,8 +502,6 @@ def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
         raise ValueError(
             f"`column` must be the name of an input, as there are several: "
             f"{', '.join(names) or 'none'}. Received: column='{column}'"
-            + f". {NO_TEXTS}"
-            * _takes_ids(tensors)
         )
     of = dict.fromkeys(main, column) if column is not None else {}
     made = [
@@ -569,11 +515,6 @@ def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
     if not made:
         raise ValueError("it has no inputs")
     return made
-
-
-def _takes_ids(tensors: Mapping[str, Tensor]) -> bool:
-    """Returns whether all inputs are integers, as ids and their masks are."""
-    return all("int" in tensor.dtype for tensor in tensors.values())
 
 
 def _check_keep(keep: Any) -> list[str]:

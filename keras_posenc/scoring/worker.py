@@ -20,13 +20,13 @@ def prepare(pickled: str) -> None:
 
 
 def score(path: str, name: str, format: str, out: str) -> dict[str, Any]:
-    """Scores one file; responds with `rows` and bytes `done` meanwhile."""
+    """Scores one file; responds with the number of `rows` meanwhile."""
     try:
         good, bad = score_fragment(
             _scorer,
             Fragment(Path(path), name, format),
             Path(out),
-            lambda rows, done: respond({"rows": rows, "done": done}),
+            lambda rows: respond({"rows": rows}),
         )
     except FragmentError as error:
         return {"failed": str(error)}

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -13,8 +12,8 @@ from typing import Any
 from keras_posenc.export.errors import ExportError
 from keras_posenc.publish import publish, staging_in, writing_to
 from keras_posenc.scoring.columns import require_pyarrow
-from keras_posenc.scoring.reading import Part, read
-from keras_posenc.scoring.scorer import POSITION, REASON, Scorer
+from keras_posenc.scoring.reading import read
+from keras_posenc.scoring.scorer import POSITION, Scorer
 
 # The folder of bad rows: readers of a folder skip names that start like this.
 BAD = "_bad"
@@ -22,7 +21,8 @@ _HIDDEN = (".", "_")
 _FORMATS = {
     ".parquet": "parquet",
     ".csv": "csv",
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl"),
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
 }
 
 
@@ -54,51 +54,40 @@ class Fragment:
         }
 
 
-def find_fragments(
-    inputs: Iterable[str | Path], out: Path
-) -> tuple[list[Fragment], int]:
-    """Returns the files that inputs name, and how many have no known format.
+def find_fragments(inputs: Iterable[str | Path], out: Path) -> list[Fragment]:
+    """Returns the files that inputs name, and those of folders.
 
-    The name of a file is its path in its folder, or its path from where a
-    pattern starts. Files in the folder of outputs and hidden ones are left out.
+    The name of a file is its path in its folder. Of a folder, hidden files,
+    other formats and the folder of outputs are left out.
     """
     found: dict[Path, Fragment] = {}
-    left: set[Path] = set()
     outputs = out.resolve()
     for each in inputs:
-        given = os.path.expanduser(each)
-        is_one = os.path.exists(given) or not glob.has_magic(given)
-        if Path(given).resolve().is_relative_to(outputs) and is_one:
+        given = Path(os.path.expanduser(each))
+        if given.resolve().is_relative_to(outputs):
             raise ValueError(
                 f"`out` must be another folder than the inputs'. Received: "
                 f"out='{out}', and '{given}' as an input"
             )
-        for path, root in _files(given):
-            real = path.resolve()
-            if real.is_relative_to(outputs):
-                continue
-            name = path.relative_to(root).as_posix()
-            suffix = path.suffix.lower()
-            format = _FORMATS.get(suffix)
-            # In a folder, `.json` may be anything.
-            if os.path.isdir(given) and (not format or suffix == ".json"):
-                left.add(real)
-                continue
-            if format is None:
+        if not given.exists():
+            raise ValueError(f"'{given}' does not exist")
+        root, paths = given.parent, [given]
+        if given.is_dir():
+            root, paths = given, sorted(filter(Path.is_file, given.rglob("*")))
+        for path in paths:
+            name, real = path.relative_to(root), path.resolve()
+            format = _FORMATS.get(path.suffix.lower())
+            is_hidden = any(part.startswith(_HIDDEN) for part in name.parts)
+            if format and not is_hidden and outputs not in real.parents:
+                fragment = Fragment(path, name.as_posix(), format)
+                found.setdefault(real, fragment)
+            elif path == given:
                 raise ValueError(
-                    f"'{path}' must be a .parquet, .csv or .jsonl file"
+                    f"'{path}' must be a .parquet, .csv or .jsonl file, whose "
+                    "name does not start with '.' or '_'"
                 )
-            if name.startswith(_HIDDEN):
-                raise ValueError(
-                    f"'{path}' must not start with '{name[0]}': its output "
-                    "would, too, and readers would skip it"
-                )
-            found.setdefault(real, Fragment(path, name, format))
     if not found:
-        raise ValueError(
-            "there is no file to score"
-            + f", but {len(left)} of other formats" * bool(left)
-        )
+        raise ValueError("there is no file to score: .parquet, .csv or .jsonl")
     written: dict[str, Path] = {}
     for fragment in found.values():
         if other := written.get(fragment.good):
@@ -107,38 +96,7 @@ def find_fragments(
                 f"'{fragment.good}': score them into two folders"
             )
         written[fragment.good] = fragment.path
-    fragments = sorted(found.values(), key=lambda fragment: fragment.name)
-    return fragments, len(left - {*found})
-
-
-def _files(given: str) -> list[tuple[Path, Path]]:
-    """Returns files, each with the folder that its name is relative to."""
-    pattern, root = given, Path(given)
-    if os.path.isdir(given):
-        pattern = os.path.join(glob.escape(given), "**", "*")
-    elif os.path.exists(given) or not glob.has_magic(given):
-        if not os.path.isfile(given):
-            raise ValueError(f"'{given}' does not exist")
-        return [(root, root.parent)]
-    else:
-        plain = next(i for i, x in enumerate(root.parts) if glob.has_magic(x))
-        if ".." in root.parts[plain:]:
-            raise ValueError(f"'{given}' must not have '..' after a pattern")
-        root = Path(*root.parts[:plain])
-    shown = [
-        path
-        for path in map(Path, glob.glob(pattern, recursive=True))
-        if path.is_file()
-        and not any(
-            part.startswith(_HIDDEN) for part in path.relative_to(root).parts
-        )
-    ]
-    if not shown and pattern == given:
-        hint = "; glob.escape writes a name that has a bracket" * ("[" in given)
-        raise ValueError(f"no file matches '{given}'{hint}")
-    # Of a file that links lead to as well, the shortest name.
-    shown.sort(key=lambda path: (len(path.parts), path))
-    return [(path, root) for path in shown]
+    return sorted(found.values(), key=lambda fragment: fragment.name)
 
 
 _KEY = b"keras_posenc.scoring"
@@ -178,31 +136,11 @@ def written(fragment: Fragment, out: Path) -> dict[str, Any] | None:
         ) from error
 
 
-def rows_of(fragment: Fragment, scorer: Scorer) -> Iterator[Part]:
-    """Yields the rows of a file as `read` does."""
-    return read(
-        fragment.path,
-        fragment.format,
-        inputs=scorer.inputs,
-        keep=scorer.keep,
-        window=scorer.window,
-    )
-
-
-def first_reason(path: Path) -> str:
-    """Returns why the first row of a file of bad rows has no outputs."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        batch = next(file.iter_batches(batch_size=1, columns=[REASON]))
-    return str(batch[REASON][0])
-
-
 def score_fragment(
     scorer: Scorer,
     fragment: Fragment,
     out: Path,
-    tell: Callable[[int, int], object] = lambda rows, done: None,
+    tell: Callable[[int], object] = lambda rows: None,
 ) -> tuple[int, int]:
     """Writes the outputs for a file, and its bad rows; returns their numbers.
 
@@ -210,7 +148,8 @@ def score_fragment(
     if the file of good rows exists, both are complete. Only one window of rows
     and its outputs is in memory, however large the file is.
     """
-    pa = require_pyarrow()
+    require_pyarrow()
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     with (
@@ -219,42 +158,38 @@ def score_fragment(
         contextlib.ExitStack() as stack,
     ):
         staged.mkdir()
-        before = _of_fragment(fragment.state)
-        parts = rows_of(fragment, scorer)
+        with _of_fragment():
+            before = fragment.state()
+        tables = read(
+            fragment.path,
+            fragment.format,
+            inputs=scorer.inputs,
+            keep=scorer.keep,
+            window=scorer.window,
+        )
         writers: list[Any] = []
         counts = [0, 0]
-        rows = 0
-        while part := _of_fragment(lambda: next(parts, None)):
-            good, bad = _of_fragment(lambda: scorer(part.table))
-            places = bad[POSITION].to_pylist()
-            # The reader's reason for a row is better than "is null".
-            reasons = [
-                part.wrong.get(place, reason)
-                for place, reason in zip(
-                    places, bad[REASON].to_pylist(), strict=True
-                )
-            ]
-            columns = [
-                pa.array([rows + place for place in places], pa.int64()),
-                pa.array(reasons, pa.string()),
-                *bad.columns[2:],
-            ]
-            bad = pa.table(columns, schema=bad.schema)
+        while True:
+            with _of_fragment():
+                table = next(tables, None)
+                if table is None:
+                    break
+                good, bad = scorer(table)
+            places = pc.add(bad[POSITION], sum(counts))
+            bad = bad.set_column(0, POSITION, places)
             if not writers:
                 writers = [
-                    stack.enter_context(pq.ParquetWriter(path, table.schema))
-                    for path, table in (
+                    stack.enter_context(pq.ParquetWriter(path, found.schema))
+                    for path, found in (
                         (staged / "good", good),
                         (staged / "bad", bad),
                     )
                 ]
-            for writer, table in zip(writers, (good, bad), strict=True):
-                if table.num_rows:
-                    writer.write_table(table)
-            rows += part.table.num_rows
-            counts[0] += good.num_rows
-            counts[1] += bad.num_rows
-            tell(rows, part.done)
+            for i, found in enumerate((good, bad)):
+                counts[i] += found.num_rows
+                if found.num_rows:
+                    writers[i].write_table(found)
+            tell(sum(counts))
         record = {
             "input": before,
             "good": counts[0],
@@ -265,7 +200,9 @@ def score_fragment(
         for writer in writers:
             writer.add_key_value_metadata({_KEY: json.dumps(record).encode()})
         stack.close()
-        if _of_fragment(fragment.state) != before:
+        with _of_fragment():
+            after = fragment.state()
+        if after != before:
             raise FragmentError("it was changed while it was read")
         _publish(staged, fragment, out, bool(counts[1]))
     return counts[0], counts[1]
@@ -289,10 +226,11 @@ def _publish(staged: Path, fragment: Fragment, out: Path, is_bad: bool) -> None:
     publish(staged / "good", good)
 
 
-def _of_fragment(work: Callable[[], Any]) -> Any:
-    """Does work whose errors concern only this file."""
+@contextlib.contextmanager
+def _of_fragment() -> Iterator[None]:
+    """Raises `FragmentError` for errors that concern only this file."""
     try:
-        return work()
+        yield
     except (ExportError, ImportError):
         raise
     except Exception as error:  # whatever a reader raises

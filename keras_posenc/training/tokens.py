@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool, check_rate
+from keras_posenc.checks import check_bool, check_choice, check_rate
 from keras_posenc.ops.arguments import check_shape, known_values
 from keras_posenc.ops.masks import resolve_mask
 from keras_posenc.ops.named import NamedOptions
@@ -62,7 +62,6 @@ def spread(weights: Any, like: Any) -> Any:
 
 
 _MEAN = "mean_with_sample_weight"
-_DTYPES = ("float32", "float64")
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -120,16 +119,9 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
         name: str = "token_crossentropy",
         dtype: Any = "float32",
     ) -> None:
-        if keras.backend.standardize_dtype(dtype) not in _DTYPES:
-            raise ValueError(
-                "`dtype` must be 'float32' or 'float64', whatever that of the "
-                f"predictions. Received: dtype={dtype!r}"
-            )
-        if reduction not in (_MEAN, "sum", "none", None):
-            raise ValueError(
-                f"`reduction` must be {_MEAN!r}, 'sum' or None, since padding "
-                f"does not count. Received: reduction={reduction!r}"
-            )
+        standard = keras.backend.standardize_dtype(dtype)
+        check_choice("dtype", standard, ("float32", "float64"))
+        check_choice("reduction", reduction, (_MEAN, "sum", "none", None))
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
         self.from_logits = check_bool("from_logits", from_logits)

@@ -16,8 +16,6 @@ from keras_posenc.ops.arguments import check_integers
 from keras_posenc.ops.named import NamedOptions
 from keras_posenc.ops.unit_vectors import unit_vectors
 
-_DTYPES = ("float32", "float64")
-
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class ContrastiveLoss(NamedOptions, keras.losses.Loss):
@@ -98,11 +96,8 @@ class ContrastiveLoss(NamedOptions, keras.losses.Loss):
         name: str = "contrastive_loss",
         dtype: Any = "float32",
     ) -> None:
-        if keras.backend.standardize_dtype(dtype) not in _DTYPES:
-            raise ValueError(
-                "`dtype` must be 'float32' or 'float64', whatever that of the "
-                f"predictions. Received: dtype={dtype!r}"
-            )
+        standard = keras.backend.standardize_dtype(dtype)
+        check_choice("dtype", standard, ("float32", "float64"))
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.temperature = check_positive("temperature", temperature)
         self.symmetric = check_bool("symmetric", symmetric)

@@ -291,12 +291,12 @@ def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
         from keras_posenc.export.versions import check_free, check_version
 
         check_free(options.out, check_version(own["version"]))
-    model = load_model(options.model, options.imports, options.inputs)
+    model = load_model(options.model, options.imports)
     return _publish(
         options,
         function,
         model,
-        signatures=make_signatures(model, options.signatures, options.inputs),
+        signatures=make_signatures(model, options.signatures),
         samples=samples,
         max_length=options.max_length,
         **own,

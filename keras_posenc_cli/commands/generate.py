@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.loading import check_exists, load_generator, parse_ids
+from keras_posenc_cli.loading import check_exists, load_generator
 from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_OK, UsageError
 
@@ -52,10 +52,9 @@ def add(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_exists(options.model)
-    texts, names = _read(options.texts)
-    given: Sequence[Any] = texts
+    given: Sequence[Any] = _read(options.texts)
     if options.ids:
-        given = [*map(parse_ids, texts, names)]
+        given = [*map(_ids, given)]
     found = _listed(_outputs(options, given))
     if options.json:
         source = "ids" if options.ids else "text"
@@ -76,28 +75,29 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _read(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the texts, and a name for each."""
-    texts, names = [], []
-    for index, text in enumerate(given, 1):
-        if text == STANDARD_INPUT:
-            lines = _lines()
-            texts += lines
-            names += [
-                f"line {number} of standard input"
-                for number in range(1, len(lines) + 1)
-            ]
-        else:
-            texts.append(text)
-            names.append(f"text {index}")
+def _read(given: Sequence[str]) -> list[str]:
+    """Returns the texts, with those of standard input."""
+    texts: list[str] = []
+    for text in given:
+        texts += _lines() if text == STANDARD_INPUT else [text]
     if not texts:
         raise UsageError("standard input holds no line")
-    for text, name in zip(texts, names, strict=True):
+    for number, text in enumerate(texts, 1):
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"{name} is no UTF-8") from error
-    return texts, names
+            raise UsageError(f"text {number} is no UTF-8") from error
+    return texts
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return arguments.ids(text)
+    except ValueError as error:
+        raise UsageError(
+            "with --ids a text must be ids, integers above 0 separated by "
+            f"spaces or commas. Received: '{text}'"
+        ) from error
 
 
 def _lines() -> list[str]:

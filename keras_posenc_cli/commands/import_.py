@@ -5,12 +5,7 @@ import json
 from pathlib import Path
 
 from keras_posenc_cli import arguments
-from keras_posenc_cli.loading import (
-    check_exists,
-    check_out,
-    describe_outputs,
-    load_checkpoint,
-)
+from keras_posenc_cli.loading import check_exists, check_out, load_checkpoint
 from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_OK
 
@@ -118,7 +113,6 @@ def run(options: argparse.Namespace) -> int:
     publish_keras(model, out)
     result = {
         "path": str(out),
-        "output": describe_outputs(model),
         "labels": getattr(model, "labels", None),
         **model.origin,
     }
@@ -126,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
     print(
         json.dumps(result, indent=2)
         if options.json
-        else f"{out}: {result['model_type']}, {result['output']}, {size}"
+        else f"{out}: {result['model_type']}, {size}"
     )
     return EXIT_OK
 

@@ -18,7 +18,7 @@ def add(commands: Commands) -> None:
         "exported",
         (
             "--in PATH",
-            "files, folders or patterns",
+            "files or folders",
             {"dest": "inputs", "nargs": "+", "required": True},
         ),
         ("--out FOLDER", "where the outputs are written", REQUIRED_PATH),

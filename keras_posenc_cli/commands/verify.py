@@ -74,8 +74,8 @@ def run(options: argparse.Namespace) -> int:
     if options.model is None:
         without_keras()
     else:
-        model = load_model(options.model, options.imports, options.inputs)
-        signatures = make_signatures(model, options.signatures, options.inputs)
+        model = load_model(options.model, options.imports)
+        signatures = make_signatures(model, options.signatures)
     from keras_posenc.export.verify import verify_export
 
     report = verify_export(

@@ -1,4 +1,4 @@
-"""An export answers in KServe's model server and in OpenVINO."""
+"""An export answers in OpenVINO."""
 
 import os
 import runpy
@@ -22,15 +22,8 @@ model = keras.Sequential(
 ids = np.array([[3, 4, 5]], dtype="int32")
 answer = np.asarray(model(ids))
 kp.export_saved_model(model, "judge")
-kp.export_litert(model, "judge.tflite")
 
 recipes = Path(os.environ["CHECKOUT"], "export")
-predictor = runpy.run_path(str(recipes / "kserve" / "predictor.py"))
-served = predictor["Predictor"]("judge", "judge.tflite", 1.0, 65536)
-served.refresh()
-(found,) = served._predict({"inputs": ids.tolist()}).values()
-np.testing.assert_allclose(found, answer, atol=1e-5)
-
 reader = runpy.run_path(str(recipes / "openvino" / "reader.py"))
 compiled = openvino.compile_model(
     reader["read_model"]("judge/1"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}

@@ -60,8 +60,6 @@ VERIFY = "verify model.tflite model.keras"
             ]
         ),
         (f"{LITERT} --signature a --signature a=ids:1x4", "is given twice"),
-        (f"{LITERT} --input ids:int32", "'ids:int32' is not NAME:int32:?x?"),
-        (f"{LITERT} --input ids:long:?", "'long' of 'ids:long:?' is not a dty"),
         (f"{LITERT} --quantization int5", "invalid choice: 'int5'"),
         ("bench model.tflite --lengths 16,0", "0 is not above 0"),
         ("bench model.tflite --lengths 16,", "invalid int value: '16,'"),

@@ -36,8 +36,6 @@ def names(folder):
 # Command lines, what they say, and a key of what they say as JSON.
 ANSWERS = [
     ("inspect model.tflite", "model.tflite: litert, ", "signatures"),
-    ("inspect model.keras", "model.keras: Keras Sequential ", "class_name"),
-    ("inspect bert", "bert: checkpoint of bert, ", "parameters"),
     ("import bert --from-ids --out made/a.keras", "a.keras: bert, ", "sha256"),
     (
         "verify model.tflite model.keras --max-length 4",
@@ -78,7 +76,9 @@ REFUSED = [
     ("verify nothing model.keras", "'nothing' is no SavedModel"),
     ("verify model.keras model.keras", "is a model: give the exported"),
     ("verify bert bert --import json", "--import is not for a checkpoint"),
-    ("inspect model.keras --import nowhere", "--import nowhere: No module nam"),
+    ("inspect model.keras", "is a model: keras-posenc inspect takes exported"),
+    ("inspect bert", "'bert' is a model: "),
+    (f"{SAVED_MODEL} --import nowhere", "--import nowhere: No module named"),
     ("diff model.tflite model.tflite", "has no record"),
     ("bench versions", "must be a LiteRT file"),
     ("bench model.tflite --signature x", "of the file's own: serving_default"),
@@ -103,14 +103,9 @@ REFUSED = [
         "--batching may have max_batch_size, ",
     ),
     ("score bert --in x --out out", "Export it first: keras-posenc export"),
-    (f"{SCORE} *.csv", "no file matches '*.csv'"),
+    (f"{SCORE} *.csv", "'*.csv' does not exist"),
     (f"{SCORE} model.tflite", "must be a .parquet, .csv or .jsonl file"),
     (f"{SCORE} out", "--out must be another folder than --in"),
-    (
-        f"{SCORE} rows.parquet --column txt",
-        "'rows.parquet': Column 'txt' is not in it. Its columns: ids, name",
-    ),
-    (f"{SCORE} rows.parquet --keep nope", "Column 'nope' is not"),
     (
         "score model.tflite --in rows.parquet --out model.keras",
         "--out must be a folder, and 'model.keras' is a file",

@@ -113,34 +113,6 @@ def test_kotlin_has_the_length_of_its_export(signatures, snippet):
     assert f'{{"ids": (1, {length})}}' in readme
 
 
-def test_the_normalization_of_bert_is_one_in_all_languages():
-    web, kotlin, swift = (
-        (EXPORT / name).read_text()
-        for name in (
-            "web/normalize.js",
-            "android/TextTask.kt",
-            "ios/TextTask.swift",
-        )
-    )
-    (body,) = re.findall(r"(?s)function normalizeBert.*?\n}", web)
-    wanted = re.findall(r"replace\(/(.+?)/gu", body)
-    assert len(wanted) == 4
-    # In Kotlin patterns have names, and a run of accents goes at once.
-    named = dict(re.findall(r'val (\w+) = Regex\("(.+?)"\)', kotlin))
-    (body,) = re.findall(r"(?s)fun normalizeBert.*?\n}", kotlin)
-    found = [named[name] for name in re.findall(r"replace\((\w+),", body)]
-    found = [each.replace(r"\\", "\\").removesuffix("+") for each in found]
-    assert found == wanted
-    (body,) = re.findall(r"(?s)func normalizeBert.*?\n}", swift)
-    # By category, in one pass: Mn, Cf and Co, U+FFFD, Cc, Z.
-    assert set(re.findall(r"[ ,]\.([a-z]\w+)", body)) == {
-        *("nonspacingMark", "format", "privateUse", "control"),
-        *("spaceSeparator", "lineSeparator", "paragraphSeparator"),
-    }
-    assert r'!"\t\n\r".unicodeScalars' in body
-    assert r'"\u{FFFD}"' in body
-
-
 @pytest.mark.parametrize(
     "snippets", [["android/Replay.kt"], ["ios/Replay.swift"], WEB]
 )

@@ -1,7 +1,6 @@
-"""Launchers of training start what is there, and again when it fails."""
+"""The launcher of training for Slurm starts it again when it fails."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -9,50 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "export" / "training"
 EXAMPLE = "examples/train_hosts.py"
-
-
-def flags():
-    """Those that the example takes."""
-    source = (ROOT / EXAMPLE).read_text(encoding="utf-8")
-    return set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', source))
-
-
-@pytest.fixture
-def jobset():
-    return yaml.safe_load((RECIPES / "jobset.yaml").read_text())
-
-
-def test_jobset_agrees_with_itself(jobset):
-    name = jobset["metadata"]["name"]
-    assert jobset["kind"] == "JobSet"
-    assert jobset["spec"]["failurePolicy"]["maxRestarts"] > 0
-    (job,) = jobset["spec"]["replicatedJobs"]
-    spec = job["template"]["spec"]
-    pod = spec["template"]["spec"]
-    # All are started anew together: a single one would wait for the others.
-    assert (spec["backoffLimit"], pod["restartPolicy"]) == (0, "Never")
-    assert spec["completionMode"] == "Indexed"
-    (container,) = pod["containers"]
-    environment = {each["name"]: each for each in container["env"]}
-    processes = environment["KERAS_DISTRIBUTION_NUM_PROCESSES"]["value"]
-    assert processes == str(spec["parallelism"]) == str(spec["completions"])
-    (port,) = (each["containerPort"] for each in container["ports"])
-    address = environment["KERAS_DISTRIBUTION_JOB_ADDRESSES"]["value"]
-    assert address == f"{name}-{job['name']}-0-0.{name}:{port}"
-    assert container["command"][:2] == ["python", EXAMPLE]
-    given = {each.partition("=")[0] for each in container["command"][2:]}
-    assert given <= flags()
-    folder = next(x for x in container["command"] if "--folder=" in x)
-    mounts = {
-        each["mountPath"]: each["name"] for each in container["volumeMounts"]
-    }
-    assert folder.startswith("--folder=/shared/")
-    assert mounts["/shared"] in {each["name"] for each in pod["volumes"]}
 
 
 # What srun does, a signal that the script gets meanwhile, how often the job was

@@ -334,7 +334,7 @@ NoamSchedule(0)
 TokenCrossentropy(label_smoothing=1)
     label_smoothing=1
 TokenCrossentropy(reduction="sum_over_batch_size")
-    padding does not count...'sum_over_batch_size'
+    `reduction` must be...'sum_over_batch_size'
 TokenCrossentropy()(ones((2, 2), int), ones((2, 3, 7)))
     Targets must be ids...(2, 2)...(2, 3, 7)
 TokenCrossentropy()(ones((2, 3), int), ones((2, 3, 7)), ones((3,)))

@@ -86,17 +86,6 @@ def _used(builder):
 TABLE = {}
 
 
-def with_inputs(network, shape, dtype):
-    """The arguments for a called recurrent model: LiteRT takes one example."""
-    import keras
-
-    def signatures(batch):
-        spec = keras.InputSpec(shape=(batch, *shape), dtype=dtype)
-        return {"signatures": {"serving_default": (network, {"inputs": spec})}}
-
-    return {**signatures(None), "litert": signatures(1)}
-
-
 def model(name, source, /, **arguments):
     """Puts a builder of a model into the table, called with `arguments`."""
 

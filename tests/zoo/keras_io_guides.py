@@ -1,154 +1,17 @@
-"""Models of keras.io's guides, and of its examples of graphs and of games.
+"""Models of keras.io's guides, and of its examples of games.
 
-Built as they build them, with fewer nodes and narrower layers.
+Built as they build them, with narrower layers.
 """
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import layers, ops
 
 from tests.zoo.entries import group, stack
-from tests.zoo.parts import conv, dense, normalized
+from tests.zoo.parts import conv, dense
 
-graph = group("graph", "https://keras.io/examples/graph/")
 rl = group("rl", "https://keras.io/examples/rl/")
 guides = group("guides", "https://keras.io/guides/")
-
-
-@graph("gnn_citations")
-def gnn_citations():
-    def create_ffn(hidden_units, name=None):
-        steps = []
-        for units in hidden_units:
-            steps.append(layers.BatchNormalization())
-            steps.append(layers.Dropout(0.2))
-            steps.append(layers.Dense(units, activation=tf.nn.gelu))
-        return stack(*steps, name=name)
-
-    class GraphConvLayer(layers.Layer):
-        def __init__(self, hidden_units, **kwargs):
-            super().__init__(**kwargs)
-            self.ffn_prepare = create_ffn(hidden_units)
-            self.update_fn = create_ffn(hidden_units)
-
-        def call(self, inputs):
-            nodes, edges, edge_weights = inputs
-            messages = self.ffn_prepare(tf.gather(nodes, edges[1]))
-            aggregated = tf.math.unsorted_segment_mean(
-                messages * tf.expand_dims(edge_weights, -1),
-                edges[0],
-                num_segments=nodes.shape[0],
-            )
-            return self.update_fn(tf.concat([nodes, aggregated], axis=1))
-
-    class GNNNodeClassifier(keras.Model):
-        def __init__(self, node_features, edges, num_classes, hidden_units):
-            super().__init__()
-            self.node_features = node_features
-            self.edges = edges
-            weights = tf.ones(shape=edges.shape[1])
-            self.edge_weights = weights / tf.math.reduce_sum(weights)
-            self.preprocess = create_ffn(hidden_units, "preprocess")
-            self.conv1 = GraphConvLayer(hidden_units, name="graph_conv1")
-            self.conv2 = GraphConvLayer(hidden_units, name="graph_conv2")
-            self.postprocess = create_ffn(hidden_units, "postprocess")
-            self.compute_logits = layers.Dense(num_classes, name="logits")
-
-        def call(self, input_node_indices):
-            x = self.preprocess(self.node_features)
-            for layer in (self.conv1, self.conv2):
-                x = layer((x, self.edges, self.edge_weights)) + x
-            x = tf.gather(self.postprocess(x), input_node_indices)
-            return self.compute_logits(x)
-
-    rng = np.random.default_rng(0)
-    states = rng.integers(0, 2, (20, 12)).astype("float32")
-    pairs = rng.integers(0, 20, (50, 2)).astype("int32")
-    classifier = GNNNodeClassifier(
-        tf.constant(states), tf.constant(pairs.T), 7, [16, 16]
-    )
-    nodes = np.array([1, 10, 15], "int32")
-    classifier(nodes)
-    spec = keras.InputSpec(shape=(None,), dtype="int32")
-    signatures = {"serving_default": (classifier, {"input_node_indices": spec})}
-    return classifier, {"signatures": signatures, "samples": nodes}
-
-
-@graph("mpnn_molecular_graphs", "mpnn-molecular-graphs/")
-def mpnn_molecular_graphs():
-    class EdgeNetwork(layers.Layer):
-        def build(self, input_shape):
-            self.atom_dim, bond_dim = input_shape[0][-1], input_shape[1][-1]
-            size = self.atom_dim**2
-            self.kernel = self.add_weight(
-                (bond_dim, size), "glorot_uniform", name="kernel"
-            )
-            self.bias = self.add_weight((size,), "zeros", name="bias")
-
-        def call(self, inputs):
-            atoms, bonds, pairs = inputs
-            bonds = tf.matmul(bonds, self.kernel) + self.bias
-            bonds = tf.reshape(bonds, (-1, self.atom_dim, self.atom_dim))
-            neighbors = tf.expand_dims(tf.gather(atoms, pairs[:, 1]), axis=-1)
-            messages = tf.squeeze(tf.matmul(bonds, neighbors), axis=-1)
-            return tf.math.unsorted_segment_sum(
-                messages, pairs[:, 0], num_segments=tf.shape(atoms)[0]
-            )
-
-    class MessagePassing(layers.Layer):
-        def __init__(self, units, steps=2):
-            super().__init__()
-            self.units = units
-            self.steps = steps
-
-        def build(self, input_shape):
-            atom_dim = input_shape[0][-1]
-            self.message_step = EdgeNetwork()
-            self.pad_length = max(0, self.units - atom_dim)
-            self.update_step = layers.GRUCell(atom_dim + self.pad_length)
-
-        def call(self, inputs):
-            atoms, bonds, pairs = inputs
-            atoms = tf.pad(atoms, [(0, 0), (0, self.pad_length)])
-            for _ in range(self.steps):
-                messages = self.message_step([atoms, bonds, pairs])
-                atoms, _ = self.update_step(messages, atoms)
-            return atoms
-
-    inputs = [
-        layers.Input((9,), dtype="float32", name="atom_features"),
-        layers.Input((6,), dtype="float32", name="bond_features"),
-        layers.Input((2,), dtype="int32", name="pair_indices"),
-    ]
-    x = MessagePassing(16)(inputs)
-    # In place of the example's partitioning by molecule: one molecule, dense.
-    x = layers.Lambda(lambda a: tf.expand_dims(a, 0))(x)
-    attention = layers.MultiHeadAttention(2, 16)(x, x)
-    x = layers.LayerNormalization()(layers.Add()([x, attention]))
-    x = dense(layers.GlobalAveragePooling1D()(x), 32)
-    x = layers.Dense(1, activation="sigmoid")(x)
-    rng = np.random.default_rng(0)
-    samples = {
-        "atom_features": rng.random((5, 9)).astype("float32"),
-        "bond_features": rng.random((8, 6)).astype("float32"),
-        "pair_indices": rng.integers(0, 5, (8, 2)).astype("int32"),
-    }
-    return keras.Model(inputs=inputs, outputs=[x]), {"samples": samples}
-
-
-@graph(
-    "wgan_graphs_generator", "https://keras.io/examples/generative/wgan-graphs/"
-)
-def wgan_graphs_generator():
-    z = layers.Input(shape=(64,))
-    x = dense(z, 32, 64, dropout=0.2, activation="tanh")
-    adjacency = layers.Reshape((5, 9, 9))(layers.Dense(5 * 9 * 9)(x))
-    adjacency = (adjacency + ops.transpose(adjacency, (0, 1, 3, 2))) / 2
-    features = layers.Reshape((9, 5))(layers.Dense(9 * 5)(x))
-    outputs = [layers.Softmax(axis=1)(adjacency)]
-    outputs.append(layers.Softmax(axis=2)(features))
-    return keras.Model(inputs=z, outputs=outputs, name="Generator")
 
 
 @rl("actor_critic_cartpole")
@@ -158,23 +21,6 @@ def actor_critic_cartpole():
     action = layers.Dense(2, activation="softmax")(common)
     critic = layers.Dense(1)(common)
     return keras.Model(inputs=inputs, outputs=[action, critic])
-
-
-@rl("deep_q_network_breakout")
-def deep_q_network_breakout():
-    return stack(
-        keras.Input(shape=(4, 84, 84)),
-        layers.Lambda(
-            lambda tensor: ops.transpose(tensor, [0, 2, 3, 1]),
-            output_shape=(84, 84, 4),
-        ),
-        layers.Conv2D(16, 8, strides=4, activation="relu"),
-        layers.Conv2D(32, 4, strides=2, activation="relu"),
-        layers.Conv2D(32, 3, strides=1, activation="relu"),
-        layers.Flatten(),
-        layers.Dense(64, activation="relu"),
-        layers.Dense(4, activation="linear"),
-    )
 
 
 @rl("ddpg_actor", "ddpg_pendulum/")
@@ -200,28 +46,6 @@ def ppo_actor():
     return keras.Model(observation_input, layers.Dense(units=2)(x))
 
 
-@guides("functional_autoencoder", "functional_api/")
-def functional_autoencoder():
-    encoder_input = keras.Input(shape=(28, 28, 1), name="original_img")
-    x = encoder_input
-    for filters in (16, 32, 32, 16):
-        x = layers.Conv2D(filters, 3, activation="relu")(x)
-        if x.shape[1] == 24:
-            x = layers.MaxPooling2D(3)(x)
-    x = layers.GlobalMaxPooling2D()(x)
-    encoder = keras.Model(encoder_input, x, name="encoder")
-    decoder_input = keras.Input(shape=(16,), name="encoded_img")
-    x = layers.Reshape((4, 4, 1))(decoder_input)
-    for filters in (16, 32, 16, 1):
-        x = layers.Conv2DTranspose(filters, 3, activation="relu")(x)
-        if x.shape[1] == 8:
-            x = layers.UpSampling2D(3)(x)
-    decoder = keras.Model(decoder_input, x, name="decoder")
-    autoencoder_input = keras.Input(shape=(28, 28, 1), name="img")
-    decoded_img = decoder(encoder(autoencoder_input))
-    return keras.Model(autoencoder_input, decoded_img, name="autoencoder")
-
-
 @guides("functional_ensemble", "functional_api/")
 def functional_ensemble():
     def get_model():
@@ -231,23 +55,6 @@ def functional_ensemble():
     inputs = keras.Input(shape=(128,))
     outputs = layers.average([get_model()(inputs) for _ in range(3)])
     return keras.Model(inputs=inputs, outputs=outputs)
-
-
-@guides("functional_tickets", "functional_api/")
-def functional_tickets():
-    title = keras.Input(shape=(None,), name="title")
-    body = keras.Input(shape=(None,), name="body")
-    tags = keras.Input(shape=(12,), name="tags")
-    x = [
-        layers.LSTM(units)(layers.Embedding(1000, 16)(text))
-        for units, text in ((32, title), (16, body))
-    ]
-    x = layers.concatenate([*x, tags])
-    outputs = {
-        "priority": layers.Dense(1, name="priority")(x),
-        "department": layers.Dense(4, name="department")(x),
-    }
-    return keras.Model(inputs=[title, body, tags], outputs=outputs)
 
 
 @guides("functional_toy_resnet", "functional_api/")
@@ -333,24 +140,6 @@ def preprocessing_images():
     return keras.Model(pictures, layers.Dense(10)(x))
 
 
-@guides("transfer_learning")
-def transfer_learning():
-    # The stem and a block of Xception, as the guide keeps it frozen.
-    base_input = keras.Input((64, 64, 3))
-    x = normalized(base_input, layers.Conv2D(16, 3, strides=2, use_bias=False))
-    options = {"padding": "same", "use_bias": False}
-    skip = layers.Conv2D(32, 1, strides=2, **options)(x)
-    for _ in range(2):
-        x = normalized(x, layers.SeparableConv2D(32, 3, **options))
-    x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
-    base_model = keras.Model(base_input, layers.add([x, skip]), name="xception")
-    base_model.trainable = False
-    inputs = keras.Input(shape=(64, 64, 3))
-    x = layers.Rescaling(scale=1 / 127.5, offset=-1)(inputs)
-    x = layers.GlobalAveragePooling2D()(base_model(x, training=False))
-    return keras.Model(inputs, layers.Dense(1)(layers.Dropout(0.2)(x)))
-
-
 @guides("masking_and_padding", "understanding_masking_and_padding/")
 def masking_and_padding():
     class TemporalSoftmax(layers.Layer):
@@ -364,33 +153,6 @@ def masking_and_padding():
     inputs = keras.Input(shape=(None,), dtype="int32")
     x = layers.Embedding(100, 32, mask_zero=True)(inputs)
     return keras.Model(inputs, TemporalSoftmax()(layers.Dense(1)(x)))
-
-
-@guides("rnn_minimal_cell", "https://keras.io/api/layers/recurrent_layers/rnn/")
-def rnn_minimal_cell():
-    class MinimalRNNCell(keras.Layer):
-        def __init__(self, units):
-            super().__init__()
-            self.units = units
-            self.state_size = units
-
-        def build(self, input_shape):
-            for name, size in (
-                ("kernel", input_shape[-1]),
-                ("recurrent_kernel", self.units),
-            ):
-                shape = (size, self.units)
-                weight = self.add_weight(shape, "uniform", name=name)
-                setattr(self, name, weight)
-
-        def call(self, inputs, states):
-            h = ops.matmul(inputs, self.kernel)
-            output = h + ops.matmul(states[0], self.recurrent_kernel)
-            return output, [output]
-
-    cells = [MinimalRNNCell(32), MinimalRNNCell(64)]
-    x = keras.Input((None, 5))
-    return keras.Model(x, layers.RNN(cells)(x))
 
 
 @guides("rnn_bidirectional_stack", "working_with_rnns/")

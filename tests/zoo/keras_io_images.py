@@ -4,14 +4,12 @@ Built as the examples build them, with fewer filters and smaller pictures.
 """
 
 import keras
-from keras import layers, ops
+from keras import layers
 
-from tests.zoo.entries import group, stack
+from tests.zoo.entries import group
 from tests.zoo.parts import (
-    WithPositions,
     conv,
     dense,
-    transformer_blocks,
     transposed,
 )
 
@@ -26,68 +24,6 @@ def autoencoder():
     for _ in range(2):
         x = transposed(x, 32, strides=2)
     return keras.Model(inputs, conv(x, 1, activation="sigmoid"))
-
-
-@vision("edsr")
-def edsr():
-    import tensorflow as tf
-
-    class EDSRModel(keras.Model):
-        def train_step(self, data):
-            raise NotImplementedError
-
-    def res_block(inputs):
-        x = conv(conv(inputs, 16), 16, activation=None)
-        return layers.Add()([inputs, x])
-
-    inputs = layers.Input(shape=(None, None, 3))
-    x = layers.Rescaling(scale=1.0 / 255)(inputs)
-    x = x_new = conv(x, 16, activation=None)
-    for _ in range(3):
-        x_new = res_block(x_new)
-    x_new = conv(x_new, 16, activation=None)
-    x = layers.Add()([x, x_new])
-    for _ in range(2):
-        x = conv(x, 16 * 4, activation=None)
-        x = layers.Lambda(lambda x: tf.nn.depth_to_space(x, block_size=2))(x)
-    x = conv(x, 3, activation=None)
-    return EDSRModel(inputs, layers.Rescaling(scale=255)(x))
-
-
-class CTCLayer(layers.Layer):
-    """Adds the loss of CTC in training, and returns its predictions."""
-
-    def __init__(self, name=None):
-        super().__init__(name=name)
-        self.loss_fn = keras.losses.CTC()
-
-    def call(self, y_true, y_pred):
-        self.add_loss(self.loss_fn(y_true, y_pred))
-        return y_pred
-
-
-@vision("captcha_ocr")
-def captcha_ocr():
-    input_img = layers.Input(shape=(96, 32, 1), name="image", dtype="float32")
-    labels = layers.Input(name="label", shape=(None,), dtype="float32")
-    x = input_img
-    for number, filters in ((1, 16), (2, 24)):
-        named = {"name": f"Conv{number}", "kernel_initializer": "he_normal"}
-        x = conv(x, filters, (3, 3), **named)
-        x = layers.MaxPooling2D((2, 2), name=f"pool{number}")(x)
-    x = layers.Reshape(target_shape=(24, 8 * 24), name="reshape")(x)
-    x = layers.Dense(32, activation="relu", name="dense1")(x)
-    x = layers.Dropout(0.2)(x)
-    for units in (32, 16):
-        recurrent = layers.LSTM(units, return_sequences=True, dropout=0.25)
-        x = layers.Bidirectional(recurrent)(x)
-    x = layers.Dense(21, activation="softmax", name="dense2")(x)
-    output = CTCLayer(name="ctc_loss")(labels, x)
-    trained = keras.Model([input_img, labels], output, name="ocr_model_v1")
-    # What the example predicts with: without the labels.
-    return keras.Model(
-        trained.input[0], trained.get_layer(name="dense2").output
-    )
 
 
 @vision("nerf")
@@ -133,26 +69,37 @@ def conv_lstm():
     return keras.Model(inp, x)
 
 
-@vision("vivit")
-def vivit():
-    class TubeletEmbedding(layers.Layer):
-        def __init__(self, embed_dim, patch_size):
-            super().__init__()
-            self.projection = layers.Conv3D(
-                embed_dim, patch_size, strides=patch_size, padding="VALID"
-            )
-            self.flatten = layers.Reshape(target_shape=(-1, embed_dim))
+@vision("metric_learning")
+def metric_learning():
+    class EmbeddingModel(keras.Model):
+        pass
 
-        def call(self, videos):
-            return self.flatten(self.projection(videos))
+    inputs = x = layers.Input(shape=(32, 32, 3))
+    for filters in (16, 32, 64):
+        x = layers.Conv2D(filters, 3, strides=2, activation="relu")(x)
+    x = layers.Dense(units=8)(layers.GlobalAveragePooling2D()(x))
+    return EmbeddingModel(inputs, layers.UnitNormalization()(x))
 
-    def feed_forward(x):
-        units = (32 * 4, 32)
-        return stack(*(layers.Dense(n, activation=ops.gelu) for n in units))(x)
 
-    inputs = layers.Input(shape=(28, 28, 28, 1))
-    x = WithPositions(TubeletEmbedding(32, (8, 8, 8)), 27, 32)(inputs)
-    x = transformer_blocks(x, 2, 4, 32 // 4, feed_forward)
-    x = layers.LayerNormalization(epsilon=1e-6)(x)
-    x = layers.GlobalAvgPool1D()(x)
-    return keras.Model(inputs, layers.Dense(11, activation="softmax")(x))
+@vision("keypoint_detection")
+def keypoint_detection():
+    backbone = keras.applications.MobileNetV2(
+        weights=None, include_top=False, alpha=0.35, input_shape=(64, 64, 3)
+    )
+    backbone.trainable = False
+    inputs = layers.Input((64, 64, 3))
+    x = keras.applications.mobilenet_v2.preprocess_input(inputs)
+    x = layers.Dropout(0.3)(backbone(x))
+    for size, activation in ((2, "relu"), (1, "sigmoid")):
+        x = layers.SeparableConv2D(24, size, activation=activation)(x)
+    return keras.Model(inputs, x, name="keypoint_detector")
+
+
+@vision("grad_cam")
+def grad_cam():
+    classifier = keras.applications.MobileNetV2(
+        weights=None, alpha=0.35, input_shape=(64, 64, 3), classes=10
+    )
+    classifier.layers[-1].activation = None
+    last = classifier.get_layer("out_relu").output
+    return keras.Model(classifier.inputs, [last, classifier.output])

@@ -32,24 +32,6 @@ def timeseries_classification_from_scratch():
     return keras.Model(inputs, layers.Dense(2, activation="softmax")(x))
 
 
-@timeseries(
-    "classification_transformer", "timeseries_classification_transformer/"
-)
-def timeseries_classification_transformer():
-    inputs = x = keras.Input(shape=(100, 1))
-    for _ in range(2):
-        res = layers.LayerNormalization(epsilon=1e-6)(x)
-        attention = layers.MultiHeadAttention(4, 32, dropout=0.25)
-        res = layers.Dropout(0.25)(attention(res, res)) + x
-        x = layers.LayerNormalization(epsilon=1e-6)(res)
-        x = layers.Conv1D(filters=4, kernel_size=1, activation="relu")(x)
-        x = layers.Dropout(0.25)(x)
-        x = layers.Conv1D(filters=1, kernel_size=1)(x) + res
-    x = layers.GlobalAveragePooling1D(data_format="channels_last")(x)
-    x = dense(x, 32, dropout=0.4)
-    return keras.Model(inputs, layers.Dense(2, activation="softmax")(x))
-
-
 @timeseries("anomaly_detection", "timeseries_anomaly_detection/")
 def timeseries_anomaly_detection():
     conv = {"kernel_size": 7, "strides": 2, "padding": "same"}
@@ -63,31 +45,6 @@ def timeseries_anomaly_detection():
         layers.Conv1DTranspose(filters=32, activation="relu", **conv),
         layers.Conv1DTranspose(filters=1, kernel_size=7, padding="same"),
     )
-
-
-@audio("ctc_asr")
-def ctc_asr():
-    input_dim, units = 49, 32
-    input_spectrogram = layers.Input((None, input_dim), name="input")
-    x = layers.Reshape((-1, input_dim, 1), name="expand_dim")(input_spectrogram)
-    for name, kernel, strides in (
-        ("conv_1", [11, 41], [2, 2]),
-        ("conv_2", [11, 21], [1, 2]),
-    ):
-        options = {"strides": strides, "use_bias": False, "name": name}
-        x = layers.Conv2D(8, kernel, padding="same", **options)(x)
-        x = layers.BatchNormalization(name=f"{name}_bn")(x)
-        x = layers.ReLU(name=f"{name}_relu")(x)
-    x = layers.Reshape((-1, x.shape[-2] * x.shape[-1]))(x)
-    for i in range(1, 3):
-        recurrent = layers.GRU(units, return_sequences=True, name=f"gru_{i}")
-        x = layers.Bidirectional(recurrent, name=f"bidirectional_{i}")(x)
-        if i < 2:
-            x = layers.Dropout(rate=0.5)(x)
-    x = layers.Dense(units=units * 2, name="dense_1")(x)
-    x = layers.Dropout(rate=0.5)(layers.ReLU(name="dense_1_relu")(x))
-    output = layers.Dense(units=32, activation="softmax")(x)
-    return keras.Model(input_spectrogram, output, name="DeepSpeech_2")
 
 
 def residual_block(x, filters, conv_num):
@@ -135,28 +92,6 @@ def uk_ireland_accent_recognition():
         x = layers.Dropout(0.2, name=f"dropout_{i}")(x)
     outputs = layers.Dense(6, activation="softmax", name="ouput")(x)
     return keras.Model(inputs, outputs, name="accent_recognition")
-
-
-@audio("melgan_generator", "melgan_spectrogram_inversion/")
-def melgan_generator():
-    def residual_stack(x, filters):
-        for dilation in (1, 3):
-            y = x
-            for rate in (dilation, 1):
-                y = layers.LeakyReLU()(y)
-                y = layers.Conv1D(
-                    filters, 3, dilation_rate=rate, padding="same"
-                )(y)
-            x = layers.add([x, y])
-        return x
-
-    inp = keras.Input((None, 20))
-    x = layers.LeakyReLU()(layers.Conv1D(32, 7, padding="same")(inp))
-    for filters, factor in ((16, 8), (8, 2)):
-        x = layers.Conv1DTranspose(filters, 16, factor, padding="same")(x)
-        x = layers.LeakyReLU()(residual_stack(x, filters))
-    x = layers.Conv1D(1, 7, padding="same", activation="tanh")(x)
-    return keras.Model(inp, x)
 
 
 @audio(

@@ -9,10 +9,10 @@ import string
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import layers, ops
+from keras import layers
 
 from tests.zoo.entries import group, stack
-from tests.zoo.parts import TransformerBlock, WithPositions, causal_mask, dense
+from tests.zoo.parts import TransformerBlock, WithPositions, dense
 
 nlp = group("nlp", "https://keras.io/examples/nlp/")
 
@@ -109,72 +109,6 @@ def lstm_seq2seq_decoder():
     return keras.Model([decoder_inputs, *states], [outputs, h, c])
 
 
-class TransformerEncoder(layers.Layer):
-    def __init__(self, embed_dim, dense_dim, num_heads):
-        super().__init__()
-        self.attention = layers.MultiHeadAttention(num_heads, embed_dim)
-        self.dense_proj = stack(
-            layers.Dense(dense_dim, activation="relu"), layers.Dense(embed_dim)
-        )
-        self.layernorm_1 = layers.LayerNormalization()
-        self.layernorm_2 = layers.LayerNormalization()
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        if mask is not None:
-            mask = ops.cast(mask[:, None, :], dtype="int32")
-        attention = self.attention(inputs, inputs, attention_mask=mask)
-        x = self.layernorm_1(inputs + attention)
-        return self.layernorm_2(x + self.dense_proj(x))
-
-
-class TransformerDecoder(layers.Layer):
-    def __init__(self, embed_dim, latent_dim, num_heads):
-        super().__init__()
-        self.attention_1 = layers.MultiHeadAttention(num_heads, embed_dim)
-        self.attention_2 = layers.MultiHeadAttention(num_heads, embed_dim)
-        self.dense_proj = stack(
-            layers.Dense(latent_dim, activation="relu"), layers.Dense(embed_dim)
-        )
-        self.layernorm_1 = layers.LayerNormalization()
-        self.layernorm_2 = layers.LayerNormalization()
-        self.layernorm_3 = layers.LayerNormalization()
-        self.supports_masking = True
-
-    def call(self, inputs, mask=None):
-        inputs, memory = inputs
-        own, others = (None, None) if mask is None else mask
-        causal = causal_mask(inputs, "int32")
-        attention = self.attention_1(
-            inputs, inputs, attention_mask=causal, query_mask=own
-        )
-        out_1 = self.layernorm_1(inputs + attention)
-        attention = self.attention_2(
-            out_1, memory, query_mask=own, key_mask=others
-        )
-        out_2 = self.layernorm_2(out_1 + attention)
-        return self.layernorm_3(out_2 + self.dense_proj(out_2))
-
-
-@nlp("neural_machine_translation_with_transformer")
-def neural_machine_translation_with_transformer():
-    def embedded(name):
-        tokens = keras.Input(shape=(None,), dtype="int64", name=name)
-        table = layers.Embedding(300, 32)
-        return tokens, WithPositions(table, 20, 32, mask_zero=True)(tokens)
-
-    encoder_inputs, x = embedded("encoder_inputs")
-    memory = TransformerEncoder(32, 64, 4)(x)
-    decoder_inputs, x = embedded("decoder_inputs")
-    x = layers.Dropout(0.5)(TransformerDecoder(32, 64, 4)([x, memory]))
-    transformer = keras.Model(
-        {"encoder_inputs": encoder_inputs, "decoder_inputs": decoder_inputs},
-        layers.Dense(300, activation="softmax")(x),
-        name="transformer",
-    )
-    return transformer, {"max_length": 20}
-
-
 @nlp(
     "miniature_gpt",
     "https://keras.io/examples/generative/text_generation_with_miniature_gpt/",
@@ -186,28 +120,6 @@ def miniature_gpt():
     return keras.Model(inputs, [layers.Dense(500)(x), x])
 
 
-@nlp("pretrained_word_embeddings")
-def pretrained_word_embeddings():
-    vectorizer = layers.TextVectorization(
-        max_tokens=400, output_sequence_length=200
-    )
-    vectorizer.adapt(tf.data.Dataset.from_tensor_slices(SENTENCES).batch(2))
-    num_tokens = len(vectorizer.get_vocabulary()) + 2
-    embedding_layer = layers.Embedding(num_tokens, 32, trainable=False)
-    embedding_layer.build((1,))
-    matrix = np.random.default_rng(0).normal(size=(num_tokens, 32))
-    embedding_layer.set_weights([matrix])
-    ids = keras.Input(shape=(None,), dtype="int32")
-    x = embedding_layer(ids)
-    first, second = layers.MaxPooling1D(5), layers.MaxPooling1D(5)
-    for pool in (first, second, layers.GlobalMaxPooling1D()):
-        x = pool(layers.Conv1D(32, 5, activation="relu")(x))
-    x = dense(x, 32, dropout=0.5)
-    trained = keras.Model(ids, layers.Dense(20, activation="softmax")(x))
-    string_input = keras.Input(shape=(1,), dtype="string")
-    return keras.Model(string_input, trained(vectorizer(string_input)))
-
-
 @nlp("addition_rnn")
 def addition_rnn():
     return stack(
@@ -217,25 +129,6 @@ def addition_rnn():
         layers.LSTM(64, return_sequences=True),
         layers.Dense(12, activation="softmax"),
     )
-
-
-@nlp("multi_label_classification")
-def multi_label_classification():
-    lookup = layers.StringLookup(output_mode="multi_hot")
-    lookup.adapt(["cs.CV", "cs.LG", "stat.ML"])
-    text_vectorizer = layers.TextVectorization(
-        max_tokens=100, ngrams=2, output_mode="tf_idf"
-    )
-    text_vectorizer.adapt(SENTENCES)
-    shallow_mlp = stack(
-        keras.Input((text_vectorizer.vocabulary_size(),)),
-        layers.Dense(64, activation="relu"),
-        layers.Dense(32, activation="relu"),
-        layers.Dense(lookup.vocabulary_size(), activation="sigmoid"),
-    )
-    model_for_inference = stack(text_vectorizer, shallow_mlp)
-    model_for_inference(tf.constant(SENTENCES))
-    return model_for_inference, {"samples": np.array(SENTENCES)}
 
 
 @nlp("sentence_embeddings", "sentence_embeddings_with_sbert/")

@@ -111,23 +111,6 @@ def object_detection_vit():
     return head_of_patches(inputs, x, 0.3, (64, 32), 4)
 
 
-@vision("convmixer")
-def convmixer():
-    def activation_block(x):
-        return layers.BatchNormalization()(layers.Activation("gelu")(x))
-
-    inputs = keras.Input((32, 32, 3))
-    x = layers.Rescaling(scale=1.0 / 255)(inputs)
-    x = activation_block(layers.Conv2D(32, kernel_size=2, strides=2)(x))
-    for _ in range(3):
-        skip = x
-        x = layers.DepthwiseConv2D(kernel_size=5, padding="same")(x)
-        x = layers.Add()([activation_block(x), skip])
-        x = activation_block(layers.Conv2D(32, kernel_size=1)(x))
-    x = layers.GlobalAvgPool2D()(x)
-    return keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
-
-
 class MLPMixerLayer(layers.Layer):
     def __init__(self, num_patches, hidden_units, dropout_rate):
         super().__init__()
@@ -147,30 +130,6 @@ class MLPMixerLayer(layers.Layer):
         return x + self.mlp2(self.normalize(x))
 
 
-class gMLPLayer(layers.Layer):
-    def __init__(self, num_patches, embedding_dim, dropout_rate):
-        super().__init__()
-        self.channel_projection1 = stack(
-            layers.Dense(embedding_dim * 2, activation="gelu"),
-            layers.Dropout(dropout_rate),
-        )
-        self.channel_projection2 = layers.Dense(embedding_dim)
-        self.spatial_projection = layers.Dense(
-            num_patches, bias_initializer="Ones"
-        )
-        self.normalize1 = layers.LayerNormalization(epsilon=1e-6)
-        self.normalize2 = layers.LayerNormalization(epsilon=1e-6)
-
-    def spatial_gating_unit(self, x):
-        u, v = ops.split(x, indices_or_sections=2, axis=2)
-        v = ops.transpose(self.normalize2(v), axes=(0, 2, 1))
-        return u * ops.transpose(self.spatial_projection(v), axes=(0, 2, 1))
-
-    def call(self, inputs):
-        x = self.channel_projection1(self.normalize1(inputs))
-        return inputs + self.channel_projection2(self.spatial_gating_unit(x))
-
-
 def mixer_classifier(layer):
     """The frame that the example puts around its kinds of blocks."""
     blocks = stack(*(layer(16, 32, 0.2) for _ in range(2)))
@@ -184,117 +143,3 @@ def mixer_classifier(layer):
 @vision("mlp_mixer", "mlp_image_classification/")
 def mlp_mixer():
     return mixer_classifier(MLPMixerLayer)
-
-
-@vision("gmlp", "mlp_image_classification/")
-def gmlp():
-    return mixer_classifier(gMLPLayer)
-
-
-class Involution(layers.Layer):
-    def __init__(self, channel, kernel_size, reduction_ratio, name):
-        super().__init__(name=name)
-        self.channel = channel
-        self.kernel_size = kernel_size
-        self.reduction_ratio = reduction_ratio
-
-    def build(self, input_shape):
-        _, *grid, channels = input_shape
-        squared = self.kernel_size**2
-        self.kernel_gen = stack(
-            layers.Conv2D(self.channel // self.reduction_ratio, 1),
-            layers.BatchNormalization(),
-            layers.ReLU(),
-            layers.Conv2D(squared, 1),
-        )
-        self.kernel_reshape = layers.Reshape((*grid, squared, 1, 1))
-        self.input_patches_reshape = layers.Reshape(
-            (*grid, squared, channels, 1)
-        )
-        self.output_reshape = layers.Reshape((*grid, channels))
-
-    def call(self, x):
-        kernel = self.kernel_reshape(self.kernel_gen(x))
-        patches = ops.image.extract_patches(
-            images=x,
-            size=(self.kernel_size, self.kernel_size),
-            strides=1,
-            dilation_rate=1,
-            padding="same",
-        )
-        patches = self.input_patches_reshape(patches)
-        output = ops.sum(ops.multiply(kernel, patches), axis=3)
-        return self.output_reshape(output), kernel
-
-
-@vision("involution")
-def involution():
-    inputs = x = keras.Input(shape=(32, 32, 3))
-    for number in (1, 2, 3):
-        x, _ = Involution(3, 3, 2, name=f"inv_{number}")(x)
-        x = layers.ReLU()(x)
-        if number < 3:
-            x = layers.MaxPooling2D((2, 2))(x)
-    x = dense(layers.Flatten()(x), 64)
-    return keras.Model([inputs], [layers.Dense(10)(x)], name="inv_model")
-
-
-class Perceiver(keras.Model):
-    def __init__(self, size=32, patch=4, latents=16, width=32, classes=100):
-        super().__init__()
-        count = (size // patch) ** 2
-        self.data_augmentation = augmentation(size)
-        self.patches = Patches(patch)
-        self.patch_encoder = patch_encoder(count, width)
-        self.latent_array = self.add_weight(
-            shape=(latents, width), initializer="random_normal", name="latents"
-        )
-        self.cross_attention = self.cross_attention_module(
-            latents, count, width
-        )
-        inputs = layers.Input(shape=(latents, width))
-        x = transformer_blocks(inputs, 2, 4, width, self.feed_forward(width))
-        self.transformer = keras.Model(inputs, x)
-        self.global_average_pooling = layers.GlobalAveragePooling1D()
-        self.classification_head = layers.Dense(classes)
-
-    @staticmethod
-    def feed_forward(width):
-        """A function with new layers for each call."""
-        return lambda x: stack(
-            layers.Dense(width, activation="gelu"), layers.Dense(width)
-        )(x)
-
-    def cross_attention_module(self, latents, data, width):
-        inputs = {
-            "latent_array": layers.Input(shape=(latents, width)),
-            "data_array": layers.Input(shape=(data, width)),
-        }
-        latent, array = (
-            layers.LayerNormalization(epsilon=1e-6)(x) for x in inputs.values()
-        )
-        attended = layers.Attention(use_scale=True, dropout=0.1)(
-            [layers.Dense(width)(x) for x in (latent, array, array)],
-            return_attention_scores=False,
-        )
-        attended = layers.Add()([attended, latent])
-        attended = layers.LayerNormalization(epsilon=1e-6)(attended)
-        outputs = self.feed_forward(width)(attended)
-        return keras.Model(inputs, layers.Add()([outputs, attended]))
-
-    def call(self, inputs):
-        encoded = self.patch_encoder(
-            self.patches(self.data_augmentation(inputs))
-        )
-        latent = ops.expand_dims(self.latent_array, 0)
-        for _ in range(2):
-            arrays = {"latent_array": latent, "data_array": encoded}
-            latent = self.transformer(self.cross_attention(arrays))
-        return self.classification_head(self.global_average_pooling(latent))
-
-
-@vision("perceiver", "perceiver_image_classification/")
-def perceiver():
-    classifier = Perceiver()
-    classifier(np.zeros((2, 32, 32, 3), "float32"))
-    return classifier

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from tests.zoo.entries import group, stack, with_inputs
+from tests.zoo.entries import group, stack
 
 keras = tf.keras
 SERIES = "structured_data/time_series"
@@ -93,32 +93,6 @@ def halved(layer, filters, size, **options):
     )
 
 
-@tensorflow("data_augmentation", "images/data_augmentation")
-def data_augmentation():
-    class RandomInvert(layers.Layer):
-        def __init__(self, factor=0.5, **kwargs):
-            super().__init__(**kwargs)
-            self.factor = factor
-
-        def call(self, x, training=False):
-            if training and tf.random.uniform([]) < self.factor:
-                x = 255 - x
-            return x
-
-    return stack(
-        layers.Input((48, 48, 3)),
-        layers.Resizing(36, 36),
-        layers.Rescaling(1.0 / 255),
-        layers.RandomFlip("horizontal_and_vertical"),
-        layers.RandomRotation(0.2),
-        RandomInvert(),
-        layers.Conv2D(16, 3, padding="same", activation="relu"),
-        layers.MaxPooling2D(),
-        layers.Flatten(),
-        layers.Dense(5),
-    )
-
-
 @tensorflow("time_series_baseline", SERIES)
 def time_series_baseline():
     class Baseline(keras.Model):
@@ -143,69 +117,6 @@ def time_series_conv():
     return called(network, (26, 19))
 
 
-@tensorflow("time_series_residual_lstm", SERIES)
-def time_series_residual_lstm():
-    class ResidualWrapper(keras.Model):
-        def __init__(self, wrapped):
-            super().__init__()
-            self.model = wrapped
-
-        def call(self, inputs, *args, **kwargs):
-            return inputs + self.model(inputs, *args, **kwargs)
-
-    network = ResidualWrapper(
-        stack(
-            layers.LSTM(32, return_sequences=True),
-            layers.Dense(19, kernel_initializer=tf.initializers.zeros()),
-        )
-    )
-    called(network, (24, 19))
-    return network, with_inputs(network, (24, 19), "float32")
-
-
-@tensorflow("time_series_feedback", SERIES)
-def time_series_feedback():
-    class FeedBack(keras.Model):
-        def __init__(self, units, out_steps):
-            super().__init__()
-            self.out_steps = out_steps
-            self.lstm_cell = layers.LSTMCell(units)
-            self.lstm_rnn = layers.RNN(self.lstm_cell, return_state=True)
-            self.dense = layers.Dense(19)
-
-        def call(self, inputs, training=None):
-            x, *state = self.lstm_rnn(inputs)
-            predictions = [self.dense(x)]
-            for _ in range(1, self.out_steps):
-                x, state = self.lstm_cell(
-                    predictions[-1], states=state, training=training
-                )
-                predictions.append(self.dense(x))
-            return tf.transpose(tf.stack(predictions), [1, 0, 2])
-
-    return called(FeedBack(units=32, out_steps=8), (24, 19))
-
-
-@tensorflow("simple_audio", "audio/simple_audio")
-def simple_audio():
-    rng = np.random.default_rng(0)
-    norm_layer = layers.Normalization()
-    norm_layer.adapt(rng.gamma(1.0, 2.0, (4, 124, 129, 1)).astype("float32"))
-    return stack(
-        layers.Input(shape=(124, 129, 1)),
-        layers.Resizing(32, 32),
-        norm_layer,
-        layers.Conv2D(32, 3, activation="relu"),
-        layers.Conv2D(64, 3, activation="relu"),
-        layers.MaxPooling2D(),
-        layers.Dropout(0.25),
-        layers.Flatten(),
-        layers.Dense(64, activation="relu"),
-        layers.Dropout(0.5),
-        layers.Dense(8),
-    )
-
-
 @tensorflow("pix2pix_generator", "generative/pix2pix")
 def pix2pix_generator():
     inputs = x = layers.Input(shape=[64, 64, 3])
@@ -217,25 +128,6 @@ def pix2pix_generator():
         x = layers.Concatenate()([upsample(filters, 4)(x), skip])
     x = halved(layers.Conv2DTranspose, 3, 4, activation="tanh")(x)
     return keras.Model(inputs=inputs, outputs=x)
-
-
-@tensorflow("autoencoder_basic", "generative/autoencoder")
-def autoencoder_basic():
-    class Autoencoder(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.encoder = stack(
-                layers.Flatten(), layers.Dense(64, activation="relu")
-            )
-            self.decoder = stack(
-                layers.Dense(784, activation="sigmoid"),
-                layers.Reshape((28, 28)),
-            )
-
-        def call(self, x):
-            return self.decoder(self.encoder(x))
-
-    return called(Autoencoder(), (28, 28))
 
 
 @tensorflow(
@@ -261,29 +153,3 @@ def two_tower_retrieval():
     }
     scores = layers.Dot(axes=1)(vectors)
     return keras.Model(inputs, scores), {"samples": samples}
-
-
-@tensorflow("custom_layers_resnet", "customization/custom_layers")
-def custom_layers_resnet():
-    class ResnetIdentityBlock(keras.Model):
-        def __init__(self, kernel_size, filters):
-            super().__init__(name="")
-            filters1, filters2, filters3 = filters
-            self.conv2a = layers.Conv2D(filters1, (1, 1))
-            self.bn2a = layers.BatchNormalization()
-            self.conv2b = layers.Conv2D(filters2, kernel_size, padding="same")
-            self.bn2b = layers.BatchNormalization()
-            self.conv2c = layers.Conv2D(filters3, (1, 1))
-            self.bn2c = layers.BatchNormalization()
-
-        def call(self, input_tensor, training=False):
-            x = self.conv2a(input_tensor)
-            x = tf.nn.relu(self.bn2a(x, training=training))
-            x = self.conv2b(x)
-            x = tf.nn.relu(self.bn2b(x, training=training))
-            x = self.bn2c(self.conv2c(x), training=training)
-            return tf.nn.relu(x + input_tensor)
-
-    block = ResnetIdentityBlock(1, [1, 2, 3])
-    block(tf.zeros([1, 2, 3, 3]))
-    return block

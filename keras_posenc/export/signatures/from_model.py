@@ -92,7 +92,6 @@ def _unguessed(
             f"{spec.dtype} of shape {tuple(spec.shape)}, because it was built "
             "from data. Add an input, which keeps the weights: `keras."
             f"Sequential([{input_code(shape, 'int32', 'ids')}, *model.layers])`"
-            f" (--input ids:int32:{_sizes(shape)})"
         )
     dtype = "float32" if spec.dtype.endswith("float16") else spec.dtype
     return keras.InputSpec(shape=shape, dtype=dtype)
@@ -406,9 +405,5 @@ def in_code(
         named = ", ".join(f"'{name}': {spec}" for name, spec in given.items())
         code.append(f"'{signature}': (model, {{{named}}})")
         options.append(f"--signature {signature}={','.join(sizes)}")
-    if dtypes:  # the command has one signature of such a model
-        options = [
-            f"--input {name}:{dtypes[name]}:{_sizes(shape)}"
-            for name, shape in next(iter(shapes.values())).items()
-        ]
-    return f"`signatures={{{', '.join(code)}}}` ({' '.join(options)})"
+    found = f"`signatures={{{', '.join(code)}}}`"
+    return found if dtypes else f"{found} ({' '.join(options)})"

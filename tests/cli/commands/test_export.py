@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 from types import SimpleNamespace
 
 import keras
@@ -120,20 +119,6 @@ class TestExport:
         line += ("--quantization", "auto", "--samples", tmp_path / "some.npz")
         assert json.dumps(recipe) in cli(*line).out
         assert json.loads(cli(*line, "--json").out)["recipe"] == recipe
-
-    def test_remedies_are_options_to_copy(self, cli, tmp_path, export):
-        model = keras.Sequential([keras.layers.Embedding(9, 2)])
-        model(np.ones((2, 3)))
-        path = tmp_path / "own.keras"
-        model.save(path)
-        line = export("saved-model", tmp_path / "own", model=path)
-        result = cli(*line)
-        assert result.code != 0
-        message = result.err.splitlines()[-1]
-        assert "signatures=" not in message
-        assert "Sequential(" not in message
-        found = re.search(r"(--(?:signature|input)) (\S+[^\s.])", message)
-        assert cli(*line, *found.groups()).code == 0
 
     @pytest.mark.parametrize(
         ("kind", "name", "line", "own"),

@@ -139,7 +139,7 @@ def test_a_pipe_that_is_closed_is_not_a_texts_fault(generators, monkeypatch):
         ("beams.keras ab|abcabcabc", "learned only 9 positions"),
         ("beams.keras abc|\udcff", "text 2 is no UTF-8"),
         ("beams.keras abc|--seed|1", "does not sample"),
-        ("beams.keras abc|--ids", "text 1 must be ids, integers above 0"),
+        ("beams.keras abc|--ids", "a text must be ids, integers above 0"),
         ("ids.keras abc", "has no tokenizer. Give ids"),
         ("ids.keras 5|6 7|99|--ids", "model's vocabulary. Received: 99"),
         ("draws.keras 5|--ids|--seed|-1", "--seed: -1 is below 0"),
@@ -157,7 +157,7 @@ def test_bad_arguments(run, generators, line, reason):
     ("content", "reason"),
     [
         (b"", "standard input holds no line"),
-        (b"abc\n\xff\n", "line 2 of standard input is no UTF-8"),
+        (b"abc\n\xff\n", "text 2 is no UTF-8"),
     ],
 )
 def test_bad_standard_input(run, generators, stdin, content, reason):

@@ -32,9 +32,7 @@ class TestImport:
     def test_file_gives_the_answers_of_the_folder(self, run, checkpoint):
         result = run("import", checkpoint, "--max-length", 3)
         assert result.code == 0, result.err
-        assert result.out.startswith(
-            "tiny.keras: bert, a vector of 16 for each token, "
-        )
+        assert result.out.startswith("tiny.keras: bert, ")
         model = keras.saving.load_model("tiny.keras")
         expected = kp.load_hugging_face(checkpoint, max_length=3, verbose=False)
         assert model.layers[0].max_length == 3
@@ -51,7 +49,6 @@ class TestImport:
         assert result.code == 0, result.err
         told = json.loads(result.out)
         assert told["path"] == str(out)
-        assert told["output"] == "a vector of 16 for each token"
         assert told["labels"] is None
         assert list(told["sha256"]) == ["model.safetensors"]
         model = keras.saving.load_model(out)
@@ -66,10 +63,10 @@ class TestImport:
         line = ["import", checkpoint, "--truncate-dim", 8, "--output", "int8"]
         result = run(*line, "--prompt", "query=find: ")
         assert result.code == 0, result.err
-        assert "a vector of 8 for each text" in result.out
         model = keras.saving.load_model("tiny.keras")
         assert model.prompts == {"query": "find: "}
         assert model.outputs[0].dtype == "int8"
+        assert model.outputs[0].shape == (None, 8)
         result = run(*line, "--encoder-only")
         assert result.code == 2
         assert "--truncate-dim must be None" in result.err
@@ -79,7 +76,8 @@ class TestImport:
         folder = FIXTURES.parent / "pairs" / "bert"
         result = run("import", folder, "--out", out, "--pairs")
         assert result.code == 0, result.err
-        assert "bert, scores of LABEL_0 for each pair, " in result.out
+        model = keras.saving.load_model(out)
+        assert model.inputs[0].shape == (None, 2)
 
     def test_name_of_a_cached_revision(self, run, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -101,18 +99,16 @@ class TestImport:
         assert result.code == 0, result.err
         model = keras.saving.load_model(tmp_path / "ids.keras")
         assert model.encoder.pad_id == 259
-        assert run("inspect", folder).code == 0
 
     def test_keys_to_ignore(self, run, checkpoint):
         """By the command that the error asks for."""
         config = Path(checkpoint, "config.json")
-        more = {"my note": 1, "surprise": 2}
+        more = {"it's $(x)": 1, "surprise": 2}
         config.write_text(json.dumps(json.loads(config.read_text()) | more))
-        for command in ("import", "inspect"):
-            result = run(command, checkpoint)
-            assert result.code == 2
-            command = "import tiny --ignore-keys 'my note' surprise"
-            assert f"keras-posenc {command} passes over" in result.err
+        result = run("import", checkpoint)
+        assert result.code == 2
+        command = shlex.join(["import", "tiny", "--ignore-keys", *more])
+        assert f"keras-posenc {command} passes over" in result.err
         result = run(*shlex.split(command))
         assert result.code == 0, result.err
         result = run("import", checkpoint, "--ignore-keys", "hidden_act")
@@ -126,14 +122,6 @@ class TestImport:
         result = run("import", checkpoint)
         assert result.code == 2
         assert r"\x1b[2J=1" in result.err
-        labels = {"0": "\x1b[2J", "1": "b", "2": "c"}
-        folder = shutil.copytree(FIXTURES / "bert_classifier", "classes")
-        config = Path(folder, "config.json")
-        said = json.loads(config.read_text())
-        config.write_text(json.dumps(said | {"id2label": labels}))
-        result = run("inspect", folder)
-        assert result.code == 0, result.err
-        assert r"scores of \x1b[2J, b, c" in result.out
 
 
 class TestInPlaceOfAFile:
@@ -144,21 +132,3 @@ class TestInPlaceOfAFile:
         assert list(kp.inspect_export("tiny.tflite").signatures) == [
             "serving_default"
         ]
-
-    def test_inspect(self, run, checkpoint):
-        result = run("inspect", checkpoint)
-        assert result.code == 0, result.err
-        first, second = result.out.splitlines()
-        assert first.startswith(
-            "tiny: checkpoint of bert, a vector of 16 for each token, "
-        )
-        assert second == (
-            "tokenizer: Wordpiece of 48 tokens, for texts of up to 24 ids"
-        )
-        result = run("inspect", checkpoint, "--json")
-        told = json.loads(result.out)
-        model = kp.load_hugging_face(checkpoint, verbose=False)
-        assert told["parameters"] == model.count_params()
-        assert told["tokenizer"]["vocabulary"][:5] == SPECIAL
-        result = run("inspect", checkpoint, "--details")
-        assert f"Total params: {told['parameters']:,}" in result.out

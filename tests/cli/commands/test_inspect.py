@@ -7,7 +7,6 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.export import units
-from tests.generation.toy import SIZES
 
 pytestmark = pytest.mark.tensorflow
 
@@ -62,41 +61,3 @@ class TestInspect:
         record.write_bytes(record.read_bytes()[:-2])
         (line,) = cli("inspect", path).out.splitlines()[1:]
         assert line.startswith(f"the record '{record}' cannot be used: ")
-
-    def test_keras_model(self, cli):
-        result = cli("inspect", "model.keras")
-        assert result.code == 0
-        (line,) = result.out.splitlines()
-        assert line.startswith("model.keras: Keras Sequential 'sequential")
-        assert " of ids int32 (None, None), 178 parameters, " in line
-        result = cli("inspect", "model.keras", "--details")
-        assert result.code == 0
-        assert "positional_encoding" in result.out
-        assert "scores (Dense)" in result.out
-        assert "(None, None, 8)" in result.out
-        assert "Total params: 178" in result.out
-        assert result.err.splitlines() == ["Loading model.keras ..."]
-
-        result = cli("inspect", "model.keras", "--json")
-        assert result.code == 0
-        model = json.loads(result.out)
-        assert model["class_name"] == "Sequential"
-        layers = [layer["class_name"] for layer in model["config"]["layers"]]
-        assert layers[-3:] == [
-            "PositionalEncoding",
-            "Pooling1D",
-            "Dense",
-        ]
-
-    def test_a_generator_says_how_it_generates(self, cli, tmp_path):
-        model = kp.Transformer(9, **SIZES)
-        made = kp.Generator(
-            model, max_length=7, beams=3, start_id=2, end_ids=[3, 4]
-        )
-        made.save(tmp_path / "made.keras")
-        result = cli("inspect", tmp_path / "made.keras")
-        line, how = result.out.splitlines()
-        assert ": Keras Generator 'generator" in line
-        assert how == (
-            "Generates with max_length=7, beams=3, start_id=2, end_ids=(3, 4)."
-        )

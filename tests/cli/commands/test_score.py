@@ -23,7 +23,7 @@ def data(folder, tmp_path):
 
 
 def test_answers_beside_the_rows(cli, data):
-    score = ("score", MODEL, "--in", f"{data}/*.parquet", "--out", data / "out")
+    score = ("score", MODEL, "--in", data, "--out", data / "out")
     result = cli(*score)
     assert result.code == 1
     assert "has no record of a verification" in result.err
@@ -39,7 +39,7 @@ def test_answers_beside_the_rows(cli, data):
     result = cli(*score, "--json")
     assert json.loads(result.out)["skipped"] == 2
     result = cli(*score)
-    assert "2 files were scored before: nothing to do; 3 rows" in result.out
+    assert "0 files scored, 2 before; 3 rows good" in result.out
     result = cli(*score, "--max-bytes", "8")
     assert result.code == 2
     assert "was scored by another run: its max_bytes is 20000" in result.err
@@ -49,7 +49,16 @@ def test_a_broken_file_is_named(cli, data):
     shutil.copy(data / "a.parquet", data / "c.parquet")
     (data / "b.parquet").write_bytes(b"PAR1")
     result = cli(
-        *("score", MODEL, "--in", data, "--out", data / "out", "--workers", 2),
+        *(
+            "score",
+            MODEL,
+            "--in",
+            data,
+            "--out",
+            data / "out",
+            "--workers",
+            2,
+        ),
         "--allow-unverified",
     )
     assert result.code == 1

@@ -1,7 +1,4 @@
-"""The recipes over many machines, each in its own environment, on this one.
-
-`make test-spark`, `make test-beam` and `make test-ray` run them.
-"""
+"""The recipe for Spark, in its own environment: `make test-spark`."""
 
 import os
 import random
@@ -24,14 +21,6 @@ EXPORT = Path(__file__).parents[2] / "export"
 TOLERANCE = 1e-5
 FILES, ROWS = 8, 2500
 LONG = "a" * 20_001
-
-
-def needs(engine):
-    """Skips a test where the engine's environment is not told."""
-    return pytest.mark.skipif(
-        f"{engine.upper()}_PYTHON" not in os.environ,
-        reason=f"{engine} is not installed: make test-{engine}",
-    )
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +83,10 @@ def check(found, expected):
     np.testing.assert_allclose(*scores, rtol=0, atol=TOLERANCE)
 
 
-def folders(out, good, bad):
-    return [ds.dataset(out / name).to_table() for name in (good, bad)]
-
-
-@needs("spark")
+@pytest.mark.skipif(
+    "SPARK_PYTHON" not in os.environ,
+    reason="Spark is not installed: make test-spark",
+)
 def test_spark(judge, rows, expected, tmp_path):
     python = Path(os.environ["SPARK_PYTHON"])
     out = tmp_path / "scored"
@@ -111,20 +99,5 @@ def test_spark(judge, rows, expected, tmp_path):
     ]
     environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
     subprocess.run(command, env=environment, check=True)
-    check(folders(out, "rows=good", "rows=bad"), expected)
-
-
-@needs("beam")
-def test_beam(judge, rows, expected, tmp_path):
-    script = EXPORT / "beam" / "score.py"
-    names = judge, rows / "*.parquet", tmp_path, "text", "id"
-    subprocess.run([os.environ["BEAM_PYTHON"], script, *names], check=True)
-    check(folders(tmp_path, "good", "bad"), expected)
-
-
-@needs("ray")
-def test_ray(judge, rows, expected, tmp_path):
-    script = EXPORT / "ray" / "score.py"
-    names = judge, rows, tmp_path, "text", "id"
-    subprocess.run([os.environ["RAY_PYTHON"], script, *names], check=True)
-    check(folders(tmp_path, "rows=good", "rows=bad"), expected)
+    found = [ds.dataset(out / f"rows={x}").to_table() for x in ("good", "bad")]
+    check(found, expected)
