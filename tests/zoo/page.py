@@ -14,8 +14,7 @@ HEAD = """\
 
 {count} public models, built with random weights as their sources build them,
 were each exported to SavedModel, LiteRT and ONNX. The table counts the files
-that [gave the model's outputs](guarantees.md#exports-what-verified-means);
-those of some untrained models hardly vary ("weak check" in `docs/zoo.json`).
+that [gave the model's outputs](guarantees.md#exports-what-verified-means).
 
 `make zoo ZOO="--only '*Bert*'"` runs some again (code: `tests/zoo`; every
 name, with sizes and messages: `docs/zoo.json`). Results of {versions}, on
