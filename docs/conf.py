@@ -45,6 +45,7 @@ include_patterns = [
     "docs/**",
     "examples/README.md",
     "export/**",
+    "keras_posenc/export/README.md",
     "tests/README.md",
 ]
 exclude_patterns = [

@@ -42,6 +42,7 @@ def fill_in(folder, repository):
         ("In a checkout, with Python", "With Python"),
         (r"pip install \.", "pip install keras-posenc"),
         (r"pip install '\.\[", "pip install 'keras-posenc["),
+        (r"\]\((?=\S+\.svg\))", f"]({repository}/raw/v{version}/"),
         (r"\]\((?![a-z]+:)", f"]({repository}/blob/v{version}/"),
     ):
         readme, count = re.subn(old, new, readme)

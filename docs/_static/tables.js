@@ -1,5 +1,5 @@
-// Shows each row of a table that is wider than its place as a list, so that
-// nothing of it is out of sight on a narrow screen.
+// Lets long names in tables break between their words. Shows each row of a table
+// that is wider than its place as a list, so that nothing of it is out of sight.
 "use strict";
 
 const tables = document.querySelectorAll("article .table-wrapper > table");
@@ -8,6 +8,9 @@ for (const table of tables) {
   for (const row of table.tBodies[0]?.rows ?? [])
     [...row.cells].forEach((cell, i) => (cell.dataset.head = heads[i] ?? ""));
 }
+
+for (const name of document.querySelectorAll("article td:not(:first-child) code .pre"))
+  name.innerHTML = name.innerHTML.replace(/([._(\/])(?=\w)|([a-z])(?=[A-Z])/g, "$&<wbr>");
 
 function fit() {
   for (const table of tables) {

@@ -71,6 +71,13 @@ def load_hugging_face(
 ) -> PretrainedModel | PretrainedGenerator:
     """Returns a Keras model from a checkpoint of Hugging Face.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> model = kp.load_hugging_face("all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> texts = np.array(["A text."], "object")
+    >>> model.predict(texts).shape  # doctest: +SKIP
+    (1, 384)
+
     The model takes strings or images, and returns what the checkpoint was
     trained for:
 
@@ -158,14 +165,6 @@ def load_hugging_face(
         UserWarning: Weights are not finite; names their tensors. Or the start
             or an end symbol of a language model is not in its vocabulary, and
             is ignored.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> model = kp.load_hugging_face("all-MiniLM-L6-v2")  # doctest: +SKIP
-    >>> texts = np.array(["A text."], "object")
-    >>> model.predict(texts).shape  # doctest: +SKIP
-    (1, 384)
 
     References:
         - [Wolf et al., 2019](https://arxiv.org/abs/1910.03771)

@@ -34,6 +34,24 @@ def export_litert(  # noqa: D417
 ) -> ExportedModel:
     """Exports a Keras model as a LiteRT file and verifies it.
 
+    >>> import pathlib, tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32", name="ids"),
+    ...     keras.layers.Embedding(100, 8, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     exported = kp.export_litert(
+    ...         model,
+    ...         pathlib.Path(folder) / "model.tflite",
+    ...         max_length=16,
+    ...         verbose=False,
+    ...     )
+    ...     exported.path.name
+    'model.tflite'
+
     The file uses only LiteRT's builtin operators, so it runs in the plain
     runtime of any platform. It appears in one step, after a fresh process
     without Keras or TensorFlow has loaded it and reproduced the model's
@@ -86,25 +104,6 @@ def export_litert(  # noqa: D417
             cannot be written.
         ExportVerificationError: The file's outputs are not the model's, or the
             model's own outputs change from run to run. No file is left.
-
-    Example:
-    >>> import pathlib, tempfile
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = keras.Sequential([
-    ...     keras.Input((None,), dtype="int32", name="ids"),
-    ...     keras.layers.Embedding(100, 8, mask_zero=True),
-    ...     kp.PositionalEncoding(),
-    ... ])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     exported = kp.export_litert(
-    ...         model,
-    ...         pathlib.Path(folder) / "model.tflite",
-    ...         max_length=16,
-    ...         verbose=False,
-    ...     )
-    ...     exported.path.name
-    'model.tflite'
     """
     require_tensorflow_backend("export_litert")
     check_model(model)

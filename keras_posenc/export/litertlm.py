@@ -51,6 +51,20 @@ def export_litertlm(  # noqa: D417
 ) -> ExportedModel:
     """Exports a language model or a text embedder as a LiteRT-LM package.
 
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerDecoderModel(
+    ...     260, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
+    ... )
+    >>> generator = kp.Generator(
+    ...     model, source_tokenizer=kp.ByteTokenizer(add_end=False)
+    ... )
+    >>> kp.export_litertlm(
+    ...     generator,
+    ...     "tiny.litertlm",
+    ...     prefill_lengths=(8, 16),
+    ...     cache_length=64,
+    ... )  # doctest: +SKIP
+
     LiteRT-LM is Google's engine for such models on Android, iOS, the web and
     desktops. A package is one file that holds the model, its tokenizer, the ids
     that start and end a text and, of a language model, the template of chats.
@@ -108,21 +122,6 @@ def export_litertlm(  # noqa: D417
         ExportError: As `export_litert`.
         ExportVerificationError: The package does something else than the
             model. No file is left.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> model = kp.TransformerDecoderModel(
-    ...     260, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
-    ... )
-    >>> generator = kp.Generator(
-    ...     model, source_tokenizer=kp.ByteTokenizer(add_end=False)
-    ... )
-    >>> kp.export_litertlm(
-    ...     generator,
-    ...     "tiny.litertlm",
-    ...     prefill_lengths=(8, 16),
-    ...     cache_length=64,
-    ... )  # doctest: +SKIP
     """
     require_tensorflow_backend("export_litertlm")
     check_model(model)

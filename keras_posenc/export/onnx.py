@@ -30,6 +30,11 @@ def export_onnx(  # noqa: D417
 ) -> ExportedModel:
     """Exports a Keras model as an ONNX file and verifies it.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+    >>> exported = kp.export_onnx(model, "model.onnx")  # doctest: +SKIP
+
     The file appears in one step, after a fresh process without Keras or
     TensorFlow has loaded it in ONNX Runtime and reproduced the model's outputs.
     Batch and length stay dynamic. Inputs and outputs have the model's names,

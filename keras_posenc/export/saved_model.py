@@ -42,6 +42,21 @@ def export_saved_model(  # noqa: D417
 ) -> ExportedModel:
     """Exports a Keras model as a SavedModel and verifies it.
 
+    >>> import tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32", name="ids"),
+    ...     keras.layers.Embedding(100, 8, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     exported = kp.export_saved_model(
+    ...         model, folder, max_length=16, verbose=False
+    ...     )
+    ...     exported.path.name
+    '1'
+
     The folder `base_path/<version>/` appears in one step, after a fresh process
     without Keras has loaded it and reproduced the model's outputs. Each weight
     is stored once. Its `MODEL_CARD.md` describes every signature, with requests
@@ -105,22 +120,6 @@ def export_saved_model(  # noqa: D417
         ExportVerificationError: The exported model's outputs are not the
             model's, or the model's own outputs change from run to run. No
             file is left.
-
-    Example:
-    >>> import tempfile
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = keras.Sequential([
-    ...     keras.Input((None,), dtype="int32", name="ids"),
-    ...     keras.layers.Embedding(100, 8, mask_zero=True),
-    ...     kp.PositionalEncoding(),
-    ... ])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     exported = kp.export_saved_model(
-    ...         model, folder, max_length=16, verbose=False
-    ...     )
-    ...     exported.path.name
-    '1'
     """
     require_tensorflow_backend("export_saved_model")
     import tensorflow as tf

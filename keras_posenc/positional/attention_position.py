@@ -13,6 +13,21 @@ from keras_posenc.ops.named import ConfiguredLayer, NamedArguments
 class AttentionPosition(NamedArguments, keras.Layer):
     """Base class of positions inside attention.
 
+    >>> import keras
+    >>> from keras import ops
+    >>> import keras_posenc as kp
+    >>> @keras.saving.register_keras_serializable(package="mine")
+    ... class Nearness(kp.AttentionPosition):
+    ...     def bias(self, query, key, query_positions, key_positions):
+    ...         distance = ops.abs(
+    ...             ops.expand_dims(query_positions, -1)
+    ...             - ops.expand_dims(key_positions, -2)
+    ...         )
+    ...         return -ops.cast(ops.expand_dims(distance, 1), query.dtype)
+    >>> layer = kp.SelfAttention(num_heads=2, attention=Nearness())
+    >>> tuple(layer(ops.ones((1, 5, 8))).shape)
+    (1, 5, 8)
+
     A subclass defines any of these hooks as methods; a hook that stays None is
     absent and costs nothing. Without `values`, attention may run as one fused
     operation.
@@ -70,22 +85,6 @@ class AttentionPosition(NamedArguments, keras.Layer):
 
     To be saved, a subclass must be registered with Keras and return its
     constructor arguments in `get_config`, as any custom layer.
-
-    Example:
-    >>> import keras
-    >>> from keras import ops
-    >>> import keras_posenc as kp
-    >>> @keras.saving.register_keras_serializable(package="mine")
-    ... class Nearness(kp.AttentionPosition):
-    ...     def bias(self, query, key, query_positions, key_positions):
-    ...         distance = ops.abs(
-    ...             ops.expand_dims(query_positions, -1)
-    ...             - ops.expand_dims(key_positions, -2)
-    ...         )
-    ...         return -ops.cast(ops.expand_dims(distance, 1), query.dtype)
-    >>> layer = kp.SelfAttention(num_heads=2, attention=Nearness())
-    >>> tuple(layer(ops.ones((1, 5, 8))).shape)
-    (1, 5, 8)
     """
 
     rotate: ClassVar[Callable[..., Any] | None] = None

@@ -28,6 +28,18 @@ GRIDS = {
 class AxialPositionalEncoding(MergedEncoding):
     """Adds an encoding of each cell's position in a grid to the inputs.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None, None, 3)),
+    ...     keras.layers.Conv2D(64, 16, strides=16),
+    ...     kp.AxialPositionalEncoding(2),
+    ...     keras.layers.Reshape((-1, 64)),
+    ...     kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128),
+    ... ])
+    >>> model.output_shape
+    (None, None, 64)
+
     The columns are split evenly among the axes, an even number for each (the
     last axis has the rest). Each axis fills its columns with the encoding of
     its coordinate: the sinusoid, exact as in `PositionalEncoding`, for grids
@@ -76,19 +88,6 @@ class AxialPositionalEncoding(MergedEncoding):
         ValueError: An invalid argument; inputs of another rank, not of a float
             dtype, or of unknown width; a width that leaves no column for the
             last axis.
-
-    Example:
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = keras.Sequential([
-    ...     keras.Input((None, None, 3)),
-    ...     keras.layers.Conv2D(64, 16, strides=16),
-    ...     kp.AxialPositionalEncoding(2),
-    ...     keras.layers.Reshape((-1, 64)),
-    ...     kp.TransformerEncoder(2, num_heads=4, intermediate_dim=128),
-    ... ])
-    >>> model.output_shape
-    (None, None, 64)
 
     References:
         - [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929),

@@ -19,6 +19,16 @@ from keras_posenc.positional._merged_encoding import TokenEncoding, Tokens
 class PositionalEncoding(TokenEncoding):
     """Adds the sinusoidal encoding of each position to the inputs.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32"),
+    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
+    ...     kp.PositionalEncoding(dropout=0.1),
+    ... ])
+    >>> model.output_shape
+    (None, None, 64)
+
     Column `2 j` of the encoding of position `p` is `sin(p w_j)` and column
     `2 j + 1` is `cos(p w_j)`, with `w_j = max_wavelength ** (-2 j / dim)`. The
     layer has no weights and no maximum length. Every position up to 2**24 has
@@ -69,17 +79,6 @@ class PositionalEncoding(TokenEncoding):
     Raises:
         ValueError: An invalid argument; inputs that are not of rank 3, not of
             a float dtype, or of unknown or zero width.
-
-    Example:
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = keras.Sequential([
-    ...     keras.Input((None,), dtype="int32"),
-    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
-    ...     kp.PositionalEncoding(dropout=0.1),
-    ... ])
-    >>> model.output_shape
-    (None, None, 64)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)

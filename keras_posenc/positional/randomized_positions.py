@@ -23,6 +23,14 @@ DRAWS = ("sorted", "skip")
 class RandomizedPositions(ConfiguredLayer, keras.Layer):
     """Positions for other layers: random but sorted in training, else even.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> ids = keras.Input((None,), dtype="int32")
+    >>> x = keras.layers.Embedding(1000, 64, mask_zero=True)(ids)
+    >>> positions = kp.RandomizedPositions(2048)(x)
+    >>> x = kp.PositionalEncoding()(x, positions=positions)
+    >>> model = keras.Model(ids, x)
+
     In training each row gets as many different positions as it has tokens,
     drawn uniformly from `0 ... max_position - 1` and sorted. So a model learns
     the order of tokens, at positions that longer sequences have as well.
@@ -67,15 +75,6 @@ class RandomizedPositions(ConfiguredLayer, keras.Layer):
         ValueError: An invalid argument; inputs of rank below 2, or longer than
             `max_position`. A graph with a dynamic length fails in training with
             sorted draws if it is too long, and otherwise counts from 0.
-
-    Example:
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> ids = keras.Input((None,), dtype="int32")
-    >>> x = keras.layers.Embedding(1000, 64, mask_zero=True)(ids)
-    >>> positions = kp.RandomizedPositions(2048)(x)
-    >>> x = kp.PositionalEncoding()(x, positions=positions)
-    >>> model = keras.Model(ids, x)
 
     References:
         - [Ruoss et al., 2023](https://arxiv.org/abs/2305.16843)

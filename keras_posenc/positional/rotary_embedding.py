@@ -33,6 +33,29 @@ from keras_posenc.positional.attention_position import (
 class RotaryEmbedding(OwnPosition):
     """Rotates pairs of features by angles that grow with the position.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> encoder = kp.TransformerEncoder(
+    ...     2, num_heads=4, attention=kp.RotaryEmbedding()
+    ... )
+    >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
+    (2, 10, 64)
+    >>> yarn = kp.RotaryEmbedding(
+    ...     scaling={
+    ...         "rope_type": "yarn",
+    ...         "factor": 4.0,
+    ...         "original_max_position_embeddings": 4096,
+    ...     }
+    ... )
+    >>> tuple(yarn(np.ones((2, 10, 64), "float32"), start_index=5000).shape)
+    (2, 10, 64)
+    >>> axial = kp.SelfAttention(
+    ...     num_heads=4, attention=kp.RotaryEmbedding(axes=2)
+    ... )
+    >>> cells = np.array([[[0, 0], [0, 1], [1, 0], [1, 1]]])  # row, column
+    >>> tuple(axial(np.ones((2, 4, 64), "float32"), positions=cells).shape)
+    (2, 4, 64)
+
     Scores then depend only on differences of positions. Pair `j` of `dim`
     features is rotated by `position * max_wavelength ** (-2 j / dim)`;
     `scaling` changes that for texts longer than those in training. As the
@@ -131,30 +154,6 @@ class RotaryEmbedding(OwnPosition):
             type, or has another one; a number of features to rotate that is
             odd, or cannot be shared out among the axes; positions of another
             rank or width.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> encoder = kp.TransformerEncoder(
-    ...     2, num_heads=4, attention=kp.RotaryEmbedding()
-    ... )
-    >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
-    (2, 10, 64)
-    >>> yarn = kp.RotaryEmbedding(
-    ...     scaling={
-    ...         "rope_type": "yarn",
-    ...         "factor": 4.0,
-    ...         "original_max_position_embeddings": 4096,
-    ...     }
-    ... )
-    >>> tuple(yarn(np.ones((2, 10, 64), "float32"), start_index=5000).shape)
-    (2, 10, 64)
-    >>> axial = kp.SelfAttention(
-    ...     num_heads=4, attention=kp.RotaryEmbedding(axes=2)
-    ... )
-    >>> cells = np.array([[[0, 0], [0, 1], [1, 0], [1, 1]]])  # row, column
-    >>> tuple(axial(np.ones((2, 4, 64), "float32"), positions=cells).shape)
-    (2, 4, 64)
 
     References:
         - [Su et al., 2021](https://arxiv.org/abs/2104.09864)

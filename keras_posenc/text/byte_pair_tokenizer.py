@@ -25,6 +25,12 @@ from keras_posenc.text.wordpiece_vocabulary import check_vocabulary
 class BytePairTokenizer(Tokenizer):
     """Turns strings into ids of a byte-level BPE vocabulary, inside the model.
 
+    >>> from keras_posenc import BytePairTokenizer
+    >>> tokenizer = BytePairTokenizer.from_tokenizer_json(
+    ...     "roberta-base/tokenizer.json"
+    ... )  # doctest: +SKIP
+    >>> tokenizer(["Hello world"])  # doctest: +SKIP
+
     The tokenizers of RoBERTa, ModernBERT, EuroBERT, GPT-2, Llama 3, Qwen 2 and
     3 and SmolLM2, from Hugging Face's `tokenizer.json` by
     `from_tokenizer_json`. A text is split into words by a regular expression;
@@ -72,13 +78,6 @@ class BytePairTokenizer(Tokenizer):
     Raises:
         ValueError: if the vocabulary is empty, lacks a byte or a special token,
             or holds a token twice; or if a merge is not of its tokens.
-
-    Example:
-        >>> from keras_posenc import BytePairTokenizer
-        >>> tokenizer = BytePairTokenizer.from_tokenizer_json(
-        ...     "roberta-base/tokenizer.json"
-        ... )  # doctest: +SKIP
-        >>> tokenizer(["Hello world"])  # doctest: +SKIP
 
     References:
         - Sennrich et al. 2016, [Neural Machine Translation of Rare Words with

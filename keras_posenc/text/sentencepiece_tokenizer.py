@@ -45,6 +45,12 @@ _CLEANABLE = [pattern.replace("\\", "") for pattern, _ in _CLEANED]
 class SentencepieceTokenizer(Tokenizer):
     """Turns strings into ids of a SentencePiece model, inside the model.
 
+    >>> from keras_posenc import SentencepieceTokenizer
+    >>> tokenizer = SentencepieceTokenizer.from_tokenizer_json(
+    ...     "multilingual-e5-small/tokenizer.json"
+    ... )  # doctest: +SKIP
+    >>> tokenizer(["query: 안녕하세요"])  # doctest: +SKIP
+
     The Unigram models of XLM-R, multilingual E5, T5 and others, and BPE with a
     fallback to bytes as in Llama 2 and Gemma, from a `.model` file of
     SentencePiece or, by `from_tokenizer_json`, from Hugging Face's
@@ -99,13 +105,6 @@ class SentencepieceTokenizer(Tokenizer):
         FileNotFoundError: if `model` is a path with no file.
         ValueError: if the model is invalid, or neither Unigram nor BPE; or if a
             token is not a piece.
-
-    Example:
-        >>> from keras_posenc import SentencepieceTokenizer
-        >>> tokenizer = SentencepieceTokenizer.from_tokenizer_json(
-        ...     "multilingual-e5-small/tokenizer.json"
-        ... )  # doctest: +SKIP
-        >>> tokenizer(["query: 안녕하세요"])  # doctest: +SKIP
 
     References:
         - Kudo 2018, [Subword Regularization](https://arxiv.org/abs/1804.10959)

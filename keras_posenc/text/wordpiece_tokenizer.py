@@ -32,6 +32,20 @@ _LONGEST = 100
 class WordpieceTokenizer(Tokenizer):
     """Turns strings into BERT's token ids, inside the model.
 
+    >>> from keras_posenc import WordpieceTokenizer
+    >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    >>> vocabulary += ["token", "##s", "in", "out", ","]
+    >>> tokenizer = WordpieceTokenizer(vocabulary, sequence_length=7)
+    >>> print(tokenizer(["Tokens in, tokens out!", "in"]).numpy())
+    [[2 4 5 6 8 4 3]
+     [2 6 3 0 0 0 0]]
+
+    With the normalization of pretrained models:
+
+    >>> tokenizer = WordpieceTokenizer(vocabulary, normalization="bert")
+    >>> print(tokenizer(["in\u200b,[SEP] out"]).numpy())
+    [[2 6 8 3 7 3]]
+
     A text is lowercased and stripped of accents (if `lowercase`) and split at
     white space, punctuation and Chinese characters; then each word is split,
     from the left, into the longest pieces that the vocabulary holds. `[CLS]`
@@ -111,21 +125,6 @@ class WordpieceTokenizer(Tokenizer):
         ValueError: if the vocabulary is empty, lacks a special token or holds
             a token twice; if an argument needs another `normalization`; if the
             inputs are not strings of this shape.
-
-    Example:
-        >>> from keras_posenc import WordpieceTokenizer
-        >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-        >>> vocabulary += ["token", "##s", "in", "out", ","]
-        >>> tokenizer = WordpieceTokenizer(vocabulary, sequence_length=7)
-        >>> print(tokenizer(["Tokens in, tokens out!", "in"]).numpy())
-        [[2 4 5 6 8 4 3]
-         [2 6 3 0 0 0 0]]
-
-        With the normalization of pretrained models:
-
-        >>> tokenizer = WordpieceTokenizer(vocabulary, normalization="bert")
-        >>> print(tokenizer(["in\u200b,[SEP] out"]).numpy())
-        [[2 6 8 3 7 3]]
 
     References:
         - Wu et al. 2016, [Google's Neural Machine Translation System](

@@ -20,6 +20,29 @@ _SCORES = 2**24
 class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
     """Evaluates an encoder by a search: recall, MRR and nDCG.
 
+    >>> import numpy as np
+    >>> from keras_posenc import training
+    >>> evaluator = training.RetrievalEvaluator(
+    ...     lambda vectors: vectors,
+    ...     queries=np.array([[1.0, 0.2], [0.6, 1.0]]),
+    ...     documents=np.array([[1.0, 0.0], [0.0, 1.0], [0.7, 1.0]]),
+    ...     relevant=[{0}, {1}],
+    ...     at=(1, 2),
+    ... )
+    >>> for name, value in evaluator().items():
+    ...     print(f"{name} {value:.3f}")
+    recall@1 0.500
+    mrr@1 0.500
+    ndcg@1 0.500
+    recall@2 1.000
+    mrr@2 0.750
+    ndcg@2 0.815
+    >>> import keras
+    >>> best = keras.callbacks.EarlyStopping(
+    ...     "val_ndcg@2", mode="max", restore_best_weights=True
+    ... )
+    >>> callbacks = [evaluator, best]  # of `fit`, in this order
+
     Each query is compared with all documents. For each k of `at`:
 
     - `recall@k`: the share of the relevant documents among the first k;
@@ -59,30 +82,6 @@ class RetrievalEvaluator(NamedOptions, keras.callbacks.Callback):
         ValueError: if an argument is invalid, an id is unknown, a query has no
             relevant document, there are fewer documents than the largest of
             `at`, or, when it evaluates, the encoder gives no vectors.
-
-    Example:
-        >>> import numpy as np
-        >>> from keras_posenc import training
-        >>> evaluator = training.RetrievalEvaluator(
-        ...     lambda vectors: vectors,
-        ...     queries=np.array([[1.0, 0.2], [0.6, 1.0]]),
-        ...     documents=np.array([[1.0, 0.0], [0.0, 1.0], [0.7, 1.0]]),
-        ...     relevant=[{0}, {1}],
-        ...     at=(1, 2),
-        ... )
-        >>> for name, value in evaluator().items():
-        ...     print(f"{name} {value:.3f}")
-        recall@1 0.500
-        mrr@1 0.500
-        ndcg@1 0.500
-        recall@2 1.000
-        mrr@2 0.750
-        ndcg@2 0.815
-        >>> import keras
-        >>> best = keras.callbacks.EarlyStopping(
-        ...     "val_ndcg@2", mode="max", restore_best_weights=True
-        ... )
-        >>> callbacks = [evaluator, best]  # of `fit`, in this order
 
     References:
         - Järvelin and Kekäläinen 2002, [Cumulated gain-based evaluation of IR

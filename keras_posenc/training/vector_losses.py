@@ -21,6 +21,26 @@ from keras_posenc.ops.unit_vectors import unit_vectors
 class ContrastiveLoss(NamedOptions, keras.losses.Loss):
     """Trains an encoder to find the document of a query among others.
 
+    >>> import keras
+    >>> import numpy as np
+    >>> from keras_posenc import training
+    >>> encoder = keras.layers.Dense(8)
+    >>> query, document = keras.Input((3,)), keras.Input((3,))
+    >>> both = keras.ops.stack([encoder(query), encoder(document)], axis=1)
+    >>> pairs = keras.Model([query, document], both)
+    >>> pairs.compile("adam", training.ContrastiveLoss(temperature=0.05))
+    >>> queries, documents = np.eye(3)[[0, 1, 1]], np.eye(3)
+    >>> history = pairs.fit([queries, documents], verbose=0)
+
+    As a function, without labels and with those of two equal documents:
+
+    >>> loss = training.ContrastiveLoss(temperature=1.0)
+    >>> vectors = np.stack([queries, documents], axis=1)
+    >>> print(f"{float(loss(None, vectors)):.4f}")
+    0.8848
+    >>> print(f"{float(loss(np.array([0, 1, 1]), vectors)):.4f}")
+    0.5193
+
     Each example is a query and its document. The documents of the other
     examples of the batch are its negatives, and so are hard negatives, further
     documents that each example may have. The loss of an example is the
@@ -57,27 +77,6 @@ class ContrastiveLoss(NamedOptions, keras.losses.Loss):
         ValueError: if an argument is invalid, the vectors are not stacked, the
             labels do not fit, or the batch is known to have one example only
             and no hard negatives.
-
-    Example:
-        >>> import keras
-        >>> import numpy as np
-        >>> from keras_posenc import training
-        >>> encoder = keras.layers.Dense(8)
-        >>> query, document = keras.Input((3,)), keras.Input((3,))
-        >>> both = keras.ops.stack([encoder(query), encoder(document)], axis=1)
-        >>> pairs = keras.Model([query, document], both)
-        >>> pairs.compile("adam", training.ContrastiveLoss(temperature=0.05))
-        >>> queries, documents = np.eye(3)[[0, 1, 1]], np.eye(3)
-        >>> history = pairs.fit([queries, documents], verbose=0)
-
-        As a function, without labels and with those of two equal documents:
-
-        >>> loss = training.ContrastiveLoss(temperature=1.0)
-        >>> vectors = np.stack([queries, documents], axis=1)
-        >>> print(f"{float(loss(None, vectors)):.4f}")
-        0.8848
-        >>> print(f"{float(loss(np.array([0, 1, 1]), vectors)):.4f}")
-        0.5193
 
     References:
         - van den Oord et al. 2018, [Representation Learning with Contrastive

@@ -139,6 +139,12 @@ class _MultiHead(AttentionLayer):
 class SelfAttention(_MultiHead):
     """Every token attends to the tokens of its own sequence.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.SelfAttention(num_heads=4, attention="rotary")
+    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
     Queries, keys and values come from one projection; the scores are scaled by
     `1 / sqrt(head_dim)`. A padded token is never attended to and is
     replaced by zeros: NaN in padding reaches no token and no gradient. NaN in a
@@ -183,13 +189,6 @@ class SelfAttention(_MultiHead):
     Raises:
         ValueError: An invalid argument, such as a width that
             `num_heads` does not divide, without a `head_dim`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(num_heads=4, attention="rotary")
-    >>> tuple(layer(np.ones((2, 10, 16), "float32")).shape)
-    (2, 10, 16)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)

@@ -63,6 +63,19 @@ from keras_posenc.transformer.specs import (
 class Transformer(DecodingModel):
     """The encoder and the decoder of the paper, with embeddings and logits.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> model = kp.Transformer(
+    ...     1000, d_model=64, num_layers=2, num_heads=4, intermediate_dim=128
+    ... )
+    >>> source, target = np.array([[5, 7, 2, 0]]), np.array([[1, 8, 9]])
+    >>> tuple(model({"source": source, "target": target}).shape)
+    (1, 3, 1000)
+    >>> cache = model.build_cache(source, 20)
+    >>> logits, cache = model.call_with_cache(target[:, :1], cache)
+    >>> tuple(logits.shape)
+    (1, 1, 1000)
+
     A Functional model of two inputs, `source` and `target`, ids of shape
     `(batch, source)` and `(batch, target)`, int32, in a dict. The masks of
     padding reach every layer and the loss. Target token `t` attends to
@@ -106,20 +119,6 @@ class Transformer(DecodingModel):
     Returns:
         The model's output is `(batch, target, vocabulary)`, the vocabulary
         being the target's.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> model = kp.Transformer(
-    ...     1000, d_model=64, num_layers=2, num_heads=4, intermediate_dim=128
-    ... )
-    >>> source, target = np.array([[5, 7, 2, 0]]), np.array([[1, 8, 9]])
-    >>> tuple(model({"source": source, "target": target}).shape)
-    (1, 3, 1000)
-    >>> cache = model.build_cache(source, 20)
-    >>> logits, cache = model.call_with_cache(target[:, :1], cache)
-    >>> tuple(logits.shape)
-    (1, 1, 1000)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)

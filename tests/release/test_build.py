@@ -70,6 +70,7 @@ def test_a_release_leads_to_its_repository(tmp_path):
     fill_in(tmp_path, "https://example.org/a")
     readme = (tmp_path / "README.md").read_text("utf-8")
     assert "](https://example.org/a/blob/v1.2.3/docs/faq.md)" in readme
+    assert "](https://example.org/a/raw/v1.2.3/docs/export.svg)" in readme
     links = re.findall(r"\]\((.+?)\)", readme)
     assert all(link.startswith("https://") for link in links)
     assert "\nWith Python 3.11 or later." in readme

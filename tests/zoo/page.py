@@ -12,32 +12,33 @@ TITLES = {"saved_model": "SavedModel", "litert": "LiteRT", "onnx": "ONNX"}
 HEAD = """\
 # Models that were exported
 
-Look here whether a model like yours can be exported. {count} public models,
-built with random weights as their sources build them, were each exported to
-SavedModel, LiteRT and ONNX. "Verified" means that the file gave the model's
-outputs in a process without Keras ([what verified
-means](guarantees.md#exports-what-verified-means)); "weak check", that the
-outputs of the model, which is not trained, hardly depend on its inputs. A
-refused model leaves no file.
+{count} public models, built with random weights as their sources build them,
+were each exported to SavedModel, LiteRT and ONNX. The table counts the files
+that [gave the model's outputs](guarantees.md#exports-what-verified-means).
 
-`make zoo ZOO="--only '*Bert*'"` runs some again (code: `tests/zoo`; sizes,
-seconds and whole messages: `docs/zoo.json`). Results of {versions}, on
+`make zoo ZOO="--only '*Bert*'"` runs some again (code: `tests/zoo`; every
+name, with sizes and messages: `docs/zoo.json`). Results of {versions}, on
 {processor}.
 
 """
-EVERYWHERE = "Verified in all three formats: "
+REST = """
+## Not in every format
+
+All other models are verified in all three.
+
+"""
 
 
 def page(entries, results):
-    """The page: a summary by source, then a table for each source."""
-    groups = {}
-    for entry in entries.values():
-        groups.setdefault(group(entry), []).append(entry)
+    """The page: counts by source, then what is not verified everywhere."""
+    groups, rest = {}, []
     models = results["models"]
-    rows = [
-        [f"[{title}](#{anchor(title)})", *counts(part, models)]
-        for title, part in sorted(groups.items())
-    ]
+    for entry in sorted(entries.values(), key=group):
+        groups.setdefault(group(entry), []).append(entry)
+        cells = [cell(models, entry, name) for name in FORMATS]
+        if any(each != "verified" for each in cells):
+            rest.append([f"[{entry.name}]({entry.source})", *cells])
+    rows = [[title, *counts(part, models)] for title, part in groups.items()]
     rows.append(["all", *counts(entries.values(), models)])
     text = HEAD.format(
         count=f"{len(entries):,}",
@@ -45,26 +46,7 @@ def page(entries, results):
         processor=results["processor"],
     )
     text += table(["source", *TITLES.values()], rows)
-    for title, part in sorted(groups.items()):
-        whole, rows, left = [], [], []
-        for entry in part:
-            cells = [cell(models, entry, name) for name in FORMATS]
-            link = f"[{entry.name.partition('/')[2]}]({entry.source})"
-            if all(each.startswith("verified") for each in cells):
-                weak = any("weak" in each for each in cells)
-                whole.append(link + " (weak check)" * weak)
-            elif set(cells) == {"not run"}:
-                left.append(link)
-            else:
-                rows.append([link, *cells])
-        text += f"\n## {title}\n"
-        if whole:
-            text += f"\n{EVERYWHERE}{', '.join(whole)}.\n"
-        if rows:
-            text += "\n" + table(["model", *TITLES.values()], rows)
-        if left:
-            text += f"\nNot run: {', '.join(left)}.\n"
-    return text
+    return text + REST + table(["model", *TITLES.values()], rest)
 
 
 def group(entry):
@@ -76,10 +58,6 @@ def group(entry):
         return f"keras-hub, {first.partition(' ')[2]}"
     host = re.search(r"//(?:www\.)?([^/]+)", entry.source)[1]
     return f"{host}, {first.replace('_', ' ')}"
-
-
-def anchor(title):
-    return re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
 
 
 def counts(entries, models):
@@ -100,12 +78,9 @@ def state(models, entry, name):
 def cell(models, entry, name):
     """What came of a model in a format, in plain words."""
     found = state(models, entry, name)
-    if found == "not run":
+    if found in ("not run", "verified"):
         return found
     cells = models[entry.name]["formats"][name]
-    if found == "verified":
-        weak = any(x.startswith("weak check") for x in cells["remarks"])
-        return "verified" + ", weak check" * weak
     if found == "wrong":
         return "refused: outputs differ"
     return f"{found}: {escaped(reason(cells['error']))}"
