@@ -191,15 +191,6 @@ class FrozenModel:
         """Tells layers the format, "litert" or "onnx", while frozen."""
         self._settings.enter_context(exporting_to(format))
 
-    @contextlib.contextmanager
-    def computing_by(self, functions: Mapping[Any, Any]) -> Iterator[None]:
-        """A scope in which this thread computes layers by functions."""
-        self._functions.update({id(x): each for x, each in functions.items()})
-        try:
-            yield
-        finally:
-            self._functions.clear()
-
     def weights(
         self, models: Iterable[keras.Model] | None = None
     ) -> list[tuple[str, str]]:
@@ -263,12 +254,18 @@ def take_over(function: Any) -> None:
         frozen.take_over(function)
 
 
-def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Any:
-    """The scope `FrozenModel.computing_by` of the frozen models, if any are."""
+@contextlib.contextmanager
+def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """A scope in which this thread computes frozen layers by functions."""
     frozen: FrozenModel | None = getattr(_local, "frozen", None)
     if frozen is None:
-        return contextlib.nullcontext()
-    return frozen.computing_by(functions)
+        yield
+        return
+    frozen._functions.update({id(x): each for x, each in functions.items()})
+    try:
+        yield
+    finally:
+        frozen._functions.clear()
 
 
 def _once(values: Iterable[Any]) -> list[Any]:

@@ -74,7 +74,6 @@ class Limits:
 def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
     """Returns limits that stop a file that never ends or fills the machine.
 
-    A right one needs far less: TensorFlow up to 16 times the size of constants.
     `size` and `data` are bytes of the file and of all inputs and outputs,
     `seconds` the model's own processor time for these inputs.
     """
@@ -252,9 +251,8 @@ def spare_worker(
 ) -> Iterator[Worker]:
     """Yields a worker that has called `prepare`, or is calling it.
 
-    It serves later calls too, with the environment variables that it was
-    started with, unless this one raises an error, or is for a file that this
-    process has not written: that shares a worker with no other.
+    It serves later calls too, unless this one raises an error, or is for a file
+    that this process has not written: that shares a worker with no other.
     """
     key = (os.getpid(), module, *prepare)
     worker = _spares.pop(key, None) or _start(module, prepare)

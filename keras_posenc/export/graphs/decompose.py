@@ -15,15 +15,11 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 def decompose(library: Any, functions: Functions) -> None:
-    """Puts functions in the place of some operators, in a library of graphs.
+    """Puts functions in the place of operators, in a `GraphDef`'s library.
 
     Not as calls: converters infer no shapes through these, of which loops need
-    some.
-
-    Args:
-        library: The functions that a `GraphDef` has.
-        functions: What replaces an operator, by its name. The attributes that
-            it takes have also the `constants` and `shapes` of the inputs.
+    some. The attributes of a node have also the `constants` and `shapes` of its
+    inputs.
     """
     made: dict[Any, Any] = {}
     for body in library.function:

@@ -147,19 +147,7 @@ def serve_of(signature: Signature, function: Any) -> Any:
 def write_saved_model(
     signatures: Sequence[Signature], folder: Path, has_serve: bool = False
 ) -> dict[str, Any]:
-    """Writes a SavedModel with the given signatures, each weight once.
-
-    Args:
-        signatures: The signatures.
-        folder: A path at which nothing exists.
-        has_serve: Whether to add the function `serve` for Python.
-
-    Returns:
-        The graph function of each signature by name.
-
-    Raises:
-        ExportError: TensorFlow cannot save the model.
-    """
+    """Writes a SavedModel, each weight once; returns its graph functions."""
     import tensorflow as tf
 
     functions = trace_all(signatures)

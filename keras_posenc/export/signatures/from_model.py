@@ -16,12 +16,11 @@ from keras_posenc.keras_internals import layer_of, layers_within
 def signature_of(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> Signature:
-    """Returns a model's signature.
+    """Returns a model's signature; `shapes` narrow some inputs, by name.
 
-    `shapes` are shapes, or `keras.InputSpec`s, of some inputs by name. A model
-    without symbolic inputs, as subclassed ones are, needs a `keras.InputSpec`
-    for each, unless `call` takes only floats: then the inputs have the shapes
-    of the model's first call, with any batch, and plain shapes narrow these.
+    A model without symbolic inputs needs a `keras.InputSpec` for each, unless
+    `call` takes only floats: then it has the shapes of its first call, with any
+    batch.
     """
     by_keyword = False
     returned: list[Any] = []  # the structure of the outputs of the last call

@@ -159,8 +159,8 @@ def test_batching_changes_no_answer(served, run_saved_model):
     together = run({"ids": np.array(padded), "lengths": lengths})
     for index, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         alone = run({"ids": np.array([row]), "lengths": np.array([length])})
-        for name, (wanted,) in alone.items():
-            found = together[name][index]
+        for name, wanted in alone.items():
+            found = together[name][index : index + 1]
             if wanted.dtype == object:
                 np.testing.assert_array_equal(found, wanted)
             else:
