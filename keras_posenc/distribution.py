@@ -1,7 +1,6 @@
 """Models on several devices: sharding layouts, saving, resuming."""
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,14 +59,13 @@ def layout_map(
     Returns:
         A `keras.distribution.LayoutMap` with an entry for the path of each
         variable, for `keras.distribution.ModelParallel`. Make the model again
-        within that, with the same names, as `keras.models.clone_model` does: a
-        variable that looks like a sharded one, but has another path, is an
-        error there instead of being replicated silently.
+        within that, with the same names, as `keras.models.clone_model` does:
+        Keras replicates a variable at another path.
 
     Raises:
         ValueError: The mesh is not Keras's or has no such axis, a layer is not
             built, a variable has a quantization other than int8, or two
-            variables have the same path.
+            variables have the same path, for want of names of layers.
 
     Example:
     >>> import keras
@@ -110,15 +108,8 @@ def layout_map(
             for variable in part.variables:
                 axes = _axes_of(variable, part, way, axis)
                 sharded[id(variable)] = axes
-    layouts = _LayoutMap(mesh)
-    paths = set()
+    layouts = keras.distribution.LayoutMap(mesh)
     for variable in model.variables:
-        if variable.path in paths:
-            raise ValueError(
-                "The variables of `model` must have a path each: give its "
-                f"layers names. Received: two at '{variable.path}'"
-            )
-        paths.add(variable.path)
         replicated = (None,) * len(variable.shape)
         layouts[variable.path] = sharded.get(id(variable), replicated)
     return layouts
@@ -183,33 +174,6 @@ def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
     return axes
 
 
-class _LayoutMap(keras.distribution.LayoutMap):
-    """Keras's layout map, with an error for variables under another path."""
-
-    def __getitem__(self, path: str) -> Any:
-        layout = super().__getitem__(path)
-        if layout is None:
-            self._check(path)
-        return layout
-
-    def _check(self, path: str) -> None:
-        """Raises `ValueError` if a variable is sharded at another path."""
-        for known, layout in self.items():
-            if any(layout.axes) and _tail(known) == _tail(path):
-                raise ValueError(
-                    f"'{path}' has no layout, and would be replicated. Is it "
-                    f"'{known}'? A model has the names that it was laid out by "
-                    "if its layers were named, or if it is made by "
-                    "`keras.models.clone_model`. Else add a layout: "
-                    f"layouts[{path!r}] = (None, ...)"
-                )
-
-
-def _tail(path: str) -> list[str]:
-    """Returns names of layer and variable, without the numbers at the end."""
-    return [re.sub(r"_\d+$", "", name) for name in path.split("/")[-2:]]
-
-
 # ---- Files
 
 
@@ -251,14 +215,22 @@ def save_gathered(model: Any, path: Any) -> Path:
     path = Path(path).expanduser()
     if path.suffix != ".keras":
         raise ValueError(f"`path` must end in .keras. Received: path={path}")
-    if _process_count() == 1:
+    if keras.config.backend() != "jax":
         return publish_keras(model, path)
     import jax
     from jax.experimental import multihost_utils
 
+    if jax.process_count() == 1:
+        return publish_keras(model, path)
+
     is_first = jax.process_index() == 0
     values = []
-    for variable in _variables(model):
+    optimizer = getattr(model, "optimizer", None)
+    for variable in (
+        *model.variables,
+        *model.metrics_variables,
+        *getattr(optimizer, "variables", ()),
+    ):
         value = variable.value
         if not value.is_fully_addressable:
             value = multihost_utils.process_allgather(value, tiled=True)
@@ -285,24 +257,6 @@ def save_gathered(model: Any, path: Any) -> Path:
     return path
 
 
-def _process_count() -> int:
-    if keras.config.backend() != "jax":
-        return 1
-    import jax
-
-    return jax.process_count()
-
-
-def _variables(model: Any) -> list[Any]:
-    """Returns all variables that a file of a model holds."""
-    optimizer = getattr(model, "optimizer", None)
-    return [
-        *model.variables,
-        *model.metrics_variables,
-        *([] if optimizer is None else optimizer.variables),
-    ]
-
-
 # ---- Resuming
 
 
@@ -324,14 +278,13 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
     Returns:
         The epoch to continue from, for `fit(initial_epoch=...)`; 0 where there
-        no checkpoint yet.
+        is no checkpoint yet.
 
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
-        ValueError: `directory` is a file or itself a checkpoint, the backend
-            is not JAX, the model is not built or not compiled, processes see
-            different checkpoints, or the latest one is incomplete, of another
-            model (the message names the variables), or within an epoch.
+        ValueError: `directory` is a file, the backend is not JAX, the model is
+            not built or not compiled, or the latest checkpoint is incomplete
+            or of another model (the message names the variables).
 
     Example:
     >>> import keras
@@ -364,7 +317,6 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     with ocp.training.Checkpointer(directory) as checkpointer:
         latest = checkpointer.latest
     step = None if latest is None else int(latest.step)
-    _check_shared(step, directory)
     if step is None:
         return 0
     path = os.path.join(directory, str(step))
@@ -392,13 +344,12 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
         lambda _: ocp.PLACEHOLDER, metrics
     )
     loaded = ocp.load_checkpointables(path, {"pytree": wanted})["pytree"]
-    _check_epoch(step, loaded["optimizer_variables"], path)
     model.set_state_tree({name: loaded[name] for name in state})
     return step + 1
 
 
 def _folder(directory: Any) -> str:
-    """Returns an absolute path; raises for a file, and for a checkpoint."""
+    """Returns an absolute path; raises for a file, where Orbax would wait."""
     given = os.path.expanduser(os.fspath(directory))
     if "://" in given:  # cloud storage, which Orbax supports
         return given
@@ -409,39 +360,7 @@ def _folder(directory: Any) -> str:
             "`directory` must be a folder, or a path that does not exist yet. "
             f"Received: directory='{given}', and '{there}' is a file"
         )
-    if (path / "_CHECKPOINT_METADATA").exists():
-        raise ValueError(
-            "`directory` must be the folder of the callback, which holds the "
-            f"checkpoints. Received: directory='{given}', which is one of them"
-        )
     return str(path)
-
-
-def _check_shared(step: int | None, directory: str) -> None:
-    """Raises `ValueError`, on all processes, if they see different ones."""
-    if _process_count() == 1:
-        return
-    from jax.experimental import multihost_utils
-
-    own = np.int32(-1 if step is None else step)
-    found = multihost_utils.process_allgather(own).tolist()
-    if len(set(found)) > 1:
-        raise ValueError(
-            "`directory` must be one that all processes see. Received: "
-            f"directory={directory!r}, whose latest checkpoint is, for each "
-            f"process, {[None if x < 0 else x for x in found]}"
-        )
-
-
-def _check_epoch(step: int, variables: Any, path: str) -> None:
-    """Raises `ValueError` for a checkpoint saved within an epoch."""
-    for place, value in _leaves(variables):
-        if place.endswith("iteration") and int(value) == step:
-            raise ValueError(
-                f"The checkpoint '{path}' was saved after {step} batches, not "
-                "after an epoch. Give `OrbaxCheckpoint` the argument "
-                "`save_freq='epoch'`"
-            )
 
 
 def _check_same(state: Any, saved: Any, path: str) -> None:

@@ -146,9 +146,7 @@ def variable_within(variable: Any) -> Any:
 def forgotten_calls(operations: Sequence[Any]) -> Iterator[None]:
     """Restores, at the end, whether and how operations were called.
 
-    Calling a layer adds nodes to it; each graph that is traced adds some. A
-    model made of some of another's tensors adds one to its inputs, and tells
-    these tensors so.
+    Each call, and each model made of their tensors, adds nodes to them.
     """
     nodes = [
         (found, len(found))
@@ -192,11 +190,9 @@ def kept_names() -> Iterator[None]:
 def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
     """Lets layers compute by other functions and policies in this thread.
 
-    No layer is changed, and other threads call the same layers as ever: within
-    the context Keras's classes look which thread calls them.
-
-    It yields two empty dicts to fill, by the `id` of a layer: of functions
-    instead of its `call` or `quantized_call`, and of dtype policies.
+    No layer is changed: Keras's classes look which thread calls them. It yields
+    two empty dicts to fill, by the `id` of a layer: of functions instead of its
+    `call` or `quantized_call`, and of dtype policies.
     """
     import keras
 
@@ -232,10 +228,7 @@ def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
 
 
 def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:
-    """Traces a model's `predict_function` for texts of a shape, None for any.
-
-    With `is_batch` for `predict_on_batch`, which gives it another structure.
-    """
+    """Traces a `predict_function` for texts, or that of `predict_on_batch`."""
     import tensorflow as tf
 
     trace = getattr(function, "get_concrete_function", None)

@@ -1,7 +1,6 @@
 """Shows the steps of long work, and not the logs of native code."""
 
 import contextlib
-import datetime
 import logging
 import re
 import time
@@ -96,53 +95,36 @@ def _tensorflow_only_warns() -> Iterator[None]:
 def counting(verbose: int, total: int) -> Iterator[Callable[[int, int], None]]:
     """Yields a function that shows on standard error how much is done.
 
-    It takes the numbers of rows, and of `total` files, done so far. On a
-    terminal it shows a bar, with rows per second and the time left; elsewhere a
-    line, at most every ten seconds. Before the first rows it shows that the
-    model is being loaded.
+    It takes the numbers of rows, and of `total` files, done so far: shown on a
+    terminal always, elsewhere in a line at most every ten seconds.
     """
     if not verbose:
         yield lambda rows, done: None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    console, began = Console(stderr=True), time.monotonic()
+    console, status = Console(stderr=True), None
+    began = last = time.monotonic()
 
-    def in_words(rows: int) -> str:
-        if not rows:
-            return "loading the model"
-        speed = rows / max(time.monotonic() - began, 1e-9)
-        return f"{rows:,} rows, {speed:,.0f} rows/s"
+    def show(rows: int, done: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if not console.is_terminal and now - last < 10:
+            return
+        last = now
+        words = "loading the model"
+        if rows:
+            speed = rows / max(now - began, 1e-9)
+            words = (
+                f"{done:,} of {total:,} files, {rows:,} rows, "
+                f"{speed:,.0f} rows/s"
+            )
+        if status is not None:
+            status.update(words)
+        else:
+            console.print(words, highlight=False)
 
-    if not console.is_terminal:
-        last = began
-
-        def show(rows: int, done: int) -> None:
-            nonlocal last
-            if time.monotonic() - last >= 10:
-                last = time.monotonic()
-                words = in_words(rows)
-                if rows and done:
-                    left = (last - began) * max(0, total - done) / done
-                    share = 100 * done // max(total, 1)
-                    words = f"{share}%: {words}, {_clock(left)} left"
-                console.print(words, highlight=False)
-
+    with contextlib.ExitStack() as stack:
+        if console.is_terminal:
+            status = stack.enter_context(console.status("loading the model"))
         yield show
-        return
-    columns = BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[a]}")
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total, a=in_words(0))
-        yield lambda rows, done: bar.update(
-            task, completed=done, a=in_words(rows)
-        )
-
-
-def _clock(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=round(seconds)))

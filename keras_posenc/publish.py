@@ -33,10 +33,9 @@ def as_path(name: str, value: Any) -> Path:
 def staging_in(folder: Path) -> Iterator[Path]:
     """Yields a path in `folder` for a file that is renamed there when complete.
 
-    The name begins with a dot and is no integer, so that no server takes it for
-    a version. If it was not renamed, it is removed, and so are the folders made
-    for it. The next use of the folder removes what a killed process left: each
-    process holds a lock while it lives.
+    No server takes its name for a version. If it was not renamed, it is
+    removed, and so are the folders made for it. The next use of the folder
+    removes what a killed process left: each holds a lock while it lives.
     """
     staged = hidden(folder)
     lock = FileLock(staged.with_suffix(".lock"))
@@ -83,11 +82,7 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def publish(staged: Path, path: Path) -> None:
-    """Flushes a complete file or folder to disk, and renames it.
-
-    A file replaces an earlier one. After a power failure either all of it or
-    nothing is there.
-    """
+    """Flushes a complete file or folder to disk, and renames it."""
     for file in (staged, *staged.rglob("*")):
         _sync(file)
     os.replace(staged, path)

@@ -4,10 +4,8 @@ import contextlib
 import functools
 import gc
 import os
-import re
 import sys
 import typing
-import unicodedata
 from unittest import mock
 
 import numpy as np
@@ -191,54 +189,3 @@ def encoding_bound_fixture():
 @pytest.fixture(scope="session")
 def near():
     return assert_near
-
-
-# Unicode's Default_Ignorable_Code_Point, which Python does not know.
-IGNORABLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-
-
-def normalize(text):
-    """`normalize` of export/web, export/ios and export/android once more."""
-
-    def fold_case(letter):
-        if letter == "\u0131":
-            return letter
-        if unicodedata.name(letter, "").startswith("CHEROKEE"):
-            return letter.upper()
-        return letter.lower().upper().lower()
-
-    decomposed = unicodedata.normalize("NFKD", text)
-    folded = "".join(map(fold_case, decomposed))
-    return "".join(
-        " " if unicodedata.category(letter) in BLANK else letter
-        for letter in IGNORABLE.sub("", unicodedata.normalize("NFKD", folded))
-        if unicodedata.category(letter) != "Mn"
-    )
-
-
-BLANK = {"Cc", "Cf", "Zs", "Zl", "Zp"}
-
-
-@pytest.fixture(scope="session")
-def mediapipe_normalize():
-    """What apps do to a text before MediaPipe sees it."""
-    return normalize
-
-
-@pytest.fixture(scope="session")
-def characters():
-    """Texts of every character that Python knows, each inside of a word.
-
-    But for U+1171E, which Unicode 17 no longer calls a nonspacing mark.
-    """
-    found = [
-        f"a{chr(code)}b"
-        for code in range(0x110000)
-        if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")
-        and code != 0x1171E
-    ]
-    return ["|".join(found[i : i + 500]) for i in range(0, len(found), 500)]

@@ -17,49 +17,28 @@ WORKER = "keras_posenc_worker"
 # private to Keras). The command is a package of its own, to parse before it
 # imports this one, and so is the worker, to run without it.
 MAP = {
-    "ops": {"checks", "keras_internals"},
-    "positional": {"checks", "ops"},
-    "transformer": {"checks", "positional", "ops", "keras_internals"},
-    "training": {
-        "checks",
-        "checkpoints",
-        "ops",
-        "text",
-        "transformer",
-        "progress",
-        "publish",
-        "keras_internals",
-    },
-    "generation": {"checks", "transformer", "ops"},
-    "distribution": {
-        "checks",
-        "publish",
-        "transformer",
-        "positional",
-        "keras_internals",
-    },
-    "text": {"checks", "ops", "export", "progress", "keras_internals"},
-    "checkpoints": {
-        "checks",
-        "generation",
-        "transformer",
-        "positional",
-        "text",
-        "ops",
-        "export",
-        "progress",
-        "publish",
-        "keras_internals",
-    },
-    "analysis": {"checks", "ops", "positional", "progress"},
-    "export": {"checks", "progress", "publish", "keras_internals"},
-    "publish": {"export"},
-    "scoring": {"checks", "export", "progress", "publish"},
-    "positions": {"positional", "ops"},
-    "types": {"export", "scoring"},
-    "checks": set(),
-    "progress": set(),
-    "keras_internals": set(),
+    name: set(others.split())
+    for name, others in {
+        "ops": "checks keras_internals",
+        "positional": "checks ops",
+        "transformer": "checks positional ops keras_internals",
+        "training": "checks checkpoints transformer text ops "
+        "progress publish keras_internals",
+        "generation": "checks transformer ops",
+        "distribution": "checks transformer positional publish keras_internals",
+        "text": "checks ops export progress keras_internals",
+        "checkpoints": "checks generation transformer positional text ops "
+        "export progress publish keras_internals",
+        "analysis": "checks positional ops progress",
+        "export": "checks progress publish keras_internals",
+        "publish": "export",
+        "scoring": "checks export progress publish",
+        "positions": "positional ops",
+        "types": "export scoring",
+        "checks": "",
+        "progress": "",
+        "keras_internals": "",
+    }.items()
 }
 ROOMS = set(MAP)
 MAP[COMMAND] = ROOMS | {"__init__"}
@@ -70,13 +49,8 @@ MAP[WORKER] = set()
 HOMES = {
     "keras": MAP.keys() - {"checks", "progress", "publish"},
     "tensorflow": {
-        "text",
-        "training",
-        "export",
-        "scoring",
-        "keras_internals",
-        COMMAND,
-        WORKER,
+        *("text", "training", "export", "scoring", "keras_internals"),
+        *(COMMAND, WORKER),
     },
     "tensorflow_text": {"text"},
     "safetensors": {"checkpoints"},

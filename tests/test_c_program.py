@@ -17,13 +17,11 @@ pytest.importorskip("tensorflow_serving")
 
 from tensorflow_serving.apis import prediction_log_pb2  # noqa: E402
 
-from tests.generation import toy  # noqa: E402
 from tests.layers import text_classifier  # noqa: E402
 
 SOURCE = Path(__file__).parent / "c" / "serve.c"
 TEXTS = ["The exam, the student: a warning!", "", "Ünïcödé 🙂", "word " * 200]
 LABELS = ["wrong", "right"]
-WARM_UP = "assets.extra/tf_serving_warmup_requests"
 
 
 @pytest.fixture(scope="module")
@@ -47,27 +45,6 @@ def program(tmp_path_factory):
         check=True,
     )
     return path
-
-
-@pytest.fixture(scope="module")
-def model():
-    keras.utils.set_random_seed(0)
-    return text_classifier(
-        ["the student who failed the exam received a warning"]
-    )
-
-
-@pytest.fixture(scope="module")
-def version(model, tmp_path_factory):
-    """The folder of the SavedModel."""
-    return kp.export_saved_model(
-        model,
-        tmp_path_factory.mktemp("versions"),
-        labels=LABELS,
-        warmup=True,
-        max_length=9,
-        verbose=False,
-    ).path
 
 
 def operator_libraries():
@@ -108,25 +85,18 @@ def record(signature, **inputs):
     return log.SerializeToString()
 
 
-@pytest.fixture
-def requests(tmp_path):
-    """Writes requests to a file."""
-
-    def write(*records):
-        path = tmp_path / "requests"
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for content in records:
-                writer.write(content)
-        return path
-
-    return write
-
-
-def test_every_signature(program, model, version, requests):
+def test_every_signature(program, tmp_path):
     """... and requests that are refused, among others that are answered.
 
     TF-Text's operators end the process where nothing checks the rank.
     """
+    keras.utils.set_random_seed(0)
+    model = text_classifier(
+        ["the student who failed the exam received a warning"]
+    )
+    version = kp.export_saved_model(
+        model, tmp_path / "m", labels=LABELS, max_length=9, verbose=False
+    ).path
     layers = model.layers
     ids = np.asarray(layers[0](tf.constant(TEXTS[:1])))
     # Behind its length a server may put anything.
@@ -143,12 +113,16 @@ def test_every_signature(program, model, version, requests):
         ("from_ids", {"ids": [1], "lengths": [1]}),
         ("from_ids", {"ids": [[99]], "lengths": [1]}),
     ]
-    file = requests(
+    records = [
         *(record(name, **inputs) for name, inputs in refused),
         record("", text=TEXTS),
         record("from_ids", ids=padded, lengths=lengths),
         record("encode", text=TEXTS[:1]),
-    )
+    ]
+    file = tmp_path / "requests"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for content in records:
+            writer.write(content)
     process = run(program, version, file, *operator_libraries())
     assert process.stderr.count("run: error 3: ") == len(refused)
     rows = answers(process, returncode=1)
@@ -175,86 +149,3 @@ def test_every_signature(program, model, version, requests):
         np.testing.assert_allclose(
             found["encode", output], value, rtol=0, atol=1e-5
         )
-
-
-def test_warm_up_of_the_version(program, model, version):
-    """Every record, in every signature; each is a batch that was verified."""
-    process = run(program, version, version / WARM_UP, *operator_libraries())
-    found = answers(process)
-    assert {name for name, _, _ in found} == {
-        "serving_default",
-        "from_ids",
-        "encode",
-    }
-    records = tf.data.TFRecordDataset(str(version / WARM_UP))
-    texts = [
-        tf.make_ndarray(request.inputs["text"])
-        for request in (
-            prediction_log_pb2.PredictionLog.FromString(
-                content.numpy()
-            ).predict_log.request
-            for content in records
-        )
-        if request.model_spec.signature_name == "serving_default"
-    ]
-    scores = [
-        value
-        for name, output, value in found
-        if (name, output) == ("serving_default", "scores")
-    ]
-    assert len(scores) == len(texts) > 1
-    for batch, value in zip(texts, scores, strict=True):
-        wanted = model(tf.constant(batch))
-        np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-6)
-
-
-def test_generator_answers_on_after_what_it_does_not_take(
-    program, tmp_path, requests
-):
-    """From texts to texts, by TensorFlow's own operators alone."""
-    generator = toy.generator(
-        of_model={"input_position": kp.PositionEmbedding(16)}
-    )
-    path = kp.export_saved_model(
-        generator, tmp_path / "dates", verify=False, verbose=False
-    ).path
-    texts = ["abc", "", "없다", "hello"]
-    good = record("serving_default", text=texts)
-    bad = [
-        ("serving_default", {"text": [["abc"]]}),
-        ("serving_default", {}),
-        ("from_ids", {"ids": np.int32([[12]]), "lengths": np.int32([1])}),
-        ("from_ids", {"ids": np.int32([5]), "lengths": np.int32([1])}),
-        ("from_ids", {"ids": np.int32([[5]]), "lengths": np.int32([1, 1])}),
-        ("score", {"source": ["a", "b"], "target": ["a", "b", "c"]}),
-    ]
-    ids = np.asarray(toy.tokenizer()(texts))
-    lengths = np.sum(ids > 0, axis=1, dtype="int32")
-    pairs = {"source": texts, "target": ["ab"] * 4}
-    file = requests(
-        *(each for name, x in bad for each in (record(name, **x), good)),
-        record("from_ids", ids=ids, lengths=lengths),
-        record("score", **pairs),
-        # Beyond its table of positions: no number says so.
-        record("serving_default", text=["a" * 99]),
-    )
-    process = run(program, path, file)
-    assert process.stderr.count("run: error 3: ") == len(bad), process.stderr
-    found = answers(process, returncode=1)
-    wanted = generator(tf.constant(texts))
-    wanted_texts = [text.decode() for text in wanted["text"].numpy()]
-    count = len(wanted) * len(bad)
-    for _, output, value in found[:count]:
-        if output == "text":
-            assert value.tolist() == wanted_texts
-        else:
-            expected = np.float32(wanted[output])
-            np.testing.assert_allclose(value, expected, atol=1e-5)
-    rest = {(name, output): value for name, output, value in found[count:]}
-    written = toy.tokenizer().detokenize(rest["from_ids", "ids"].astype(int))
-    assert [text.decode() for text in written.numpy()] == wanted_texts
-    pairs = {name: tf.constant(texts) for name, texts in pairs.items()}
-    np.testing.assert_allclose(
-        rest["score", "score"], generator.scorer(pairs)["score"], atol=1e-5
-    )
-    assert np.isnan(rest["serving_default", "score"])

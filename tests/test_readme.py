@@ -84,26 +84,6 @@ class TestPages:
                 for line in block.code.splitlines():
                     assert line == "..." or likeness(line) in lines, line
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("line", "least", "most"),
-        [("", 0.8, 1.0), ("    kp.PositionalEncoding(),\n", 0.45, 0.55)],
-        ids=["with", "without"],
-    )
-    def test_readme_model_needs_positions(
-        self, line, least, most, here, capsys
-    ):
-        (block,) = (
-            block
-            for block in blocks(README.read_text(encoding="utf-8"))
-            if "kp.PositionalEncoding()," in block.code
-        )
-        code = block.code.replace(line, "") if line else block.code
-        assert (code == block.code) == (not line)
-        imports = "import keras\nimport keras_posenc as kp\n"
-        run(block._replace(code=imports + code), {"__name__": "__main__"})
-        assert least <= float(capsys.readouterr().out) <= most
-
     @pytest.fixture
     def here(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -14,10 +14,6 @@ import keras
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.graphs.time_distributed import (
-    by_groups,
-    over_any_length,
-)
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.keras_internals import (
     exporting_to,
@@ -87,9 +83,6 @@ class FrozenModel:
                 in_this_thread_alone()
             )
             stack.enter_context(self._settings)
-            for layer in self.layers:
-                if function := over_any_length(layer) or by_groups(layer):
-                    self.compute_by(layer, function)
             self._left = stack.pop_all()
         return self
 
@@ -190,10 +183,6 @@ class FrozenModel:
                     "so it cannot be a constant. Export it without `frozen`"
                 )
 
-    def compute_by(self, layer: Any, function: Callable[..., Any]) -> None:
-        """Has this thread compute a layer by a function, while frozen."""
-        self._functions[id(layer)] = function
-
     def set_policy(self, layer: Any, policy: Any) -> None:
         """Gives a layer another dtype policy in this thread, while frozen."""
         self._policies[id(layer)] = policy
@@ -201,22 +190,6 @@ class FrozenModel:
     def export_to(self, format: str) -> None:
         """Tells layers the format, "litert" or "onnx", while frozen."""
         self._settings.enter_context(exporting_to(format))
-
-    @contextlib.contextmanager
-    def computing_by(self, functions: Mapping[Any, Any]) -> Iterator[None]:
-        """A scope in which this thread computes layers by functions.
-
-        Layers that have a function already keep it.
-        """
-        before = {**self._functions}
-        self._functions.update(
-            {id(layer): each for layer, each in functions.items()} | before
-        )
-        try:
-            yield
-        finally:
-            self._functions.clear()
-            self._functions.update(before)
 
     def weights(
         self, models: Iterable[keras.Model] | None = None
@@ -281,12 +254,18 @@ def take_over(function: Any) -> None:
         frozen.take_over(function)
 
 
-def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Any:
-    """The scope `FrozenModel.computing_by` of the frozen models, if any are."""
+@contextlib.contextmanager
+def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """A scope in which this thread computes frozen layers by functions."""
     frozen: FrozenModel | None = getattr(_local, "frozen", None)
     if frozen is None:
-        return contextlib.nullcontext()
-    return frozen.computing_by(functions)
+        yield
+        return
+    frozen._functions.update({id(x): each for x, each in functions.items()})
+    try:
+        yield
+    finally:
+        frozen._functions.clear()
 
 
 def _once(values: Iterable[Any]) -> list[Any]:

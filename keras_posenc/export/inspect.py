@@ -145,7 +145,7 @@ def inspect_export(path: str | Path) -> Inspection:
 
     Raises:
         ValueError: There is no exported file at the path, or it cannot be read,
-            or its folder has links, or assets from outside of it.
+            or its folder has links.
 
     Example:
     >>> import keras_posenc as kp
@@ -172,8 +172,6 @@ def inspect_export(path: str | Path) -> Inspection:
         found = run_in_worker(read.__name__, kind, str(path), limits=limits)
         if "error" in found:
             raise ValueError(found["error"])
-        if found.get("has_variables"):
-            _check_variables(path, sizes)
     except (ValueError, WorkerError) as error:
         who = "the process that reads it " * isinstance(error, WorkerError)
         raise ValueError(
@@ -216,29 +214,13 @@ _KINDS = {
 }
 
 
-def _check_variables(folder: Path, sizes: Mapping[Path, int]) -> None:
-    """Raises `ValueError` if a file of variables is missing, or empty."""
-    if not sizes.get(folder / "variables" / "variables.index"):
-        raise ValueError("variables/variables.index is missing, or empty")
-    data = [size for path, size in sizes.items() if ".data-" in path.name]
-    if not (data and all(data)):
-        raise ValueError("variables/variables.data-* is missing, or empty")
-
-
 def _line(what: str, values: Mapping[str, Any]) -> str:
     """Returns what a file's metadata says, in one line."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, list):
-            more = ", ..." * (len(value) > 5)
-            return ", ".join(map(text, value[:5])) + more or "none"
-        words = "none" if value is None else f"{value}"
-        return words if len(words) <= 200 else f"{len(words):,} characters"
-
-    return f"{what}: " + "; ".join(
-        f"{name.replace('_', ' ')}: {text(value)}"
-        for name, value in values.items()
-    )
+    parts = []
+    for name, value in values.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        parts.append(f"{name.replace('_', ' ')}: {text!s:.200}")
+    return f"{what}: {'; '.join(parts)}"
 
 
 def _tensor(shape: list[int] | None, dtype: str) -> Tensor:

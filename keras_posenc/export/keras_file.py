@@ -24,6 +24,7 @@ from keras_posenc_worker import read_keras
 _MEMORY = MEMORY + 512 * MIB
 _SECONDS = 20  # of processor time, and one more for each _PER_SECOND bytes
 _PER_SECOND = 4 * MIB
+_GROWTH = 20  # Keras does not compress: one that grows more is a bomb
 _TIMES = 16  # times the file's size: weights are held two or three times
 
 
@@ -56,7 +57,7 @@ def _load(worker: Worker, path: Path) -> Any:
         limits = Limits(
             memory=_MEMORY + _TIMES * size,
             seconds=seconds,
-            file=read_keras.GROWTH * size + 64 * MIB,
+            file=_GROWTH * size + 64 * MIB,
             timeout=60 + 4 * seconds,
         )
         try:

@@ -55,7 +55,5 @@ def of_python(operators: Collection[str]) -> str:
 
     No other process has these functions, so that allowing them does not help.
     """
-    for name in ("EagerPyFunc", "PyFunc", "PyFuncStateless"):
-        if name in operators:
-            return f"{name}: {_INSTEAD[name]}"
-    return ""
+    names = {"EagerPyFunc", "PyFunc", "PyFuncStateless"} & {*operators}
+    return f"{min(names)}: {_INSTEAD[min(names)]}" if names else ""

@@ -38,7 +38,7 @@ from keras_posenc.export.versions import check_unchanged, stamp
 from keras_posenc.export.worker_client import run_model
 from keras_posenc.progress import progress
 from keras_posenc.publish import publish_file, staging_in
-from keras_posenc_worker.memory import give_back
+from keras_posenc_worker.process import give_back
 
 Step = Callable[[str], object]
 

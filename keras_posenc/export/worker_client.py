@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import signal
 import site
 import subprocess
@@ -75,7 +74,6 @@ class Limits:
 def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
     """Returns limits that stop a file that never ends or fills the machine.
 
-    A right one needs far less: TensorFlow up to 16 times the size of constants.
     `size` and `data` are bytes of the file and of all inputs and outputs,
     `seconds` the model's own processor time for these inputs.
     """
@@ -251,9 +249,8 @@ def spare_worker(
 ) -> Iterator[Worker]:
     """Yields a worker that has called `prepare`, or is calling it.
 
-    It serves later calls too, with the environment variables that it was
-    started with, unless this one raises an error, or is for a file that this
-    process has not written: that shares a worker with no other.
+    It serves later calls too, unless this one raises an error, or is for a file
+    that this process has not written: that shares a worker with no other.
     """
     key = (os.getpid(), module, *prepare)
     worker = _spares.pop(key, None) or _start(module, prepare)
@@ -298,18 +295,6 @@ def end_spares() -> None:
         _spares.pop(key).end()
 
 
-def _leave_spares() -> None:
-    """Leaves the workers of a fork's parent to it: they end with its pipes."""
-    for worker in _spares.values():
-        if worker.process.stdin is not None:
-            worker.process.stdin.close()
-    _spares.clear()
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_leave_spares)
-
-
 # ---- Exported models in a worker
 
 
@@ -341,15 +326,12 @@ def run_model(
         response: dict[str, Any] = codec.read(folder / run.RESPONSE)
     if "error" not in response:
         return response
-    _, _, reason = response["error"].partition(": ")
-    missing = re.search(r"Op type not registered '([^']+)'", reason)
-    if missing and not op_libraries():
-        raise ExportVerificationError(
-            f"'{exported}' does not load: its operator {missing[1]} is "
-            "TensorFlow Text's or another package's, and TensorFlow Text is "
-            "not installed: pip install tensorflow-text, of the same minor "
-            "version as tensorflow"
+    advice = ""
+    if "Op type not registered" in response["error"] and not op_libraries():
+        advice = (
+            ". If the operator is TensorFlow Text's: pip install "
+            "tensorflow-text, of the same minor version as tensorflow"
         )
     raise ExportVerificationError(
-        f"'{exported}' does not load: {in_words(response['error'])}"
+        f"'{exported}' does not load: {in_words(response['error'])}" + advice
     )

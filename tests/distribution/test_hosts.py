@@ -42,10 +42,7 @@ def free_port():
 
 @pytest.fixture
 def start(tmp_path_factory):
-    """Starts some processes together; whatever is left of them is ended.
-
-    `{process}` in an argument becomes the number of each.
-    """
+    """Starts some processes together; whatever is left of them is ended."""
     started = []
     compiled = tmp_path_factory.getbasetemp() / "compiled"
     # Seconds of each process, which Keras takes for it wherever it is found.
@@ -80,13 +77,7 @@ def start(tmp_path_factory):
                 }
             those.append(
                 subprocess.Popen(
-                    [
-                        sys.executable,
-                        *(
-                            str(each).replace("{process}", str(process))
-                            for each in arguments
-                        ),
-                    ],
+                    [sys.executable, *map(str, arguments)],
                     env=environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -141,16 +132,6 @@ def check(reports, count):
 def test_a_step_on_four_devices_is_that_on_one(run):
     options = {"kinds": ["dropout"], "distributions": [(2, 2)]}
     check(run("compare", options, devices=4), 1)
-
-
-@pytest.mark.slow
-@needs("jax")
-def test_a_step_of_every_model_is_that_on_one_device(run):
-    options = {
-        "kinds": ["encoder", "transformer"],
-        "distributions": ["data", (2, 2), (1, 4)],
-    }
-    check(run("compare", options, devices=4), 6)
 
 
 @pytest.mark.slow
@@ -224,27 +205,12 @@ def test_restores_what_it_can_go_on_with(run, tmp_path):
     (report,) = run("restore", {"folder": str(tmp_path)}, devices=1)
     assert report.pop("epochs") == 3
     for name, text in {
-        "batches": "behind 6 batches",
-        "weights": "Missing there: ['optimizer_variables/",
         "width": "dense/kernel: (3, 4) float32",
-        "dtype": "dense/kernel: (3, 2) bfloat16",
         "optimizer": "Missing there: ['optimizer_variables/loss_scale",
-        "unbuilt": "`model` must be built",
-        "one of them": "/2', one of them",
         "torn": "torn/2' is not a checkpoint of `OrbaxCheckpoint`, or is",
     }.items():
         assert text in report.pop(name), name
     assert not report
-
-
-@pytest.mark.slow
-@needs("jax", "orbax")
-def test_processes_that_see_different_folders_all_hear_of_it(run, tmp_path):
-    """Else each would train from another epoch."""
-    (tmp_path / "0" / "3").mkdir(parents=True)
-    for report in run("restore_apart", {"folder": str(tmp_path)}, processes=2):
-        assert report.startswith("`directory` must be one that all")
-        assert report.endswith("[3, None]")
 
 
 @pytest.mark.slow

@@ -222,9 +222,9 @@ def load(path, export=None):
 # ---- Checkpoints
 
 
-def make_dense(width=2, dtype="float32", optimizer="sgd"):
+def make_dense(width=2, optimizer="sgd"):
     keras.utils.clear_session()
-    layers = [keras.Input((3,)), keras.layers.Dense(width, dtype=dtype)]
+    layers = [keras.Input((3,)), keras.layers.Dense(width)]
     model = keras.Sequential(layers)
     model.compile(optimizer, "mse")
     return model
@@ -241,52 +241,29 @@ def said(model, folder):
 def restore(folder):
     """What comes of checkpoints, by what is done with them."""
 
-    def train(name, **options):
-        x, y = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
-        path = os.path.join(folder, name)
-        saving = keras.callbacks.OrbaxCheckpoint(path, **options)
-        model = make_dense(optimizer="adam")
-        model.fit(x, y, 2, epochs=3, verbose=0, callbacks=[saving])
-        return path
-
-    path = train("epochs")
+    x, y = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
+    path = os.path.join(folder, "epochs")
+    saving = keras.callbacks.OrbaxCheckpoint(path)
+    model = make_dense(optimizer="adam")
+    model.fit(x, y, 2, epochs=3, verbose=0, callbacks=[saving])
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
     built = make_dense(optimizer=scaled)
     scaled.build(built.trainable_variables)
-    unbuilt = keras.Sequential([keras.layers.Dense(2)])
-    unbuilt.compile("sgd", "mse")
     torn = shutil.copytree(path, os.path.join(folder, "torn"))
     for file in ("_METADATA", "manifest.ocdbt"):
         os.remove(os.path.join(torn, "2", "pytree", file))
     return {
         "epochs": said(make_dense(optimizer="adam"), path),
-        "batches": said(
-            make_dense(optimizer="adam"), train("batches", save_freq=2)
-        ),
-        "weights": said(
-            make_dense(optimizer="adam"),
-            train("weights", save_weights_only=True),
-        ),
         "width": said(make_dense(4, optimizer="adam"), path),
-        "dtype": said(make_dense(dtype="bfloat16", optimizer="adam"), path),
         "optimizer": said(built, path),
-        "unbuilt": said(unbuilt, path),
-        "one of them": said(unbuilt, os.path.join(path, "2")),
         "torn": said(make_dense(optimizer="adam"), torn),
     }
-
-
-def restore_apart(folder):
-    """Each process has a folder of its own; process 0 finds something there."""
-    import jax
-
-    return said(make_dense(), os.path.join(folder, str(jax.process_index())))
 
 
 if __name__ == "__main__":
     case, options = sys.argv[1], json.loads(sys.argv[2])
     if "KERAS_DISTRIBUTION_JOB_ADDRESSES" in os.environ:
         keras.distribution.initialize()
-    cases = (compare, save, load, restore, restore_apart)
+    cases = (compare, save, load, restore)
     report = {each.__name__: each for each in cases}[case](**options)
     print("\n" + json.dumps(report))  # behind what Gloo prints

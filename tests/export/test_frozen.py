@@ -440,12 +440,10 @@ def several_kinds():
     x = kp.TransformerEncoder(
         1, num_heads=2, intermediate_dim=8, dtype="mixed_bfloat16"
     )(x)
-    steps = layers.TimeDistributed(layers.Dense(3))(ops.cast(x, "float32"))
     return {
         **autoencoder(),
         "int8": quantized(),
         "mixed": keras.Model(ids, x),
-        "steps": keras.Model(ids, steps),
     }
 
 

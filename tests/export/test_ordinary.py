@@ -67,7 +67,7 @@ def by_batch(x):
     return flip(x)
 
 
-RENAME = "keras.Model(keras.tree.flatten(x := ["
+RENAME = "`keras.Model(x := keras.Input("
 # The model, options, and a part of the message.
 REFUSED = {
     "a space": (lambda: model_of("my x", "y"), {}, RENAME),
@@ -84,7 +84,17 @@ REFUSED = {
         lambda: model_of("x", layer=by_batch),
         {},
         "in Lambda 'by_batch': its Python code needs a number that only a run "
-        "knows\nIf an operation needs sizes that are known, give `signatures=",
+        "knows\nIf an operation needs sizes that are known, give them in",
+    ),
+    "steps of any number": (
+        lambda: keras.Sequential(
+            [
+                keras.Input((None, 4), name="x"),
+                layers.TimeDistributed(layers.Dense(2), name="steps"),
+            ]
+        ),
+        {},
+        "Keras computes TimeDistributed 'steps' wrongly in graphs of any",
     ),
     "samples of texts": (
         scaled,
@@ -151,7 +161,6 @@ def test_grouped_convolutions(export):
         {
             "one": layers.Conv1D(4, 3, groups=2)(ops.reshape(x, (-1, 64, 4))),
             "two": layers.Conv2D(6, 3, groups=2, strides=2)(x[:, 0]),
-            "three": layers.Conv3D(4, (1, 2, 3), groups=2, padding="same")(x),
         },
     )
     export(model)

@@ -35,10 +35,6 @@ def followed(code, model, options, **scope):
     return found if isinstance(found, keras.Model) else model, options
 
 
-def recurrent():
-    return keras.Sequential([keras.Input((20, 4)), layers.LSTM(3)])
-
-
 class Subclass(keras.Model):
     def __init__(self, *parts):
         super().__init__()
@@ -50,21 +46,9 @@ class Subclass(keras.Model):
         return inputs
 
 
-class TwoArguments(Subclass):
-    def call(self, words, factor=None):
-        outputs = super().call(words)
-        return outputs if factor is None else outputs * factor
-
-
 def called(model, dtype="float32", shape=(2, 3)):
     model(np.ones(shape, dtype))
     return model
-
-
-def upsampled():
-    image = keras.Input((None, None, 3), name="image")
-    larger = layers.UpSampling2D(2, interpolation="bilinear")(image)
-    return keras.Model(image, larger)
 
 
 def integers():
@@ -78,8 +62,6 @@ def two_outputs(nest=lambda one, other: [one, other]):
     return keras.Model(inputs, nest(*outputs))
 
 
-VALUES = np.random.default_rng(0).normal(size=(1, 20, 4)).astype("float32")
-
 # What makes the model, to which format it goes, by which options, and which
 # pieces of code in the message are followed.
 CASES = {
@@ -90,31 +72,13 @@ CASES = {
         {},
         [0],
     ),
-    "two arguments": (
-        lambda: called(TwoArguments(layers.Dense(2))),
-        "onnx",
-        {},
-        [0],
-    ),
     "chain of ids": (
         lambda: called(keras.Sequential([layers.Embedding(9, 2)]), "int32"),
         "litert",
         {},
         [0],
     ),
-    "chain of ids of one length": (
-        lambda: called(
-            keras.Sequential(
-                [layers.Embedding(9, 2), layers.Flatten(), layers.Dense(2)]
-            ),
-            "int32",
-        ),
-        "litert",
-        {},
-        [0],
-    ),
     "integers": (integers, "onnx", {}, [0]),
-    "sizes": (upsampled, "onnx", {}, [-1]),
     "name": (
         lambda: keras.Sequential(
             [keras.Input((4,), name="my-x"), layers.Dense(2)]
@@ -235,15 +199,6 @@ def running_sums_by_a_loop(x):
     return ops.stack(sums, axis=1)
 
 
-def crossed_by_rolls(x):
-    a, b, roll = x, x + 1, ops.roll
-    return roll(a, -1, -1) * roll(b, -2, -1) - roll(a, -2, -1) * roll(b, -1, -1)
-
-
-def rank(x):
-    return ops.argmin(x[:, 1], axis=-1)
-
-
 # Refused of an input (4, 3): the operation, the format, the words, the remedy.
 LACKING = {
     "slice_update": (
@@ -257,26 +212,6 @@ LACKING = {
         "onnx",
         "TensorListSetItem: .* as a Python loop",
         running_sums_by_a_loop,
-    ),
-    "cross": (
-        lambda x: ops.cross(x, x + 1),
-        "litert",
-        r"roll\(a, -1, -1\)",
-        crossed_by_rolls,
-    ),
-    "in_top_k": (
-        lambda x: ops.cast(ops.in_top_k(rank(x), x[:, 0], 2), "float32"),
-        "onnx",
-        r"InTopKV2: keras\.ops\.any\(keras\.ops\.equal",
-        lambda x: ops.cast(
-            ops.any(
-                ops.equal(
-                    ops.top_k(x[:, 0], 2)[1], ops.expand_dims(rank(x), -1)
-                ),
-                -1,
-            ),
-            "float32",
-        ),
     ),
     "median": (
         lambda x: ops.median(x, axis=2),

@@ -23,7 +23,6 @@ from keras_posenc.export.graphs.decompose import (
 )
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.operators import lacking
-from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     Limits,
@@ -155,8 +154,9 @@ def _conversion_error(
             )
         return ExportError(
             "The model has a loop over its sequence, as a recurrent layer has, "
-            "and loops in LiteRT need a fixed batch: give "
-            f"{of_one_example(signatures)}"
+            "and loops in LiteRT need a fixed batch: give one in `signatures`, "
+            "such as {'serving_default': (model, {'x': (1, 24, 6)})} "
+            "(--signature serving_default=x:1x24x6)"
         )
     reason = message.splitlines()[0]
     if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):

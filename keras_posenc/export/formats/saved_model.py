@@ -17,8 +17,11 @@ from keras_posenc.export.formats.savedmodel_serving import (
     write_batching,
     write_warmup,
 )
-from keras_posenc.export.graphs.shared_layers import trace_all
-from keras_posenc.export.graphs.writing import weights_of, write_saved_model
+from keras_posenc.export.graphs.writing import (
+    trace_all,
+    weights_of,
+    write_saved_model,
+)
 from keras_posenc.export.inspect import Inspection, size_of
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference

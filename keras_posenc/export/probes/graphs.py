@@ -14,7 +14,6 @@ from keras_posenc.export.errors import ExportError, in_words
 from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.tracing import trace
-from keras_posenc.keras_internals import layers_within
 
 Call = Callable[[Inputs], dict[str, Any]]
 
@@ -75,11 +74,6 @@ class Graphs:
             return False
         return bool(
             signature.grid_axes
-            # Exports change how that computes: see `over_any_length`.
-            or any(
-                isinstance(layer, keras.layers.TimeDistributed)
-                for layer in layers_within(signature.model)
-            )
             or any(x.op.startswith(_WINDOWS) for x in _nodes(self.of_any_size))
         )
 

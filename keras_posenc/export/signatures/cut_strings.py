@@ -48,11 +48,9 @@ def is_to_be_cut(model: keras.Model) -> bool:
 def cut_strings(signature: Signature) -> Signature:
     """Returns the signature cut where strings and lookups become numbers.
 
-    If one input becomes one tensor, the input is named `ids` if it has
-    integers, else `features`. Otherwise each tensor has the name of its input
-    (of several inputs, their names joined by underscores; those of strings, if
-    there are such), followed by the name of its layer if several inputs would
-    have the same name. Other numeric inputs stay.
+    One tensor is named `ids` or `features`. Of several, each has the name of
+    its input (of several inputs, their names joined by underscores; those of
+    strings, if there are such), followed by its layer's if that is not unique.
     """
     model = signature.model
     outputs = output_of(model)
@@ -240,8 +238,7 @@ def steps(
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
     """Yields each tensor before the outputs, its operation, and its inputs.
 
-    Unless `beyond_cuts`, none before strings and lookups. The tensors' own
-    history is followed: a layer shared by several models has several outputs.
+    Unless `beyond_cuts`, none before strings and lookups.
     """
     seen = set()
     remaining = list(outputs)
@@ -266,11 +263,7 @@ _UNKNOWN = "an unknown one"
 
 
 def lookups(signature: Signature) -> dict[str, list[keras.Layer]]:
-    """Returns the layers that make ids of each input, by the input's name.
-
-    An input of ids, or of anything but words and categories, has none, and
-    neither has a subclassed model.
-    """
+    """Returns the layers that make ids of words and categories, by input."""
     model = signature.model
     inputs = getattr(model, "inputs", None) or []
     if len(inputs) != len(signature.specs):

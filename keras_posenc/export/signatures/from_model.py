@@ -3,7 +3,7 @@
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,12 +16,11 @@ from keras_posenc.keras_internals import layer_of, layers_within
 def signature_of(
     name: str, model: keras.Model, shapes: Mapping[str, Any]
 ) -> Signature:
-    """Returns a model's signature.
+    """Returns a model's signature; `shapes` narrow some inputs, by name.
 
-    `shapes` are shapes, or `keras.InputSpec`s, of some inputs by name. A model
-    without symbolic inputs, as subclassed ones are, needs a `keras.InputSpec`
-    for each, unless `call` takes only floats: then the inputs have the shapes
-    of the model's first call, with any batch, and plain shapes narrow these.
+    A model without symbolic inputs needs a `keras.InputSpec` for each, unless
+    `call` takes only floats: then it has the shapes of its first call, with any
+    batch.
     """
     by_keyword = False
     returned: list[Any] = []  # the structure of the outputs of the last call
@@ -69,7 +68,7 @@ def _specs(name: str, model: keras.Model) -> dict[str, keras.InputSpec]:
         )
     if is_sequential(model) and re.fullmatch(r"input_layer(_\d+)?", names[0]):
         specs[names[0]] = _unguessed(name, model, specs[names[0]])
-    check_names(name, names, model)
+    check_names(name, names)
     if not is_sequential(model):
         check_outputs(model, model.output)
     return specs
@@ -85,16 +84,16 @@ def _unguessed(
     """
     if "int" in spec.dtype:
         return spec
-    shape = (None, *spec.shape[1:])
-    if "float" in spec.dtype and takes_ids(model, shape):
+    if "float" in spec.dtype and takes_ids(model, spec.shape):
         raise ValueError(
             f"Signature '{name}': model '{model.name}' takes only "
             f"{spec.dtype} of shape {tuple(spec.shape)}, because it was built "
             "from data. Add an input, which keeps the weights: `keras."
-            f"Sequential([{input_code(shape, 'int32', 'ids')}, *model.layers])`"
+            "Sequential([keras.Input((None,), dtype='int32', name='ids'), "
+            "*model.layers])`"
         )
     dtype = "float32" if spec.dtype.endswith("float16") else spec.dtype
-    return keras.InputSpec(shape=shape, dtype=dtype)
+    return keras.InputSpec(shape=(None, *spec.shape[1:]), dtype=dtype)
 
 
 _INTEGERS = (
@@ -170,28 +169,28 @@ def _specs_of_called(
             f"Model '{model.name}' is not built, and so has no weights. Call "
             "it once on a batch of its inputs, `model(x)`, and export it again"
         )
-    likely, dtypes = {}, {}
-    for each, (_, *sizes) in _recorded(model).items():
-        is_of_ids = takes_ids(model, (None, *sizes))
-        likely[each] = (None, *(None if is_of_ids else n for n in sizes))
-        dtypes[each] = "int32" if is_of_ids else "float32"
+    known = _recorded(model)
     if shapes and all(
         isinstance(spec, keras.InputSpec) for spec in shapes.values()
     ):
         specs = dict(shapes)
-    elif len(_parameters(model)) == 1 and {*dtypes.values()} == {"float32"}:
-        known = {
-            each: keras.InputSpec(shape=shape, dtype="float32")
-            for each, shape in likely.items()
+    elif (
+        known
+        and len(_parameters(model)) == 1
+        and not any(takes_ids(model, shape) for shape in known.values())
+    ):
+        floats = {
+            each: keras.InputSpec(shape=(None, *sizes), dtype="float32")
+            for each, (_, *sizes) in known.items()
         }
-        specs = with_shapes(name, model, known, shapes)
+        specs = with_shapes(name, model, floats, shapes)
     else:
-        likely = likely or {"ids": (None, None)}
         raise ValueError(
             f"Model '{model.name}' does not know its inputs: build it with "
-            "keras.Input, or give a keras.InputSpec for each input, as "
-            f"{in_code({name: likely}, dtypes or {'ids': 'int32'})}. Give each "
-            "the dtype of your data"
+            "keras.Input, or give a keras.InputSpec of the shape and dtype of "
+            f"your data for each input, as `signatures={{'{name}': (model, "
+            "{'ids': keras.InputSpec(shape=(None, None), dtype='int32')})}` "
+            "(--input ids:int32:?x?)"
         )
     for input_name, spec in specs.items():
         if spec.shape is None or spec.dtype is None:
@@ -256,26 +255,6 @@ def _is_shape(value: Any) -> bool:
     )
 
 
-def with_sizes(
-    signatures: Sequence[Signature],
-    sizes: Callable[[Sequence[int | None]], Sequence[int | None]],
-) -> str:
-    """Returns `signatures` of other shapes, as Python and as options."""
-    shapes = {}
-    dtypes: dict[str, str] = {}
-    for each in signatures:
-        specs = each.specs.items()
-        shapes[each.name] = {name: sizes(spec.shape) for name, spec in specs}
-        dtypes |= {name: spec.dtype for name, spec in specs}
-    know = all(getattr(each.model, "inputs", None) for each in signatures)
-    return in_code(shapes, None if know else dtypes)
-
-
-def of_one_example(signatures: Sequence[Signature]) -> str:
-    """Returns the `signatures` of a batch of one, as Python and as options."""
-    return with_sizes(signatures, lambda shape: [1, *shape[1:]])
-
-
 def input_names(model: keras.Model) -> list[str]:
     """Returns the names of the input layers, which loading keeps."""
     return [layer_of(tensor).name for tensor in model.inputs]
@@ -337,9 +316,7 @@ def is_sequential(model: keras.Model) -> bool:
     return isinstance(model, keras.Sequential)
 
 
-def check_names(
-    signature: str, names: list[str], model: keras.Model | None = None
-) -> None:
+def check_names(signature: str, names: list[str]) -> None:
     """Raises `ValueError` for names that exported inputs cannot have."""
     # TensorFlow's signatures have names in lower case inside.
     different = {name.lower() for name in names}
@@ -350,60 +327,11 @@ def check_names(
         for name in names
     ):
         return
-    remedy = "give each one by keras.Input(..., name='ids')"
-    if model is not None:
-        remedy = f"give others by `{_with_names(model)}`"
     raise ValueError(
         f"Signature '{signature}': the name of an input must be of ASCII "
         "letters, digits and underscores, begin with a letter, be no keyword "
         "of Python and not 'self', and differ from the others in more than "
-        f"upper case; {remedy}. Received: {', '.join(names)}"
+        "upper case. Of a model of one input, `keras.Model(x := keras.Input("
+        "model.inputs[0].shape[1:], dtype=model.inputs[0].dtype, name='x'), "
+        f"model(x))` has another name. Received: {', '.join(names)}"
     )
-
-
-def _with_names(model: keras.Model) -> str:
-    """Returns the code that gives the inputs of `model` plain names."""
-    made = [
-        input_code(tensor.shape, tensor.dtype, f"input_{index}")
-        for index, tensor in enumerate(model.inputs)
-    ]
-    structure = model.inputs[0] if is_sequential(model) else model.input
-    packed = keras.tree.pack_sequence_as(structure, made)
-    inputs = str(packed).replace('"', "")  # they are code, not strings
-    # Flat, since Keras warns of dicts whose keys are not the input names.
-    return f"keras.Model(keras.tree.flatten(x := {inputs}), model(x))"
-
-
-def input_code(shape: Sequence[int | None], dtype: str, name: str) -> str:
-    """Returns the code of a `keras.Input`; `shape` begins with the batch."""
-    batch, *rest = shape
-    first = f"{(*rest,)}" if batch is None else f"batch_shape={(*shape,)}"
-    return f"keras.Input({first}, dtype='{dtype}', name='{name}')"
-
-
-def _sizes(shape: Sequence[int | None]) -> str:
-    return "x".join("?" if size is None else f"{size}" for size in shape)
-
-
-def in_code(
-    shapes: Mapping[str, Mapping[str, Any]],
-    dtypes: Mapping[str, str] | None = None,
-) -> str:
-    """Returns the `signatures` of a model called `model`, and as options.
-
-    With `dtypes` of the inputs, for a model that does not know them.
-    """
-    code, options = [], []
-    for signature, own in shapes.items():
-        given = {name: f"{(*shape,)}" for name, shape in own.items()}
-        sizes = [f"{name}:{_sizes(shape)}" for name, shape in own.items()]
-        if dtypes:
-            given = {
-                name: f"keras.InputSpec(shape={shape}, dtype='{dtypes[name]}')"
-                for name, shape in given.items()
-            }
-        named = ", ".join(f"'{name}': {spec}" for name, spec in given.items())
-        code.append(f"'{signature}': (model, {{{named}}})")
-        options.append(f"--signature {signature}={','.join(sizes)}")
-    found = f"`signatures={{{', '.join(code)}}}`"
-    return found if dtypes else f"{found} ({' '.join(options)})"

@@ -9,9 +9,8 @@ import keras
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import take_over
-from keras_posenc.export.signatures.from_model import with_sizes
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import kept_names
+from keras_posenc.keras_internals import kept_names, layers_within
 
 
 def trace(signature: Signature) -> Any:
@@ -42,6 +41,7 @@ def tracing(signature: Signature) -> Iterator[None]:
     """Raises errors of the model's own code as an `ExportError`."""
     import tensorflow as tf
 
+    _check_steps(signature)
     # Keras leaves the calls of its layers out, and so which layer it was.
     is_filtering = keras.config.is_traceback_filtering_enabled()
     keras.config.disable_traceback_filtering()
@@ -57,12 +57,11 @@ def tracing(signature: Signature) -> Iterator[None]:
                 "only A-Z, a-z, 0-9, _, ., \\, /, > and -: rename the layer"
             )
         else:
-            code = with_sizes(
-                [signature],
-                lambda shape: (*shape[:1], *(each or 8 for each in shape[1:])),
-            )
             remedy = (
-                f"\nIf an operation needs sizes that are known, give {code}"
+                "\nIf an operation needs sizes that are known, give them in "
+                "`signatures`, such as {'serving_default': (model, {'image': "
+                "(None, 64, 64, 3)})} (--signature serving_default=image:"
+                "?x64x64x3)"
             )
         reason: Any = error
         if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
@@ -74,6 +73,24 @@ def tracing(signature: Signature) -> Iterator[None]:
     finally:
         if is_filtering:
             keras.config.enable_traceback_filtering()
+
+
+def _check_steps(signature: Signature) -> None:
+    """Raises `ExportError` for a `TimeDistributed` of dynamic length.
+
+    In such a graph Keras runs as many steps as the batch has examples.
+    """
+    specs = signature.specs.values()
+    if not any(x.dtype == "string" or None in x.shape[1:2] for x in specs):
+        return
+    for layer in layers_within(signature.model):
+        if isinstance(layer, keras.layers.TimeDistributed):
+            raise ExportError(
+                f"Keras computes TimeDistributed '{layer.name}' wrongly in "
+                "graphs of any length: give one in `signatures`, such as "
+                "{'serving_default': (model, {'x': (None, 64, 8)})}, or call "
+                "its layer without it, as Dense takes sequences as well"
+            )
 
 
 def _where(error: Exception) -> str:

@@ -19,12 +19,6 @@ from tests.export.edits import graph_of  # noqa: E402
 # ---- Folders and files
 
 
-def add_asset(folder, filename):
-    with graph_of(folder) as graph:
-        asset = graph.asset_file_def.add(filename=filename)
-        asset.tensor_info.name = "asset:0"
-
-
 def change_dtype(folder):
     with graph_of(folder) as graph:
         infos = graph.signature_def["serving_default"].inputs
@@ -51,9 +45,6 @@ FOLDERS = {
         folder / "model.tflite"
     ).write_bytes(b""),
     "more than 10000 files": add_files,
-    r"'\.\./passwd' is not in the folder of assets": lambda folder: add_asset(
-        folder, "../passwd"
-    ),
     "is no readable SavedModel: ": change_dtype,
 }
 
@@ -112,29 +103,22 @@ def test_reading_has_its_own_memory_and_a_limit_of_work(folder):
 # ---- Graphs that do more than compute
 
 
-@pytest.mark.parametrize("operator", ["WriteFile", "PrintV2"])
-def test_graph_that_does_more_than_compute_is_not_run(
-    model, tmp_path, operator
-):
+def test_graph_that_does_more_than_compute_is_not_run(model, tmp_path):
     out, path = tmp_path / "out", tmp_path / "1"
-    calls = {
-        "WriteFile": lambda: tf.io.write_file(str(out), "written"),
-        "PrintV2": lambda: tf.print("x", output_stream=f"file://{out}"),
-    }
     spec = tf.TensorSpec((None, None), "int32", name="ids")
 
     @tf.function(input_signature=[spec])
     def serve(ids):
-        with tf.control_dependencies([calls[operator]()]):
+        with tf.control_dependencies([tf.io.write_file(str(out), "written")]):
             return {"scores": tf.zeros((tf.shape(ids)[0], 3))}
 
     tf.saved_model.save(tf.Module(), path, signatures=serve)
     found = kp.inspect_export(path)
-    assert found.unsafe_operators == [operator]
+    assert found.unsafe_operators == ["WriteFile"]
     assert f"UNSAFE, signatures: {', '.join(found.signatures)}" in str(found)
-    assert operator in str(found).splitlines()[1]
+    assert "WriteFile" in str(found).splitlines()[1]
     with pytest.raises(
-        kp.ExportVerificationError, match=f"has the operators {operator}"
+        kp.ExportVerificationError, match="has the operators WriteFile"
     ):
         kp.verify_export(path, model)
     assert not out.exists()
@@ -184,10 +168,7 @@ def test_names_are_no_commands_to_a_terminal(folder, model):
         assert str(caught.value).replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize("verify", [True, False])
-def test_model_that_does_more_than_compute_is_not_published(
-    tmp_path, contents, verify
-):
+def test_model_that_does_more_than_compute_is_not_published(tmp_path):
     import keras
 
     class Diary(keras.layers.Layer):
@@ -203,7 +184,7 @@ def test_model_that_does_more_than_compute_is_not_published(
     model = keras.Sequential([keras.Input((2,), name="x"), Diary()])
     with pytest.raises(kp.ExportVerificationError, match="WriteFile"):
         kp.export_saved_model(
-            model, tmp_path / "out", verify=verify, verbose=False
+            model, tmp_path / "out", verify=False, verbose=False
         )
     assert not (tmp_path / "out").exists()
 

@@ -14,7 +14,6 @@ from keras_posenc.export.signatures.resolve import (
     resolve_signatures,
 )
 from keras_posenc.export.signatures.tracing import trace
-from keras_posenc.keras_internals import layers_within
 
 pytestmark = pytest.mark.tensorflow
 
@@ -144,38 +143,24 @@ def test_inputs_of_any_structure_are_flat_by_their_names(structure):
     np.testing.assert_allclose(twice, 2 * once)
 
 
-def guessing(layer, shape):
-    """A chain of a layer that takes the shape of its first data for its own."""
-    model = keras.Sequential([layer])
-    if None in shape:
-        model.build(shape)
-    else:
-        model(np.ones(shape))
-    return model
-
-
 @pytest.mark.parametrize(
     ("shape", "loaded"), [((4, 6), True), ((None, None), False)]
 )
 def test_sequential_that_guessed_that_ids_are_floats(shape, loaded, tmp_path):
     # Keras makes float32 the dtype of its input, of ids too.
-    model = guessing(layers.Embedding(9, 2), shape)
+    model = keras.Sequential([layers.Embedding(9, 2)])
+    model.build(shape)
     if loaded:
         model.save(tmp_path / "model.keras")
         model = keras.saving.load_model(tmp_path / "model.keras")
     message = f"takes only float32 of shape {shape}, because it was"
     with pytest.raises(ValueError, match=re.escape(message)):
         resolve_signatures(model)
-    inputs = keras.Input((6,), batch_size=1, dtype="int32", name="ids")
-    mended = keras.Sequential([inputs, *model.layers])
-    assert shapes(resolve_signatures(mended)) == {
-        "serving_default": {"ids": ((1, 6), "int32")}
-    }
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-def test_sequential_of_floats_takes_any_batch(policy):
-    model = guessing(layers.Dense(2, dtype=policy), (4, 6))
+def test_sequential_of_floats_takes_any_batch():
+    model = keras.Sequential([layers.Dense(2, dtype="mixed_float16")])
+    model(np.ones((4, 6)))
     (specs,) = shapes(resolve_signatures(model)).values()
     assert list(specs.values()) == [((None, 6), "float32")]
 
@@ -183,46 +168,21 @@ def test_sequential_of_floats_takes_any_batch(policy):
 # ---- Models of strings
 
 
-def tutorial_of_text():
-    """A trained model with its preprocessing put before it."""
+def test_model_of_strings_is_also_cut_at_its_first_numeric_tensor():
+    """A trained model after its preprocessing; all layers are used before."""
+    tokens, last = vectorization(), layers.Activation("sigmoid")
     trained = keras.Sequential(
         [keras.Input((None,), dtype="int64"), layers.Embedding(10, 4)]
     )
-    return keras.Sequential(
-        [text(), vectorization(), trained, layers.Activation("sigmoid")]
-    )
-
-
-def vectorization_used_before():
-    shared = vectorization()
     first = text("first")
-    keras.Model(first, layers.Embedding(10, 4)(shared(first)))
-    inputs = text()
-    return keras.Model(inputs, layers.Embedding(10, 4)(shared(inputs)))
-
-
-def last_layer_used_before():
-    last = layers.Embedding(10, 4)
-    keras.Sequential([keras.Input((None,), dtype="int64"), last])
-    return keras.Sequential([text(), vectorization(), last])
-
-
-@pytest.mark.parametrize(
-    "make_model",
-    [tutorial_of_text, vectorization_used_before, last_layer_used_before],
-)
-def test_model_of_strings_is_also_cut_at_its_first_numeric_tensor(make_model):
-    model = make_model()
+    keras.Model(first, trained(tokens(first)))
+    keras.Sequential([keras.Input((None, 4)), last])
+    model = keras.Sequential([text(), tokens, trained, last])
     default, from_ids = resolve_signatures(model)
     assert shapes([default, from_ids]) == {
         "serving_default": {"text": ((None,), "string")},
         "from_ids": {"ids": ((None, 4), "int64")},
     }
-    (tokens,) = (
-        layer
-        for layer in layers_within(model)
-        if isinstance(layer, layers.TextVectorization)
-    )
     expected = answer(default, text=TEXTS)
     actual = answer(from_ids, ids=tokens(tf.constant(TEXTS)))
     assert list(actual) == list(expected)
@@ -273,16 +233,6 @@ def test_numbers_that_are_no_ids_are_features():
     }
 
 
-def string_to_string():
-    inputs = text()
-    return keras.Model(inputs, layers.Identity()(inputs))
-
-
-def string_to_ids():
-    inputs = text()
-    return keras.Model(inputs, layers.StringLookup(vocabulary=["a"])(inputs))
-
-
 def tokens_in_a_nested_model():
     """There are ids, but not where the model could be cut."""
     inner = keras.Sequential(
@@ -302,40 +252,28 @@ def two_branches():
     return keras.Model(inputs, layers.Concatenate()(embeddings))
 
 
-def text_and_number():
-    inputs = [text(), keras.Input((1,), name="age")]
-    vectors = layers.Embedding(10, 4)(vectorization()(inputs[0]))
-    mean = layers.GlobalAveragePooling1D()(vectors)
-    return keras.Model(inputs, layers.Concatenate()([mean, inputs[1]]))
+NOT_CUT = {
+    "an output is a string": lambda: keras.Sequential(
+        [text(), layers.Identity()]
+    ),
+    "an output is the first numeric tensor itself": lambda: keras.Sequential(
+        [text(), layers.StringLookup(vocabulary=["a"])]
+    ),
+    "they become numbers inside model 'inner', which is a layer of "
+    "'outer': make the numbers in 'outer' itself": tokens_in_a_nested_model,
+}
 
 
-@pytest.mark.parametrize(
-    ("make_model", "reason"),
-    [
-        (string_to_string, "an output is a string"),
-        (string_to_ids, "an output is the first numeric tensor itself"),
-        (
-            tokens_in_a_nested_model,
-            "they become numbers inside model 'inner', which is a layer of "
-            "'outer': make the numbers in 'outer' itself, and give it a model "
-            "of numbers",
-        ),
-        (two_branches, None),
-        (text_and_number, None),
-    ],
-)
-def test_model_that_no_one_tensor_cuts_has_one_signature(make_model, reason):
-    model = make_model()
-    (signature,) = resolve_signatures(model)
-    assert signature.name == "serving_default"
-    assert signature.model is model
-    if reason is not None:
-        message = (
-            "LiteRT and ONNX take no strings and have no lookup tables, and "
-            f"signature 'serving_default' cannot be cut after these: {reason}"
-        )
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            resolve_numeric_signatures(model)
+def test_model_that_no_one_tensor_cuts_has_one_signature():
+    for reason, make_model in {**NOT_CUT, None: two_branches}.items():
+        model = make_model()
+        (signature,) = resolve_signatures(model)
+        assert signature.name == "serving_default"
+        assert signature.model is model
+        if reason is not None:
+            message = f"signature 'serving_default' cannot be cut.*: {reason}"
+            with pytest.raises(ValueError, match=message):
+                resolve_numeric_signatures(model)
 
 
 # ---- Signatures without strings
@@ -433,7 +371,7 @@ def test_lookups_of_integers_are_cut_off():
     [
         (
             layers.UpSampling2D(interpolation="bilinear", name="larger"),
-            "in UpSampling2D 'larger': .*needs sizes that are known, give `sig",
+            "in UpSampling2D 'larger': .*needs sizes that are known, give them",
         ),
         (
             layers.Conv2D(1, 1, name="Class Scores"),
@@ -498,10 +436,7 @@ def test_subclassed_model_of_several_inputs_is_called_on_a_dict():
 
 
 def test_model_that_does_not_know_its_inputs():
-    message = (
-        "Model 'subclass' does not know its inputs: .*keras.Input, or .*"
-        r"dtype='int32'\)}\)}`\. Give each the dtype"
-    )
+    message = "Model 'subclass' does not know its inputs: .*keras.Input, or "
     with pytest.raises(ValueError, match=message):
         resolve_signatures(subclass())
 
@@ -572,10 +507,7 @@ def test_half_an_input_of_a_subclassed_model(spec):
         resolve_signatures(None, given)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["my ids", "2ids", "class", "self", "_ids", "größe"],
-)
+@pytest.mark.parametrize("name", ["my ids", "2ids", "class", "self", "größe"])
 def test_name_of_an_input_that_artifacts_cannot_have(make, name):
     inputs = make.ids(name)
     model = keras.Model(inputs, layers.Embedding(10, 4)(inputs))

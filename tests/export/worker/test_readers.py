@@ -71,24 +71,13 @@ def test_loading_runs_nothing(tmp_path):
         assert outputs["count"] == count
 
 
-def low_bits(value):
-    value.view("uint32")[3, 1] ^= 0xFF
-
-
-def row_that_no_case_reaches(value):
-    value[40] += 1
-
-
-@pytest.mark.parametrize(
-    "change", [low_bits, row_that_no_case_reaches], ids=lambda c: c.__name__
-)
-def test_changed_weight_is_named(folder, signatures, change):
+def test_changed_weight_is_named(folder, signatures):
     """... by what the file stores: there is no record."""
     shutil.rmtree(folder / "assets.extra")
     table = signatures[DEFAULT].get_layer("right").embeddings
     before = table.numpy()
     changed = before.copy()
-    change(changed)
+    changed.view("uint32")[3, 1] ^= 0xFF  # the low bits
     table.assign(changed)
     try:
         report = kp.verify_export(

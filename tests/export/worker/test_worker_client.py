@@ -187,15 +187,6 @@ def test_file_of_others_shares_its_worker_with_none(spare):
     assert has_ended(worker.process.pid)
 
 
-def test_fork_of_the_caller_leaves_its_spare_worker(spare, monkeypatch):
-    first, own = spare(), os.getpid()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: own + 1)
-        assert spare() != first
-        worker_client.end_spares()
-    assert spare() == first
-
-
 def test_error_of_the_preparation_is_raised_by_each_run(write, spare):
     write("def prepare(x): 1 / 0\n")
     for _ in range(2):
@@ -216,8 +207,3 @@ def test_what_a_worker_forks_ends_with_it(write, spare):
     child = spare()
     worker_client.end_spares()
     assert has_ended(child)
-
-
-def test_memory_for_constants():
-    """436 MB of them needed 7.0 GB."""
-    assert worker_client.limits_for(436 * 10**6).memory > 7.0e9
