@@ -53,9 +53,8 @@ def run(options: argparse.Namespace) -> int:
             model.summary(expand_nested=True, print_fn=print)
         else:
             print(_line(model, options.exported))
-            card = getattr(model, "card", {})  # a generator's, for example
-            if "signature" in card:
-                print(card["signature"])
+            if card := getattr(model, "card", ""):  # as a generator has
+                print(card)
         return EXIT_OK
     if is_checkpoint(options.exported):
         return _of_checkpoint(options)

@@ -312,7 +312,6 @@ def test_operators_written_by_others(kind, tmp_path):
     """Those of `decompose`; ONNX keeps all digits near 0."""
     pytest.importorskip("tf2onnx")
     x, ops = keras.Input((8,), name="x"), keras.ops
-    inside = ops.tanh(x)
     cube = ops.reshape(x, (-1, 2, 2, 2, 1))
     model = keras.Model(
         x,
@@ -320,20 +319,9 @@ def test_operators_written_by_others(kind, tmp_path):
             "expm1": ops.expm1(x),
             "log1p": ops.log1p(ops.abs(x)),
             "arctan": ops.arctan(x),
-            "arcsin": ops.arcsin(inside),
-            "arccos": ops.arccos(inside),
-            "arcsinh": ops.arcsinh(x),
-            "arctanh": ops.arctanh(0.9 * inside),
-            "arccosh": ops.arccosh(ops.abs(x) + 1.0),
-            "cosh": ops.cosh(x),
-            "sinh": ops.sinh(x),
-            "tan": ops.tan(inside),
             "erf": ops.erf(x),
             "celu": ops.celu(x),
             "rolled": ops.roll(ops.roll(x, 3, axis=1), -1, axis=1),
-            "found": ops.searchsorted(
-                ops.convert_to_tensor([-1.0, 0.0, 2.0]), ops.reshape(x, (-1,))
-            ),
             "kind": keras.layers.Discretization([-1.0, 0.0, 2.0])(x),
             "max_pool": keras.layers.MaxPooling3D(2, 1, "same")(cube),
             "pool": keras.layers.AveragePooling3D(2, 1, "same")(cube),
@@ -346,7 +334,7 @@ def test_operators_written_by_others(kind, tmp_path):
     found = run_file(exported.path, {"x": near})
     wanted = model.predict(near, verbose=0)
     # LiteRT's converter simplifies the others: they are right to 1.2e-7.
-    others = ["expm1", "log1p", "arcsinh"] * (kind == "onnx")
+    others = ["expm1", "log1p"] * (kind == "onnx")
     for name in ["arctan", *others]:
         np.testing.assert_allclose(found[name], wanted[name], 1e-6, 0, name)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.signatures.from_model import in_code
 from keras_posenc.export.worker_client import Limits, run_model
 
 _Case = tuple[str, Mapping[str, Any]]
@@ -55,7 +54,7 @@ def compare_in_compiled_model(
         if "did not respond within" in str(error):
             return f"not run: it took more than {limits.timeout} s"
         reason = f"its process {error.__cause__}" if error.__cause__ else error
-        return _different(str(reason), some[0], cases)
+        return _different(str(reason))
     largest = 0.0
     for index, case in zip(chosen, response["cases"], strict=True):
         reason = case.get("error")
@@ -66,26 +65,14 @@ def compare_in_compiled_model(
                 if difference > _ROUNDING.get(known.dtype.name, _SHARE):
                     reason = f"{name} is off by {difference:.2g}"
         if reason is not None:
-            return _different(" ".join(reason.split()), cases[index], cases)
+            return _different(" ".join(reason.split()))
     return f"equal to the Interpreter, largest difference {largest:.2g}"
 
 
-def _different(reason: str, case: _Case, cases: Sequence[_Case]) -> str:
-    shapes = [
-        {name: value.shape for name, value in inputs.items()}
-        for signature, inputs in cases
-        if signature == case[0]
-    ]
-    text = (
-        f"different: {reason}. Use LiteRT's Interpreter, whose outputs are the "
-        "model's"
-    )
-    if all(each == shapes[0] for each in shapes):  # the file has fixed sizes
-        return text
-    largest = max(shapes, key=lambda each: sum(map(math.prod, each.values())))
+def _different(reason: str) -> str:
     return (
-        f"{text}; or export fixed sizes, if some are known only during a run: "
-        f"{in_code({case[0]: largest})}"
+        f"different: {reason}. Use LiteRT's Interpreter, whose outputs are the "
+        "model's; or export fixed sizes by `signatures`"
     )
 
 

@@ -23,7 +23,6 @@ from keras_posenc.export.graphs.decompose import (
 )
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.operators import lacking
-from keras_posenc.export.signatures.from_model import of_one_example
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import (
     Limits,
@@ -143,20 +142,11 @@ def _conversion_error(
             f"{lacking(needed, named, layers)}"
         )
     if "TensorList" in message:
-        if all(
-            spec.shape[0] is not None
-            for signature in signatures
-            for spec in signature.specs.values()
-        ):
-            return ExportError(
-                "The model has a loop that LiteRT's converter does not take, "
-                "as of keras.ops.scan: write it as a Python loop over a known "
-                "length"
-            )
         return ExportError(
-            "The model has a loop over its sequence, as a recurrent layer has, "
-            "and loops in LiteRT need a fixed batch: give "
-            f"{of_one_example(signatures)}"
+            "The model has a loop that LiteRT's converter does not take. Loops "
+            "need a fixed batch, such as `signatures={'serving_default': "
+            "(model, {'x': (1, 64)})}`; a loop like keras.ops.scan becomes a "
+            "Python loop over a known length"
         )
     reason = message.splitlines()[0]
     if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):

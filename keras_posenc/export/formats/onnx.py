@@ -42,7 +42,7 @@ _MOST = 2**31 - 2**10  # bytes that readers of a message accept
 # Operators that tf2onnx does not know, or ONNX Runtime computes otherwise.
 _DECOMPOSED = (
     *("Bucketize", "Einsum", "Erfc", "Expm1", "FloorDiv", "FloorMod"),
-    *("Log1p", "LowerBound", "Mean", "OneHot", "Sum", "UpperBound"),
+    *("Log1p", "Mean", "OneHot", "Sum"),
 )
 
 

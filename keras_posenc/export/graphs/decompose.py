@@ -199,24 +199,6 @@ def _log1p(tf: Any, _: Any, x: Any) -> Any:
     return tf.where(is_small, near, tf.math.log(y))
 
 
-def _asinh(tf: Any, attributes: Any, x: Any) -> Any:
-    size = tf.abs(x)
-    most = tf.minimum(size, 1e9)  # beyond it the square would overflow
-    root = tf.sqrt(most * most + 1.0)
-    near = _log1p(tf, attributes, most + most * most / (root + 1.0))
-    far = tf.math.log(tf.maximum(size, 1.0)) + math.log(2.0)
-    return tf.sign(x) * tf.where(size < 1e9, near, far)
-
-
-def _hyperbolic(sign: float) -> Callable[..., Any]:
-    def function(tf: Any, _: Any, x: Any) -> Any:
-        """Half of exp(x) and of exp(-x), which overflow as cosh does."""
-        up, down = tf.exp(0.5 * x), tf.exp(-0.5 * x)
-        return 0.5 * up * up + sign * 0.5 * down * down
-
-    return function
-
-
 def _roll(tf: Any, attributes: Any, x: Any, shift: Any, axis: Any) -> Any:
     """Reads from the place before, one axis after the other."""
     _, shifts, axes = attributes["constants"]
@@ -249,16 +231,6 @@ def _bincount(tf: Any, attributes: Any, x: Any, size: Any, weights: Any) -> Any:
     if given is None or given.size:
         found *= tf.expand_dims(weights, -1)
     return tf.reduce_sum(found, axis=-2)
-
-
-def _bound(below: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def function(tf: Any, attributes: Any, limits: Any, values: Any) -> Any:
-        """Counts the sorted numbers of a row below each value."""
-        counted = below(tf.expand_dims(limits, 1), tf.expand_dims(values, 2))
-        dtype = tf.as_dtype(attributes["out_type"])
-        return tf.reduce_sum(tf.cast(counted, dtype), axis=-1)
-
-    return function
 
 
 def einsum(tf: Any, attributes: Any, x: Any, *others: Any) -> Any:
@@ -369,17 +341,9 @@ def _pool_3d(pool: str) -> Callable[..., Any]:
 
 FUNCTIONS: Functions = {
     "Abs": _abs,
-    "Acos": lambda tf, _, x: tf.atan2(tf.sqrt((1.0 - x) * (1.0 + x)), x),
-    "Acosh": lambda tf, _, x: tf.math.log(
-        x + tf.sqrt(x - 1.0) * tf.sqrt(x + 1.0)
-    ),
-    "Asin": lambda tf, _, x: tf.atan2(x, tf.sqrt((1.0 - x) * (1.0 + x))),
-    "Asinh": _asinh,
     "Atan": lambda tf, _, x: tf.atan2(x, tf.ones_like(x)),
-    "Atanh": lambda tf, _, x: 0.5 * (_log1p(tf, _, x) - _log1p(tf, _, -x)),
     "AvgPool3D": _pool_3d("avg_pool2d"),
     "Bucketize": _bucketize,
-    "Cosh": _hyperbolic(1.0),
     "DenseBincount": _bincount,
     "Einsum": einsum,
     "EnsureShape": lambda tf, _, x: tf.identity(x),
@@ -389,14 +353,10 @@ FUNCTIONS: Functions = {
     "FloorDiv": _floor_divide,
     "FloorMod": _floor_mod,
     "Log1p": _log1p,
-    "LowerBound": _bound(lambda limits, x: limits < x),
     "MaxPool3D": _pool_3d("max_pool2d"),
     "Mean": _mean,
     "OneHot": _one_hot,
     "Roll": _roll,
     "Sign": _sign,
-    "Sinh": _hyperbolic(-1.0),
     "Sum": _sum,
-    "Tan": lambda tf, _, x: tf.sin(x) / tf.cos(x),
-    "UpperBound": _bound(lambda limits, x: limits <= x),
 }

@@ -272,11 +272,6 @@ def with_sizes(
     return in_code(shapes, None if know else dtypes)
 
 
-def of_one_example(signatures: Sequence[Signature]) -> str:
-    """Returns the `signatures` of a batch of one, as Python and as options."""
-    return with_sizes(signatures, lambda shape: [1, *shape[1:]])
-
-
 def input_names(model: keras.Model) -> list[str]:
     """Returns the names of the input layers, which loading keeps."""
     return [layer_of(tensor).name for tensor in model.inputs]
