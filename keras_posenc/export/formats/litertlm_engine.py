@@ -71,11 +71,7 @@ class Target:
 
 @dataclasses.dataclass
 class EngineTest:
-    """Runs a package in the engine, and compares it with its model.
-
-    Of a quantized one likelihoods are measured, instead of comparing single
-    numbers and texts.
-    """
+    """Runs a package in the engine, and compares or measures it."""
 
     parts: Any  # the `EngineParts` of the model
     names: Mapping[int, str]  # special tokens in the packed tokenizer, by ids
@@ -234,10 +230,7 @@ class EngineTest:
         return next((x for x, ids in found if len(ids) == 1), texts[0])
 
     def cut(self, text: str, size: int) -> str:
-        """Returns the beginning of a text, of at most `size` tokens.
-
-        It ends after a word, if it has several. It is empty if no letter fits.
-        """
+        """Returns the first words of a text, of at most `size` tokens."""
 
         def tokens(end: int) -> int:
             return len(self.parts.tokenize([text[:end]])[0])
@@ -258,12 +251,7 @@ class EngineTest:
         return Target(prompt, text, ids, wanted, size, ids == drawn)
 
     def _targets(self, prompts: Sequence[Prompt]) -> Iterator[Target]:
-        """Yields texts to score.
-
-        After each prompt the text that follows it and, for a quantized package,
-        texts that the model samples. Then the pieces of `samples` that fit into
-        the cache.
-        """
+        """Yields what follows each prompt, and the pieces of `samples`."""
         sample = traced_once(self.parts.sampler(self._count))
         for prompt in prompts:
             yield self._target(prompt, self.cut(prompt.following, self._count))

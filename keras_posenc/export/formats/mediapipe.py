@@ -117,11 +117,7 @@ class TextTask:
     limit: int | None  # the most of them that the model takes; None for all
 
     def rows(self, texts: Iterable[str]) -> Iterator[tuple[str, Arrays]]:
-        """Yields texts with MediaPipe's inputs of each.
-
-        A text is left out if a signature of fixed length cuts it, and the model
-        does not.
-        """
+        """Yields texts with MediaPipe's inputs, but none that only it cuts."""
         length = self.signature.specs[IDS].shape[1]
         for text in texts:
             ids = self.tokenize(text)

@@ -72,11 +72,7 @@ def resolve_batching(
 
 
 def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
-    """Writes parameters where `--enable_per_model_batching_parameters` looks.
-
-    They are a `tensorflow.serving.BatchingParameters` in text format, a message
-    that no Python package has.
-    """
+    """Writes a `tensorflow.serving.BatchingParameters` in text format."""
     lines = [
         f"{name} {{ value: {value} }}"
         for name, value in parameters.items()
