@@ -30,8 +30,6 @@ import numpy as np
 from written_dates import RULES, Readings, make_styles, split_days
 from written_dates import write_dates as write
 
-from keras_posenc_worker.native_logs import native_logs_kept
-
 BATCH = 128
 HELD_OUT_DAYS = 2_000
 ANSWER = len("2069-12-31") + 1  # and the end symbol
@@ -63,8 +61,7 @@ def main() -> int:
         return 2
     if options.quick:
         options.steps, options.tests = 30, 200
-    with native_logs_kept():
-        run(options)
+    run(options)
     return 0
 
 

@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 from word_order import Sentence, WordEncoder, read_sentences, shuffled
 
-from keras_posenc_worker.native_logs import native_logs_kept
-
 LONGEST = 12  # words of a sentence to learn from
 BINS = ((5, 12), (13, 20), (21, 30), (31, 40))
 TEXTS = (100, 200)  # words of a text of several sentences
@@ -64,8 +62,7 @@ def main() -> int:
         options.schemes = options.schemes or ["none", "sinusoidal", "alibi"]
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with native_logs_kept():
-        run(options)
+    run(options)
     return 0
 
 

@@ -34,8 +34,6 @@ from typing import Any
 import numpy as np
 from standard_library import Docstring, docstrings
 
-from keras_posenc_worker.native_logs import native_logs_kept
-
 LENGTH = 48  # ids of a text: what a longer one says after them is not read
 SHARPNESS = 20.0  # of the nearest mean: what a cosine is multiplied by
 HELD_OUT = 5  # of so many names one
@@ -45,8 +43,7 @@ def main() -> int:
     options = parse_arguments()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with native_logs_kept():
-        run(options)
+    run(options)
     return 0
 
 

@@ -28,8 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from standard_library import Docstring, docstrings
 
-from keras_posenc_worker.native_logs import native_logs_kept
-
 LENGTH = 48  # ids of a text: the rest of a longer one is not read
 FEWEST_WORDS = 8  # of what is found
 HELD_OUT = 5  # one in so many names
@@ -49,8 +47,7 @@ def main() -> int:
     options = parse_arguments()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with native_logs_kept():
-        run(options)
+    run(options)
     return 0
 
 

@@ -28,8 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from standard_library import Docstring, docstrings, summary
 
-from keras_posenc_worker.native_logs import native_logs_kept
-
 EXPORT = Path(__file__).resolve().parents[1] / "export"
 PAGE = (
     "search.html",
@@ -60,8 +58,7 @@ def main() -> int:
     options = parse_arguments()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with native_logs_kept():
-        run(options)
+    run(options)
     return 0
 
 

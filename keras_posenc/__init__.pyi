@@ -23,7 +23,6 @@ from keras_posenc.export.litert import export_litert as export_litert
 from keras_posenc.export.litertlm import export_litertlm as export_litertlm
 from keras_posenc.export.onnx import export_onnx as export_onnx
 from keras_posenc.export.quantize import quantize as quantize
-from keras_posenc.export.rollback import rollback_export as rollback_export
 from keras_posenc.export.saved_model import export_saved_model as export_saved_model
 from keras_posenc.export.verify import verify_export as verify_export
 from keras_posenc.generation.generator import Generator as Generator

@@ -1,12 +1,10 @@
-"""Shows the steps of long work, and not the logs of native code."""
+"""Shows the steps of long work."""
 
 import contextlib
 import logging
 import re
 import time
 from collections.abc import Callable, Iterator
-
-from keras_posenc_worker.native_logs import native_logs_kept
 
 _LONGEST = 2000  # of an error, in characters
 _UNPRINTABLE = re.compile(r"[^ -~]")
@@ -51,21 +49,16 @@ def printable_errors(longest: int = _LONGEST) -> Iterator[None]:
 def progress(verbose: int) -> Iterator[Callable[[str], None]]:
     """Yields a function that shows the step that starts on standard error.
 
-    With `verbose` 0 or False it shows nothing. What native code logs meanwhile
-    is not shown, unless it is 2: see `native_logs_kept`.
+    Without `verbose` it shows nothing.
     """
-    with contextlib.ExitStack() as stack:
-        stderr = None
-        if verbose < 2:
-            stack.enter_context(_tensorflow_only_warns())
-            stderr = stack.enter_context(native_logs_kept())
+    with _tensorflow_only_warns():
         if not verbose:
             yield lambda message: None
             return
         from rich.console import Console
         from rich.text import Text
 
-        console = Console(file=stderr, stderr=True)
+        console = Console(stderr=True)
         if not console.is_terminal:
             # Unchanged: a path has no markup, and is not broken in two.
             yield lambda message: console.print(

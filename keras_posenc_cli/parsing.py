@@ -18,7 +18,6 @@ from keras_posenc_cli.commands import (
     generate,
     import_,
     inspect,
-    rollback,
     score,
     verify,
 )
@@ -79,7 +78,6 @@ ended by SIGTERM; 129 ended by SIGHUP.
     export.add(commands)
     verify.add(commands)
     verify.add_diff(commands)
-    rollback.add(commands)
     inspect.add(commands)
     generate.add(commands)
     chat.add(commands)

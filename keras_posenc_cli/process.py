@@ -11,8 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from keras_posenc_worker.native_logs import native_logs_kept
-
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
@@ -44,11 +42,7 @@ def run_in_order(
     `options` are the command's names of arguments that an error may name.
     """
     try:
-        with (
-            _ended_in_order(is_last),
-            native_logs_kept() as terminal,
-            contextlib.redirect_stderr(terminal or sys.stderr),
-        ):
+        with _ended_in_order(is_last), _without_native_logs():
             return work()
     except BrokenPipeError:
         raise
@@ -60,6 +54,38 @@ def run_in_order(
         usage = isinstance(error, ValueError | FileExistsError)
         code = EXIT_USAGE if usage else EXIT_FAILED
         return _report_error(error, code, options)
+
+
+@contextlib.contextmanager
+def _without_native_logs() -> Iterator[None]:
+    """Keeps what native code writes off standard error.
+
+    TensorFlow does as it is imported, whatever TF_CPP_MIN_LOG_LEVEL is.
+    """
+    try:
+        is_descriptor = sys.stderr.fileno() == 2
+    except (OSError, ValueError):
+        is_descriptor = False
+    if not is_descriptor:
+        yield
+        return
+    sys.stderr.flush()
+    with (
+        open(os.devnull, "w") as nothing,
+        os.fdopen(
+            os.dup(2),
+            "w",
+            buffering=1,
+            encoding=sys.stderr.encoding,
+            errors="backslashreplace",
+        ) as terminal,
+    ):
+        os.dup2(nothing.fileno(), 2)
+        try:
+            with contextlib.redirect_stderr(terminal):
+                yield
+        finally:
+            os.dup2(terminal.fileno(), 2)
 
 
 @contextlib.contextmanager

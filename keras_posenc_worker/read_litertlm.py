@@ -2,7 +2,6 @@
 
 import collections
 import mmap
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from keras_posenc_worker.read_litert import read_content
 
 _HEADER, _END = 32, 24
 _MOST_HEADER = 2**24
-_MOST_TOKENIZER = 2**28  # of a tokenizer, unpacked
 
 
 def read_litertlm(path: Path) -> dict[str, Any]:
@@ -37,7 +35,9 @@ def read_litertlm(path: Path) -> dict[str, Any]:
         elif each["kind"] == "EmbeddingMetadataProto":
             package |= _embedder(bytes(own))
         elif each["kind"] in ("HF_Tokenizer_Zlib", "SP_Tokenizer"):
-            package["tokenizer"] = _tokenizer(each["kind"], own)
+            is_hf = each["kind"] == "HF_Tokenizer_Zlib"
+            kind = "tokenizer.json" if is_hf else "SentencePiece"
+            package["tokenizer"] = kind
     if kinds:
         package["models"] = kinds
     signatures: dict[str, Any] = {}
@@ -119,17 +119,13 @@ def _language_model(content: bytes) -> dict[str, Any]:
     from litert_lm_builder.runtime.proto import llm_metadata_pb2
 
     message = llm_metadata_pb2.LlmMetadata.FromString(content)
-    start = message.start_token
     return {
-        "start": list(start.token_ids.ids) or start.token_str or None,
         "stops": [
             list(each.token_ids.ids) or each.token_str
             for each in message.stop_tokens
         ],
         "max_tokens": message.max_num_tokens,
         "template": message.jinja_prompt_template or None,
-        "model_type": message.llm_model_type.WhichOneof("model_type"),
-        "temperature": message.sampler_params.temperature or None,
     }
 
 
@@ -139,17 +135,3 @@ def _embedder(content: bytes) -> dict[str, Any]:
 
     message = embedding_metadata_pb2.EmbeddingMetadata.FromString(content)
     return {"max_tokens": message.max_input_length}
-
-
-def _tokenizer(kind: str, content: memoryview) -> str:
-    if kind == "SP_Tokenizer":
-        return "SentencePiece"
-    size = int.from_bytes(content[:8], "little")
-    if size > _MOST_TOKENIZER:
-        raise ValueError(f"its tokenizer says that it has {size:,} bytes")
-    unpacked = zlib.decompressobj().decompress(content[8:], size + 1)
-    if len(unpacked) != size:
-        raise ValueError(
-            f"its tokenizer has not the {size:,} bytes that it says"
-        )
-    return "tokenizer.json"

@@ -1,6 +1,5 @@
 """Reads MediaPipe's metadata of a LiteRT file."""
 
-import hashlib
 import mmap
 import zipfile
 from pathlib import Path
@@ -9,16 +8,11 @@ from typing import Any
 from keras_posenc_worker.formats import litert_schema, load_file
 
 _METADATA = b"TFLITE_METADATA"
-# Bytes; the largest known vocabularies have a tenth of it.
-_MOST = 32 * 2**20
+_MOST = 2**20  # bytes of labels
 
 
 def read_mediapipe(path: Path) -> dict[str, Any]:
-    """Returns a file's metadata for a text task; none for another task.
-
-    The keys are `task`, `labels` (or None), `tokens`, their number, and
-    `vocabulary`, the SHA-256 of their lines.
-    """
+    """Returns `task` and `labels` of a file for a text task, else nothing."""
     lite = litert_schema()
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -35,44 +29,23 @@ def read_mediapipe(path: Path) -> dict[str, Any]:
         schema.ModelMetadata.GetRootAs(buffers[0], 0)
     )
     (graph, *_) = metadata.subgraphMetadata or [schema.SubGraphMetadataT()]
-    tokenizers = [
-        unit.options
+    if not any(
+        unit.optionsType == schema.ProcessUnitOptions.BertTokenizerOptions
         for unit in graph.inputProcessUnits or []
-        if unit.optionsType == schema.ProcessUnitOptions.BertTokenizerOptions
-    ]
-    if not tokenizers:
+    ):
         return {}
     (output, *_) = graph.outputTensorMetadata or [schema.TensorMetadataT()]
     labels = [
-        each.name
+        each.name.decode()
         for each in output.associatedFiles or []
         if each.type == schema.AssociatedFileType.TENSOR_AXIS_LABELS
     ]
-    with zipfile.ZipFile(path) as archive:
-        vocabulary = _lines(archive, tokenizers[0].vocabFile[0].name)
-        found = _lines(archive, labels[0]) if labels else None
-    return {
-        "task": "text_embedder"
-        if output.name == b"embedding"
-        else "text_classifier",
-        "labels": found,
-        "tokens": len(vocabulary),
-        "vocabulary": hashlib.sha256(
-            "\n".join(vocabulary).encode()
-        ).hexdigest(),
-    }
-
-
-def _lines(archive: zipfile.ZipFile, packed_name: bytes) -> list[str]:
-    name = packed_name.decode()
-    entries = [each for each in archive.infolist() if each.filename == name]
-    if len(entries) != 1:
-        raise ValueError(
-            f"it must hold {name!r} once, which its metadata names, and has "
-            f"{len(entries)}"
-        )
-    with archive.open(entries[0]) as file:
-        content = file.read(_MOST + 1)  # the size that it claims may be false
-    if len(content) > _MOST:
-        raise ValueError(f"its {name!r} has more than {_MOST >> 20} MiB")
-    return content.decode().removesuffix("\n").split("\n")
+    found = None
+    if labels:
+        with zipfile.ZipFile(path) as archive, archive.open(labels[0]) as file:
+            lines = file.read(_MOST + 1)  # its claimed size may be false
+        if len(lines) > _MOST:
+            raise ValueError(f"its labels have more than {_MOST >> 20} MiB")
+        found = lines.decode().removesuffix("\n").split("\n")
+    name = "embedder" if output.name == b"embedding" else "classifier"
+    return {"task": f"text_{name}", "labels": found}

@@ -60,18 +60,16 @@ def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
     Args:
         path: The package.
-        request: `texts` to tokenize; `prompts`, each with its `parts`, texts
+        request: `texts` to tokenize; `targets`, each with its `parts`, texts
             that are read one after another, the last of a single token, and a
-            `count` of tokens to generate; `targets`, each with `parts` and a
             `target` to score; and `chats`, each with `messages` of a user and a
-            `count`. Any may be missing. Or, of an embedder, `vectors`: see
-            that function.
+            `count` of tokens to generate. Any may be missing. Or, of an
+            embedder, `vectors`: see that function.
 
     Returns:
-        For each of these a list: ids; generated texts; log-likelihoods of
-        tokens; and for each message the text that was read and the reply. A
-        dict with an `error` in place of what failed; only an `error` where the
-        package does not load.
+        For each of these a list: ids; log-likelihoods of tokens; and for each
+        message the text that was read and the reply. A dict with an `error` in
+        place of what failed; only an `error` where the package does not load.
     """
     load_engine()
     if "vectors" in request:
@@ -82,11 +80,7 @@ def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     found = {
         "texts": [_tried(engine.tokenize, x) for x in request.get("texts", ())]
     }
-    for name, run in (
-        ("prompts", _continued),
-        ("targets", _scored),
-        ("chats", _chat),
-    ):
+    for name, run in (("targets", _scored), ("chats", _chat)):
         found[name] = [_tried(run, engine, **x) for x in request.get(name, ())]
     return found
 
@@ -136,25 +130,11 @@ def _sampler(options: Mapping[str, Any] | None = _GREEDY) -> Any:
     return None if options is None else litert_lm.SamplerConfig(**options)
 
 
-def _session(engine: Any, count: int | None = None) -> Any:
-    return contextlib.closing(
-        engine.create_session(
-            apply_prompt_template=False,
-            sampler_config=_sampler(),
-            max_output_tokens=count,
-        )
-    )
-
-
-def _continued(engine: Any, parts: list[str], count: int) -> str:
-    with _session(engine, count) as session:
-        session.run_prefill(parts)
-        (text,) = session.run_decode().texts
-        return str(text)
-
-
 def _scored(engine: Any, parts: list[str], target: str) -> list[float]:
-    with _session(engine) as session:
+    session = engine.create_session(
+        apply_prompt_template=False, sampler_config=_sampler()
+    )
+    with contextlib.closing(session):
         # 0.18.1 takes the last token of a prompt for one slot earlier: with
         # that token twice, all is where it should be.
         session.run_prefill([*parts, parts[-1]])

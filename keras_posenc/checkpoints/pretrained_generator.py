@@ -133,8 +133,7 @@ class PretrainedGenerator(Generator):
         self.origin = dict(origin or {})
         self.checkpoint = dict(checkpoint or {})
         if words := origin_in_words(self.origin):
-            signature = f"{self.card['signature']} {words}"
-            self.card = {**self.card, "signature": signature}
+            self.card = f"{self.card} {words}"
         # Generators with these layers, by their options. Not in a dict of its
         # own, of which Keras would save the layers too.
         self._others = types.SimpleNamespace(

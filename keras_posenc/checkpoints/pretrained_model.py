@@ -398,7 +398,7 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         return embedder_parts(self)
 
     @property
-    def card(self) -> dict[str, Any]:
+    def card(self) -> str:
         """What the model card of an export says of checkpoint and prompts."""
         origin = origin_in_words(self.origin)
         sentences = [origin] if origin else []
@@ -408,7 +408,7 @@ class PretrainedModel(NamedArguments, keras.Sequential):
             sentences.append("Puts no prompt before texts.")
         if note := self.ids_note:
             sentences.append(f"{note}.")
-        return {"signature": " ".join(sentences)} if sentences else {}
+        return " ".join(sentences)
 
     @property
     def ids_note(self) -> str:

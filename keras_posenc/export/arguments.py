@@ -79,7 +79,7 @@ reported as not verified:
 These numbers are of the samples, if there are any, else of generated
 inputs; for other inputs the outputs must be finite.
 """,
-    "verbose": "Whether to show progress; 2 also shows native logs.",
+    "verbose": "Whether to show progress.",
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import keras
 
-from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.keras_internals import (
@@ -25,8 +24,6 @@ from keras_posenc.keras_internals import (
 )
 from keras_posenc_worker.codec import digest
 
-# The graph of a SavedModel is one message of Protocol Buffers: below 2 GB.
-MOST_CONSTANTS = 2_000_000_000
 # Only one export at a time may change settings and restore them.
 _TURN = threading.RLock()
 # Signatures are traced deep inside of what does not know of exports, such as
@@ -154,34 +151,6 @@ class FrozenModel:
     def reading(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
         """A scope in which some Keras variables have the values given."""
         return _Reading(self, {id(each): value for each, value in pairs})
-
-    @contextlib.contextmanager
-    def as_constants(self) -> Iterator[None]:
-        """A scope whose graph functions hold weights as constants.
-
-        All functions share one tensor of each weight.
-        """
-        pairs = [
-            (variable, copied.read_value())
-            for variable, copied in self._own.values()
-        ]
-        size = sum(x.dtype.size * x.shape.num_elements() for _, x in pairs)
-        if size > MOST_CONSTANTS:
-            raise ExportError(
-                "A SavedModel holds constants of at most "
-                f"{units.size(MOST_CONSTANTS)}, and the weights are "
-                f"{units.size(size)}. Export it "
-                "without `frozen`"
-            )
-        scope = self.reading(pairs)
-        with scope:
-            yield
-        for variable, tensor in pairs:
-            if scope.state_mapping[id(variable)] is not tensor:
-                raise ExportError(
-                    f"Weight '{variable.path}' changes as the model is called, "
-                    "so it cannot be a constant. Export it without `frozen`"
-                )
 
     def set_policy(self, layer: Any, policy: Any) -> None:
         """Gives a layer another dtype policy in this thread, while frozen."""

@@ -66,10 +66,9 @@ class Inspection:
         quantization: The mode of a LiteRT or ONNX file's weights, as
             `export_litert` or `export_onnx` takes it, or None. Of several the
             one of fewest bits.
-        metadata: Of a LiteRT file for a text task of MediaPipe: its `task`; its
-            `labels`, or None; `tokens`, the size of the vocabulary; and
-            `vocabulary`, the SHA-256 of its lines. Empty for another task. Or
-            `error`, why it cannot be read.
+        metadata: Of a LiteRT file for a text task of MediaPipe: its `task` and
+            its `labels`, or None. Empty for another task. Or `error`, why it
+            cannot be read.
         package: Of a LiteRT-LM package: the types of its `models`, and what
             its metadata says, such as `max_tokens` and `template`.
         sections: Where its parts are in the file, as dicts.
@@ -330,7 +329,7 @@ def refuse_package(path: str | Path, use: str) -> None:
         raise ValueError(
             f"{use} takes no LiteRT-LM packages, which only LiteRT-LM's engine "
             "runs: use them in an application, or with keras-posenc chat, "
-            f"bench, verify and inspect. Received: '{path}'"
+            f"verify and inspect. Received: '{path}'"
         )
 
 

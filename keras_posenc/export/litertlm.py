@@ -20,7 +20,6 @@ from keras_posenc.export.formats.litertlm_embedder import (
 )
 from keras_posenc.export.formats.litertlm_package import (
     plain_tokenizer,
-    read_tokenizer,
     require_builder,
 )
 from keras_posenc.export.formats.litertlm_run import require_engine
@@ -28,7 +27,6 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.samples import split_texts
 from keras_posenc.export.report import ExportedModel
 from keras_posenc.export.versions import check_file
-from keras_posenc.publish import as_path
 
 _CACHE = 2048
 
@@ -42,7 +40,6 @@ def export_litertlm(  # noqa: D417
     lengths: Sequence[int] | None = None,
     prefill_lengths: Sequence[int] | None = None,
     cache_length: int | None = None,
-    tokenizer: str | Path | None = None,
     verify: bool = True,
     samples: Any = None,
     tolerance: float | None = None,
@@ -71,10 +68,9 @@ def export_litertlm(  # noqa: D417
 
     The package appears in one step, after LiteRT-LM's own engine has run it in
     a process without Keras. A language model must make the tokenizer's ids of
-    some 500 texts, continue prompts as the model does, give its
-    log-probabilities, and render a chat by its template; a text embedder the
-    ids and the vectors of texts of many kinds. What a quantized one loses is
-    measured.
+    some 500 texts, give the model's log-probabilities, and render a chat by its
+    template; a text embedder must give the vectors of texts of many kinds. What
+    a quantized one loses is measured.
 
     Needs the extra `litertlm`.
 
@@ -100,10 +96,6 @@ def export_litertlm(  # noqa: D417
         cache_length: Of a language model, how many tokens a chat may have,
             replies included; by default 2048. Memory grows with it, and so does
             the time of each token.
-        tokenizer: Of a language model, the tokenizer to pack: a
-            `tokenizer.json`, a SentencePiece model, or a folder with one of
-            them. By default the model's own is written, if `tokenizer.json` has
-            a form for it.
         samples: Further texts to verify with. Of a quantized language model the
             perplexity is measured on them too: those of your application say
             most.
@@ -112,13 +104,11 @@ def export_litertlm(  # noqa: D417
             `"sqnr"` and `"cosine"`: see `verify_export`.
 
     Returns:
-        An `ExportedModel`: its `path` and its `report`, which says what the
-        engine did with a language model.
+        An `ExportedModel`: its `path` and its `report`.
 
     Raises:
         ImportError: The extra `litertlm` is not installed.
-        ValueError: An argument that is none of the above, or a model that the
-            engine cannot run.
+        ValueError: A wrong argument, or a model that the engine cannot run.
         ExportError: As `export_litert`.
         ExportVerificationError: The package does something else than the
             model. No file is left.
@@ -126,7 +116,6 @@ def export_litertlm(  # noqa: D417
     require_tensorflow_backend("export_litertlm")
     check_model(model)
     path = check_file(path, ".litertlm")
-    given = None if tokenizer is None else as_path("tokenizer", tokenizer)
     require_builder()
     if verify:
         require_engine()
@@ -154,7 +143,6 @@ def export_litertlm(  # noqa: D417
         foreign = {
             "prefill_lengths": prefill_lengths,
             "cache_length": cache_length,
-            "tokenizer": tokenizer,
         }
     for name, value in foreign.items():
         if value is not None:
@@ -185,11 +173,7 @@ def export_litertlm(  # noqa: D417
         prefill_lengths, _CACHE if cache_length is None else cache_length
     )
     # Before its models are traced, which takes long.
-    packed: Any = (
-        plain_tokenizer(parts.tokenizer_json(), parts.vocabulary)
-        if given is None
-        else read_tokenizer(given, parts.vocabulary)
-    )
+    packed = plain_tokenizer(parts.tokenizer_json(), parts.vocabulary)
     package = LiteRTLM(
         given=parts.models, parts=parts, tokenizer=packed, **arguments
     )

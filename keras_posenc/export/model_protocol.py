@@ -49,8 +49,7 @@ class Offers:
         engine_parts: Of a model that LiteRT-LM's engine can run: takes lengths
             of chunks and of the cache, and returns an object as
             `keras_posenc.generation.engine_parts.EngineParts` describes it.
-        card: Text for the model card: `"signature"`, a sentence; `"inputs"` and
-            `"outputs"`, dicts of the meaning of each by name.
+        card: A sentence for the model card.
         is_drawn: Whether the outputs are drawn with the model's own seed, so
             that no file can reproduce them.
     """
@@ -73,7 +72,7 @@ class Offers:
         dataclasses.field(default_factory=dict)
     )
     engine_parts: Callable[[Any, Any], Any] | None = None
-    card: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    card: str = ""
     is_drawn: bool = False
 
     @classmethod

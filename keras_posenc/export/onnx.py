@@ -42,9 +42,8 @@ def export_onnx(  # noqa: D417
     `output_ids`. Weights are stored bit for bit, by their paths in the model,
     unless they are quantized.
 
-    A model that takes strings is cut after them: its inputs in the file are its
-    first numeric tensors, named `ids` or `features` if there is only one, else
-    after the string inputs. Needs the extra `onnx`.
+    A model that takes strings is cut after them, as by `export_litert`. Needs
+    the extra `onnx`.
 
     Args:
         path: The file, ending in `.onnx`. An earlier file is replaced; the
@@ -58,8 +57,7 @@ def export_onnx(  # noqa: D417
             an example's outputs depend a little on the others in its batch, and
             on padding. Quantized are the matrices of products outside of
             loops, and tables if the model has no loop; the report names what is
-            left. Inputs and outputs stay as they are, and so do positions,
-            norms and scores. The file has operators of the ONNX standard only.
+            left. The file has operators of the ONNX standard only.
 
     Returns:
         An `ExportedModel`: its `path` and its `report`.

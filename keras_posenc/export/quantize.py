@@ -2,14 +2,12 @@
 
 Whole modes are tried first, from the fewest bits to the most. If one passes,
 then each weight of a LiteRT file is exported alone in the modes below it, to
-measure what that loses. Losses of different weights add up. So a price of a
-bit gives each weight its mode: that with the lowest sum of loss and price. The
-highest price whose file passes gives the file that is published.
+measure what that loses. Then weights get fewer bits one after the other, first
+those that lose least, as long as the file passes.
 """
 
 import collections
 import dataclasses
-import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -196,7 +194,7 @@ def quantize(
                 lost = {mode: x for mode, x in lost.items() if x < math.inf}
                 lost[usual if weight.takes(usual) else "float32"] = 0.0
                 losses.append(lost)
-            mixed = _mixed(weights, losses)
+            mixed = _mixed(weights, losses, usual)
             first = bisect_left(
                 range(len(mixed)),
                 True,
@@ -242,38 +240,34 @@ def _loss(report: VerificationReport | None) -> float:
 
 
 def _mixed(
-    weights: Sequence[Weight], losses: Sequence[dict[str, float]]
+    weights: Sequence[Weight], losses: Sequence[dict[str, float]], usual: str
 ) -> list[tuple[Any, Sequence[WeightBits]]]:
     """Returns recipes and what they store, from the smallest file on.
 
-    Modes change at some prices of a bit: each file is for one below these.
+    Each file has one weight more in fewer bits than the one after it: next is
+    always the mode that loses least for each bit that it saves.
     """
     pairs = [*zip(weights, losses, strict=True)]
-    prices = {
-        (found[few] - found[many]) / (BITS[many] - BITS[few]) / weight.numbers
-        for weight, found in pairs
-        for few, many in itertools.combinations(
-            sorted(found, key=BITS.__getitem__), 2
-        )
-    }
-    falling = sorted((0.999 * x for x in prices if x > 0), reverse=True)
-
-    def cheapest(weight: Weight, found: dict[str, float], price: float) -> str:
-        price *= weight.numbers
-        return min(found, key=lambda mode: found[mode] + price * BITS[mode])
-
-    files: dict[tuple[str, ...], tuple[Any, Sequence[WeightBits]]] = {}
-    for price in [2 * max(falling, default=0.0), *falling]:
-        modes = tuple(cheapest(*pair, price) for pair in pairs)
+    modes = [usual if x.takes(usual) else "float32" for x in weights]
+    steps = sorted(
+        (lost / (BITS[modes[place]] - BITS[mode]) / weight.numbers, place, mode)
+        for place, (weight, found) in enumerate(pairs)
+        for mode, lost in found.items()
+        if BITS[mode] < BITS[modes[place]]
+    )
+    files: list[tuple[Any, Sequence[WeightBits]]] = []
+    for _, place, mode in steps:
+        if BITS[mode] > BITS[modes[place]]:
+            continue
+        modes[place] = mode
         rows = [*zip(pairs, modes, strict=True)]
         recipe = [entry for (x, _), mode in rows for entry in x.recipe(mode)]
         stored = [
             WeightBits(x.name, x.numbers, mode, found)
             for (x, found), mode in rows
         ]
-        if recipe:
-            files.setdefault(modes, (recipe, stored))
-    return [*files.values()]
+        files.insert(0, (recipe, stored))
+    return files
 
 
 def _taken(samples: Any, part: slice) -> Any:

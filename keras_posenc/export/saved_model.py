@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 
-from keras_posenc.checks import check_bool
 from keras_posenc.export.arguments import shares_arguments
 from keras_posenc.export.errors import check_model, require_tensorflow_backend
 from keras_posenc.export.formats.saved_model import SavedModel
@@ -29,7 +28,6 @@ def export_saved_model(  # noqa: D417
     version: int | None = None,
     signatures: Mapping[str, Any] | None = None,
     labels: Any = None,
-    frozen: bool = False,
     warmup: Any = None,
     batching: Any = None,
     keep: int | None = None,
@@ -90,9 +88,6 @@ def export_saved_model(  # noqa: D417
             the highest score; for a dict, `<output>_classes` and
             `<output>_label`. One probability, such as a sigmoid's, takes two
             names: it is that of the second, which is `label` from 0.5 on.
-        frozen: Whether weights are constants of the graph instead of variables.
-            Servers then compute faster. Other processes cannot train the
-            exported model. The weights may take at most 2 GB.
         warmup: Requests that a server runs when it loads the version, at most
             1,000: True for the inputs of the verification, except extreme ones,
             or a list of samples, each for every signature that takes it. They
@@ -125,7 +120,6 @@ def export_saved_model(  # noqa: D417
     import tensorflow as tf
 
     check_model(model)
-    check_bool("frozen", frozen)
     check_keep(keep)
     path = as_path("base_path", base_path)
     if path.suffix == ".tflite":
@@ -142,7 +136,7 @@ def export_saved_model(  # noqa: D417
             "tf.config.run_functions_eagerly(False) before the export"
         )
     if version is not None:
-        version = check_version(version, or_none=", or None")
+        version = check_version(version)
         check_free(path, version)
     return export(
         model,
@@ -151,7 +145,6 @@ def export_saved_model(  # noqa: D417
             version=version,
             keep=keep,
             labels=labels,
-            has_constants=frozen,
             warmup=warmup,
             batching=batching,
             given=signatures,

@@ -64,22 +64,15 @@ def _remove_version(base_path: Path, version: int) -> None:
 
 
 def check_base(base_path: Path) -> None:
-    """Raises `ValueError` for a path that cannot be a folder of versions.
-
-    Such as a version's own folder, or one inside it.
-    """
+    """Raises `ValueError` for a path that cannot be a folder of versions."""
     check_no_pattern(base_path)
     path = base_path.absolute()
     for folder in (path, *path.parents):
         # Methods of Path raise for too long names.
         if os.path.exists(folder / "saved_model.pb"):
-            within = "is" if folder == path else "is in"
-            remedy = f"one of them: give '{folder.parent}'"
-            if not folder.name.isdigit():
-                remedy = "a SavedModel: move that, or give another folder"
             raise ValueError(
                 "`base_path` must be the folder of a model's versions, and "
-                f"'{base_path}' {within} {remedy}"
+                f"'{folder}' is a version: give '{folder.parent}'"
             )
 
 
@@ -94,12 +87,12 @@ def check_no_pattern(folder: Path) -> None:
         )
 
 
-def check_version(version: Any, or_none: str = "") -> int:
+def check_version(version: Any) -> int:
     """Returns a version number; raises `ValueError` for anything else."""
     number = as_integer(version)
     if number is None or not 0 < number <= MAX_VERSION:
         raise ValueError(
-            f"`version` must be an integer from 1 to 2**63 - 1{or_none}. "
+            "`version` must be an integer from 1 to 2**63 - 1, or None. "
             f"Received: version={version!r}"
         )
     return number

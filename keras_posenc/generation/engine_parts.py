@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_posenc.checks import as_integer
 from keras_posenc.generation.generated import log_probabilities, refusable
-from keras_posenc.generation.likelihoods import plain_search, sampler
+from keras_posenc.generation.likelihoods import sampler
 from keras_posenc.generation.search import Search, sizes_of
 from keras_posenc.generation.step import OF_ENGINES, flat, nested
 from keras_posenc.ops.named import NamedArguments
@@ -246,13 +246,6 @@ class EngineParts:
             return ""
         (text,) = self.tokenizer.detokenize([kept]).numpy()
         return str(text.decode())
-
-    def continued(self, ids: Sequence[int], count: int) -> list[int]:
-        """Returns the most likely `count` next tokens, up to an end."""
-        found = plain_search(self.search, count)(np.array([ids], "int32"))
-        (row,) = ops.convert_to_numpy(found["ids"]).tolist()
-        ends = [i for i, each in enumerate(row) if each in self.end_ids]
-        return row[: ends[0] + 1] if ends else row
 
     def logs(
         self, ids: Sequence[int], target: Sequence[int]

@@ -25,40 +25,16 @@ from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.tokenizing import Detokenizing, Tokenizing
 from keras_posenc.ops.named import NamedArguments
 
-_SCORED = {
-    "score": "log-likelihood of all tokens together",
-    "token_score": "log-likelihood of each token; 0 for padding",
-}
-OF_SCORES = {
-    "signature": "How likely the model considers a given target.",
-    "inputs": {"target": "the target to score; its end is scored too"},
-    "outputs": _SCORED,
-}
 
-
-def described(decoding: Decoding) -> dict[str, Any]:
-    """Returns a sentence, and the meanings of inputs and outputs by name."""
+def described(decoding: Decoding) -> str:
+    """Returns a sentence with the options that differ from their defaults."""
     given = [
         f"{each.name}={value}"
         for each in dataclasses.fields(decoding)
         if (value := getattr(decoding, each.name)) not in (each.default, ())
         or each.name == "max_length"
     ]
-    which = "the generated ids"
-    if decoding.n_best > 1:
-        which += f", the {decoding.n_best} best, the best first"
-    divided = ", divided by the length penalty" * bool(decoding.length_penalty)
-    return {
-        "signature": f"Generates with {', '.join(given)}.",
-        "inputs": {"noise": "numbers in [0, 1) that draw the samples"},
-        "outputs": {
-            "text": which,
-            "ids": f"{which}: up to and including an end id, then 0",
-            "ended": "whether an end id was generated; False: it was cut off",
-            **_SCORED,
-            "score": f"{_SCORED['score']}{divided}",
-        },
-    }
+    return f"Generates with {', '.join(given)}."
 
 
 # Other names that the graph uses.
@@ -348,7 +324,7 @@ class Generator(NamedArguments, keras.Model):
         model.autocast = False  # as in `Search`, of noise
         model.output_scales = self.output_scales
         if name.startswith("scorer"):
-            model.card = OF_SCORES
+            model.card = "How likely the model considers a given target."
             model.longest_input = self._scoring.longest_input
         else:
             model.card, model.longest_input = self.card, self.longest_input

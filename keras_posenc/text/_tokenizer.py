@@ -129,9 +129,7 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
     def tokenizer_json(self) -> dict[str, Any]:
         """Returns a `tokenizer.json` without frame, padding and lengths."""
         raise ValueError(
-            f"A {type(self).__name__} cannot be written as a tokenizer.json. "
-            "Give the file of its checkpoint: `tokenizer=FOLDER`, a folder "
-            "with tokenizer.json or a SentencePiece model (--tokenizer FOLDER)"
+            f"A {type(self).__name__} cannot be written as a tokenizer.json"
         )
 
     @property

@@ -209,8 +209,7 @@ class WordpieceTokenizer(Tokenizer):
                 included. The result may be smaller.
             sequence_length: as for the constructor.
             lowercase: as for the constructor.
-            verbose: whether a terminal shows that it goes on; 2 also shows the
-                logs of native code.
+            verbose: whether a terminal shows that it goes on.
             **kwargs: as for the constructor.
 
         Raises:

@@ -1,4 +1,4 @@
-"""`keras-posenc bench`: times a LiteRT file or package on this machine."""
+"""`keras-posenc bench`: times a LiteRT file on this machine."""
 
 import argparse
 import json
@@ -7,7 +7,9 @@ from itertools import chain
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists
 from keras_posenc_cli.options import Commands, add_command
-from keras_posenc_cli.process import EXIT_OK
+from keras_posenc_cli.process import EXIT_OK, UsageError
+
+_UNTIMED = 3  # runs before those that are timed
 
 
 def add(commands: Commands) -> None:
@@ -16,24 +18,12 @@ def add(commands: Commands) -> None:
         commands,
         "bench",
         run,
-        ("exported FILE", "the .tflite or .litertlm file", arguments.path),
-        (
-            "--signature NAME",
-            "a signature to time; may be repeated (default: all of them)",
-            {"dest": "signatures", "action": "append"},
-        ),
+        ("exported FILE", "the .tflite file", arguments.path),
         (
             "--lengths N",
-            "sizes for dynamic dimensions, or words of a text or tokens of a "
-            "prompt of a package, separated by spaces or commas (default: 16 "
-            "64 128 512)",
+            "sizes for dynamic dimensions, separated by spaces or commas "
+            "(default: 16 64 128 512)",
             {**numbers, "default": [[16, 64, 128, 512]]},
-        ),
-        (
-            "--threads N",
-            "numbers of threads, separated by spaces or commas (default: 1, "
-            "and the number of processors, at most 4)",
-            numbers,
         ),
         (
             "--repeats N",
@@ -41,44 +31,76 @@ def add(commands: Commands) -> None:
             {"type": arguments.length, "default": 50},
         ),
         "--json",
-        summary="time a LiteRT file or LiteRT-LM package on this machine",
-        description="Times a LiteRT file on this machine's processor, each "
-        "signature and number of threads in a fresh process; or a .litertlm "
-        "package in LiteRT-LM's engine.",
-        example="bench order.tflite --lengths 64 512 --threads 2",
+        summary="time a LiteRT file on this machine",
+        description="Times each signature of a LiteRT file on this machine's "
+        "processor, in a process without Keras and TensorFlow.",
+        example="bench order.tflite --lengths 64 512",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     check_exists(options.exported)
+    import numpy as np
+
     from keras_posenc.export import units
-    from keras_posenc.export.benchmark import timings
+    from keras_posenc.export.inspect import inspect_safe, locate
+    from keras_posenc.export.worker_client import Limits, run_model
     from keras_posenc.progress import printable
 
-    found = [
-        *timings(
-            options.exported,
-            options.signatures,
-            [*chain.from_iterable(options.lengths)],
-            options.threads and [*chain.from_iterable(options.threads)],
-            options.repeats,
-        )
-    ]
+    path, kind = locate(options.exported)
+    if kind != "litert":
+        raise UsageError(f"'{path}' must be a LiteRT file, and is: {kind}")
+    # The needs of runs of any length are not known.
+    limits = Limits(memory=None, seconds=None, timeout=600)
+    count = _UNTIMED + options.repeats
+    found = []
+    for name, sides in inspect_safe(path).signatures.items():
+        shapes = {key: x.shape or () for key, x in sides["inputs"].items()}
+        lengths = [*chain.from_iterable(options.lengths)]
+        if not any(None in shape[1:] for shape in shapes.values()):
+            lengths = lengths[:1]
+        for length in lengths:
+            known = {
+                key: [1 if each is None else each for each in shape[:1]]
+                + [length if each is None else each for each in shape[1:]]
+                for key, shape in shapes.items()
+            }
+            # 1 is an id or a mask value that every model takes.
+            inputs = {
+                key: np.ones(shape, sides["inputs"][key].dtype)
+                for key, shape in known.items()
+            }
+            cases = run_model(
+                "litert", path, [(name, inputs)] * count, limits, times=1
+            )["cases"]
+            if "error" in cases[0]:
+                raise RuntimeError(
+                    f"The runtime does not run '{name}' with {known}: "
+                    f"{cases[0]['error']}"
+                )
+            first, *times = (each["milliseconds"] for each in cases)
+            median, most = np.percentile(times[_UNTIMED - 1 :], [50, 95])
+            found.append(
+                {
+                    "signature": name,
+                    "shapes": known,
+                    "first_milliseconds": first,
+                    "median_milliseconds": median,
+                    "p95_milliseconds": most,
+                }
+            )
     if options.json:
         print(json.dumps({"timings": found}, indent=2))
         return EXIT_OK
     for each in found:
-        seconds = each["median_milliseconds"] / 1e3
-        shape = (*next(iter(each["shapes"].values()), ()),)
-        count = units.count(each["threads"], "thread")
-        text = (
-            f"{each['signature']}, {shape}, {count}: median "
-            f"{units.time(seconds)}, 95% of the runs within "
-            f"{units.time(each['p95_milliseconds'] / 1e3)}, loaded in "
-            f"{units.time(each['load_seconds'])}, memory "
-            f"{units.size(each['peak_bytes'])}"
+        first, median, most = (
+            units.time(each[f"{which}_milliseconds"] / 1e3)
+            for which in ("first", "median", "p95")
         )
-        if each["tokens"]:
-            text += f", {each['tokens'] / seconds:.3g} tokens/s"
+        shape = (*next(iter(each["shapes"].values()), ()),)
+        text = (
+            f"{each['signature']}, {shape}: median {median}, 95% of the runs "
+            f"within {most}, the first in {first}"
+        )
         print(printable(text))
     return EXIT_OK

@@ -8,7 +8,6 @@ from typing import Any
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import (
     check_out,
-    is_checkpoint,
     load_arrays,
     load_model,
     make_signatures,
@@ -83,7 +82,6 @@ def _add_saved_model(kinds: Commands) -> None:
             "names of the classes, or a file of them, one a line",
             arguments.labels,
         ),
-        ("--frozen", "weights as constants, for small models on servers"),
         ("--warmup", "write warm-up requests; needs keras-posenc[serving]"),
         (
             "--batching NAME=N",
@@ -174,12 +172,6 @@ def _add_litertlm(kinds: Commands) -> None:
             "tokens of a chat, replies included (default: 2048)",
             arguments.length,
         ),
-        (
-            "--tokenizer PATH",
-            "tokenizer.json, SentencePiece model, or a folder with one "
-            "(default: the checkpoint's, or the model's own)",
-            arguments.path,
-        ),
         "--tolerance",
         "--limit",
         "--no-verify",
@@ -224,7 +216,7 @@ def run_saved_model(options: argparse.Namespace) -> int:
         raise UsageError(
             f"--out must be a folder of versions, and '{options.out}' is a file"
         )
-    names = "version", "keep", "labels", "frozen", "warmup", "batching"
+    names = "version", "keep", "labels", "warmup", "batching"
     own = _given(options, *names, "allow_operators")
     return _export(options, "export_saved_model", **own)
 
@@ -261,16 +253,11 @@ def run_litert(options: argparse.Namespace) -> int:
 def run_litertlm(options: argparse.Namespace) -> int:
     check_out(options.out, ".litertlm")
     model = load_model(options.model, options.imports)
-    tokenizer = options.tokenizer
-    makes_vectors = hasattr(model, "embedder_parts")
-    if tokenizer is None and is_checkpoint(options.model) and not makes_vectors:
-        tokenizer = options.model
     names = "quantization", "limits", "lengths"
     return _publish(
         options,
         "export_litertlm",
         model,
-        tokenizer=tokenizer,
         **_given(options, *names, "prefill_lengths", "cache_length"),
     )
 

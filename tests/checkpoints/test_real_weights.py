@@ -53,4 +53,4 @@ def test_says_where_it_is_from(model):
     assert digest == (
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     )
-    assert digest in model.card["signature"]
+    assert digest in model.card

@@ -47,8 +47,7 @@ ANSWERS = [
         "made",
         "path",
     ),
-    ("bench model.tflite --lengths 3 --threads 1", "", "timings"),
-    ("rollback versions 2 --no-verify", "11: version 2 again", "of"),
+    ("bench model.tflite --lengths 3", "", "timings"),
     (
         "score model.tflite --in rows.parquet --out out --allow-unverified",
         "1 file scored; 2 rows good, 0 bad",
@@ -81,9 +80,6 @@ REFUSED = [
     (f"{SAVED_MODEL} --import nowhere", "--import nowhere: No module named"),
     ("diff model.tflite model.tflite", "has no record"),
     ("bench versions", "must be a LiteRT file"),
-    ("bench model.tflite --signature x", "of the file's own: serving_default"),
-    ("rollback versions 7", "`version` must be one that"),
-    ("rollback versions 10", "Version 10 is the newest"),
     ("import nothing", "'nothing' is no checkpoint of Hugging Face: it has"),
     ("import bert --from-ids --out a.h5", "end in '.keras'. Received: 'a.h5'"),
     ("import bert --from-ids --out x.keras", "and 'x.keras' is a folder"),
@@ -100,7 +96,7 @@ REFUSED = [
     (f"{SAVED_MODEL} --batching max_batch_size=1:2", "is not NAME=N"),
     (
         f"{SAVED_MODEL} --batching speed=9",
-        "--batching may have max_batch_size, ",
+        "--batching must be True, None, or a ",
     ),
     ("score bert --in x --out out", "Export it first: keras-posenc export"),
     (f"{SCORE} *.csv", "'*.csv' does not exist"),

@@ -75,7 +75,6 @@ def test_what_is_missing_is_told_at_once(folder, shell):
         "inspect missing",
         "import missing",
         "bench missing.tflite",
-        "rollback missing 1",
     ]
     program = (
         "import sys, keras_posenc_cli as cli\n"

@@ -14,34 +14,6 @@ pytestmark = pytest.mark.tensorflow
 
 
 class TestStreams:
-    @pytest.mark.parametrize("artifact", ["model.tflite", "missing.tflite"])
-    def test_standard_error_is_given_back(self, cli, artifact, capfd):
-        cli("inspect", "model.tflite")  # which prepares a process, once
-        descriptor, stderr = os.fstat(2), sys.stderr
-        open_before = len(os.listdir("/dev/fd"))
-        cli("inspect", artifact)
-        assert sys.stderr is stderr
-        assert os.path.samestat(os.fstat(2), descriptor)
-        assert len(os.listdir("/dev/fd")) == open_before
-        os.write(2, b"still here")
-        assert capfd.readouterr().err == "still here"
-
-    def test_native_code_is_silent_and_python_is_not(self, cli, monkeypatch):
-        from keras_posenc.export import inspect as inspection
-
-        def inspect(path):
-            os.write(2, b"I0000 00:00:00 noise.cc:1] of the runtime\n")
-            print("said by the command", file=sys.stderr)
-            raise ValueError("no such thing")
-
-        monkeypatch.setattr(inspection, "inspect_export", inspect)
-        result = cli("inspect", "model.tflite")
-        assert result.code == 1
-        assert result.err.splitlines() == [
-            "said by the command",
-            "keras-posenc: no such thing",
-        ]
-
     def test_an_error_that_is_nobodys_fault_shows_itself(
         self, cli, monkeypatch
     ):

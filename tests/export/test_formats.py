@@ -312,8 +312,7 @@ def test_operators_written_by_others(kind, tmp_path):
     """Those of `decompose`; ONNX keeps all digits near 0."""
     pytest.importorskip("tf2onnx")
     x, ops = keras.Input((8,), name="x"), keras.ops
-    inside = ops.tanh(x)
-    cube = ops.reshape(x, (-1, 2, 2, 2, 1))
+    cube, inside = ops.reshape(x, (-1, 2, 2, 2, 1)), ops.tanh(x)
     model = keras.Model(
         x,
         {

@@ -10,6 +10,7 @@ import importlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,13 +18,13 @@ import pytest
 from ai_edge_quantizer.recipe import dynamic_wi8_afp32
 
 import keras_posenc as kp
-from keras_posenc.export.benchmark import timings
+from keras_posenc.checkpoints.folder import Folder
+from keras_posenc.checkpoints.tokenizers import tokenizer_of
 from keras_posenc.export.formats import (
     litertlm,
     litertlm_engine,
     litertlm_run,
 )
-from keras_posenc.export.formats.litert_edit import Editor, kinds_of
 from keras_posenc.export.formats.litert_file import read, write
 from keras_posenc.export.formats.litert_quantize import (
     mode_of,
@@ -33,20 +34,20 @@ from keras_posenc.export.formats.litert_quantize import rounded as round_file
 from keras_posenc.export.formats.litertlm_package import (
     packaged_template,
     plain_tokenizer,
-    read_tokenizer,
     write_package,
 )
 from keras_posenc.export.probes.likelihoods import traced_once
 from keras_posenc.export.probes.many_texts import many_texts
 from keras_posenc.export.probes.tolerance import limits_of
 from keras_posenc.generation.engine_parts import engine_models, engine_parts
+from keras_posenc.text.sample_texts import sample_texts
 from keras_posenc_cli import main
-from keras_posenc_worker.formats import litert_schema
 from keras_posenc_worker.read_litertlm import sections_of
+from tests.text.files import FIXTURES, content, sentencepiece_json, zipped
 
 pytestmark = pytest.mark.tensorflow
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+SCRIPTS = (FIXTURES / "scripts.txt").read_text(encoding="utf-8").splitlines()
 LETTERS = "abcdefghijklmnopqrstuvwxyz .,?<>|:\nACFIOTWxE"
 # As many have it: contents are joined to strings, which are lists of parts in
 # the engine; and a line break follows the token that ends a message.
@@ -143,7 +144,7 @@ class Remembering:
 
     def __init__(self, parts):
         self._parts = parts
-        for name in ("continued", "logs", "tokenize", "render"):
+        for name in ("logs", "tokenize", "render"):
             setattr(self, name, once(getattr(parts, name)))
         self.sampler = once(lambda count: traced_once(parts.sampler(count)))
 
@@ -170,9 +171,9 @@ def package(tmp_path_factory):
 def test_the_engine_does_what_the_model_does(package):
     assert package.report.passed
     found = re.search(
-        r"in LiteRT-LM's engine: (\d+) texts tokenized equally; 3 of 3 "
-        r"continuations equal; (\d+) log-probabilities within (\S+) \(allowed "
-        r".*\); 2 turns of a chat",
+        r"in LiteRT-LM's engine: (\d+) texts tokenized equally; "
+        r"(\d+) log-probabilities within (\S+) \(allowed .*\); 2 turns of a "
+        "chat",
         str(package.report),
     )
     assert int(found[1]) > 400
@@ -242,10 +243,10 @@ def test_a_tokenizer_that_pads_is_seen_and_mended(package, tmp_path):
     path = package.packed(tmp_path / "pads.litertlm", tokens=tokens)
     with pytest.raises(kp.ExportVerificationError, match="makes the ids"):
         package.run(path)
-    file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(tokens), encoding="utf-8")
-    given = read_tokenizer(tmp_path, package.parts.vocabulary)
-    assert given == plain_tokenizer(own, package.parts.vocabulary)
+    vocabulary = package.parts.vocabulary
+    assert plain_tokenizer(tokens, vocabulary) == plain_tokenizer(
+        own, vocabulary
+    )
 
 
 def test_other_weights_are_seen(package):
@@ -265,10 +266,8 @@ def sampled_once(monkeypatch):
 def rounded(package, sampled_once):
     """Packs the file's model in a mode, and runs it in the engine."""
 
-    def run(path, quantization, damage=None, **limits):
+    def run(path, quantization, parts=None, **limits):
         model = read(package.model.read_bytes())
-        if damage is not None:
-            damage(model)
         given = resolve_quantization(quantization)
         mode = mode_of(given)
         file = path / "rounded.tflite"
@@ -281,7 +280,7 @@ def rounded(package, sampled_once):
             by_likelihood=sorted(package.parts.models),
         )
         changed = dataclasses.replace(changed, report=report)
-        return changed.run(changed.packed(path / "rounded.litertlm"))
+        return changed.run(changed.packed(path / "rounded.litertlm"), parts)
 
     return run
 
@@ -309,36 +308,16 @@ def test_quantized_packages_are_measured(
     assert "perplexity" in str(report)
 
 
-def other_slot(model):
-    """Writes one block's keys into the next slot, in chunks and steps."""
-    kinds = kinds_of(model)
-    options = litert_schema().AddOptionsT
-    for graph in model.subgraphs:
-        edit, operators = Editor(model, graph), []
-        for operator in graph.operators:
-            cache = bytes(graph.tensors[operator.inputs[0]].name)
-            if (
-                kinds[operator.opcodeIndex] == "DYNAMIC_UPDATE_SLICE"
-                and b"kv_cache_k_1" in cache
-            ):
-                places = operator.inputs[2]
-                like = graph.tensors[places]
-                one = edit.buffer(np.array([0, 0, 1, 0], "int32"))
-                one = edit.tensor(like, "/one", buffer=one)
-                moved = edit.tensor(like, "/moved", buffer=0)
-                add = edit.operator("ADD", [places, one], moved, options())
-                operators.append(add)
-                operator.inputs = [*operator.inputs[:2], moved]
-            operators.append(operator)
-        assert len(operators) > len(graph.operators)
-        graph.operators = operators
-
-
-def test_a_damaged_quantized_package_is_seen(rounded, tmp_path):
+def test_a_quantized_package_of_another_model_is_seen(
+    rounded, package, tmp_path
+):
+    other = generator()
+    other.model.head.kernel.assign(-4 * other.model.head.kernel)
+    parts = Remembering(engine_parts(other, LENGTHS, ROOM))
     with pytest.raises(
         kp.ExportVerificationError, match="too far from the model"
     ):
-        rounded(tmp_path, "int8", other_slot)
+        rounded(tmp_path, "int8", parts)
 
 
 def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
@@ -364,8 +343,8 @@ def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
 def test_what_the_engine_refuses_is_said(package):
     text = "a" * (ROOM + 1)
     (found,) = litertlm_run.run_in_engine(
-        package.path, {"prompts": [{"parts": [text], "count": 1}]}
-    )["prompts"]
+        package.path, {"targets": [{"parts": [text], "target": "a"}]}
+    )["targets"]
     assert "too long" in found["error"]
 
 
@@ -376,35 +355,65 @@ def test_the_command_inspects_and_chats(package, capfd):
     assert "template: " in found
     asked = ["chat", str(package.path), "--prompt", "hello"]
     assert main([*asked, "--max-new-tokens", "12"]) == 0
-    ids = package.parts.tokenize(
-        [package.parts.render([{"role": "user", "content": "hello"}])]
-    )[0]
-    next_ids = package.parts.continued(ids, 12)
-    assert capfd.readouterr().out == package.parts.text_of(next_ids) + "\n"
+    parts = package.parts
+    (ids,) = parts.tokenize(
+        [parts.render([{"role": "user", "content": "hello"}])]
+    )
+    count = len(ids)
+    while len(ids) < count + 12 and ids[-1] not in parts.end_ids:
+        (scores,), _ = parts.logs(ids, [0])
+        ids.append(int(np.argmax(scores)))
+    assert capfd.readouterr().out == parts.text_of(ids[count:]) + "\n"
 
 
-def test_bench_times_prompts_and_tokens(package):
-    lengths = [9, 40, ROOM]  # the last one leaves no room for a reply
-    found = [*timings(package.path, None, lengths, [1], 1)]
-    assert [(x["signature"], x["shapes"], x["tokens"]) for x in found] == [
-        (name, {"prompt": [length]}, length if name == "prefill" else 32)
-        for length in lengths[:2]
-        for name in ("prefill", "decode")
-    ]
-    assert all(each["median_milliseconds"] > 0 for each in found)
-    with pytest.raises(ValueError, match=f"at most {ROOM - 32}"):
-        [*timings(package.path, None, [ROOM], [1], 1)]
+BYTE_PAIRS = ("roberta", "modernbert", "eurobert")
+WHITE_SPACE = ("model", "split", "keep")
+GENERATORS = ("qwen2", "gemma", "llama_always")  # some encoders are made of
+WORDPIECE = (
+    "WordPiece, cased",
+    "WordPiece, lowercased before",
+    "WordPiece of MPNet",
+)
 
 
-@pytest.mark.parametrize("make", [kp.ByteTokenizer, tokenizer])
-def test_tokenizers_are_written_for_the_engine(package, tmp_path, make):
+def tokenizer_of_kind(name, folder):
+    """A layer, from the file of a public tokenizer."""
+    if name in BYTE_PAIRS:
+        said = content("byte_pair")["tokenizers"][name]["json"]
+    elif name in WHITE_SPACE:
+        said = sentencepiece_json(name)
+    elif name in GENERATORS:
+        cases = zipped(FIXTURES / "generator_tokenizers.json.gz")["cases"]
+        said = cases[name]["files"]["tokenizer.json"]
+    else:
+        kinds = json.loads((FIXTURES / "tokenizer_kinds.json").read_text())
+        said = kinds["kinds"][name]["tokenizer.json"]
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(said))
+    if name in WORDPIECE:
+        encoder = {"vocabulary_size": 200, "pad_id": 1, "input_position": None}
+        return tokenizer_of(Folder(folder), SimpleNamespace(**encoder))
+    kind = kp.BytePairTokenizer
+    if "ignore_merges" not in said["model"] or "unk_id" in said["model"]:
+        kind = kp.SentencepieceTokenizer
+    if said["model"].get("byte_fallback"):
+        kind = kp.SentencepieceTokenizer
+    return kind.from_tokenizer_json(path, pad_token=None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bytes", "characters", *BYTE_PAIRS, *WHITE_SPACE, *GENERATORS, *WORDPIECE],
+)
+def test_tokenizers_are_written_for_the_engine(package, tmp_path, name):
     """The ids are compared with the engine's own reader of tokenizer.json."""
-    layer = make()
+    own = {"bytes": kp.ByteTokenizer, "characters": tokenizer}
+    layer = own[name]() if name in own else tokenizer_of_kind(name, tmp_path)
     values = layer.tokenizer_json()
     path = package.packed(tmp_path / "own.litertlm", tokens=values)
-    spelled = getattr(layer, "special_tokens", ())
-    texts = many_texts([each.strip() for each in spelled])
-    names = litertlm.spelled(values)
+    some = many_texts([]) if name in own else sample_texts(layer)
+    texts = [*some, *SCRIPTS]
+    names = litertlm.spelled(values) if name in own else {}
     found = litertlm_run.run_in_engine(
         path, {"texts": [*names.values(), *texts]}
     )["texts"]
@@ -480,8 +489,6 @@ def of_few_positions():
         (generator, {"path": "x.tflite"}, "must end in '.litertlm'"),
         (generator, {"samples": [1]}, "must be texts"),
         (generator, {"samples": ["a"], "verify": False}, "verify=False"),
-        (generator, {"tokenizer": __file__ + ".json"}, "cannot be read"),
-        (generator, {"tokenizer": FIXTURES}, "has no tokenizer that LiteRT-LM"),
     ],
 )
 def test_refusals(tmp_path, make, options, message):

@@ -7,7 +7,6 @@ vectors are those of sentence-transformers, kept in `tests/fixtures`.
 import dataclasses
 import json
 import shutil
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -18,43 +17,24 @@ litert_lm = pytest.importorskip("litert_lm")
 pytest.importorskip("litert_lm_builder")
 
 import keras_posenc as kp  # noqa: E402
-from keras_posenc.checkpoints.embedder_parts import (  # noqa: E402
-    EmbedderParts,
-)
-from keras_posenc.checkpoints.folder import Folder  # noqa: E402
-from keras_posenc.checkpoints.tokenizers import tokenizer_of  # noqa: E402
-from keras_posenc.export.benchmark import timings  # noqa: E402
 from keras_posenc.export.formats import litertlm_embedder  # noqa: E402
 from keras_posenc.export.formats.litert_convert import convert  # noqa: E402
-from keras_posenc.export.formats.litertlm_embedder import (  # noqa: E402
-    check_ids,
-)
 from keras_posenc.export.formats.litertlm_package import (  # noqa: E402
     write_package,
 )
-from keras_posenc.export.frozen import FrozenModel  # noqa: E402
-from keras_posenc.export.signatures.resolve import (  # noqa: E402
-    resolve_numeric_signatures,
-)
+from keras_posenc.export.formats.litertlm_run import vectors  # noqa: E402
 from keras_posenc_cli import main  # noqa: E402
-from tests.text.files import (  # noqa: E402
-    FIXTURES,
-    content,
-    sentencepiece_json,
-    zipped,
-)
+from keras_posenc_worker.read_litertlm import sections_of  # noqa: E402
+from tests.text.files import FIXTURES  # noqa: E402
 
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.filterwarnings("ignore:Cut to 24 tokens"),
 ]
-SCRIPTS = (FIXTURES / "scripts.txt").read_text(encoding="utf-8").splitlines()
 SAID = json.loads((FIXTURES / "sentences" / "variants.json").read_text())
 TEXTS, LONGEST = SAID["texts"], 24
 # Of the engine, the converter and sentence-transformers: two blocks in float32.
 TOLERANCE = 1e-5
-# More ids than any text here has.
-MOST = 300
 
 
 def write(folder, files, kind="bert"):
@@ -131,7 +111,7 @@ def test_the_command_exports_a_folder(tmp_path, capfd):
 
 def test_the_report_says_what_was_run(exported):
     text = exported.report.details()
-    (ids,) = (x for x in exported.report.checks if "tokenizer's ids of" in x)
+    (ids,) = (x for x in exported.report.checks if "the vectors of" in x)
     assert int(ids.split()[-2]) >= 20
     assert "before its texts: query 'a query of a text: '" in text
     found = kp.inspect_export(exported.path)
@@ -141,14 +121,9 @@ def test_the_report_says_what_was_run(exported):
     assert replayed.cases >= 2
 
 
-def test_the_command_takes_a_package(exported, capsys):
+def test_the_command_chats_with_no_embedder(exported, capsys):
     assert main(["chat", str(exported.path), "--prompt", "Hello"]) == 2
     assert "makes vectors of texts, not replies" in capsys.readouterr().err
-    short, long = timings(exported.path, None, [4, 12], [1], 2)
-    assert short["shapes"] == {"words": [4]}
-    assert 0 < short["median_milliseconds"] < long["median_milliseconds"]
-    assert short["peak_bytes"] > 0
-    assert short["tokens"] is None
 
 
 def test_rounded_weights_of_roberta_whose_texts_may_spell_padding(tmp_path):
@@ -191,87 +166,11 @@ def test_a_package_of_other_weights_does_not_appear(
     assert not [*tmp_path.iterdir()]
 
 
-# ---- Token ids, in a package that passes them through
-
-
-@pytest.fixture(scope="module")
-def passing_ids(tmp_path_factory):
-    """The models of a package whose output are the ids."""
-    folder = tmp_path_factory.mktemp("ids")
-    models = litertlm_embedder._echo(MOST)
-    halves = litertlm_embedder._halves(*models, [MOST])
-    files = {}
-    with FrozenModel(halves):
-        for name, given in halves.items():
-            signatures = resolve_numeric_signatures(models[0], given)
-            files[name] = folder / f"{name}.tflite"
-            convert(signatures, None, files[name])
-    return files
-
-
-def parts_of(tokenizer):
-    """The parts of a model, as far as its tokenizer needs them."""
-    before, after = tokenizer.frame
-    return EmbedderParts(
-        *(None, None, None, tokenizer),
-        start_id=tokenizer.start_id if before else None,
-        end_id=tokenizer.end_id if after else None,
-        max_length=None,
-        prompts={},
-    )
-
-
-BYTE_PAIRS = ("roberta", "modernbert", "eurobert")
-WHITE_SPACE = ("model", "split", "keep")
-GENERATORS = ("qwen2", "gemma", "llama_always")  # some encoders are made of
-WORDPIECE = (
-    "WordPiece, cased",
-    "WordPiece, lowercased before",
-    "WordPiece of MPNet",
-)
-
-
-def tokenizer_of_kind(name, folder):
-    """A layer, from the file of a public tokenizer."""
-    if name in BYTE_PAIRS:
-        said = content("byte_pair")["tokenizers"][name]["json"]
-    elif name in WHITE_SPACE:
-        said = sentencepiece_json(name)
-    elif name in GENERATORS:
-        cases = zipped(FIXTURES / "generator_tokenizers.json.gz")["cases"]
-        said = cases[name]["files"]["tokenizer.json"]
-    else:
-        kinds = json.loads((FIXTURES / "tokenizer_kinds.json").read_text())
-        said = kinds["kinds"][name]["tokenizer.json"]
-    path = folder / "tokenizer.json"
-    path.write_text(json.dumps(said))
-    if name in WORDPIECE:
-        encoder = {"vocabulary_size": 200, "pad_id": 1, "input_position": None}
-        return tokenizer_of(Folder(folder), SimpleNamespace(**encoder))
-    kind = kp.BytePairTokenizer
-    if "ignore_merges" not in said["model"] or "unk_id" in said["model"]:
-        kind = kp.SentencepieceTokenizer
-    if said["model"].get("byte_fallback"):
-        kind = kp.SentencepieceTokenizer
-    return kind.from_tokenizer_json(path, pad_token=None)
-
-
-@pytest.mark.parametrize(
-    "name", [*BYTE_PAIRS, *WHITE_SPACE, *GENERATORS, *WORDPIECE]
-)
-def test_the_engine_makes_the_layers_ids(name, passing_ids, tmp_path):
-    parts = parts_of(tokenizer_of_kind(name, tmp_path))
-    texts = [*parts.texts()[1], *SCRIPTS]
-    path = tmp_path / "ids.litertlm"
-    metadata = litertlm_embedder._metadata(parts, [MOST])
-    write_package(path, metadata, parts.tokenizer_json(), passing_ids)
-    ids = parts.ids(texts)
-    kept = [number for number, row in enumerate(ids) if row]  # else an error
-    check_ids(path, [texts[i] for i in kept], [ids[i] for i in kept])
+# ---- A package whose tokenizer or metadata is wrong
 
 
 @pytest.mark.parametrize("fault", ["padding", "truncation", "start", "end"])
-def test_other_ids_are_found(fault, model, passing_ids, tmp_path):
+def test_other_ids_give_other_vectors(fault, model, exported, tmp_path):
     parts = model.embedder_parts()
     said = parts.tokenizer_json()
     found = parts
@@ -293,21 +192,30 @@ def test_other_ids_are_found(fault, model, passing_ids, tmp_path):
             "strategy": "LongestFirst",
             "stride": 0,
         }
-    path = tmp_path / "ids.litertlm"
-    metadata = litertlm_embedder._metadata(found, [MOST])
-    write_package(path, metadata, said, passing_ids)
+    files = {}
+    content = exported.path.read_bytes()
+    for each in sections_of(exported.path):
+        if each["kind"] == "TFLiteModel":
+            kind = each["items"]["model_type"].removeprefix("tf_lite_")
+            files[kind] = tmp_path / f"{kind}.tflite"
+            files[kind].write_bytes(content[each["begin"] : each["end"]])
+    path = tmp_path / "wrong.litertlm"
+    metadata = litertlm_embedder._metadata(found, [8, LONGEST])
+    write_package(path, metadata, said, files)
     texts = ["how tall is a tree"]
-    with pytest.raises(kp.ExportVerificationError, match="makes the token ids"):
-        check_ids(path, texts, parts.ids(texts))
+    (wrong,) = run(path, texts, normalize=False)
+    (right,) = run(exported.path, texts, normalize=False)
+    assert np.abs(wrong - right).max() > 100 * TOLERANCE * np.abs(right).max()
 
 
-def test_a_crash_of_the_engine_is_an_error(model, passing_ids, tmp_path):
+def test_a_crash_of_the_engine_is_an_error(model, tmp_path):
     """It aborts its process for a tokenizer.json of nothing."""
     path = tmp_path / "ids.litertlm"
-    metadata = litertlm_embedder._metadata(model.embedder_parts(), [MOST])
-    write_package(path, metadata, {}, passing_ids)
-    with pytest.raises(kp.ExportVerificationError, match="killed by SIGABRT"):
-        check_ids(path, ["a"], [[1]])
+    metadata = litertlm_embedder._metadata(model.embedder_parts(), [LONGEST])
+    write_package(path, metadata, {}, {})
+    texts = [("embedding", np.array(["a"], object))]
+    with pytest.raises(kp.ExportVerificationError, match="LiteRT-LM's engine"):
+        vectors(path, texts)
 
 
 # ---- What is refused
@@ -332,5 +240,5 @@ def test_what_no_package_can_hold(model, tmp_path):
         with pytest.raises(ValueError, match=reason):
             kp.export_litertlm(given, path, verbose=False, **options)
     with pytest.raises(ValueError, match="normalization='bert'"):
-        parts_of(kp.WordpieceTokenizer(words)).tokenizer_json()
+        kp.WordpieceTokenizer(words).tokenizer_json()
     assert not [*tmp_path.iterdir()]

@@ -164,11 +164,6 @@ def test_saved_models_answer_texts_ids_and_pairs(beams, tmp_path):
     card = (artifact.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "Generates with max_length=6, beams=2, " in card
     assert "length_penalty=0.6, start_id=2, " in card
-    assert (
-        "| log-likelihood of all tokens together, divided by the length" in card
-    )
-    *_, of_score = card.split("## `score`")
-    assert "| log-likelihood of all tokens together |" in of_score
 
 
 def test_litert_files_have_the_whole_loop(tmp_path):

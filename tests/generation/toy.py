@@ -124,13 +124,6 @@ def twins(made, sources, apart=0.0):
     return first, second
 
 
-def swapped(ids, pair):
-    """Ids with the other of two wherever there is one of them."""
-    first, second = pair
-    other = np.where(ids == second, first, ids)
-    return np.where(ids == first, second, other)
-
-
 def tokenizer():
     return kp.CharacterTokenizer("abcdefgh", name="characters")
 

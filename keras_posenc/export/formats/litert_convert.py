@@ -142,21 +142,11 @@ def _conversion_error(
             f"{lacking(needed, named, layers)}"
         )
     if "TensorList" in message:
-        if all(
-            spec.shape[0] is not None
-            for signature in signatures
-            for spec in signature.specs.values()
-        ):
-            return ExportError(
-                "The model has a loop that LiteRT's converter does not take, "
-                "as of keras.ops.scan: write it as a Python loop over a known "
-                "length"
-            )
         return ExportError(
-            "The model has a loop over its sequence, as a recurrent layer has, "
-            "and loops in LiteRT need a fixed batch: give one in `signatures`, "
-            "such as {'serving_default': (model, {'x': (1, 24, 6)})} "
-            "(--signature serving_default=x:1x24x6)"
+            "The model has a loop that LiteRT's converter does not take. Loops "
+            "need a fixed batch, such as `signatures={'serving_default': "
+            "(model, {'x': (1, 64)})}` (--signature serving_default=x:1x64); a "
+            "loop like keras.ops.scan becomes a Python loop over a known length"
         )
     reason = message.splitlines()[0]
     if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):

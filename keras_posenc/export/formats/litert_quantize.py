@@ -110,9 +110,7 @@ def mode_of(quantization: str | Recipe | None) -> str | None:
     if is_static:
         raise ValueError(
             "A recipe in `quantization` must not fix the ranges of activations "
-            f"('{_STATIC}'): give quantization='int8-static', or export the "
-            "model in float32, quantize that file with ai-edge-quantizer, and "
-            "verify it: kp.verify_export(path, model, samples=...)"
+            f"('{_STATIC}'): give quantization='int8-static'"
         )
     if not bits or not bits <= _OF_BITS.keys():
         raise ValueError(

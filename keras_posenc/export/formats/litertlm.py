@@ -32,7 +32,7 @@ class LiteRTLM(LiteRT):
     """
 
     parts: Any  # `EngineParts` of the generator, whose models are `given`
-    tokenizer: Mapping[str, Any] | bytes = b""  # as `write_package` takes it
+    tokenizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     texts: Sequence[str] = ()  # further ones to verify with
     in_engine: bool = True
 
@@ -92,10 +92,8 @@ class LiteRTLM(LiteRT):
         return report
 
 
-def spelled(tokenizer: Mapping[str, Any] | bytes) -> dict[int, str]:
+def spelled(tokenizer: Mapping[str, Any]) -> dict[int, str]:
     """Returns how texts spell special tokens, by their ids."""
-    if isinstance(tokenizer, bytes):
-        return {}
     return {
         each["id"]: each["content"]
         for each in tokenizer.get("added_tokens") or []
@@ -109,7 +107,7 @@ def stops_of(parts: Any, names: Mapping[int, str]) -> list[str]:
     return [*dict.fromkeys([*found, *([own] if own else [])])]
 
 
-def metadata_of(parts: Any, tokenizer: Mapping[str, Any] | bytes) -> Any:
+def metadata_of(parts: Any, tokenizer: Mapping[str, Any]) -> Any:
     """Returns the message of a package's metadata."""
     from litert_lm_builder.runtime.proto import llm_metadata_pb2
 

@@ -17,10 +17,9 @@ import numpy as np
 
 from keras_posenc.checks import as_integer
 from keras_posenc.export import units
-from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_package import write_package
-from keras_posenc.export.formats.litertlm_run import run_in_engine, vectors
+from keras_posenc.export.formats.litertlm_run import vectors
 from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.inspect import Inspection, Tensor
 from keras_posenc.export.pipeline import Format, Step
@@ -50,8 +49,7 @@ def check_lengths(lengths: Any, most: int | None) -> list[int]:
     numbers = [as_integer(each) or 0 for each in given]
     if not numbers or min(numbers) < 3 or max(numbers) > (most or max(numbers)):
         raise ValueError(
-            "`lengths` must be a list of integers from 3 on, the numbers of "
-            "tokens that the package has a signature for, such as (64, 128)"
+            "`lengths` must be a list of integers from 3 on, such as (64, 128)"
             + f", and at most {most}, as many as the model takes" * bool(most)
             + f". Received: lengths={lengths!r}"
         )
@@ -65,7 +63,7 @@ class Embedder(Format):
     parts: Any  # `EmbedderParts`
     sizes: Sequence[int]  # the lengths of its signatures
     mode: str | None = None
-    texts: Sequence[str] = ()  # the caller's; then all that it is run on
+    texts: Sequence[str] = ()  # the caller's
     writing: ClassVar[str] = "Converting to LiteRT"
 
     def __post_init__(self) -> None:
@@ -105,35 +103,21 @@ class Embedder(Format):
             np.array(compared[begin : begin + _BATCH], object)
             for begin in range(0, len(compared), _BATCH)
         ]
-        self.texts = [*dict.fromkeys([*compared, *ordinary, *unusual])]
 
     def _signatures(self, half: Mapping[str, Any]) -> list[Signature]:
         return resolve_numeric_signatures(self._whole, half)
 
     def write(self, path: Path) -> None:
         """Converts both halves, and packs them."""
-        self._pack(path, self._halves, self.mode)
-
-    def _pack(
-        self, path: Path, halves: Mapping[str, Any], mode: str | None
-    ) -> None:
         with working_folder() as folder:
-            files = {name: folder / f"{name}.tflite" for name in halves}
-            for name, half in halves.items():
-                signatures = self._signatures(half)
-                convert(signatures, mode, files[name])
+            files = {name: folder / f"{name}.tflite" for name in self._halves}
+            for name, half in self._halves.items():
+                convert(self._signatures(half), self.mode, files[name])
             metadata = _metadata(self.parts, self.sizes)
             write_package(path, metadata, self.parts.tokenizer_json(), files)
 
     def as_served(self, reference: Reference, found: Inspection) -> Inspection:
-        """Compares the ids of texts; returns the file as a model of texts."""
-        ids = self.parts.ids(self.texts)
-        longest = max(map(len, ids))
-        echo = _halves(*_echo(longest), [longest])
-        with working_folder() as folder:
-            package = folder / "ids.litertlm"
-            self._pack(package, echo, None)
-            check_ids(package, self.texts, ids)
+        """Returns the file as a model of texts, as the engine runs it."""
         (signature,) = reference.signatures
         sides = {
             "inputs": dict.fromkeys(signature.specs, Tensor(None, "")),
@@ -162,8 +146,8 @@ class Embedder(Format):
                 "the application must put the prompts of the checkpoint before "
                 f"its texts: {', '.join(found)}"
             )
-        texts = units.count(len(self.texts), "text")
-        text = f"LiteRT-LM's engine made the tokenizer's ids of {texts}"
+        texts = units.count(sum(map(len, self.samples)), "text")
+        text = f"LiteRT-LM's engine gave the vectors of {texts}"
         return dataclasses.replace(report, checks=[*report.checks, text])
 
 
@@ -194,31 +178,6 @@ def _texts(parts: Any, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
     return [*ordinary, *(words * max(1, n) for n in counts)], unusual
 
 
-def check_ids(
-    package: Path, texts: Sequence[str], ids: Sequence[Sequence[int]]
-) -> None:
-    """Compares the engine's ids of texts with the model's tokenizer's.
-
-    The engine does not tell them. So they are the output of a package with
-    the same tokenizer, whose models pass them through: see `_echo`.
-    """
-    request = {"vectors": [*texts]}
-    cases = run_in_engine(package, request, len(texts))["cases"]
-    for text, wanted, found in zip(texts, ids, cases, strict=True):
-        numbers = np.array(found.get("vector", []))
-        got = (numbers[numbers > 0].astype(int) - 1).tolist()
-        if got != wanted:
-            if "error" in found:
-                raise ExportVerificationError(
-                    f"LiteRT-LM's engine cannot run the text {text!r:.80}: "
-                    f"{found['error']}"
-                )
-            raise ExportVerificationError(
-                f"LiteRT-LM's engine makes the token ids {got[:20]} of "
-                f"{text!r:.80}, and the model's tokenizer {wanted[:20]}",
-            )
-
-
 def _halves(
     embedder: keras.Model, text_encoder: keras.Model, sizes: Sequence[int]
 ) -> dict[str, dict[str, Any]]:
@@ -234,19 +193,3 @@ def _halves(
             for size in sizes
         },
     }
-
-
-def _echo(length: int) -> tuple[keras.Model, keras.Model]:
-    """Returns models whose output are the ids plus 1, and 0 for padding."""
-    ids = keras.Input((None,), dtype="int32", name="token")
-    embeddings = keras.Input((length, 1), name="embeddings")
-    mask = keras.Input((length,), name="input_mask")
-    row = keras.ops.cast(ids, "float32") + 1.0
-    return (
-        keras.Model(ids, keras.ops.expand_dims(row, -1), name="ids"),
-        keras.Model(
-            [embeddings, mask],
-            keras.ops.squeeze(embeddings, -1) * mask,
-            name="all_ids",
-        ),
-    )

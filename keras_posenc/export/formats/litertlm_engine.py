@@ -1,8 +1,7 @@
 """Compares a package with its model inside LiteRT-LM's engine.
 
 A right file may be packed with another tokenizer, template, start or end. So
-the engine reads prompts in chunks, and continues them or scores texts, as for
-an application.
+the engine reads prompts in chunks and scores what follows them.
 """
 
 import bisect
@@ -36,7 +35,6 @@ from keras_posenc.export.report import CaseReport
 _OWN = "<|keras_posenc:"
 _LOST = "\ufffd"  # in place of bytes that are no character
 _TOKENS = 48  # most tokens of a text that is scored after a prompt
-_CONTINUED = 24  # most tokens that are generated after a prompt
 _MESSAGES, _REPLY = ("Hello", "Why?"), 12  # a chat; tokens of a reply
 _DRAWN = 4  # texts that the model samples after each prompt
 _LONGEST = 700  # tokens of a prompt, or of a piece of a text
@@ -73,11 +71,7 @@ class Target:
 
 @dataclasses.dataclass
 class EngineTest:
-    """Runs a package in the engine, and compares it with its model.
-
-    Of a quantized one likelihoods are measured, instead of comparing single
-    numbers and texts.
-    """
+    """Runs a package in the engine, and compares or measures it."""
 
     parts: Any  # the `EngineParts` of the model
     names: Mapping[int, str]  # special tokens in the packed tokenizer, by ids
@@ -89,13 +83,12 @@ class EngineTest:
     def run(
         self, path: Path, step: Callable[[str], object]
     ) -> tuple[str, list[CaseReport], list[dict[str, Any]]]:
-        """Compares tokens, likelihoods, texts and a chat with the model's.
+        """Compares tokens, likelihoods and a chat with the model's.
 
         Returns what the engine did; of a quantized package a case for each
         prompt, with likelihoods to compare with the limits; and the cases that
         are kept.
         """
-        count = min(self._count, _CONTINUED)
         texts = many_texts(
             [x for x in self.names.values() if not x.startswith(_OWN)]
         )
@@ -104,16 +97,16 @@ class EngineTest:
         targets = [each for each in self._targets(prompts) if each.ids]
         request = {
             "texts": texts,
-            "prompts": [{"parts": x.parts, "count": count} for x in prompts],
             "targets": [
                 {"parts": x.prompt.parts, "target": x.text} for x in targets
             ],
-            "chats": [self._chat] if self._chat else [],
+            "chats": [{"messages": _MESSAGES, "count": _REPLY}]
+            * self._has_chat(),
         }
         tokens = sum(len(x.prompt.ids) + len(x.ids) for x in targets)
         step(
-            f"LiteRT-LM's engine reads {len(texts)} texts, continues "
-            f"{len(prompts)} prompts and scores {tokens:,} tokens"
+            f"LiteRT-LM's engine reads {len(texts)} texts and scores "
+            f"{tokens:,} tokens"
         )
         found = run_in_engine(path, request, tokens)
         step("Comparing it with the model")
@@ -122,9 +115,7 @@ class EngineTest:
             if own != _right("tokenize a text", other):
                 raise ExportVerificationError(
                     f"LiteRT-LM makes the ids {other} of {text!r:.80}, and the "
-                    f"model's tokenizer makes {own}: the packed tokenizer is "
-                    "another. Give the checkpoint's own: `tokenizer=FOLDER` "
-                    "(--tokenizer FOLDER)",
+                    f"model's tokenizer makes {own}",
                 )
         tolerance = _ROUNDING * self.tolerance
         allowed = tolerance * max(each.size for each in targets)
@@ -158,10 +149,6 @@ class EngineTest:
                 "In LiteRT-LM the log-probability of a token differs from the "
                 f"model's by {largest:.2g} (allowed {allowed:.2g})",
             )
-        equal = 0
-        for prompt, each in zip(prompts, found["prompts"], strict=True):
-            text = _right("continue a text", each)
-            equal += self._is_equal(prompt.ids, text, count, allowed)
         turns = [_right("chat", each) for each in found["chats"]]
         for each in turns:
             self._check_chat(each)
@@ -170,7 +157,6 @@ class EngineTest:
         limit = "" if self.is_quantized else f" (allowed {allowed:.2g})"
         said = [
             f"{units.count(len(texts), 'text')} tokenized equally",
-            f"{equal} of {len(prompts)} continuations equal",
             f"{scored} log-probabilities within {largest:.2g}{limit}",
             f"{units.count(spoken, 'turn')} of a chat" if spoken else "no chat",
         ]
@@ -188,24 +174,16 @@ class EngineTest:
 
     # ---- What the engine is run on
 
-    @functools.cached_property
-    def _chat(self) -> dict[str, Any] | None:
-        """Messages of a user, and how many tokens each reply has.
-
-        None without a template, or if the cache has no room for two messages.
-        """
+    def _has_chat(self) -> bool:
+        """Returns whether there is a template, and room for two messages."""
         parts = self.parts
         if parts.template is None:
-            return None
+            return False
         turns = [{"role": "user", "content": each} for each in _MESSAGES]
         turns.insert(1, {"role": "assistant", "content": "x" * _REPLY})
         (ids,) = parts.tokenize([parts.render(turns)])
         room = parts.cache_length - parts.prefill_lengths[0] - 2 * _REPLY
-        return (
-            {"messages": _MESSAGES, "count": _REPLY}
-            if len(ids) <= room
-            else None
-        )
+        return len(ids) <= room
 
     @property
     def _count(self) -> int:
@@ -213,18 +191,13 @@ class EngineTest:
         return max(1, min(_TOKENS, int(self.parts.cache_length) // 4))
 
     def prompts(self) -> list[Prompt]:
-        """Returns a short prompt, one of two chunks, and one of three or more.
-
-        Of a quantized package, also one for each chunk's length.
-        """
+        """Returns prompts of one chunk of each length, and of several."""
         lengths = self.parts.prefill_lengths
         smallest = lengths[0]
         # A padded chunk must fit into the cache.
         room = self.parts.cache_length - self._count - smallest
         most = max(1, min(room, _LONGEST))
-        sizes = [4, smallest + smallest // 2 + 1, lengths[-1] + 3]
-        if self.is_quantized:
-            sizes += lengths
+        sizes = [4, smallest + smallest // 2 + 1, *lengths, lengths[-1] + 3]
         text = _TEXT * (2 + most * 8 // len(_TEXT))
         return [
             self._prompt(text, size)
@@ -257,10 +230,7 @@ class EngineTest:
         return next((x for x, ids in found if len(ids) == 1), texts[0])
 
     def cut(self, text: str, size: int) -> str:
-        """Returns the beginning of a text, of at most `size` tokens.
-
-        It ends after a word, if it has several. It is empty if no letter fits.
-        """
+        """Returns the first words of a text, of at most `size` tokens."""
 
         def tokens(end: int) -> int:
             return len(self.parts.tokenize([text[:end]])[0])
@@ -281,12 +251,7 @@ class EngineTest:
         return Target(prompt, text, ids, wanted, size, ids == drawn)
 
     def _targets(self, prompts: Sequence[Prompt]) -> Iterator[Target]:
-        """Yields texts to score.
-
-        After each prompt the text that follows it and, for a quantized package,
-        texts that the model samples. Then the pieces of `samples` that fit into
-        the cache.
-        """
+        """Yields what follows each prompt, and the pieces of `samples`."""
         sample = traced_once(self.parts.sampler(self._count))
         for prompt in prompts:
             yield self._target(prompt, self.cut(prompt.following, self._count))
@@ -317,52 +282,18 @@ class EngineTest:
 
     # ---- What is compared
 
-    def _is_equal(
-        self, ids: Sequence[int], text: str, count: int, allowed: float
-    ) -> bool:
-        """Returns whether a text after a prompt is the model's.
-
-        Raises where no two tokens were equally likely, to `allowed` nats.
-        """
-        parts = self.parts
-        text = self._shown(text)
-        own = parts.continued(ids, count)
-        wanted = parts.text_of(own)
-        # The engine may hold back bytes that are no whole character.
-        if text.rstrip(_LOST) == wanted.rstrip(_LOST):
-            return True
-        if self.is_quantized:
-            return False
-        logs, _ = parts.logs(ids, own)
-        *_, second, first = np.partition(logs, (-2, -1)).T
-        (ties,) = np.nonzero(first - second <= allowed)
-        before = parts.text_of(own[: ties[0]]) if ties.size else wanted
-        if not ties.size or not text.startswith(before.rstrip(_LOST)):
-            raise ExportVerificationError(
-                f"LiteRT-LM continues {parts.text_of(ids)!r:.60} with "
-                f"{text!r:.80}, and the model with {wanted!r:.80}",
-            )
-        return False
-
     def _check_chat(self, turns: Sequence[Sequence[str]]) -> None:
         """Compares the texts that the engine made of a chat's messages."""
-        chat = list[dict[str, str]]()
-        before: Sequence[str] = ()
-        assert self._chat is not None
-        for message, (read, reply) in zip(
-            self._chat["messages"], turns, strict=True
-        ):
+        chat: list[dict[str, str]] = []
+        before: tuple[str, ...] = ()
+        for message, (read, reply) in zip(_MESSAGES, turns, strict=True):
             chat.append({"role": "user", "content": message})
             wanted = self.parts.render(chat)
-            # A template may put the token that ends a reply after it.
-            ends = [
-                each
-                + next(
-                    (x for x in self.stops if wanted.startswith(each + x)), ""
-                )
-                for each in before
-            ]
-            if wanted not in [each + read for each in ends or [""]]:
+            # The engine has read a reply up to the token that ended it.
+            known = wanted.removesuffix(read)
+            ends = tuple(x + y for x in before for y in ("", *self.stops))
+            is_right = known.endswith(ends) if ends else not known
+            if known + read != wanted or not is_right:
                 raise ExportVerificationError(
                     f"LiteRT-LM renders message {len(chat)} of a chat as "
                     f"{read!r}, and the model's template makes {wanted!r} of "
@@ -370,17 +301,8 @@ class EngineTest:
                     "a reply and the next message a template may put the token "
                     "that ends the reply, and the same after each reply",
                 )
-            reply = self._shown(reply)
             chat.append({"role": "assistant", "content": reply})
-            # A template may strip the reply.
-            before = wanted + reply, wanted + reply.strip()
-
-    def _shown(self, text: str) -> str:
-        """Returns a text without special tokens that the model leaves out."""
-        for number, name in self.names.items():
-            if name in text and not self.parts.text_of([number]):
-                text = text.replace(name, "")
-        return text
+            before = reply, reply.strip()  # a template may strip it
 
 
 def _right(what: str, got: Any) -> Any:

@@ -37,40 +37,10 @@ def plain_tokenizer(
     }
 
 
-def read_tokenizer(path: Path, vocabulary: int) -> dict[str, Any] | bytes:
-    """Returns a tokenizer as `write_package` takes it."""
-    names = ("tokenizer.json", "tokenizer.model", "spiece.model", "spm.model")
-    files = [path]
-    if path.is_dir():
-        files = [path / name for name in names if (path / name).is_file()]
-    if not files:
-        raise ValueError(
-            f"'{path}' has no tokenizer that LiteRT-LM reads: neither "
-            "tokenizer.json nor a SentencePiece model (tokenizer.model, "
-            "spiece.model). Write one there with the library transformers: "
-            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-        )
-    file = files[0]
-    try:
-        content = file.read_bytes()
-        if file.suffix != ".json":
-            return content
-        values = json.loads(content)
-        if not isinstance(values, dict) or "model" not in values:
-            raise ValueError("it is no tokenizer.json, which has a 'model'")
-        return plain_tokenizer(values, vocabulary)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ValueError(
-            f"The tokenizer '{file}' cannot be read: {reason}. Give a "
-            "tokenizer.json, or a SentencePiece model (--tokenizer)"
-        ) from error
-
-
 def write_package(
     path: Path,
     metadata: Any,
-    tokenizer: Mapping[str, Any] | bytes,
+    tokenizer: Mapping[str, Any],
     models: Mapping[str, Path],
 ) -> None:
     """Writes a package to a path at which nothing exists.
@@ -78,8 +48,7 @@ def write_package(
     Args:
         path: The package.
         metadata: Its `LlmMetadata` or `EmbeddingMetadata`.
-        tokenizer: The content of a `tokenizer.json`, or the bytes of a
-            SentencePiece model.
+        tokenizer: The content of a `tokenizer.json`.
         models: LiteRT files by what they do: `"prefill_decode"`, or
             `"embedder"` and `"text_encoder"`.
     """
@@ -89,16 +58,11 @@ def write_package(
         "LlmMetadata": builder.add_llm_metadata,
         "EmbeddingMetadata": builder.add_embedding_metadata,
     }[type(metadata).__name__]
-    file_name, add_tokenizer = "tokenizer.json", builder.add_hf_tokenizer
-    if isinstance(tokenizer, bytes):
-        file_name = "spm.model"
-        add_tokenizer = builder.add_sentencepiece_tokenizer
-    else:
-        tokenizer = json.dumps(tokenizer, ensure_ascii=False).encode()
+    packed = json.dumps(tokenizer, ensure_ascii=False).encode()
     with working_folder() as folder, writing_to(path.parent):
         for name, add, content in (
             ("metadata.pb", add_metadata, metadata.SerializeToString()),
-            (file_name, add_tokenizer, tokenizer),
+            ("tokenizer.json", builder.add_hf_tokenizer, packed),
         ):
             (folder / name).write_bytes(content)
             add(str(folder / name))

@@ -1,7 +1,6 @@
 """Files for MediaPipe's text tasks."""
 
 import dataclasses
-import hashlib
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,67 +63,41 @@ def check_task(task: Any, labels: Any) -> None:
     if isinstance(labels, Mapping):
         raise ValueError("`labels` of a task must be a list of strings")
     check_labels(labels)
-    for label in labels:
-        if label.splitlines() != [label]:
-            raise ValueError(
-                f"`labels` must each be one line. Received: {label!r}"
-            )
 
 
 def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
     """Raises `ValueError` if MediaPipe would make other ids."""
     tokens = list(layer.get_vocabulary())
-    is_single = getattr(layer, "num_separators", None) is None
-    needed = {
-        "takes single texts, not pairs": is_single,
-        "lowercases each text, by lowercase=True": layer.lowercase,
-        "has a vocabulary that begins with [PAD] and holds [UNK], [CLS] and "
-        "[SEP], each token once and on one line": (
-            tokens[:1] == ["[PAD]"]
-            and {"[UNK]", "[CLS]", "[SEP]"} < {*tokens}
-            and len({*tokens}) == len(tokens)
-            and not any({"\n", "\r"} & {*token} for token in tokens)
-        ),
-        "puts [CLS] before a text and [SEP] after it": (
-            not is_single  # which takes no such text
-            or [tokens[index] for index in tokenize("")] == ["[CLS]", "[SEP]"]
-        ),
-    }
-    for what, holds in needed.items():
-        if not holds:
-            raise ValueError(
-                f"MediaPipe's text tasks need a tokenizer that {what}, unlike "
-                f"'{layer.name}'. Change it, or leave out `task` (--task) for "
-                "a file that takes token ids"
-            )
+    if (
+        getattr(layer, "num_separators", None) is not None  # of pairs
+        or not layer.lowercase
+        or tokens[:1] != ["[PAD]"]
+        or [tokens[index] for index in tokenize("")] != ["[CLS]", "[SEP]"]
+    ):
+        raise ValueError(
+            "MediaPipe's text tasks need a tokenizer of single texts with "
+            "lowercase=True, that puts [CLS] before a text and [SEP] after it, "
+            "and whose vocabulary begins with [PAD], "
+            f"unlike '{layer.name}'. Change it, or leave out `task` (--task) "
+            "for a file that takes token ids"
+        )
 
 
 def _check_output(task: str, signature: Signature, labels: Any) -> None:
     """Raises `ValueError` for outputs that do not fit the task or labels."""
-    shapes = outputs_of(signature)
-    dtypes = [
-        each.dtype for each in keras.tree.flatten(output_of(signature.model))
-    ]
-    ((_, *sizes), *others) = shapes.values()
-    if others or len(sizes) != 1 or "float" not in dtypes[0]:
-        found = [
-            f"{dtype} '{name}' of shape {shapes[name]}"
-            for name, dtype in zip(shapes, dtypes, strict=True)
-        ]
+    first, *others = keras.tree.flatten(output_of(signature.model))
+    if others or len(first.shape) != 2 or "float" not in first.dtype:
         raise ValueError(
             f"task='{task}' needs one output of floats, of shape (batch, "
-            f"{'classes' if task == TASKS[0] else 'dim'}). Received: "
-            f"{', '.join(found)}. Add a pooling over tokens to the model, such "
-            "as kp.Pooling1D('mean'), or leave out `task` (--task)"
+            f"number). Received: shapes {outputs_of(signature)}. Add a pooling "
+            "over tokens to the model, such as kp.Pooling1D('mean'), or leave "
+            "out `task` (--task)"
         )
-    if labels is not None and sizes != [len(labels)]:
-        two = (
-            ". Of one sigmoid p make two scores: p = model.output; keras.Model("
-            "model.inputs, keras.layers.Concatenate()([1 - p, p]))"
-        )
+    if labels is not None and first.shape[1] != len(labels):
         raise ValueError(
-            f"`labels` must name each of the {sizes[0]} scores. Received: "
-            f"{len(labels)} labels" + two * (sizes[0] == 1 and len(labels) == 2)
+            f"`labels` must name each of the {first.shape[1]} scores, and are "
+            f"{len(labels)}. Of one sigmoid p make two scores: "
+            "keras.layers.Concatenate()([1 - p, p])"
         )
 
 
@@ -144,11 +117,7 @@ class TextTask:
     limit: int | None  # the most of them that the model takes; None for all
 
     def rows(self, texts: Iterable[str]) -> Iterator[tuple[str, Arrays]]:
-        """Yields texts with MediaPipe's inputs of each.
-
-        A text is left out if a signature of fixed length cuts it, and the model
-        does not.
-        """
+        """Yields texts with MediaPipe's inputs, but none that only it cuts."""
         length = self.signature.specs[IDS].shape[1]
         for text in texts:
             ids = self.tokenize(text)
@@ -236,12 +205,10 @@ def _of_bert(
     if spec.shape[0] != 1 or not (
         length is None or (fixed or 2) <= length <= (limit or length)
     ):
-        most = limit or "n"
         raise ValueError(
-            f"Signature '{name}': MediaPipe gives one text at a time, and "
-            f"'{tokenizer.name}' makes {'2 to ' * (fixed is None)}{most} ids "
-            f"of it: ids must have the shape (1, {most}) or (1, None). "
-            f"Received: shape {spec.shape}"
+            f"Signature '{name}': MediaPipe gives one text at a time: ids must "
+            f"have the shape (1, {limit or 'n'}) or (1, None). Received: shape "
+            f"{spec.shape}"
         )
     ((cut_name, cut_spec),) = cut.specs.items()
 
@@ -338,32 +305,20 @@ def packed_task(
     found: Inspection,
     signatures: Mapping[str, Any] | None,
     labels: Any,
-) -> tuple[TextTask | None, list[str]]:
-    """Returns the task that a file is for, if any, made from its model.
-
-    And the names of the file's contents that are not compared.
-    """
+) -> TextTask | None:
+    """Returns the task that a file is for, if any, made from its model."""
     metadata = found.metadata
     if not metadata:
         check_no_labels(labels, found.path)
-        # Metadata of another task: how it prepares texts is not known here.
-        return None, ["the metadata for MediaPipe"] * (metadata is not None)
+        return None
     if "error" in metadata:
         raise ExportVerificationError(
-            f"'{found.path}' holds no readable vocabulary and labels for "
-            f"MediaPipe: {metadata['error']}"
+            f"'{found.path}' holds no readable labels for MediaPipe: "
+            f"{metadata['error']}"
         )
     if labels is not None:
         check_task("text_classifier", labels)
-    task = resolve_task(model, metadata["task"], labels, signatures=signatures)
-    own = hashlib.sha256("\n".join(task.vocabulary).encode()).hexdigest()
-    if metadata["vocabulary"] != own:
-        raise ExportVerificationError(
-            f"The vocabulary in '{found.path}' is not the one of model "
-            f"'{model.name}'",
-        )
-    unknown = labels is None and metadata["labels"] is not None
-    return task, ["labels"] * unknown
+    return resolve_task(model, metadata["task"], labels, signatures=signatures)
 
 
 def check_no_labels(labels: Any, path: Path) -> None:
@@ -407,17 +362,13 @@ def _metadata(task: TextTask, inputs: list[str]) -> bytes:
     return bytes(builder.Output())
 
 
-_ROUNDING = 0.01  # of a score, in bfloat16 too
-
-
 def verify_in_mediapipe(
     task: TextTask, file: Path, reference: Reference, own: Sequence[str]
-) -> tuple[int, list[str]]:
+) -> int:
     """Runs a file in MediaPipe from raw text, also from the caller's `own`.
 
     Only texts of ASCII are used, which MediaPipe and the model cut alike. Of a
-    quantized file with samples, only these are compared. Returns how many, and
-    what an application of the file should know.
+    quantized file with samples, only these are compared. Returns how many.
     """
     name, (output,) = task.signature.name, reference.probes[0].outputs
     texts = [*texts_beyond(task.limit), *own]
@@ -472,17 +423,4 @@ def verify_in_mediapipe(
         raise ExportVerificationError(
             f"MediaPipe's outputs differ from the model's: {wrong[0]}",
         )
-    notes = [
-        "MediaPipe lowercases only ASCII letters and keeps accents: other "
-        "texts get other ids, unless the application folds them first, see "
-        "docs/guarantees.md"
-    ]
-    scores = np.concatenate([each.outputs[output] for each in reference.probes])
-    if task.name == "text_classifier" and np.any(
-        (scores < -_ROUNDING) | (scores > 1 + _ROUNDING)
-    ):
-        notes.append(
-            "scores are not all from 0 to 1, but applications read them as "
-            "probabilities: end the model with softmax"
-        )
-    return len(probes), notes
+    return len(probes)

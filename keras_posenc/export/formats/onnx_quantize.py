@@ -20,19 +20,11 @@ _PREPARED = "onnx.quant.pre_process", "onnxruntime.quant"
 
 def check_mode(quantization: Any) -> None:
     """Raises `ValueError` for a mode that ONNX files do not have."""
-    if quantization in (None, "int8"):
-        return
-    reason = ""
-    if quantization == "int8-weights":
-        reason = (
-            ". ONNX Runtime quantizes weights alone only by an operator of its "
-            "own, MatMulNBits, which the ONNX standard lacks: take 'int8', or "
-            "export_litert"
+    if quantization not in (None, "int8"):
+        raise ValueError(
+            "`quantization` of an ONNX file must be 'int8' or None. Received: "
+            f"quantization={quantization!r}"
         )
-    raise ValueError(
-        "`quantization` of an ONNX file must be 'int8' or None. Received: "
-        f"quantization={quantization!r}{reason}"
-    )
 
 
 def quantize(model: Any, weights: Iterable[str]) -> None:

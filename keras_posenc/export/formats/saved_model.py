@@ -1,6 +1,5 @@
 """The format SavedModel, for the pipeline."""
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.savedmodel_card import CARD_FILE, model_card
 from keras_posenc.export.formats.savedmodel_serving import (
     check_warmup,
@@ -43,7 +41,6 @@ class SavedModel(Format):
     version: int | None = None
     keep: int | None = None
     labels: Any = None
-    has_constants: bool = False  # the argument `frozen`
     warmup: Any = None
     batching: Any = None
     requests: Sequence[tuple[str, Inputs]] = ()
@@ -65,7 +62,6 @@ class SavedModel(Format):
                 self.fitted = fit_samples(self.signatures, given, "warmup")
             self.batching = resolve_batching(self.batching, self.signatures)
             return
-        self.has_constants = not found.has_variables
         if self.given is None:
             # It may have been exported with the caller's signatures instead.
             first, *others = self.signatures
@@ -77,26 +73,16 @@ class SavedModel(Format):
 
     def write(self, path: Path) -> None:
         """Traces the model, and lets TensorFlow write its graph and weights."""
-        with self._weights():
-            self.functions = write_saved_model(
-                self.signatures, path, has_serve=True
-            )
+        self.functions = write_saved_model(
+            self.signatures, path, has_serve=True
+        )
         if self.verify:
             load_ahead(path)
-        for function in self.functions.values() if self.has_constants else ():
-            for variable in function.variables:
-                raise ExportError(
-                    f"Variable '{variable.name}' is TensorFlow's own and not a "
-                    "weight of Keras, so it cannot be a constant. Export it "
-                    "without `frozen`"
-                )
 
     @property
     def traced(self) -> Mapping[str, Any]:
         """Graph functions that read variables, so that tests can move these."""
-        if self.functions is None or self.has_constants:
-            return {}
-        return self.functions
+        return self.functions or {}
 
     def complete(
         self, path: Path, reference: Reference | None, found: Inspection
@@ -121,20 +107,13 @@ class SavedModel(Format):
         """Returns the variables whose values the file does not store."""
         functions = self.functions
         if functions is None:  # a verification; an export has written them
-            with self._weights():
-                functions = trace_all(self.signatures)
+            functions = trace_all(self.signatures)
         stored = {*response.get("weights", [])}
         return [
             each.name.partition(":")[0]
             for each in weights_of(functions)
             if digest(each.read_value()) not in stored
         ]
-
-    def _weights(self) -> contextlib.AbstractContextManager[None]:
-        """A scope in which weights are what they are in the file."""
-        if self.has_constants:
-            return self.frozen.as_constants()
-        return contextlib.nullcontext()
 
     def publish(
         self,

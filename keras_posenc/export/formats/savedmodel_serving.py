@@ -14,15 +14,12 @@ from keras_posenc.publish import writing_to
 BATCHING_FILE = "batching_params.pbtxt"
 
 _SIZES = "allowed_batch_sizes"
-# The least value of each number, in the order of the message,
-# tensorflow.serving.BatchingParameters.
-_NUMBERS = {
+# The least value of each number of tensorflow.serving.BatchingParameters.
+_LEAST = {
     "max_batch_size": 1,
     "batch_timeout_micros": 0,
     "max_enqueued_batches": 1,
-    _SIZES: 1,
 }
-_DEFAULT = {"max_batch_size": 32, "batch_timeout_micros": 1000}
 
 
 def resolve_batching(
@@ -31,43 +28,38 @@ def resolve_batching(
     """Returns complete parameters of batching, or None."""
     if batching is None or batching is False:
         return None
-    if batching is not True and not isinstance(batching, Mapping):
+    given = dict(batching) if isinstance(batching, Mapping) else {}
+    found = given.pop(_SIZES, [])
+    sizes = (
+        [as_integer(n) or 0 for n in found]
+        if isinstance(found, list | tuple)
+        else [0]
+    )
+    defaults = {
+        "max_batch_size": sizes[-1] if sizes else 32,
+        "batch_timeout_micros": 1000,
+    }
+    numbers = {
+        name: -1 if (number := as_integer(n)) is None else number
+        for name, n in {**defaults, **given}.items()
+    }
+    largest = numbers["max_batch_size"]
+    if not (
+        (batching is True or isinstance(batching, Mapping))
+        and all(x in _LEAST and n >= _LEAST[x] for x, n in numbers.items())
+        and min(sizes, default=1) > 0
+        and sizes == sorted({*sizes})
+        and sizes[-1:] in ([], [largest])
+    ):
         raise ValueError(
-            "`batching` must be True, a dict of parameters, or None. "
-            f"Received: batching={batching!r}"
+            f"`batching` must be True, None, or a dict of {', '.join(_LEAST)}, "
+            f"which are integers above 0 (or a timeout of 0), and {_SIZES}, a "
+            "list of such that increases and ends at max_batch_size. "
+            f"Received: batching={batching!r}. Other parameters are of the "
+            "server's own --batching_parameters_file"
         )
-    given = {} if batching is True else dict(batching)
-    for name, value in given.items():
-        values = value if name == _SIZES else [value]
-        lowest = _NUMBERS.get(name)
-        if (
-            lowest is None
-            or not isinstance(values, Sequence)
-            or not values
-            or not all(
-                lowest <= (-1 if n is None else n) < 2**63
-                for n in map(as_integer, values)
-            )
-        ):
-            raise ValueError(
-                f"`batching` may have {', '.join(_NUMBERS)}: integers above 0 "
-                f"(or a timeout of 0), and of {_SIZES} a list of such. "
-                f"Received: {name!r}: {value!r}. Other parameters are of the "
-                "server's own --batching_parameters_file"
-            )
-    sizes = list(map(int, given.pop(_SIZES, ())))
-    if sizes:
-        given.setdefault("max_batch_size", sizes[-1])
-    parameters = {**_DEFAULT, **{key: int(n) for key, n in given.items()}}
-    largest = parameters["max_batch_size"]
-    powers = [2**n for n in range((largest - 1).bit_length())]
-    sizes = sizes or [*powers, largest]
-    if sizes != sorted(set(sizes)) or sizes[-1] != largest:
-        raise ValueError(
-            f"`batching`: '{_SIZES}' must increase and end at "
-            f"'max_batch_size'. Received: {_SIZES}={sizes}, "
-            f"max_batch_size={largest}"
-        )
+    powers = range((largest - 1).bit_length())
+    sizes = sizes or [*(2**n for n in powers), largest]
     for signature in signatures:
         for name, spec in signature.specs.items():
             if not spec.shape or spec.shape[0] is not None:
@@ -76,15 +68,11 @@ def resolve_batching(
                     f"signature '{signature.name}' with the input '{name}' of "
                     f"shape {tuple(spec.shape)}"
                 )
-    return {**parameters, _SIZES: sizes}
+    return {**numbers, _SIZES: sizes}
 
 
 def write_batching(parameters: Mapping[str, Any], folder: Path) -> None:
-    """Writes parameters where `--enable_per_model_batching_parameters` looks.
-
-    They are a `tensorflow.serving.BatchingParameters` in text format, a message
-    that no Python package has.
-    """
+    """Writes a `tensorflow.serving.BatchingParameters` in text format."""
     lines = [
         f"{name} {{ value: {value} }}"
         for name, value in parameters.items()

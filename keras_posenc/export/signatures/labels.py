@@ -65,21 +65,6 @@ def with_labels(
     return resolved
 
 
-def meaning_of(labels: Any, output: str) -> str | None:
-    """Returns what an output of labels means, as text, or None."""
-    scores, _, kind = output.rpartition("_")
-    names = labels.get(scores) if isinstance(labels, Mapping) else labels
-    if not names or bool(scores) != isinstance(labels, Mapping):
-        return None
-    is_two = len(names) == 2
-    return {
-        CLASSES: f"the class of each score, in their order: {', '.join(names)}"
-        + f"; of one score: {names[-1]}" * is_two,
-        LABEL: "the class of the highest score"
-        + f"; of one score: {names[-1]} from 0.5 on" * is_two,
-    }.get(kind)
-
-
 def check_labels(labels: Any) -> None:
     """Raises `ValueError` unless it is a list of labels, or a dict of them."""
     lists = labels if isinstance(labels, Mapping) else {"": labels}

@@ -85,7 +85,7 @@ class TestExport:
         assert "allowed_batch_sizes: 2\n" in text
         assert "batch_timeout_micros { value: 50 }" in text
         card = (path / "MODEL_CARD.md").read_text()
-        assert "order: yes, no, never; of one score: no, never |" in card
+        assert "in the order of the scores: " in card
         result = cli("verify", path, "model.keras", "--labels", labels)
         assert result.code == 0, result.err
         assert "not verified" not in result.out
@@ -103,7 +103,7 @@ class TestExport:
         report = json.loads(result.out)
         assert report["quantization"] == "int8"
         assert any(case["is_sample"] for case in report["cases"])
-        lengths = ("--lengths", "3,4", 5, "--threads", 1)
+        lengths = ("--lengths", "3,4", 5)
         result = cli("bench", path, *lengths, "--json")
         assert result.code == 0, result.err
         assert [
@@ -126,13 +126,11 @@ class TestExport:
             (
                 "saved-model",
                 "m",
-                "--version 4 --keep 2 --labels a,b --frozen --warmup "
-                "--batching",
+                "--version 4 --keep 2 --labels a,b --warmup --batching",
                 {
                     "version": 4,
                     "keep": 2,
                     "labels": ["a", "b"],
-                    "frozen": True,
                     "warmup": True,
                     "batching": True,
                     "allow_operators": ["Abc"],

@@ -52,6 +52,13 @@ def test_folder_that_tensorflow_finds(tmp_path, name):
     check_free(tmp_path / name, 1)
 
 
+@pytest.mark.parametrize("name", ["1", "1/assets"])
+def test_folder_within_a_version(tmp_path, name):
+    make_version(tmp_path)
+    with pytest.raises(ValueError, match=f"is a version: give '{tmp_path}'"):
+        check_base(tmp_path / name)
+
+
 # ---- The next number
 
 
@@ -77,14 +84,6 @@ def test_file_named_like_a_version_takes_its_number(tmp_path):
     assert next_version(tmp_path) == 4
     with pytest.raises(FileExistsError, match="Version 3 exists"):
         check_free(tmp_path, 3)
-
-
-def test_published_version_with_a_number(tmp_path):
-    make_version(tmp_path, 9)
-    with staging_in(tmp_path) as staged:
-        stage(staged)
-        assert publish_version(staged, tmp_path, 4) == tmp_path / "4"
-    assert versions(tmp_path) == [4, 9]
 
 
 def test_existing_version_is_never_touched(tmp_path, contents):

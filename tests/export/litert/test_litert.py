@@ -1,7 +1,6 @@
 """Models as LiteRT files."""
 
 import gc
-import re
 import tracemalloc
 
 import keras
@@ -201,7 +200,7 @@ def test_compiled_model_that_differs_is_reported(tmp_path):
     assert report.passed
     (line,) = str(report).splitlines()[1:]
     assert line.startswith("CompiledModel: different: ")
-    assert "`signatures={'serving_default': (model, {'x': (" in line
+    assert line.endswith("or export fixed sizes by `signatures`")
 
 
 def test_compiled_model_takes_each_dtype(tmp_path):
@@ -241,28 +240,6 @@ def test_models_of_any_kind(make, tmp_path):
     assert {case.signature for case in report.cases} == set(signatures)
 
 
-def test_model_of_strings_goes_out_from_its_ids(tmp_path, run_litert):
-    text = keras.Input((), dtype="string", name="text")
-    tokens = layers.TextVectorization(output_sequence_length=4)
-    tokens.adapt(tf.constant(["one two", "two three four"]))
-    vectors = layers.Embedding(7, 4, mask_zero=True)(tokens(text))
-    model = keras.Model(text, {"mean": kp.Pooling1D("mean")(vectors)})
-    artifact = kp.export_litert(model, tmp_path / "model.tflite", verbose=False)
-    (signature,) = kp.inspect_export(artifact.path).signatures.values()
-    assert str(signature["inputs"]["ids"]) == "int64 (None, 4)"
-    (note,) = artifact.report.notes
-    assert note == (
-        "serving_default takes token ids, not strings: LiteRT has no tables. "
-        "The application must make ids (int64 (None, 4)) as "
-        f"model.get_layer('{tokens.name}') does"
-    )
-    texts = tf.constant(["one two", "", "nine"])
-    ids = tokens(texts).numpy()
-    actual = run_litert(artifact.path)(ids=ids)["mean"]
-    expected = model(texts)["mean"]
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
-
-
 def test_model_of_strings_has_signatures_of_its_ids(tmp_path, run_litert):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one", "two", "##s"]
     of_texts = keras.Sequential(
@@ -280,6 +257,10 @@ def test_model_of_strings_has_signatures_of_its_ids(tmp_path, run_litert):
         signatures=signatures,
         max_length=9,
         verbose=False,
+    )
+    assert any(
+        x.startswith("any takes token ids, not strings: LiteRT has no tables.")
+        for x in artifact.report.notes
     )
     found = kp.inspect_export(artifact.path).signatures
     assert {
@@ -370,21 +351,6 @@ def test_weights_of_another_precision(
     assert contents(tmp_path) == []
 
 
-def test_layer_of_low_precision_without_weights(make, tmp_path, run_litert):
-    inputs = make.ids()
-    vectors = layers.Embedding(50, 4)(inputs)
-    activation = layers.Activation("tanh", dtype="bfloat16", name="y")
-    path = export(
-        keras.Model(inputs, activation(vectors)), tmp_path / "model.tflite"
-    )
-    ids = np.array([[1, 2]], "int32")
-    actual = run_litert(path)(ids=ids)["y"]
-    expected = np.tanh(keras.Model(inputs, vectors)(ids).numpy())
-    assert actual.dtype == np.float32
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
-    assert activation.compute_dtype == "bfloat16"
-
-
 # ---- Operators that LiteRT does not have
 
 
@@ -418,7 +384,7 @@ def test_model_that_the_converter_refuses(tmp_path, contents):
     with pytest.raises(kp.ExportError) as caught:
         export(model, tmp_path / "model.tflite")
     message = str(caught.value)
-    assert message.startswith("The model has a loop over its sequence, as a ")
+    assert message.startswith("The model has a loop that LiteRT's converter ")
     assert "\n" not in message
     assert contents(tmp_path) == []
 
@@ -466,17 +432,16 @@ def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
 # ---- The file
 
 
-@pytest.mark.parametrize("name", ["m.keras", "m.TFLITE", ".tflite", "a.tflite"])
-def test_path_that_is_no_litert_file(tmp_path, make, contents, name):
-    path = tmp_path / name
-    message = f"`path` must end in '.tflite'. Received: path='{path}'"
-    if name == "a.tflite":
-        path.mkdir()
-        message = f"`path` must be a file, and '{path}' is a folder"
-    before = contents(tmp_path)
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        export(make.embedder(), path)
-    assert contents(tmp_path) == before
+def test_path_that_is_no_litert_file(tmp_path, make):
+    path = tmp_path / "a.tflite"
+    path.mkdir()
+    for name, message in (
+        ("m.TFLITE", "must end in"),
+        ("a.tflite", "a folder"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            export(make.embedder(), tmp_path / name)
+    assert [*tmp_path.iterdir()] == [path]
 
 
 # ---- The encoding in a file of dynamic length
@@ -550,24 +515,3 @@ def test_no_tokens_are_as_good_as_padding_without_attention(
     path = export(keras.Model(inputs, {"mean": mean}), tmp_path / "m.tflite")
     actual = run_litert(path)(ids=np.zeros((2, 0), "int32"))["mean"]
     np.testing.assert_array_equal(actual, np.zeros((2, 4)))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"max_length": 0}, {"tolerance": -1.0}, {"samples": np.array([[99]])}],
-)
-@pytest.mark.parametrize(
-    ("export", "name"),
-    [(kp.export_litert, "a.tflite"), (kp.export_saved_model, "a")],
-)
-def test_what_is_wrong_is_said_before_the_work(
-    export, name, wrong, tmp_path, make, capsys
-):
-    (argument,) = wrong
-    named = "does not take" if argument == "samples" else f"`{argument}` must"
-    with pytest.raises(ValueError, match=named):
-        export(make.embedder(), tmp_path / name, **wrong)
-    steps = capsys.readouterr().err.splitlines()
-    assert steps[-1:] in ([], ["Computing reference outputs ..."])
-    if argument != "samples":  # which the model alone can judge
-        assert "Writing the SavedModel ..." not in steps

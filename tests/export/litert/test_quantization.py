@@ -11,7 +11,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.probes.tolerance import MODES
-from keras_posenc_worker.formats import litert_schema, pack, unpack
+from keras_posenc_worker.formats import litert_schema, unpack
 from tests import reference
 
 pytestmark = pytest.mark.tensorflow
@@ -83,6 +83,7 @@ def test_encoding_stays_exact(files, mode, run_litert, encoding_bound, near):
     path = files[mode].path
     most = SIZES[mode] * files[None].path.stat().st_size
     assert path.stat().st_size <= most
+    assert f", {mode}, " in str(kp.inspect_export(path))
     run = run_litert(path)
     for length in (1, 64, 65, 700):
         expected = reference.positional_encoding(length, DIM)
@@ -139,18 +140,6 @@ def test_report_says_what_is_lost(files, model, mode, run_litert):
     begin = f"serving_default/scores, {mode}, on the samples: SQNR "
     assert any(line.startswith(begin) for line in lines)
     assert report.to_dict()["quality"]["serving_default/scores"]["rows"] == 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_verify_knows_the_mode_of_a_file(files, model, mode):
-    report = kp.verify_export(files[mode].path, model, max_length=8)
-    assert report.quantization == mode
-    assert report.passed
-    assert not kp.verify_export(
-        files[mode].path, model, max_length=8, limits={"sqnr": 100}
-    ).passed
-    assert f", {mode}, " in str(kp.inspect_export(files[mode].path))
 
 
 def constants(path):
@@ -251,28 +240,6 @@ def test_recipe_of_the_callers(model, tmp_path, run_litert):
     assert (VOCABULARY, DIM) in {
         tuple(tensor.shape) for tensor, _ in found["FLOAT32"]
     }
-
-
-def with_wrong_scales(content, factor):
-    """The file with each scale of its weights times a factor."""
-    model, changed = unpack(content), 0
-    for graph in model.subgraphs:
-        for tensor in graph.tensors:
-            data = model.buffers[tensor.buffer].data
-            is_int8 = tensor.type == litert_schema().TensorType.INT8
-            if is_int8 and data is not None:
-                tensor.quantization.scale = [
-                    factor * scale for scale in tensor.quantization.scale
-                ]
-                changed += 1
-    assert changed
-    return pack(model)
-
-
-def test_wrong_scales_are_found(files, model, tmp_path):
-    path = tmp_path / "wrong.tflite"
-    path.write_bytes(with_wrong_scales(files["int8"].path.read_bytes(), 1.5))
-    assert not kp.verify_export(path, model, max_length=8).passed
 
 
 def test_tables_of_wide_ids_are_quantized(tmp_path):
@@ -436,19 +403,12 @@ def test_samples_are_what_a_file_is_held_to(of_words, tmp_path):
     ).passed
 
 
-def test_samples_that_are_all_alike(of_words):
-    model, file = of_words
-    samples = {"ids": np.ones((4, 3), "int32")}
-    report = kp.verify_export(file.path, model, samples=samples, max_length=4)
-    _, line, *_ = str(report).splitlines()
-    assert line.startswith("weak check: the model's outputs hardly vary bet")
-
-
 def test_samples_alone_are_compared(of_words):
     model, file = of_words
     samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(27, 39)]
     report = kp.verify_export(file.path, model, samples=samples, max_length=4)
     assert report.passed
+    assert report.quantization == "int8"
     assert report.different_weights == []
     assert sum(case.is_sample for case in report.cases) == 12
     summary, *_ = str(report).splitlines()

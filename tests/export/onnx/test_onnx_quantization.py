@@ -1,14 +1,11 @@
 """ONNX files of fewer bits."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.formats import onnx as conversion
 from keras_posenc.export.formats import onnx_quantize
 from tests import reference
 
@@ -113,16 +110,9 @@ def test_report_says_what_stays_in_float32(exported):
     assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"quantization": "float16"}, "must be 'int8' or None"),
-        ({"quantization": "int8-weights"}, "which the ONNX standard lacks"),
-    ],
-)
-def test_what_does_not_fit_is_named(onnx, model, tmp_path, options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        kp.export_onnx(model, tmp_path / "m.onnx", **options)
+def test_other_modes_are_refused(onnx, model, tmp_path):
+    with pytest.raises(ValueError, match="must be 'int8' or None"):
+        kp.export_onnx(model, tmp_path / "m.onnx", quantization="float16")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -166,35 +156,5 @@ def test_tables_that_a_loop_reads_stay_in_float32(onnx, tmp_path):
     assert exported.report.passed
     assert kp.inspect_export(exported.path).quantization == "int8"
     assert "leaves in float32: table/embeddings" in str(exported.report)
-
-
-def test_a_wrong_scale_behind_a_loop_is_seen(onnx, tmp_path, monkeypatch):
-    keras.utils.set_random_seed(0)
-    steps = 6
-    frames = keras.Input((steps, DIM), name="frames")
-    x = layers.SimpleRNN(64, name="loop")(frames)
-    model = keras.Model(frames, layers.Dense(DIM, name="dense")(x))
-    rng = np.random.default_rng(0)
-    options = {
-        "quantization": "int8",
-        "samples": rng.normal(size=(32, steps, DIM)).astype("float32"),
-        "limits": {"sqnr": 20},
-        "verbose": False,
-    }
-    right = kp.export_onnx(model, tmp_path / "right.onnx", **options)
-    (note,) = [x for x in right.report.notes if "in float32: loop/" in x]
-    assert "loop/simple_rnn_cell/kernel" in note
-
-    def quantize(graph_model, *arguments):
-        kept = onnx_quantize.quantize(graph_model, *arguments)
-        for each in graph_model.graph.initializer:
-            if each.name.startswith("dense/kernel_scale"):
-                scale = onnx.numpy_helper.to_array(each) * np.float32(1.15)
-                each.CopyFrom(onnx.numpy_helper.from_array(scale, each.name))
-        return kept
-
-    monkeypatch.setattr(conversion, "quantize", quantize)
-    with pytest.raises(
-        kp.ExportVerificationError, match="too far from the model"
-    ):
-        kp.export_onnx(model, tmp_path / "wrong.onnx", **options)
+    (note,) = [x for x in exported.report.notes if "leaves in float32" in x]
+    assert "simple_rnn_cell/kernel" in note

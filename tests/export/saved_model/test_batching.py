@@ -1,7 +1,5 @@
 """How a server may put requests together in one batch."""
 
-import re
-
 import keras
 import pytest
 from keras import layers
@@ -51,36 +49,19 @@ def test_a_version_has_them_if_they_are_given(served, saved_model):
 
 
 @pytest.mark.parametrize(
-    ("batching", "message"),
+    "batching",
     [
-        *(
-            (x, "`batching` must be True, a dict of parameters, or None")
-            for x in (3, "on")
-        ),
-        *(
-            ({name: value}, f"a list of such. Received: '{name}': {value!r}")
-            for name, value in (
-                ("batch_size", 3),
-                ("max_batch_size", 0),
-                ("max_batch_size", True),
-                ("max_enqueued_batches", 1.5),
-                ("batch_timeout_micros", -1),
-                ("allowed_batch_sizes", []),
-                ("allowed_batch_sizes", [0, 4]),
-            )
-        ),
-        *(
-            (x, "must increase and end at")
-            for x in (
-                {"allowed_batch_sizes": [4, 2]},
-                {"allowed_batch_sizes": [4], "max_batch_size": 8},
-            )
-        ),
+        *(3, "on", {"batch_size": 3}, {"max_batch_size": 0}),
+        *({"max_batch_size": True}, {"max_enqueued_batches": 1.5}),
+        *({"batch_timeout_micros": -1}, {"allowed_batch_sizes": [0, 4]}),
+        *({"allowed_batch_sizes": 4}, {"allowed_batch_sizes": [4, 2]}),
+        {"allowed_batch_sizes": [4], "max_batch_size": 8},
     ],
 )
-def test_batching_that_is_none(batching, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_batching_that_is_none(batching):
+    with pytest.raises(ValueError, match="`batching` must be True") as caught:
         resolve_batching(batching, [])
+    assert f"batching={batching!r}" in str(caught.value)
 
 
 def test_signature_of_one_batch_size_cannot_be_batched(tmp_path):

@@ -27,10 +27,6 @@ def lists(a, b):
     return keras.Model([b, a], [dense("y")(a), dense("z")(b)])
 
 
-def list_of_one(a, b):
-    return keras.Model([a], [dense("y")(a)])
-
-
 def dicts(a, b):
     return keras.Model(
         {"b": b, "a": a}, {"z": dense("z")(b), "y": dense("y")(a)}
@@ -51,9 +47,8 @@ class Called(keras.Model):
 
 def given(model):
     rng = np.random.default_rng(0)
-    structure = None
-    if not isinstance(model, keras.Sequential | Called):
-        structure = model.input
+    is_single = isinstance(model, keras.Sequential | Called)
+    structure = None if is_single else model.input
     return keras.tree.map_structure(
         lambda _: tf.constant(rng.normal(size=(3, 4)), tf.float32), structure
     )
@@ -64,10 +59,7 @@ def given(model):
     [
         chain,
         dicts,
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in (lists, list_of_one, Called)
-        ),
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (lists, Called)),
     ],
     ids=lambda m: m.__name__,
 )
