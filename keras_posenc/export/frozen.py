@@ -50,6 +50,10 @@ class FrozenModel:
     Args:
         values: Models, or dicts of models, or of pairs of a model and its
             shapes, as exports take them. Other values are ignored.
+
+    Attributes:
+        functions: What this thread computes layers by, by their `id`.
+        policies: The dtype policies of layers in this thread, by their `id`.
     """
 
     def __init__(self, *values: Any) -> None:
@@ -71,7 +75,6 @@ class FrozenModel:
         # Keeping the originals too keeps their ids from being reused.
         self._own: dict[int, tuple[Any, Any]] = {}
         self._by_handle: dict[int, tuple[Any, Any]] = {}
-        self._settings = contextlib.ExitStack()
 
     def __enter__(self) -> "FrozenModel":
         with contextlib.ExitStack() as stack:
@@ -83,13 +86,12 @@ class FrozenModel:
             stack.enter_context(_Reading(self))
             stack.callback(setattr, _local, "frozen", None)
             _local.frozen = self
-            self._functions, self._policies = stack.enter_context(
+            self.functions, self.policies = stack.enter_context(
                 in_this_thread_alone()
             )
-            stack.enter_context(self._settings)
             for layer in self.layers:
                 if function := over_any_length(layer) or by_groups(layer):
-                    self.compute_by(layer, function)
+                    self.functions[id(layer)] = function
             self._left = stack.pop_all()
         return self
 
@@ -97,14 +99,11 @@ class FrozenModel:
         self._left.close()
 
     def _read(self) -> None:
-        """Copies all weights of Keras and of layers."""
+        """Copies all weights of Keras; others as a graph reads them."""
         for model in self._models:
             for variable in model.variables:
                 if variable_within(variable) is not None:
                     self.own(variable)
-        for layer in self.layers:
-            for found in _raw_variables(vars(layer), set()):
-                self._copy(found)
 
     def own(self, variable: keras.Variable) -> Any:
         """Returns the copy of a Keras variable, which is made if missing."""
@@ -190,33 +189,9 @@ class FrozenModel:
                     "so it cannot be a constant. Export it without `frozen`"
                 )
 
-    def compute_by(self, layer: Any, function: Callable[..., Any]) -> None:
-        """Has this thread compute a layer by a function, while frozen."""
-        self._functions[id(layer)] = function
-
-    def set_policy(self, layer: Any, policy: Any) -> None:
-        """Gives a layer another dtype policy in this thread, while frozen."""
-        self._policies[id(layer)] = policy
-
     def export_to(self, format: str) -> None:
         """Tells layers the format, "litert" or "onnx", while frozen."""
-        self._settings.enter_context(exporting_to(format))
-
-    @contextlib.contextmanager
-    def computing_by(self, functions: Mapping[Any, Any]) -> Iterator[None]:
-        """A scope in which this thread computes layers by functions.
-
-        Layers that have a function already keep it.
-        """
-        before = {**self._functions}
-        self._functions.update(
-            {id(layer): each for layer, each in functions.items()} | before
-        )
-        try:
-            yield
-        finally:
-            self._functions.clear()
-            self._functions.update(before)
+        self._left.enter_context(exporting_to(format))
 
     def weights(
         self, models: Iterable[keras.Model] | None = None
@@ -281,12 +256,22 @@ def take_over(function: Any) -> None:
         frozen.take_over(function)
 
 
-def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Any:
-    """The scope `FrozenModel.computing_by` of the frozen models, if any are."""
+@contextlib.contextmanager
+def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """A scope in which the frozen models, if any, compute layers by functions.
+
+    Layers that have a function already keep it.
+    """
     frozen: FrozenModel | None = getattr(_local, "frozen", None)
-    if frozen is None:
-        return contextlib.nullcontext()
-    return frozen.computing_by(functions)
+    known = {} if frozen is None else frozen.functions
+    before = {**known}
+    known.update({id(layer): each for layer, each in functions.items()})
+    known.update(before)
+    try:
+        yield
+    finally:
+        known.clear()
+        known.update(before)
 
 
 def _once(values: Iterable[Any]) -> list[Any]:
@@ -301,18 +286,3 @@ def _models(values: Any) -> Iterator[Any]:
             yield from _models(value.values())
         elif isinstance(value, tuple | list):
             yield from _models(value)
-
-
-def _raw_variables(value: Any, seen: set[int]) -> Iterator[Any]:
-    """Yields TensorFlow's own variables that a layer holds."""
-    import tensorflow as tf
-
-    if isinstance(value, tf.Variable):
-        yield value
-    elif isinstance(value, tf.Module) and not isinstance(value, keras.Layer):
-        yield from value.variables
-    elif isinstance(value, dict | list | set | tuple) and id(value) not in seen:
-        seen.add(id(value))
-        parts = value.values() if isinstance(value, dict) else value
-        for part in list(parts):
-            yield from _raw_variables(part, seen)

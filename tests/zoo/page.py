@@ -16,9 +16,8 @@ Look here whether a model like yours can be exported. {count} public models,
 built with random weights as their sources build them, were each exported to
 SavedModel, LiteRT and ONNX. "Verified" means that the file gave the model's
 outputs in a process without Keras ([what verified
-means](guarantees.md#exports-what-verified-means)); "weak check", that the
-outputs of the model, which is not trained, hardly depend on its inputs. A
-refused model leaves no file.
+means](guarantees.md#exports-what-verified-means)). A refused model leaves no
+file.
 
 `make zoo ZOO="--only '*Bert*'"` runs some again (code: `tests/zoo`; sizes,
 seconds and whole messages: `docs/zoo.json`). Results of {versions}, on
@@ -50,9 +49,8 @@ def page(entries, results):
         for entry in part:
             cells = [cell(models, entry, name) for name in FORMATS]
             link = f"[{entry.name.partition('/')[2]}]({entry.source})"
-            if all(each.startswith("verified") for each in cells):
-                weak = any("weak" in each for each in cells)
-                whole.append(link + " (weak check)" * weak)
+            if {*cells} == {"verified"}:
+                whole.append(link)
             elif set(cells) == {"not run"}:
                 left.append(link)
             else:
@@ -104,8 +102,7 @@ def cell(models, entry, name):
         return found
     cells = models[entry.name]["formats"][name]
     if found == "verified":
-        weak = any(x.startswith("weak check") for x in cells["remarks"])
-        return "verified" + ", weak check" * weak
+        return found
     if found == "wrong":
         return "refused: outputs differ"
     return f"{found}: {escaped(reason(cells['error']))}"

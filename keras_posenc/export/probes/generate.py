@@ -29,16 +29,11 @@ from keras_posenc.keras_internals import layers_within, read_by
 
 # Longest test sequence if the model has no limit.
 LONGEST = 512
-# Of images, and of grids of 3 and of more axes: 64 by 64 pixels are 16 patches
-# of 16, and if each is a token, attention to all fits into memory. 512 by 512
-# would be 4,096 patches of 8.
-_SIDES = {2: 64, 3: 32}
-_SIDE = 16
-# Of models with more weights (half a GB of float32) each case takes seconds, so
-# there are fewer cases, and weights times the tokens of a sequence are limited.
+# Cells of a grid, 64 by 64 pixels: if each is a token, attention to all fits
+# into memory.
+_CELLS = 2**12
+# Of models with more weights (half a GB of float32) each case takes seconds.
 MANY_WEIGHTS = 2**27
-_MOST_WORK = 2**37
-_LEAST_LONGEST = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +129,9 @@ class Probes:
         longest = max_length
         if longest is None:
             limits = [
+                LONGEST,
                 *map(longest_text, signatures),
                 *(Offers.of(each.model).longest_input for each in signatures),
-                *map(_affordable, signatures),
             ]
             longest = max(min(x for x in limits if x is not None), 1)
         given: dict[str, Sequence[Inputs]] = {
@@ -275,21 +270,10 @@ def _grid(
             yield shapes, is_static or length >= longest
 
 
-def _weights(signature: Signature) -> int:
-    return sum(math.prod(each.shape) for each in signature.model.weights)
-
-
 def has_many_weights(signature: Signature) -> bool:
     """Returns whether each run of its model takes seconds."""
-    return _weights(signature) > MANY_WEIGHTS
-
-
-def _affordable(signature: Signature) -> int:
-    """Returns the longest test sequence that its weights allow."""
-    if not has_many_weights(signature):
-        return LONGEST
-    longest = _MOST_WORK // _weights(signature)
-    return min(max(longest, _LEAST_LONGEST), LONGEST)
+    shapes = (each.shape for each in signature.model.weights)
+    return sum(map(math.prod, shapes)) > MANY_WEIGHTS
 
 
 def _in_batches(
@@ -318,30 +302,20 @@ def _oblong(
     invent: Invent,
     takes: Callable[[Inputs], bool],
 ) -> Iterator[Inputs]:
-    """Yields grids in which one axis is the longest, for each axis in turn.
+    """Yields grids half as long in all axes but one, for each axis in turn.
 
-    Squares would not show that a file takes the height for the width. The other
-    axes are half as long. If the model rejects that, they are shorter by a
-    divisor of the length, of which one is the size of a patch.
+    Squares would not show that a file takes the height for the width.
     """
-    divisors = [n for n in range(length // 2, 0, -1) if length % n == 0]
-    shorter = [length // 2, *(length - each for each in divisors)]
     for axis in range(signature.grid_axes if length > 1 else 0):
-        for others in shorter:
-            shapes = signature.shapes(1, length, axis, others)
-            batches = [*_in_batches(signature, shapes, invent)]
-            if takes(batches[0]):
-                yield from batches
-                break
+        shapes = signature.shapes(1, length, axis, length // 2)
+        batches = [*_in_batches(signature, shapes, invent)]
+        if takes(batches[0]):
+            yield from batches
 
 
 def _longest(signature: Signature, max_length: int) -> int:
     """Returns the longest sequence, or the length of each axis of a grid."""
     shapes = [spec.shape for spec in signature.specs.values()]
-    if has_many_weights(signature):
-        # A source and a target together are as long as one sequence.
-        sequences = [shape[1:2] for shape in shapes].count((None,))
-        max_length = max(max_length // max(sequences, 1), 1)
     longest = max_length
     for batch, *others in shapes if signature.grid_axes else ():
         if count := others.count(None):
@@ -357,7 +331,7 @@ def side_of(signature: Signature, max_length: int) -> int:
     It is `max_length` for signatures without a grid.
     """
     axes = signature.innermost.grid_axes
-    return min(max_length, _SIDES.get(axes, _SIDE)) if axes else max_length
+    return min(max_length, round(_CELLS ** (1 / axes))) if axes else max_length
 
 
 # ---- What inputs are made of
@@ -415,10 +389,7 @@ def _choose(
     count = math.prod(shape)
     rounds = -(-count // len(values))
     shuffled = [rng.permutation(values) for _ in range(rounds)]
-    chosen = np.concatenate(shuffled or [values])[:count]
-    if values.dtype.itemsize == 1 and len(values) == 256 and count > 1:
-        chosen[0], chosen[-1] = values[0], values[-1]  # black and white
-    return chosen.reshape(shape)
+    return np.concatenate(shuffled or [values])[:count].reshape(shape)
 
 
 def _some_texts(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -59,7 +60,7 @@ class Graphs:
         self.signature = signature
         self._traced = traced
         self._of_sizes: dict[Any, Any] = {}
-        self._known: dict[bytes, tuple[dict[str, Any], float]] = {}
+        self._known: dict[bytes, tuple[Inputs, dict[str, Any], float]] = {}
         self.seconds = 0.0
 
     @functools.cached_property
@@ -159,10 +160,18 @@ class Graphs:
         if key not in self._known:
             began = time.process_time()
             outputs = self(inputs)
-            self._known[key] = outputs, time.process_time() - began
-        outputs, seconds = self._known[key]
+            self._known[key] = inputs, outputs, time.process_time() - began
+        _, outputs, seconds = self._known[key]
         self.seconds += seconds
         return outputs
+
+    def smallest(self) -> list[tuple[Inputs, dict[str, Any]]]:
+        """Returns the smallest inputs that the model took, and its outputs."""
+        known = sorted(
+            self._known.values(),
+            key=lambda x: sum(each.size for each in x[0].values()) or math.inf,
+        )
+        return [found[:2] for found in known[:1]]
 
     def forget(self) -> None:
         """Forgets all outputs."""

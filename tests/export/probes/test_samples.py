@@ -326,7 +326,12 @@ def test_texts_for_an_input_of_one_column(resolve):
 
 @pytest.mark.parametrize(
     ("sample", "message"),
-    [(np.full((2, 4), 1 + 5j), "numbers"), (np.full((2, 4), -1e300), "1e.300")],
+    [
+        (np.full((2, 4), 1 + 5j), "numbers"),
+        (np.full((2, 4), -1e300), "1e.300"),
+        ([["a", "b", "c", "d"]], r"'x' .*\(dtype float32\) must be numbers"),
+        (np.ones((2, 3)), r"has shape \(None, 4\)\. Received: \(2, 3\)"),
+    ],
 )
 def test_samples_that_the_dtype_cannot_hold(sample, message):
     x = keras.Input((4,), name="x")

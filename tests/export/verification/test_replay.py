@@ -178,26 +178,6 @@ def test_diff_of_two_files(files, other):
     assert scores.quality.rows > 0
 
 
-def test_diff_by_value_of_integers(tmp_path):
-    """A file of int32 takes integers of int64 only if they are as small."""
-    paths = {}
-    for dtype in ("int32", "int64"):
-        x = keras.Input((1,), dtype=dtype, name="x")
-        model = keras.Model(x, {"y": x // 3})
-        samples = [np.array([[7]]), np.array([[2**33]])]
-        paths[dtype] = kp.export_onnx(
-            model,
-            tmp_path / f"{dtype}.onnx",
-            samples=samples[: 1 + (dtype == "int64")],
-            verbose=False,
-        ).path
-    found, notes = diff(paths["int32"], paths["int64"], verbose=False)
-    assert [each.largest_difference for each in found] == [0]
-    assert notes == []
-    _, notes = diff(paths["int64"], paths["int32"], verbose=False)
-    assert "int32.onnx' has smaller integers than a case" in notes[0]
-
-
 def test_diff_of_files_that_do_not_fit(files, tmp_path):
     x = keras.Input((3,), name="x")
     model = keras.Model(x, keras.layers.Dense(2)(x))
