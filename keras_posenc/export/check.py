@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.notes import AGAINST_NAN, notes
 from keras_posenc.export.probes.compare import (
     difference,
@@ -238,11 +237,7 @@ def _likelihoods(
         probe.is_sample and "target" in probe.inputs and TOKEN_SCORE in got
     ):
         return None
-    is_token = probe.outputs[TOKEN_SCORE] != 0
-    offered = Offers.of(reference.signature_of(probe).model).target_tokens
-    if offered is not None:
-        is_token = np.asarray(offered(probe.inputs))
-    return of_targets(probe.outputs, got, probe.is_drawn, is_token)
+    return of_targets(probe.outputs, got, probe.is_drawn)
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:

@@ -26,8 +26,6 @@ class Offers:
             list of prompts and a function that runs another one on arrays, and
             yields pairs of inputs, a dict of arrays, and whether the model has
             sampled these targets itself.
-        target_tokens: Of such a model: takes its inputs, and returns bool of
-            the shape of `token_score`: which are of no padding.
         measures_quantized: Returns models by name that a quantized file has in
             addition, so that what it loses can be measured.
         embedder_parts: Returns the parts of a model from texts to vectors, as
@@ -58,7 +56,6 @@ class Offers:
     drawn_pairs: Callable[..., Iterable[tuple[dict[str, Any], bool]]] | None = (
         None
     )
-    target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
     embedder_parts: Callable[[], Any] | None = None
     output_scales: Callable[[], Mapping[str, float]] = dict

@@ -338,13 +338,7 @@ class Generator(NamedArguments, keras.Model):
         scores = self._scoring(ids)
         model = self._model_of_scores(ids, scores, "scorer_from_ids")
         model.drawn_pairs = functools.partial(drawn_pairs, self.search)
-        model.target_tokens = self._target_tokens
         return model
-
-    def _target_tokens(self, inputs: Mapping[str, Any]) -> np.ndarray:
-        """Returns which places of a scored target hold a token, as bool."""
-        target = self._scoring.tokens(ops.cast(inputs["target"], "int32"))
-        return ops.convert_to_numpy(target) != self._scoring.pad_id
 
     def _model_of_scores(
         self, inputs: Any, outputs: Any, name: str

@@ -122,7 +122,7 @@ def _taking(
     def runs(size: int) -> bool:
         takes = functools.partial(accepts, call)
         try:
-            probes = make_probes(signature, [], size, takes)
+            probes = make_probes(signature, [], size, takes, 1, graphs)
             first = next(each for each in probes if each.is_required)
         except (StopIteration, ValueError):
             return True  # only samples can be its inputs

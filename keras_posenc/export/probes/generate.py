@@ -19,6 +19,7 @@ from keras_posenc.export.probes.extremes import (
     Shape,
     extreme_floats,
 )
+from keras_posenc.export.probes.graphs import Graphs
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -188,6 +189,7 @@ def make_probes(
     max_length: int,
     takes: Callable[[Inputs], bool],
     smallest: int = 1,
+    graphs: Graphs | None = None,
 ) -> Iterator[Probe]:
     """Yields batches of inputs to run a model with.
 
@@ -223,8 +225,9 @@ def make_probes(
         def base_takes(inputs: Inputs) -> bool:
             return takes(oracle.widen(inputs))
 
-        base = make_probes(oracle.base, [], max_length, base_takes, smallest)
-        for found in base:
+        for found in make_probes(
+            oracle.base, [], max_length, base_takes, smallest, graphs
+        ):
             yield dataclasses.replace(
                 found,
                 signature=signature.name,
@@ -234,7 +237,7 @@ def make_probes(
     max_length = _longest(signature, max_length)
     middle = min(max(_ODD, smallest), max_length)
     values = _values(signature)
-    limits = _id_limits(signature, values, (middle, max_length), takes)
+    limits = _id_limits(signature, values, graphs or Graphs(signature))
     invent = _inventor(signature, values, limits)
     for shapes, is_required in _grid(signature, smallest, max_length):
         for inputs in _in_batches(signature, shapes, invent):
@@ -510,38 +513,19 @@ def _categories(signature: Signature) -> dict[str, np.ndarray]:
 
 
 def _id_limits(
-    signature: Signature,
-    values: Mapping[str, np.ndarray | None],
-    lengths: Sequence[int],
-    takes: Callable[[Inputs], bool],
+    signature: Signature, values: Mapping[str, Any], graphs: Graphs
 ) -> dict[str, int | None]:
     """Returns how many ids each integer input takes; None for any number.
 
-    Only of inputs whose values are not known otherwise. The embedding that an
-    input goes to rejects a larger id, however deep in the model it is. An input
-    that accepts an id too large for all embeddings goes to none.
+    Only of inputs whose values are not known otherwise.
     """
     integers = [name for name, known in values.items() if known is None]
-    sizes = sorted({table.input_dim for table in tables(signature)})
-    if not sizes or not integers:
-        return {}
-    invent = _inventor(signature, values, dict.fromkeys(integers, 1))
-    lowest = {}
-    if len(signature.specs) > 1 or len(sizes) > 1:  # else nothing is tried
-        found = [invent(signature.shapes(1, length)) for length in lengths]
-        lowest = next(filter(takes, found), found[-1])
-
-    def accepts(name: str, highest: int) -> bool:
-        return takes({**lowest, name: np.full_like(lowest[name], highest)})
-
-    limits: dict[str, int | None] = {}
-    for name in integers:
-        most = np.iinfo(signature.specs[name].dtype).max + 1
-        others = len(signature.specs) > 1 and sizes[-1] < most
-        if others and accepts(name, sizes[-1]):
-            limits[name] = None
-            continue
-        larger = [size for size in reversed(sizes[1:]) if size <= most]
-        taken = (size for size in larger if accepts(name, size - 1))
-        limits[name] = next(taken, min(sizes[0], most))
+    sizes = {table.input_dim for table in tables(signature)}
+    limits = {name: graphs.ids_of(name, sizes) for name in integers if sizes}
+    for name, size in limits.items():
+        if size is None and len(signature.specs) == 1:
+            size = min(sizes)
+        if size is not None:
+            most = int(np.iinfo(signature.specs[name].dtype).max) + 1
+            limits[name] = min(size, most)
     return limits

@@ -108,9 +108,8 @@ def of_targets(
     wanted: Mapping[str, Any],
     got: Mapping[str, Any],
     is_drawn: bool,
-    is_token: np.ndarray,
 ) -> Likelihoods:
-    """Compares the log-likelihoods of given targets.
+    """Compares the log-likelihoods of given targets, both 0 for padding.
 
     The mean of `log p/q` over tokens that the model p samples is the KL
     divergence of q. The estimate `q/p - 1 - log q/p` has the same mean, is
@@ -120,6 +119,7 @@ def of_targets(
     own, other = (
         outputs[TOKEN_SCORE].astype("float64") for outputs in (wanted, got)
     )
+    is_token = (own != 0) | (other != 0)
     own, other = own[is_token], other[is_token]
     found = Likelihoods(own.size, float(np.sum(own)), float(np.sum(other)))
     if not is_drawn:

@@ -220,7 +220,9 @@ def _cases(
         )
     takes = functools.partial(fitting.accepts, call)
     refusal, is_generated = "", False
-    for probe in make_probes(signature, given, longest, takes, smallest):
+    for probe in make_probes(
+        signature, given, longest, takes, smallest, graphs
+    ):
         inputs = probe.inputs
         try:
             if probe.is_sample or probe.extremes:
