@@ -101,9 +101,10 @@ def _decoded(text: str, array_of: Callable[[str], Any]) -> Any:
 
 
 def digest(array: Any) -> str:
-    """Returns the SHA-256 of an array's numbers."""
+    """Returns the SHA-256 of the numbers of an array, or of a tensor."""
     import numpy as np
 
+    array = np.asarray(array)  # of a tensor no copy
     flat = np.ascontiguousarray(array).reshape(-1)  # scalars have no view
     return hashlib.sha256(flat.view("uint8").data).hexdigest()
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import util
 from pathlib import Path
@@ -54,11 +55,13 @@ class SavedModel:
 
     `signatures` are TensorFlow's messages, `runners` a function for each;
     `threads` work on one request, by default as many as TensorFlow takes.
+    `load_seconds` is how long loading took.
     """
 
     def __init__(self, exported: str, threads: int | None = None) -> None:
         import tensorflow as tf
 
+        began = time.perf_counter()
         self.folder = Path(exported)
         meta = read_graph(exported)
         graph = tf.Graph()
@@ -78,6 +81,20 @@ class SavedModel:
         self.runners = {
             name: self._runner(each) for name, each in self.signatures.items()
         }
+        self._python: Any = None
+        self.load_seconds = time.perf_counter() - began
+
+    def load_in_python(self) -> Any:
+        """Returns what `tf.saved_model.load` does; it holds its variables."""
+        import tensorflow as tf
+
+        if self._python is None:
+            # Making one run fast costs more than it saves.
+            tf.config.optimizer.set_experimental_options(
+                {"disable_meta_optimizer": True}
+            )
+            self._python = tf.saved_model.load(str(self.folder))
+        return self._python
 
     def _restore(self, meta: Any) -> None:
         """Restores variables and tables as `TF_LoadSessionFromSavedModel`."""
@@ -126,7 +143,7 @@ def verify_saved_model(
     """
     import tensorflow as tf
 
-    python = tf.saved_model.load(str(model.folder)).signatures
+    python = model.load_in_python().signatures
     for name in {own: None for own, _ in cases}:
         for (own, inputs), response in zip(cases, found, strict=True):
             if own == name and "error" not in response:
@@ -143,15 +160,12 @@ def verify_saved_model(
                 outputs = python[name](**given)
                 response["python"] = {k: x.numpy() for k, x in outputs.items()}
                 break
-    weights, path = [], model.folder / "variables" / "variables"
-    if path.with_suffix(".index").exists():
-        reader = tf.train.load_checkpoint(str(path))
-        weights = [
-            digest(reader.get_tensor(key))
-            for key, dtype in reader.get_variable_to_dtype_map().items()
-            if dtype != tf.string  # names and tables
-        ]
-    return {"weights": weights, **_replay_warmup(model)}
+    weights = {
+        digest(variable.read_value())
+        for signature in python.values()
+        for variable in signature.variables
+    }
+    return {"weights": [*weights], **_replay_warmup(model)}
 
 
 def _replay_warmup(model: SavedModel) -> dict[str, list[str]]:

@@ -26,7 +26,14 @@ from keras_posenc.generation.decoding import (
 from keras_posenc.generation.generator import Generator, default_of
 from keras_posenc.generation.sampling import Sampling
 from keras_posenc.generation.step import First, Step, tracing_quietly
-from keras_posenc.generation.stream import Reply, Stream, check_stop, cut_at
+from keras_posenc.generation.stream import (
+    Reply,
+    Stream,
+    check_stop,
+    cut_at,
+    noise_of,
+    tokens_of,
+)
 from keras_posenc.text._tokenizer import reporting_cuts
 from keras_posenc.text.chat_template import render
 
@@ -310,9 +317,12 @@ class PretrainedGenerator(Generator):
         """
         generator = self.with_options(**options)
         stop = check_stop(stop)
-        found = generator.predict(
-            x, batch_size=batch_size, verbose=0, seed=seed
-        )
+        if generator._can_step:
+            found = generator._by_steps(x, batch_size, seed)
+        else:
+            found = generator.predict(
+                x, batch_size=batch_size, verbose=0, seed=seed
+            )
         if self.target_tokenizer is None:
             if stop:
                 raise ValueError(
@@ -323,6 +333,33 @@ class PretrainedGenerator(Generator):
         texts = found["text"]
         cut = [cut_at(stop, text)[0] for text in texts.ravel()]
         return np.array(cut, object).reshape(texts.shape).tolist()
+
+    @property
+    def _can_step(self) -> bool:
+        """Whether steps in Python are as fast, and traced less often."""
+        is_graph = keras.backend.backend() == "tensorflow"
+        return is_graph and self.beams == 1 and self._jit_compile is not True
+
+    def _by_steps(self, x: Any, size: Any, seed: Any) -> dict[str, np.ndarray]:
+        """Returns `ids`, and their `text`, as `predict` does."""
+        check_positive_int("batch_size", size)
+        x = self._ids("x", self._by_name("x", x), self.source_tokenizer)
+        ids = np.full((len(x), self.max_length), self.search.pad_id, "int32")
+        with self._drawing_alone():
+            self._begin_with(seed)
+            for start in range(0, len(x), size):
+                rows = slice(start, start + size)
+                found = tokens_of(
+                    self.search,
+                    self._first_and_step(),
+                    x[rows],
+                    noise_of(self.search, len(x[rows])),
+                )
+                for column, (token, _) in enumerate(found):
+                    ids[rows, column] = token
+        if self.detokenize is None:
+            return {"ids": ids}
+        return {"ids": ids, "text": self._texts(ids)}
 
     def predict(
         self,

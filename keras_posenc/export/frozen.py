@@ -206,7 +206,7 @@ class FrozenModel:
             for each in model.weights
         }
         return [
-            (variable.path, digest(keras.ops.convert_to_numpy(copied)))
+            (variable.path, digest(copied.read_value()))
             for variable, copied in self._own.values()
             if id(variable) in wanted
         ]

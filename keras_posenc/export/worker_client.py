@@ -235,7 +235,7 @@ def _worker_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-# ---- Workers of several calls, for modules that import TensorFlow in seconds
+# ---- Workers of several calls: most of a call is importing a runtime
 
 _spares: dict[tuple[Any, ...], Worker] = {}
 
@@ -269,6 +269,13 @@ def spare_worker(
         raise
     worker.uses += 1 if is_own else _MOST_USES
     _keep(key, worker)
+
+
+def load_ahead(exported: Path) -> None:
+    """Lets the spare worker load a SavedModel that this process has written."""
+    spare = _spares.get((os.getpid(), run.__name__, "saved_model"))
+    if spare is not None:
+        spare.call("prepare", "saved_model", str(exported.resolve()))
 
 
 def _start(module: str, prepare: Sequence[str]) -> Worker:
@@ -326,13 +333,8 @@ def run_model(
     }
     with working_folder() as folder, writing_to(folder.parent):
         codec.write(folder / run.REQUEST, request)
-        kept: contextlib.AbstractContextManager[Worker] = (
-            spare_worker(run.__name__, kind, is_own=is_own)
-            if kind == "saved_model"  # TensorFlow is imported in seconds
-            else Worker(run.__name__)
-        )
         try:
-            with kept as worker:
+            with spare_worker(run.__name__, kind, is_own=is_own) as worker:
                 worker.run(str(folder), limits=limits)
         except WorkerError as error:
             raise ExportVerificationError(

@@ -513,11 +513,11 @@ class Generator(NamedArguments, keras.Model):
         return getattr(self.target_tokenizer, "settled_text", None)
 
     # No property: Keras would save the models of one with the weights.
-    def _first_and_step(self) -> tuple[keras.Model, keras.Model]:
+    def _first_and_step(self) -> tuple[First, Step]:
         return self._steps
 
     @functools.cached_property
-    def _steps(self) -> tuple[keras.Model, keras.Model]:
+    def _steps(self) -> tuple[First, Step]:
         return First(self.search), Step(self.search)
 
     def _by_name(self, name: str, x: Any) -> Any:

@@ -66,7 +66,7 @@ _FLAGS = ("tokens", "memory_tokens")
 
 
 class _Part(keras.Model):
-    """A part of a search: a layer, or compiled by `predict_on_batch`.
+    """A part of a search: a layer, or compiled by `run`.
 
     Eager operators would take ten times as long for each token.
     """
@@ -83,6 +83,44 @@ class _Part(keras.Model):
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None
+
+    def run(
+        self, inputs: Mapping[str, Any], before: "_Part | None" = None
+    ) -> dict[str, Any]:
+        """Returns what the part makes of a batch, as tensors.
+
+        TensorFlow traces it once: axes are of any length, or as in the outputs
+        of the part `before`, which has run.
+        """
+        backend = keras.backend.backend()
+        if backend == "jax":
+            return self.predict_on_batch(inputs)
+        # A cache is large: no step makes arrays of NumPy of it.
+        if backend != "tensorflow":
+            self.make_predict_function()
+            return self.predict_function([(inputs,)])
+        if self.predict_function is None:
+            import tensorflow as tf
+
+            known = {} if before is None else before.made
+            specs = {
+                name: known.get(name)
+                or tf.TensorSpec([None] * value.ndim, value.dtype, name)
+                for name, value in inputs.items()
+            }
+            function = tf.function(
+                lambda given: self(given),
+                input_signature=[specs],
+                jit_compile=self.jit_compile,
+                autograph=False,
+            )
+            made = function.get_concrete_function().structured_outputs
+            self.made = {
+                name: tf.TensorSpec(each.shape, each.dtype, name)
+                for name, each in made.items()
+            }
+            self.predict_function = function
+        return self.predict_function(inputs)
 
 
 class First(_Part):
@@ -129,12 +167,13 @@ class Step(_Part):
     """Reads one token of each row, and chooses the next one.
 
     It takes what `First` and then each step returns, with the `token` that was
-    chosen last. To choose also `noise`, float32 `(1,)`; `seen`, int32 `(1,
-    length)`, the prompt and the ids after it; `index`, the column of `seen`
-    that the token is for; and `numbers`. It returns the state that changed; and
-    the `token`, whether it has `ended`, and a `score`, NaN where a logit is.
-    Without a choice `logits`, float32 `(batch, vocabulary)`: impossible for
-    what is never generated, and NaN where the cache is full.
+    chosen last. To choose also `noise`, float32 `(batch,)`; `seen`, int32
+    `(batch, length)`, the prompt and the ids after it; `index`, the column of
+    `seen` that the token is for, `(batch,)`; and `numbers`. It returns the
+    state that changed; and the `token`, whether it has `ended`, and a `score`,
+    NaN where a logit is. Without a choice `logits`, float32 `(batch,
+    vocabulary)`: impossible for what is never generated, and NaN where the
+    cache is full.
     """
 
     def __init__(self, search: Search, *, chooses: bool = True) -> None:
@@ -221,19 +260,6 @@ def numbers_of(search: Search) -> np.ndarray:
         else search.decoding.draw.numbers
     )
     return np.array([[search.decoding.repetition_penalty, *of_draw]], "float32")
-
-
-def run_on_batch(model: keras.Model, inputs: Any) -> Any:
-    """Returns what `predict_on_batch` does, as tensors where possible.
-
-    A cache is large: turned into an array of NumPy and back at each step, it
-    would take a part of each step's time.
-    """
-    if keras.backend.backend() == "jax":
-        return model.predict_on_batch(inputs)
-    model.make_predict_function()
-    with tracing_quietly():
-        return model.predict_function([(inputs,)])
 
 
 @contextlib.contextmanager

@@ -3,12 +3,62 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_posenc.generation.search import Search
-from keras_posenc.generation.step import numbers_of, run_on_batch
+from keras_posenc.generation.step import First, Step, numbers_of
+
+
+def noise_of(search: Search, rows: int) -> np.ndarray:
+    """Returns what each token of so many texts is drawn with, if it is."""
+    noise = search.noise(rows)
+    if noise is None:
+        return np.zeros((rows, search.decoding.max_length), "float32")
+    return np.asarray(ops.convert_to_numpy(noise))
+
+
+def tokens_of(
+    search: Search, steps: tuple[First, Step], source: Any, noise: Any
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields one more token of each text, and whether each has ended with it.
+
+    They are int32 and bool, `(batch,)`; after its end a text has padding.
+    `source` and `noise` are as for `Search`.
+    """
+    first, step = steps
+    room, numbers = search.decoding.room, numbers_of(search)
+    prompt = ops.convert_to_numpy(search.prompt(source))
+    rows, start = prompt.shape
+    # Of one length: for another, XLA would compile each step again.
+    seen = np.pad(prompt, ((0, 0), (0, room)), constant_values=search.pad_id)
+    state = first.run(
+        {"ids": source.astype("int32"), "free": np.zeros((rows, room), "int32")}
+    )
+    ended = np.zeros(rows, bool)
+    for token in search.decoding.prefix_ids:
+        yield np.full(rows, token, "int32"), ended
+    for count in range(room):
+        inputs = {
+            **state,
+            "noise": noise[:, count],
+            "seen": seen,
+            "index": np.full(rows, start + count, "int32"),
+            "numbers": numbers,
+        }
+        found = step.run(inputs, first)
+        score, ends, token = (
+            ops.convert_to_numpy(found.pop(name))
+            for name in ("score", "ended", "token")
+        )
+        search.check_scores(score[~ended], of_beams=False)
+        token = np.where(ended, search.pad_id, token).astype("int32")
+        ended = ended | ends
+        yield token, ended
+        if ended.all():
+            return
+        seen[:, start + count] = token
+        state = {**state, **found, "token": token}
 
 
 class Stream(Iterator[Any]):
@@ -23,7 +73,7 @@ class Stream(Iterator[Any]):
     def __init__(
         self,
         search: Search,
-        steps: tuple[keras.Model, keras.Model],
+        steps: tuple[First, Step],
         source: Any,
         *,
         texts: Callable[[Any], Any] | None = None,
@@ -36,11 +86,8 @@ class Stream(Iterator[Any]):
         self._steps = steps
         self._settled = settled
         # Now, not at the first token: other streams may draw before it.
-        if noise is None:
-            noise = search.noise(1)
-        if noise is None:
-            noise = np.zeros((1, search.decoding.max_length), "float32")
-        tokens = self._tokens(source, ops.convert_to_numpy(noise))
+        noise = noise_of(search, 1) if noise is None else noise
+        tokens = self._tokens(source, noise)
         self._handed_on = (
             tokens if texts is None else self._pieces(texts, tokens)
         )
@@ -49,45 +96,14 @@ class Stream(Iterator[Any]):
         return next(self._handed_on)
 
     def _tokens(self, source: Any, noise: Any) -> Iterator[int]:
-        search = self._search
-        room = search.decoding.room
-        prompt = ops.convert_to_numpy(search.prompt(source)[:1])
-        start = prompt.shape[1]
-        # Of one length: for another, each step would be compiled again.
-        seen = np.pad(
-            prompt, ((0, 0), (0, room)), constant_values=search.pad_id
-        )
-        first, step = self._steps
-        state = run_on_batch(
-            first, {"ids": source, "free": np.zeros((1, room), "int32")}
-        )
-        numbers = numbers_of(search)
-        for token in search.decoding.prefix_ids:
-            self.ids.append(token)
-            yield token
-        for count in range(room):
-            found = run_on_batch(
-                step,
-                {
-                    **state,
-                    "noise": noise[:, count],
-                    "seen": seen,
-                    "index": np.array([start + count], "int32"),
-                    "numbers": numbers,
-                },
-            )
-            score, ended, token = (
-                ops.convert_to_numpy(found.pop(name))
-                for name in ("score", "ended", "token")
-            )
-            search.check_scores(score, of_beams=False)
-            if ended[0]:
+        for (token,), (ended,) in tokens_of(
+            self._search, self._steps, source, noise
+        ):
+            if ended:
                 self.ended = True
                 return
-            seen[0, start + count] = token[0]
-            self.ids.append(int(token[0]))
+            self.ids.append(int(token))
             yield self.ids[-1]
-            state = {**state, **found, "token": token}
         self.ended = False
 
     def _pieces(

@@ -85,7 +85,9 @@ class BytePairs:
             self._of_bytes = tf.constant(of_bytes, "int64")
             # As a graph: in Python, a step takes a hundred times as long.
             self._merge_eagerly = tf.function(
-                self._merge, input_signature=[tf.TensorSpec([None], tf.string)]
+                self._merge,
+                input_signature=[tf.TensorSpec([None], tf.string)],
+                autograph=False,  # its loops are TensorFlow's own
             )
             # Tokens that are not spelled as bytes match none.
             known_words = {

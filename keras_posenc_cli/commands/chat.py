@@ -23,7 +23,7 @@ Chat = list[dict[str, str]]
 class Replies(Protocol):
     """Replies to chats: iterators of pieces, perhaps with `ended`."""
 
-    reading: str
+    def prepare(self) -> None: ...
 
     def prompt(self, chat: Chat) -> str: ...
 
@@ -45,11 +45,6 @@ def chat_model(options: argparse.Namespace) -> Replies:
 
 class _Model:
     """A model in this process, which streams."""
-
-    reading = (
-        "Reading the chat, and compiling the model for it: once for each of "
-        "the first two lengths"
-    )
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._seed = options.seed
@@ -89,6 +84,11 @@ class _Model:
                 "--temperature 0.7, say"
             )
 
+    def prepare(self) -> None:
+        """Compiles the model, once for all lengths."""
+        chat = [{"role": "user", "content": "Hello"}]
+        next(self._model.stream_chat(chat), None)
+
     def prompt(self, chat: Chat) -> str:
         return str(self._model.prompt_of(chat))
 
@@ -98,8 +98,6 @@ class _Model:
 
 class _Package:
     """A LiteRT-LM package, in the engine in a process of its own each time."""
-
-    reading = "Loading the package, and reading the chat"
 
     def __init__(self, options: argparse.Namespace) -> None:
         from keras_posenc.export.formats.litertlm_run import require_engine
@@ -128,6 +126,9 @@ class _Package:
             sampler = {"temperature": options.temperature, "top_p": 1.0}
             sampler["seed"] = options.seed or 0
         self._options = {"count": options.max_new_tokens, "sampler": sampler}
+
+    def prepare(self) -> None:
+        """Does nothing: the engine is started for each reply."""
 
     def prompt(self, chat: Chat) -> str:
         from keras_posenc.text.chat_template import render
@@ -231,6 +232,11 @@ def run(options: argparse.Namespace) -> int:
             replies.prompt([*begin, {"role": "user", "content": "Hello"}])
         except ValueError as error:
             raise UsageError(f"--system: {error}") from error
+    from keras_posenc.progress import progress
+
+    with progress(sys.stderr.isatty()) as step:
+        step("Compiling the model, once for this chat")
+        replies.prepare()
     if is_one:
         chat = [*begin, {"role": "user", "content": message}]
         _, is_whole = _print_reply(replies, chat, lambda: False)
@@ -328,7 +334,7 @@ def _print_reply(
     from keras_posenc.progress import progress
 
     with progress(sys.stderr.isatty()) as step:
-        step(replies.reading)
+        step("Reading the chat")
         reply = replies.reply(chat)
         piece = next(reply, None)
     text = ""

@@ -34,8 +34,10 @@ from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.signatures.tracing import tracing
+from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import writing_to
+from keras_posenc_worker import run
 
 _OPSET = 18
 _MOST = 2**31 - 2**10  # bytes that readers of a message accept
@@ -57,6 +59,8 @@ class Onnx(Format):
         """Finds the signature, and renames outputs with names of inputs."""
         found_in_model = resolve_numeric_signatures(model, self.given)
         self.signatures = [*map(_with_distinct_names, found_in_model)]
+        if self.verify:
+            keep_spare(run.__name__, "onnx")
         if found is not None:
             self.mode = found.quantization
         else:

@@ -27,7 +27,7 @@ from keras_posenc.export.record import make_record, write_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.versions import publish_version
-from keras_posenc.export.worker_client import keep_spare
+from keras_posenc.export.worker_client import keep_spare, load_ahead
 from keras_posenc.publish import writing_to
 from keras_posenc_worker import run
 from keras_posenc_worker.codec import digest
@@ -78,6 +78,8 @@ class SavedModel(Format):
             self.functions = write_saved_model(
                 self.signatures, path, has_serve=True
             )
+        if self.verify:
+            load_ahead(path)
         for function in self.functions.values() if self.has_constants else ():
             for variable in function.variables:
                 raise ExportError(
@@ -122,7 +124,7 @@ class SavedModel(Format):
         return [
             each.name.partition(":")[0]
             for each in weights_of(functions)
-            if digest(each.numpy()) not in stored
+            if digest(each.read_value()) not in stored
         ]
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:

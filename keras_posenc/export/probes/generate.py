@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -155,12 +155,9 @@ class Probes:
         )
 
 
-_BATCHES = (1, 3)
+_BATCH = 3  # examples of the larger batches: full, padded, all padding
 
 _ODD = 17  # a length next to the shortest, the next one, and the longest
-
-# With many weights: one token, a batch with padding, and the longest length.
-_FEW_SIZES = ((1, 1), (3, _ODD))
 
 # Most numbers of an input with several dynamic axes, 32 MB of float32: the
 # longest length along each axis would be far more.
@@ -194,13 +191,12 @@ def make_probes(
     """Yields batches of inputs to run a model with.
 
     Given samples come first. Then, if all inputs can be invented, a grid:
-    batches of 1 and 3 (or several of the signature's own size), each with
-    lengths of 1, 2, an odd one and the longest (or its own; each axis of a grid
-    is the longest once, too); examples with padding at their end, and of
-    nothing else; the lowest and the highest id. Looked-up values come from the
-    lookup's vocabulary. One text is longer than its tokenizer allows. Of a
-    model with `MANY_WEIGHTS`, the grid is `_FEW_SIZES`, and the longest length
-    in a batch of 1. Then come batches in which each id occurs, and extreme
+    batches of 1 with the shortest and the longest length, and of 3 (or several
+    of the signature's own size) with the second and an odd length (or its own;
+    each axis of a grid is the longest once, too); examples with padding at
+    their end, and of nothing else; the lowest and the highest id. Looked-up
+    values come from the lookup's vocabulary. One text is longer than its
+    tokenizer allows. Then come batches in which each id occurs, and extreme
     floats.
 
     The same sizes have the same inputs each time. The model must accept samples
@@ -258,15 +254,12 @@ def _grid(
     signature: Signature, smallest: int, longest: int
 ) -> Iterator[tuple[dict[str, Shape], bool]]:
     """Yields the shapes of a grid, and whether the model must accept them."""
-    lengths = [smallest, smallest + 1, max(_ODD, smallest), longest]
-    lengths = sorted({min(length, longest) for length in lengths})
-    grid: Iterable[tuple[int, int]] = itertools.product(_BATCHES, lengths)
-    if has_many_weights(signature):
-        few = {(n, min(max(x, smallest), longest)) for n, x in _FEW_SIZES}
-        grid = sorted({*few, (1, longest)}, key=lambda size: size[::-1])
+    odd = max(_ODD, smallest)
+    few, many = 1, _BATCH
+    grid = (few, smallest), (many, smallest + 1), (many, odd), (few, longest)
     seen = []
     for batch, length in grid:
-        shapes = signature.shapes(batch, length)
+        shapes = signature.shapes(batch, min(length, longest))
         if shapes not in seen:  # a static shape has only one
             seen.append(shapes)
             is_static = shapes == signature.shapes(batch, 0)
@@ -284,14 +277,14 @@ def _in_batches(
 ) -> Iterator[Inputs]:
     """Yields a batch; of a smaller static batch so many that all cases appear.
 
-    The cases are those of the largest of `_BATCHES`.
+    The cases are those of a batch of `_BATCH`.
     """
     sizes = {each.shape[:1] for each in signature.specs.values()}
     if len(sizes) != 1 or sizes & {(), (0,), (None,)}:
         yield invent(shapes)
         return
     ((size,),) = sizes
-    count = -(-max(_BATCHES) // size)
+    count = -(-_BATCH // size)
     inputs = invent(
         {name: (count * size, *shape[1:]) for name, shape in shapes.items()}
     )
@@ -323,7 +316,7 @@ def _longest(signature: Signature, max_length: int) -> int:
     for batch, *others in shapes if signature.grid_axes else ():
         if count := others.count(None):
             cell = math.prod(size or 1 for size in others)
-            room = _GRID_NUMBERS / ((batch or max(_BATCHES)) * cell)
+            room = _GRID_NUMBERS / ((batch or _BATCH) * cell)
             longest = min(longest, max(int(room ** (1 / count)), 1))
     return longest
 
