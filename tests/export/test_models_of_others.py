@@ -99,7 +99,7 @@ def test_ids_of_any_integer_dtype(dtype):
     probes = compute_reference(
         Probes.fit(resolve_signatures(keras.Model([wide, narrow], x)))
     ).probes
-    assert len(probes) >= 8
+    assert len(probes) >= 4
     for probe in probes:
         assert probe.inputs["ids"].max() == 2999
         assert probe.inputs["kinds"].max() == 1

@@ -33,8 +33,6 @@ LONGEST = 512
 # Cells of a grid, 64 by 64 pixels: if each is a token, attention to all fits
 # into memory.
 _CELLS = 2**12
-# Of models with more weights (half a GB of float32) each case takes seconds.
-MANY_WEIGHTS = 2**27
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,12 +262,6 @@ def _grid(
             seen.append(shapes)
             is_static = shapes == signature.shapes(batch, 0)
             yield shapes, is_static or length >= longest
-
-
-def has_many_weights(signature: Signature) -> bool:
-    """Returns whether each run of its model takes seconds."""
-    shapes = (each.shape for each in signature.model.weights)
-    return sum(map(math.prod, shapes)) > MANY_WEIGHTS
 
 
 def _in_batches(

@@ -117,7 +117,10 @@ class Graphs:
                     node.inputs[0] is tensor and node.type in _FIRST_OPERAND
                 )
                 if is_kept and (node, is_kept) not in found:
-                    made = () if node.type == "Shape" else node.outputs
+                    made = [*(() if node.type == "Shape" else node.outputs)]
+                    if node.type == "Cast":  # to floats, maybe, and back
+                        back = made[0].consumers()
+                        made += [x.outputs[0] for x in back if x.type == "Cast"]
                     tensors += [x for x in made if x.dtype.is_integer]
                 found[node, is_kept] = None
         return [*found]

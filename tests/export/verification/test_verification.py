@@ -66,7 +66,7 @@ def artifact(request):
 
 def test_cases_of_an_export(artifact):
     cases = usual(artifact.report)
-    dynamic = [(b, n) for b in (1, 3) for n in (1, 2, 9)]
+    dynamic = [(1, 1), (3, 2), (3, 9), (1, 9)]
     assert [(case.signature, case.inputs) for case in cases] == [
         *(("serving_default", f"ids of shape {shape}") for shape in dynamic),
         *[("short", "ids of shape (1, 4)")] * 3,
@@ -81,7 +81,7 @@ def test_cases_of_an_export(artifact):
 def test_report_as_text(artifact):
     report = artifact.report
     count = len(report.cases)
-    assert len(usual(report)) == 9
+    assert len(usual(report)) == 7
     text = (
         f"{artifact.path}: verified: {count} cases, largest difference "
         f"{report.largest_difference:.2g} (allowed 1e-05), "
@@ -108,7 +108,7 @@ def test_verify_finds_what_the_export_found(model, litert):
     assert report.unverified == ["short"]
     assert "not verified: short" in str(report)
     assert report.different_weights == []
-    assert len(usual(report)) == 6
+    assert len(usual(report)) == 4
 
 
 # ---- What differs
@@ -285,10 +285,10 @@ def test_frozen_length_in_a_litert_file(tmp_path, make):
     assert not report.passed
     by_inputs = {case.inputs: case for case in report.cases}
     assert by_inputs["ids of shape (3, 5)"].largest_difference <= 1e-5
-    assert by_inputs["ids of shape (1, 2)"].largest_difference > 1e-5
+    assert by_inputs["ids of shape (3, 2)"].largest_difference > 1e-5
     with pytest.raises(
         kp.ExportVerificationError,
-        match=r"ids of shape \(1, 2\): RuntimeError:",
+        match=r"ids of shape \(3, 2\): RuntimeError:",
     ):
         report.require_success()
 
