@@ -337,6 +337,8 @@ def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
     pid = tmp_path / "pid"
     (tmp_path / "another_worker.py").write_text(
         "import os, pathlib, time\n"
+        "def prepare(*_):\n"
+        "    pass\n"
         "def main(folder):\n"
         f"    pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
         "    time.sleep(300)\n"
@@ -404,7 +406,7 @@ class LearnedPositions(layers.Layer):
 @pytest.mark.parametrize(
     ("size", "options", "refused"),
     [
-        (12, {"max_length": 9}, r"\(1, 9, 5"),
+        (12, {"max_length": 9}, r"\(3, 9, 5"),
         (3, {"max_length": 9, "samples": np.ones((1, 2, 5))}, r"\(1, 2, 5"),
     ],
 )
